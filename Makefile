@@ -1,0 +1,111 @@
+# Everything that a developer or CI does. Needs Python 3.11, g++, make, and cmake (or its wheel, which is then installed).
+# The tests are several pytest runs in two environments; each leaves its JUnit report in build/junit.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+export PYTHON
+
+CLUSTER := local
+AIRFLOW := .venv/bin
+TRAINER := .venv-trainer/bin
+export ELASTIC_TRAINING_TRAINER_PYTHON := $(CURDIR)/$(TRAINER)/python
+
+# $(call pytest,environment,report,folders)
+pytest = $(1)/python -m pytest --junitxml=build/junit/$(2).xml $(3)
+
+help: ## show this
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
+
+setup: ## make .venv and .venv-trainer, or bring them up to date
+	@scripts/setup
+
+test: lint test-unit test-contract test-local test-airflow test-kubernetes ## everything that CI checks
+
+lint: lint-ruff lint-types lint-imports ## style, types, who may import whom
+
+lint-ruff: setup
+	$(AIRFLOW)/ruff check
+	$(AIRFLOW)/ruff format --check
+
+lint-types: setup
+	$(AIRFLOW)/mypy --cache-dir=.mypy_cache/airflow provider/src scripts tests/conftest.py tests/leaks.py \
+	    benchmarks/deferred benchmarks/deferred_runs.py
+	$(TRAINER)/mypy --cache-dir=.mypy_cache/trainer --exclude '^benchmarks/deferred' \
+	    images/trainer/src benchmarks dags/digits dags/digits_train.py
+
+lint-imports: setup
+	$(AIRFLOW)/lint-imports
+
+test-unit: setup ## unit tests, on virtual time, under 30 s
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-unit-provider test-unit-runtime
+
+test-unit-provider: setup
+	$(call pytest,$(AIRFLOW),unit-provider,tests/unit/provider tests/unit/tools)
+
+test-unit-runtime: setup
+	$(call pytest,$(TRAINER),unit-runtime,tests/unit/runtime)
+
+test-contract: setup ## what every kind of cluster must do
+	$(call pytest,$(AIRFLOW),contract,tests/contract)
+
+test-local: setup ## real Horovod runs on this machine, from the launcher down
+	$(call pytest,$(TRAINER),local,tests/local)
+
+test-airflow: setup ## real Airflow components, from the DAG down
+	$(call pytest,$(AIRFLOW),airflow,tests/airflow)
+
+test-kubernetes: setup ## pods on a real Kubernetes, where there is a way to one
+	scripts/test-kubernetes $(AIRFLOW) $(TRAINER)
+
+test-kubernetes-long: setup image ## claims, logs, lost nodes, an API server away: most of an hour, not in `make test`
+	scripts/cluster with -- $(AIRFLOW)/python -m pytest --junitxml=build/junit/kubernetes-long.xml \
+	    tests/kubernetes tests/kubernetes_long
+
+demo: setup $(if $(filter kubernetes,$(CLUSTER)),image) ## the digits DAG through real Airflow, with a report; CLUSTER=kubernetes: with pods
+	$(if $(filter kubernetes,$(CLUSTER)),scripts/cluster with --) $(AIRFLOW)/python scripts/demo.py --cluster $(CLUSTER)
+
+bench: setup ## our launcher against horovodrun, and spot traces; writes benchmarks/RESULTS.md
+	$(TRAINER)/python benchmarks/run.py
+	$(TRAINER)/python benchmarks/replay.py
+	@$(AIRFLOW)/python benchmarks/deferred_runs.py || [ $$? -eq 3 ] # 3: has said why it was left out
+
+bench-checkpoints: setup ## durable checkpoints: stall, upload, hand-over at a notice; a quarter of an hour, 10 GiB of memory
+	$(TRAINER)/python benchmarks/checkpoints.py
+
+bench-deferred: setup ## N deferred runs in one triggerer against KubernetesPodOperator's; Debian as root; an hour
+	$(AIRFLOW)/python benchmarks/deferred_runs.py
+
+bench-traces: setup ## spot traces alone: goodput against an oracle, steps lost, cost; half a minute
+	$(TRAINER)/python benchmarks/replay.py
+
+image: setup ## the trainer's image into build/trainer-image.tar, with Docker or buildah
+	$(AIRFLOW)/python scripts/image
+
+cluster-up: setup ## a Kubernetes for tests: KUBECONFIG's, kind's, or Debian's; see scripts/cluster --help
+	$(AIRFLOW)/python scripts/cluster up
+
+cluster-down: setup ## end it, if it was started from here
+	$(AIRFLOW)/python scripts/cluster down
+
+build: setup ## wheels of both distributions into build/dist
+	$(AIRFLOW)/uv build --wheel --out-dir build/dist images/trainer
+	$(AIRFLOW)/uv build --wheel --out-dir build/dist provider
+
+requirements: setup ## pin the newest versions again (requirements/*.txt)
+	$(AIRFLOW)/uv pip compile $(COMPILE) --no-emit-package elastic-runtime \
+	    provider/pyproject.toml requirements/airflow.in --output-file requirements/airflow.txt
+	$(AIRFLOW)/uv pip compile $(COMPILE) --extra certificates --extra kubernetes --extra s3 \
+	    images/trainer/pyproject.toml requirements/trainer.in --output-file requirements/trainer.txt
+COMPILE := --quiet --upgrade --python-version 3.11 --no-emit-index-url --custom-compile-command "make requirements"
+
+clean: ## remove what was built; `make clean-all` removes the environments too
+	rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find dags images provider scripts tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+clean-all: clean
+	rm -rf .venv .venv-trainer
+
+.PHONY: help setup test lint lint-ruff lint-types lint-imports test-unit test-unit-provider test-unit-runtime \
+    test-contract test-local test-airflow test-kubernetes test-kubernetes-long \
+    demo bench bench-deferred bench-checkpoints bench-traces image cluster-up cluster-down build requirements clean clean-all
