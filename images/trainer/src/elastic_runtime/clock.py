@@ -1,0 +1,10 @@
+"""The one place that reads the wall clock."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def utc_now() -> datetime:
+    """Aware, UTC."""
+    return datetime.now(UTC)

@@ -1,0 +1,132 @@
+"""Frozen dataclasses to JSON and back, strictly: the one codec of specs, status documents and wire messages.
+
+A thin layer over `cattrs`_, which structures nested, frozen, slotted dataclasses by their type hints and names the
+path of what it could not read. Times are aware UTC datetimes, written as RFC 3339 with milliseconds.
+
+.. _cattrs: https://catt.rs
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeVar
+
+import cattrs
+from cattrs.errors import BaseValidationError
+from cattrs.v import format_exception
+
+from elastic_runtime.errors import InvalidDocument, InvalidSettings
+
+T = TypeVar("T")
+
+
+def time_to_text(value: datetime) -> str:
+    """RFC 3339, UTC, milliseconds."""
+    return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _time_from_json(value: object, _: type) -> datetime:
+    moment = datetime.fromisoformat(str(value))
+    if moment.tzinfo is None:
+        raise ValueError(f"time {value!r} has no time zone")
+    return moment.astimezone(UTC)
+
+
+def _exactly(value: object, kind: type) -> Any:
+    """No coercion: ``"3"`` is not 3, and True is not 1."""
+    if type(value) is not kind:
+        raise ValueError(f"{value!r} is not of type {kind.__name__}")
+    return value
+
+
+def _number(value: object, _: type) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{value!r} is not a number")
+    return float(value)
+
+
+def _member(value: object, kind: type[StrEnum]) -> StrEnum:
+    return kind(_exactly(value, str))
+
+
+_converter = cattrs.Converter(forbid_extra_keys=False)
+_converter.register_unstructure_hook(datetime, time_to_text)
+_converter.register_unstructure_hook(StrEnum, lambda member: member.value)
+_converter.register_structure_hook(datetime, _time_from_json)
+for _kind in (str, int, bool):
+    _converter.register_structure_hook(_kind, _exactly)
+_converter.register_structure_hook(float, _number)
+_converter.register_structure_hook(StrEnum, _member)  # Hooks are found by class, and an enum of strings is a str too.
+
+
+def _describe(error: BaseException, kind: type | None) -> str:
+    """What is wrong with one field; errors of our own hooks say it themselves."""
+    return str(error) if isinstance(error, ValueError) else format_exception(error, kind)
+
+
+def to_plain(document: object) -> Any:
+    """The document as dicts, lists, strings and numbers."""
+    return _converter.unstructure(document)
+
+
+def from_plain(kind: type[T], plain: object) -> T:
+    """Read a document of type ``kind``; unknown keys are ignored so that an older reader survives a newer writer.
+
+    Raises:
+        InvalidDocument: with the path of every field that could not be read.
+        InvalidSettings: every field could be read, and a value of one cannot work.
+    """
+    try:
+        return _converter.structure(plain, kind)
+    except InvalidSettings:
+        raise
+    except (BaseValidationError, ValueError, TypeError, KeyError) as error:
+        if isinstance(error, BaseExceptionGroup) and (wrong := _first(error, InvalidSettings)):
+            raise wrong from error
+        problems = "; ".join(cattrs.transform_error(error, format_exception=_describe))
+        raise InvalidDocument(f"not a {kind.__name__}: {problems}") from error
+
+
+def _first(group: BaseExceptionGroup[BaseException], kind: type[T]) -> T | None:
+    for error in group.exceptions:
+        if isinstance(error, kind):
+            return error
+        if isinstance(error, BaseExceptionGroup) and (found := _first(error, kind)):
+            return found
+    return None
+
+
+def to_json(document: object) -> str:
+    """One line of JSON."""
+    return json.dumps(to_plain(document), separators=(",", ":"), allow_nan=False)
+
+
+def from_json(kind: type[T], text: str | bytes) -> T:
+    """Read one JSON text as ``kind``.
+
+    Raises:
+        InvalidDocument: the text is not JSON, or not a ``kind``.
+    """
+    try:
+        plain = json.loads(text)
+    except ValueError as error:
+        raise InvalidDocument(f"not JSON: {error}") from error
+    return from_plain(kind, plain)
+
+
+def write_atomically(path: Path, text: str, mode: int = 0o600) -> None:
+    """Replace ``path`` by ``text`` so that a reader sees the old or the new one, whole, and never neither."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        os.chmod(temporary, mode)
+        os.replace(temporary, path)
+    except BaseException:  # raised again: nothing half-made stays, whatever ended this
+        Path(temporary).unlink(missing_ok=True)
+        raise

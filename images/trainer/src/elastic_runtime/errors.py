@@ -1,0 +1,101 @@
+"""Every exception that this package raises on purpose, in one tree.
+
+::
+
+    ElasticError
+    ├── PermanentError            trying again cannot help
+    │   ├── InvalidSettings       a value that the user gave; names the field and the remedy (is also a ValueError)
+    │   ├── InvalidDocument       a spec, status or message that cannot be read (is also a ValueError)
+    │   ├── OwnershipLost         a newer try, or a newer launcher, owns the run now
+    │   ├── MissingRight          the cluster's access rules do not allow it; names the right and how to grant it
+    │   └── RunFailed             the training itself ended without success; carries a FailureKind
+    └── RetryableError            the same call may succeed later
+        ├── RunNotFound           no such run (any more, or not yet)
+        ├── ClusterUnavailable    the place where the workers run does not answer
+        ├── Conflict              what was to be changed has been changed since it was read: read it again
+        ├── WatchExpired          a watch cannot go on from where it was: list again
+        └── StoreUnavailable      the checkpoint store does not answer
+
+Errors of other libraries are translated into these at the module that calls them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from elastic_runtime.status import FailureKind
+
+
+class ElasticError(Exception):
+    """Base of every exception of this package."""
+
+
+class PermanentError(ElasticError):
+    """Trying again cannot help."""
+
+
+class RetryableError(ElasticError):
+    """The same call may succeed later."""
+
+
+class InvalidSettings(PermanentError, ValueError):
+    """A value that the user gave cannot work.
+
+    Args:
+        field: dotted name of the setting, as the user writes it (``workers.min``).
+        problem: what is wrong with the value, the value included.
+        remedy: what to write instead.
+    """
+
+    def __init__(self, field: str, problem: str, remedy: str) -> None:
+        super().__init__(f"{field}: {problem}. {remedy}")
+        self.field = field
+        self.problem = problem
+        self.remedy = remedy
+
+
+class InvalidDocument(PermanentError, ValueError):
+    """A spec, a status document or a message on the wire cannot be read."""
+
+
+class OwnershipLost(PermanentError):
+    """A newer try of the task, or a newer launcher, owns the run; this one must not touch it."""
+
+
+class MissingRight(PermanentError):
+    """The cluster's access rules do not allow a call; the message names the right and how to grant it."""
+
+
+class RunFailed(PermanentError):
+    """The training ended without success.
+
+    Args:
+        kind: why, as a value that a DAG can branch on.
+        reason: the same for people.
+    """
+
+    def __init__(self, kind: FailureKind, reason: str) -> None:
+        super().__init__(f"{reason} [{kind}]")
+        self.kind = kind
+        self.reason = reason
+
+
+class RunNotFound(RetryableError):
+    """There is no such run, not any more or not yet."""
+
+
+class ClusterUnavailable(RetryableError):
+    """The place where the workers run does not answer."""
+
+
+class Conflict(RetryableError):
+    """What was to be changed has been changed by somebody else since it was read: read it again, and decide again."""
+
+
+class WatchExpired(RetryableError):
+    """The cluster has forgotten the version from which a watch was to go on: list again."""
+
+
+class StoreUnavailable(RetryableError):
+    """The checkpoint store does not answer, or refuses for a reason that may pass."""

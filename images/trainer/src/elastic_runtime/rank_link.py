@@ -1,0 +1,188 @@
+"""The line between a rank and the agent that started it: JSON lines over a socket pair that the rank inherits.
+
+The agent puts the rank's end into the environment variable :data:`RANK_FD`. A rank that does not use it is fine. No
+thread: the rank sends when it has something to say and looks for words of the agent at its commits.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import ClassVar
+
+from elastic_runtime.documents import from_plain, to_plain
+from elastic_runtime.framing import LineReader, encode_line
+
+RANK_FD = "ELASTIC_RUNTIME_RANK_FD"
+"""File descriptor of the rank's end."""
+CHECKPOINT = "ELASTIC_RUNTIME_CHECKPOINT"
+"""The run's :class:`~elastic_runtime.spec.CheckpointSpec` as JSON; unset when the run keeps no durable checkpoints."""
+RUN_NAME = "ELASTIC_RUNTIME_RUN"
+"""Name of the run."""
+WORKER_NAME = "ELASTIC_RUNTIME_WORKER"
+"""Name of the worker that the rank runs on."""
+SLOT = "ELASTIC_RUNTIME_SLOT"
+"""Index of the rank's slot in its worker, from 0; with several slots, CUDA_VISIBLE_DEVICES names its GPU alone."""
+
+PEER_SILENCE = "ELASTIC_RUNTIME_PEER_SILENCE"
+"""Seconds after which a rank whose machine does not answer any more is given up by the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """``hvd.init()`` returned: the rank is connected to all others of its world."""
+
+    type: ClassVar[str] = "joined"
+    rank: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The global step up to which training has committed. Sent by rank 0, at most a few times a second."""
+
+    type: ClassVar[str] = "progress"
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Values for people and for the next task, newest wins."""
+
+    type: ClassVar[str] = "metrics"
+    values: Mapping[str, float]
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointWritten:
+    """A durable checkpoint is complete and published."""
+
+    type: ClassVar[str] = "checkpoint_written"
+    uri: str
+    step: int
+    time: datetime
+    handover: bool
+    """Written because of a notice."""
+    seconds: float
+    """From its start to its publication."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSkipped:
+    """A torn or altered checkpoint was passed over when looking for one to resume from."""
+
+    type: ClassVar[str] = "checkpoint_skipped"
+    uri: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFailed:
+    """A durable checkpoint could not be written; training goes on."""
+
+    type: ClassVar[str] = "checkpoint_failed"
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """Rank 0 loaded this durable checkpoint before the first step."""
+
+    type: ClassVar[str] = "resumed"
+    uri: str
+    step: int
+
+
+RankMessage = Joined | Progress | Metrics | CheckpointWritten | CheckpointSkipped | CheckpointFailed | Resumed
+_KINDS: dict[str, type[RankMessage]] = {
+    kind.type: kind
+    for kind in (Joined, Progress, Metrics, CheckpointWritten, CheckpointSkipped, CheckpointFailed, Resumed)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HandoverWanted:
+    """Agent to rank: some worker of the run will be taken; have a durable checkpoint before the deadline."""
+
+    type: ClassVar[str] = "handover_wanted"
+    worker: str
+    """Who leaves."""
+    deadline: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LastCommitBy:
+    """Agent to rank: every worker of the world will be taken; stop at a commit that is durable by then."""
+
+    type: ClassVar[str] = "last_commit_by"
+    deadline: datetime | None
+    """Of the first of them; None takes it back: some will stay."""
+
+
+AgentWord = HandoverWanted | LastCommitBy
+_WORDS: dict[str, type[AgentWord]] = {kind.type: kind for kind in (HandoverWanted, LastCommitBy)}
+
+
+def encode_rank_message(message: RankMessage | AgentWord) -> bytes:
+    """One line."""
+    return encode_line({"type": message.type, **to_plain(message)})
+
+
+def decode_rank_message(plain: Mapping[str, object]) -> RankMessage | None:
+    """None for a type that this version does not know. Raises InvalidDocument."""
+    kind = _KINDS.get(str(plain.get("type")))
+    return None if kind is None else from_plain(kind, plain)
+
+
+class RankLink:
+    """The rank's end.
+
+    Args:
+        sock: connected stream socket; owned from now on.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._lines = LineReader()
+        self._open = True
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> RankLink | None:
+        """The link that the agent handed down, or None when no agent did."""
+        descriptor = environ.get(RANK_FD)
+        return None if descriptor is None else cls(socket.socket(fileno=os.dup(int(descriptor))))
+
+    def send(self, message: RankMessage) -> None:
+        """Tell the agent. An agent that is gone is no error here: the rank will be ended anyway."""
+        if not self._open:
+            return
+        try:
+            self._socket.sendall(encode_rank_message(message))
+        except OSError:
+            self._open = False
+
+    def poll(self) -> Iterator[AgentWord]:
+        """What the agent has said since the last call; never blocks."""
+        while self._open:
+            try:
+                data = self._socket.recv(65536, socket.MSG_DONTWAIT)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self._open = False
+                return
+            for plain in self._lines.feed(data):
+                if kind := _WORDS.get(str(plain.get("type"))):
+                    yield from_plain(kind, plain)
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._open = False
+        self._socket.close()

@@ -1,0 +1,158 @@
+"""What is to be run: the one document that Airflow hands to the launcher.
+
+It is written once, when the run is created, and never changed; the wanted size, which does change, lives beside it
+(a file on this machine, the worker set's ``scale`` on Kubernetes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from elastic_runtime.errors import InvalidSettings
+
+SPEC_VERSION = 1
+
+
+class RecoveryMode(StrEnum):
+    """How a run goes on when workers are missing."""
+
+    ELASTIC = "elastic"
+    """Between ``workers.minimum`` and ``workers.maximum`` with whatever is there."""
+    FIXED = "fixed"
+    """Only at exactly the wanted size; paused, holding its state, until that many are back."""
+
+
+class NoticeService(StrEnum):
+    """Which metadata service the agents ask whether their machine will be taken. SIGTERM is heeded in any case."""
+
+    AUTO = "auto"
+    """On Kubernetes the one that is found, if any; on this machine none."""
+    NONE = "none"
+    AWS = "aws"
+    """EC2: spot interruptions."""
+    AWS_REBALANCE = "aws-rebalance"
+    """EC2: spot interruptions, and recommendations to rebalance."""
+    GCP = "gcp"
+    AZURE = "azure"
+    ALIBABA = "alibaba"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersSpec:
+    """How many workers; every worker has the same number of slots."""
+
+    minimum: int = 1
+    """Fewest workers that train. Below it the run is suspended."""
+    start: int = 1
+    """Wanted workers until somebody asks for another number."""
+    maximum: int = 1
+    """Most workers; a larger wish is refused."""
+    slots: int = 1
+    """Ranks per worker, usually one a GPU."""
+
+    def __post_init__(self) -> None:
+        if self.minimum < 1:
+            raise InvalidSettings("workers.min", f"{self.minimum} is less than 1", "Write 1 or more")
+        if self.slots < 1:
+            raise InvalidSettings("workers.slots", f"{self.slots} is less than 1", "Write 1 or more")
+        if not self.minimum <= self.start <= self.maximum:
+            raise InvalidSettings(
+                "workers.start",
+                f"min {self.minimum}, start {self.start}, max {self.maximum} are out of order",
+                "Write min <= start <= max",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverySpec:
+    """What the launcher does about lost workers and failing ranks. Times in seconds."""
+
+    mode: RecoveryMode = RecoveryMode.ELASTIC
+    max_wait: float = 1800.0
+    """Longest time below the minimum, before the run fails with ``max_wait_exceeded``."""
+    start_timeout: float = 600.0
+    """Longest time from the launcher's start to the first world, before it fails with ``start_timeout``."""
+    reset_limit: int | None = None
+    """Most resets forced by lost workers or failed ranks (resizes do not count); None: no limit."""
+    rank_failures: int = 10
+    """Most ranks that may end by themselves with a non-zero code, over the whole run."""
+    backoff: float = 1.0
+    """Delay before a failed slot is used again; doubles with each failure of that slot."""
+    backoff_maximum: float = 60.0
+    """Upper bound of that delay."""
+    backoff_forgiven: float = 300.0
+    """A slot whose rank has run for so long, or that has not failed for so long, is forgiven its earlier failures."""
+    notices: NoticeService = NoticeService.AUTO
+    """Where the agents listen for reclaim notices, beside SIGTERM."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSpec:
+    """Where durable checkpoints go and how often."""
+
+    uri: str
+    """This run's own prefix in the store: ``file:///…`` or ``s3://…``."""
+    every: float = 60.0
+    """Seconds between durable checkpoints; one is also written on a notice and on the last commit."""
+    keep: int = 2
+    """How many complete checkpoints to keep."""
+    resume: bool = True
+    """Start from the newest valid checkpoint under ``uri``, if there is one."""
+    fence: int = 1
+    """Fencing token: a writer with a lower one than the store has seen cannot publish. Seconds since the epoch at
+    which the run was created will do: later tries have larger ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Times inside the runtime, in seconds. The defaults suit; tests shorten some."""
+
+    heartbeat: float = 1.0
+    """An agent sends one so often."""
+    agent_silence: float = 10.0
+    """An agent not heard of for so long, with its connection still open, is lost."""
+    stop_grace: float = 10.0
+    """From SIGTERM to SIGKILL of a rank that has to end."""
+    leave_grace: float = 30.0
+    """How long a worker that is scaled in has to leave, before it is killed."""
+    lease: float = 6 * 3600.0
+    """A run whose lease nobody renewed for so long ends itself; 0: never."""
+    tick: float = 1.0
+    """The launcher's loop runs at least so often, and at once on every change."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """One training run."""
+
+    name: str
+    """Deterministic, from dag, run, task and map index: ``[a-z0-9]([-a-z0-9]*[a-z0-9])?``, at most 52 characters."""
+    uid: str
+    """Random, new with each creation: tells two incarnations of the same name apart."""
+    command: tuple[str, ...]
+    """The rank's command. ``python script.py …`` starts warm, anything else cold."""
+    workers: WorkersSpec = field(default_factory=WorkersSpec)
+    recovery: RecoverySpec = field(default_factory=RecoverySpec)
+    checkpoint: CheckpointSpec | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Extra environment of every rank."""
+    working_directory: str | None = None
+    """Of every rank; None: the agent's."""
+    warm: bool = True
+    """Keep a process with torch and horovod imported in every worker."""
+    timing: Timing = field(default_factory=Timing)
+    version: int = SPEC_VERSION
+
+    def __post_init__(self) -> None:
+        if not self.command:
+            raise InvalidSettings(
+                "command", "it is empty", 'Write the command of one rank, as in ["python", "train.py"]'
+            )
+        if self.version > SPEC_VERSION:
+            raise InvalidSettings(
+                "version",
+                f"spec version {self.version} is newer than this runtime's {SPEC_VERSION}",
+                "Upgrade elastic-runtime in the trainer's image",
+            )

@@ -1,0 +1,224 @@
+"""How a run is doing: the one document that the launcher writes and the only one that Airflow reads.
+
+Everything in it is bounded (the constants below) but the workers that are present, so that it fits a Kubernetes
+ConfigMap (1 MiB) with a thousand of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+STATUS_VERSION = 1
+MAX_EVENTS = 200
+MAX_HISTORY = 500
+MAX_PAST_WORKERS = 50
+"""Workers that are gone and still listed."""
+MAX_WORKER_SECONDS = 1000
+"""Workers whose seconds are kept one by one."""
+MAX_METRICS = 100
+MAX_METRIC_NAME = 100
+"""Characters."""
+MAX_MESSAGE = 400
+"""Characters of an event's message."""
+MAX_REASON = 4000
+"""Characters of :attr:`Status.reason`, which holds the last words of a rank that failed."""
+EARLIER_WORKERS = "(earlier)"
+"""Stands for many in :attr:`Status.worker_seconds`; no worker is called so."""
+
+
+class Phase(StrEnum):
+    """Where a run stands. The last two are final."""
+
+    PENDING = "pending"
+    """Created; the launcher has not spoken yet."""
+    STARTING = "starting"
+    """The launcher waits for the first workers."""
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    """Fewer workers than the minimum; waiting, holding no step back."""
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+    @property
+    def final(self) -> bool:
+        """Whether the run is over."""
+        return self in (Phase.SUCCEEDED, Phase.FAILED)
+
+
+class FailureKind(StrEnum):
+    """Why a run failed, as a value that a DAG can branch on."""
+
+    RANK_FAILED = "rank_failed"
+    """Ranks ended by themselves with a code other than 0, all of them or too often."""
+    EARLY_EXIT = "early_exit"
+    """A rank ended with code 0 while others were still training: no success."""
+    START_TIMEOUT = "start_timeout"
+    """Too few workers came within ``recovery.start_timeout``."""
+    MAX_WAIT_EXCEEDED = "max_wait_exceeded"
+    """Fewer workers than the minimum for longer than ``recovery.max_wait``."""
+    RESET_LIMIT = "reset_limit"
+    """More forced resets than ``recovery.reset_limit``."""
+    CANCELLED = "cancelled"
+    """Somebody asked for the end."""
+    ABANDONED = "abandoned"
+    """Nobody renewed the lease: the task is gone."""
+    LAUNCHER_LOST = "launcher_lost"
+    """The launcher's process is gone without a final status. Written by the reader, never by a launcher."""
+    POD_REFUSED = "pod_refused"
+    """Kubernetes cannot run a pod of the run, and waiting would not help: its image, a secret, a quota, its admission,
+    missing rights. Written by the reader where the launcher itself cannot run."""
+    LAUNCHER_ERROR = "launcher_error"
+    """The launcher itself failed: a bug, or its surroundings."""
+
+
+class WorkerState(StrEnum):
+    """Of one worker, in the order of its life."""
+
+    STARTING = "starting"
+    """Its agent is here; its ranks cannot start yet."""
+    READY = "ready"
+    """Could train; is not in the world (yet)."""
+    TRAINING = "training"
+    LEAVING = "leaving"
+    """Noticed, still working."""
+    LEFT = "left"
+    """Gone after a notice or a scale-in."""
+    LOST = "lost"
+    """Gone without a word."""
+
+
+class EventKind(StrEnum):
+    """What happened."""
+
+    STARTED = "started"
+    """The first world trains."""
+    SIZE_ASKED = "size_asked"
+    """Somebody asked for another number of workers."""
+    SCALED = "scaled"
+    """A new world trains; ``world_size`` tells how large."""
+    NOTICE = "notice"
+    """A worker will be taken."""
+    LEFT = "left"
+    """A worker left in order."""
+    LOST = "lost"
+    """A worker vanished."""
+    RANK_FAILED = "rank_failed"
+    """A rank ended by itself with a code other than 0, or by a signal."""
+    HANDOVER = "handover"
+    """A durable checkpoint was written because of a notice."""
+    CHECKPOINT = "checkpoint"
+    """A durable checkpoint was written."""
+    CHECKPOINT_SKIPPED = "checkpoint_skipped"
+    """A torn or altered checkpoint was passed over for the one before."""
+    SUSPENDED = "suspended"
+    RESUMED = "resumed"
+    RESTARTED = "restarted"
+    """All ranks were lost; training begins again from the newest durable checkpoint."""
+    FINISHED = "finished"
+    """Final: succeeded or failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened, in the order of happening."""
+
+    time: datetime
+    kind: EventKind
+    message: str
+    """For people."""
+    worker: str | None = None
+    step: int | None = None
+    """Global step that was last heard of when it happened."""
+    world_size: int | None = None
+    """Ranks, where the event is about the world."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """One worker, present or past."""
+
+    name: str
+    node: str
+    state: WorkerState
+    since: datetime
+    """Of this state."""
+    slots: int
+    ranks: tuple[int, ...] = ()
+    """Ranks of the current world that run here."""
+    pids: tuple[int, ...] = ()
+    """Process ids of the agent (first) and of its ranks, in the worker's own pid namespace."""
+    seconds: float = 0.0
+    """Since the agent arrived: what a price per hour applies to."""
+    cpu_percent: float | None = None
+    """Of one core, over the last heartbeat, agent and ranks together."""
+    memory_bytes: int | None = None
+    """Resident, agent and ranks together."""
+    capacity_type: str | None = None
+    instance_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """One generation: ranks that trained together, from one reset to the next."""
+
+    time: datetime
+    """At which all its ranks were connected."""
+    size: int
+    """Ranks; 0 while no world trains."""
+    generation: int
+    step: int | None = None
+    """Global step at which it began, as far as known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A durable checkpoint, complete and published."""
+
+    uri: str
+    step: int
+    time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How a run is doing."""
+
+    run: str
+    uid: str
+    phase: Phase
+    reason: str
+    """For people: why this phase."""
+    updated: datetime
+    started: datetime | None = None
+    """When the first world was complete."""
+    finished: datetime | None = None
+    failure: FailureKind | None = None
+    """Set exactly when the phase is ``failed``."""
+    world_size: int = 0
+    """Ranks that train together now."""
+    target_size: int = 0
+    """Workers asked for."""
+    generation: int = 0
+    """Count of worlds so far."""
+    step: int | None = None
+    """Newest global step reported."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Newest value of each metric reported."""
+    workers: tuple[WorkerStatus, ...] = ()
+    events: tuple[Event, ...] = ()
+    """The newest :data:`MAX_EVENTS`."""
+    checkpoint: Checkpoint | None = None
+    """The newest."""
+    history: tuple[World, ...] = ()
+    """The newest :data:`MAX_HISTORY`."""
+    worker_seconds: Mapping[str, float] = field(default_factory=dict)
+    """Seconds that each worker, past or present, was here. Of more than :data:`MAX_WORKER_SECONDS`, the earliest are
+    summed under :data:`EARLIER_WORKERS`."""
+    rank_failures: int = 0
+    """Ranks that ended by themselves with another code than 0."""
+    forced_resets: int = 0
+    """Worlds that were ended by a loss or a failure."""
+    version: int = STATUS_VERSION

@@ -1,0 +1,187 @@
+"""What agents and the launcher say to each other: JSON lines over mutual TLS.
+
+An agent dials the launcher and says :class:`Hello`; the launcher answers :class:`Welcome` with the run's spec, and from
+then on tells it which ranks to start and stop. A *rank id* is the launcher's name of one rank process, unique in the
+run; it is also the host name under which Horovod knows it, so that each incarnation of a slot is a new host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, ClassVar
+
+from elastic_runtime.documents import from_plain, to_plain
+from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.framing import encode_line
+from elastic_runtime.spec import RunSpec
+
+WIRE_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Agent: I am here."""
+
+    type: ClassVar[str] = "hello"
+    worker: str
+    node: str
+    pid: int
+    slots: int
+    interface: str
+    """Network interface on which its ranks talk to the others'."""
+    version: int = WIRE_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Agent: ranks can start here; with ``warm`` in a fraction of a second."""
+
+    type: ClassVar[str] = "ready"
+    warm: bool
+    detail: str = ""
+    """Why it is not warm, if it was to be."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankStarted:
+    """Agent: that rank is a process now."""
+
+    type: ClassVar[str] = "rank_started"
+    rank_id: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankExited:
+    """Agent: that rank has ended, and all its output has been sent."""
+
+    type: ClassVar[str] = "rank_exited"
+    rank_id: str
+    code: int
+    """Exit status; minus the signal's number when a signal ended it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankSaid:
+    """Agent: that rank sent this over its :mod:`elastic_runtime.rank_link`."""
+
+    type: ClassVar[str] = "rank_said"
+    rank_id: str
+    message: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Agent: lines that a rank wrote."""
+
+    type: ClassVar[str] = "output"
+    rank_id: str
+    stream: str
+    """``stdout`` or ``stderr``."""
+    lines: tuple[str, ...]
+    time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Agent: still here."""
+
+    type: ClassVar[str] = "heartbeat"
+    cpu_percent: float
+    """Of one core since the last one, agent and ranks together."""
+    memory_bytes: int
+    """Resident, agent and ranks together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """Agent: this worker will be taken."""
+
+    type: ClassVar[str] = "noticed"
+    source: str
+    deadline: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """Launcher: this is the run."""
+
+    type: ClassVar[str] = "welcome"
+    spec: RunSpec
+    worker: str = ""
+    """What the launcher calls this agent from now on: as it called itself, or after its first connection another name;
+    empty: as it called itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartRank:
+    """Launcher: start a rank."""
+
+    type: ClassVar[str] = "start_rank"
+    rank_id: str
+    slot: int
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """What Horovod needs; on top of the agent's and the spec's."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopRank:
+    """Launcher: end a rank, gently for ``grace`` seconds."""
+
+    type: ClassVar[str] = "stop_rank"
+    rank_id: str
+    grace: float
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """Launcher: tell your ranks that a worker will be taken."""
+
+    type: ClassVar[str] = "handover"
+    worker: str
+    deadline: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LastCommit:
+    """Launcher: tell your ranks that every worker of the world will be taken, or (None) that some will stay."""
+
+    type: ClassVar[str] = "last_commit"
+    deadline: datetime | None
+    """Of the first of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Launcher: you are not needed any more; end, and do not dial again."""
+
+    type: ClassVar[str] = "release"
+    reason: str
+
+
+AgentMessage = Hello | Ready | RankStarted | RankExited | RankSaid | Output | Heartbeat | Noticed
+LauncherMessage = Welcome | StartRank | StopRank | Handover | LastCommit | Release
+Message = AgentMessage | LauncherMessage
+
+_KINDS: dict[str, type[Message]] = {
+    kind.type: kind
+    for kind in (
+        *(Hello, Ready, RankStarted, RankExited, RankSaid, Output, Heartbeat, Noticed),
+        *(Welcome, StartRank, StopRank, Handover, LastCommit, Release),
+    )
+}
+
+
+def encode(message: Message) -> bytes:
+    """One line."""
+    return encode_line({"type": message.type, **to_plain(message)})
+
+
+def decode(plain: Mapping[str, Any]) -> Message:
+    """Raises InvalidDocument for a type that this version does not know, or a wrong field."""
+    kind = _KINDS.get(str(plain.get("type")))
+    if kind is None:
+        raise InvalidDocument(f"no message of type {plain.get('type')!r} in version {WIRE_VERSION} of the protocol")
+    return from_plain(kind, plain)
