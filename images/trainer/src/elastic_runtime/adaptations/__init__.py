@@ -1,0 +1,49 @@
+"""Every way in which Elastic Horovod 0.28.1 goes wrong by itself, closed in one place; upstream is not forked.
+
+In the launcher (:mod:`~elastic_runtime.adaptations.driver`, :mod:`~elastic_runtime.adaptations.rendezvous`):
+
+=====================================================  ==========================================================
+upstream                                               here
+=====================================================  ==========================================================
+Graceful removal below the minimum while others join,  Every change is reported as *mixed*, so that no rank ever
+or remove-then-add before the barrier: deadlock        skips the sync that the others wait in.
+(horovod#3494); stale world in ElasticSampler (#3399)
+Two changes in the same second, or one during a        Time stamps are not rounded, and a notification is sent
+reset: the notification is lost                        again until the assignments are the wanted ones.
+A rank that ends with 0 while others train ends the    The session ends as ``EARLY_EXIT``, a failure.
+job as a success
+A rank that dies while the run waits below its         Reports of ranks without an assignment are not counted.
+minimum is counted in the next barrier
+A rank that fails or ends at the barrier counts as      It is counted once, as failed.
+ready still, or a second time
+A rank that comes to the barrier after its worker was  It is refused.
+declared lost is counted twice: another is left out,
+and the next world waits for it in vain
+A host that is gone blocks the notifier for minutes    Notifications have a timeout and run outside the lock.
+The rendezvous server unpickles what anybody sends,    Only plain data is unpickled from the rendezvous, only two
+and what the address in it answers: code execution     known classes from a rank; only assigned ranks may register,
+                                                       and each only the address that it calls from.
+It listens on every address, with a backlog of 5       It listens on one address, with a backlog of 1024.
+Ranks poll it every 10 ms, six times a reset           A GET waits at the server until the key is there.
+Hosts found together are ordered by their hash         They are ordered as listed.
+A newcomer that dies before it has joined ends the     Closed by the launcher: see
+whole job                                              :mod:`elastic_runtime.launcher.session`.
+=====================================================  ==========================================================
+
+In the ranks (:mod:`~elastic_runtime.adaptations.rank`):
+
+=====================================================  ==========================================================
+After a SIGKILL the survivors wait 30 s on old         The sockets that ``hvd.init()`` opened are shut down at
+sockets of the one that noticed first                  the reset.
+They wait as long for a machine that vanished, which   The kernel probes the peers of those sockets, and gives up
+ends no connection                                     one that is silent for ten seconds.
+A removed rank is aborted 50 ms after its next commit  It asks whether it still has a rank, and exits with 0.
+A scheduler in TorchState is pickled with a copy of    Schedulers get a state handler that keeps their
+its optimizer; rates drift apart silently (#1281)      ``state_dict()``.
+A newcomer keeps its first learning rate where the     The optimizer's options are always sent, and a newcomer's
+optimizer has no state, and weight decay changes the   parameters put back after the step by which upstream
+parameters that it was just given                      makes its optimizer's state.
+Autotune hangs after rank 0 left (#2835)               ``HOROVOD_AUTOTUNE`` is refused.
+The timeline is truncated by each generation           Each generation writes a file of its own.
+=====================================================  ==========================================================
+"""

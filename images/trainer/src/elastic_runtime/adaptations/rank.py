@@ -1,0 +1,283 @@
+"""What is put right in every rank, before the user's script runs. See the table in :mod:`elastic_runtime.adaptations`.
+
+:func:`install` is called by the warm process that ranks are forked from; a rank that was started cold gets it by
+importing :mod:`elastic_runtime.torch`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import http.client
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import horovod.torch
+import horovod.torch.elastic
+import horovod.torch.elastic.state as elastic_state
+import horovod.torch.mpi_ops
+import torch
+from horovod.common.elastic import run_fn
+from horovod.torch.functions import broadcast_object
+
+from elastic_runtime.adaptations.rendezvous import NEXT_ASSIGNMENT
+from elastic_runtime.rank_link import PEER_SILENCE, Joined, RankLink
+
+DEFAULT_SILENCE = 10.0
+"""Seconds; see :data:`elastic_runtime.rank_link.PEER_SILENCE`."""
+before_reset: list[Callable[[], None]] = []
+"""Called at the begin of each reset, when all ranks stand at the same step and the old world is still connected."""
+
+
+class _PythonSockets:
+    """Notes the sockets that Python code opens while :attr:`watching`: those are not Gloo's."""
+
+    def __init__(self) -> None:
+        self.watching = False
+        self._seen: list[Any] = []
+        sys.addaudithook(self._hear)  # For good: audit hooks cannot be removed. It costs nothing while not watching.
+
+    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self.watching and event == "socket.__new__":
+            self._seen.append(arguments[0])
+
+    def take(self) -> set[int]:
+        """File descriptors of the sockets seen, and forget them."""
+        found = {sock.fileno() for sock in self._seen}
+        self._seen.clear()
+        return found
+
+
+def open_sockets() -> dict[int, str]:
+    """File descriptor to identity, of every socket of this process."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{name}")
+        except FileNotFoundError:
+            continue
+        if target.startswith("socket:"):
+            found[int(name)] = target
+    return found
+
+
+def cut(sockets: dict[int, str]) -> int:
+    """Shut down those of these sockets that are still open. Returns how many that were.
+
+    The identity is compared, since a descriptor may be somebody else's by now.
+    """
+    present = open_sockets()
+    count = 0
+    for descriptor, identity in sockets.items():
+        if present.get(descriptor) != identity:
+            continue
+        try:
+            with socket.socket(fileno=os.dup(descriptor)) as sock:
+                sock.shutdown(socket.SHUT_RDWR)
+            count += 1
+        except OSError:
+            continue  # closed meanwhile, or not connected: nobody waits on it
+    return count
+
+
+def notice_silence(sockets: Iterable[int], seconds: float) -> None:
+    """Have the kernel end connections whose other end does not answer any more (Linux).
+
+    A machine that vanishes sends no end of its connections. The kernel of one that is there answers even when its rank
+    is busy, stopped or swapped out: only what waits to be read is bounded by this, too, as Gloo bounds it by its own
+    time-out (``HOROVOD_GLOO_TIMEOUT_SECONDS``, 30).
+
+    Args:
+        sockets: file descriptors; those that are not TCP are left as they are.
+        seconds: of silence; at least 1.
+    """
+    idle = max(1, round(seconds / 3))
+    options = {
+        "TCP_USER_TIMEOUT": round(seconds * 1000),
+        "TCP_KEEPIDLE": idle,
+        "TCP_KEEPINTVL": 1,
+        "TCP_KEEPCNT": max(1, round(seconds) - idle),
+    }
+    for descriptor in sockets:
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as sock:
+            for name, value in options.items():
+                if hasattr(socket, name):
+                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+def still_assigned() -> bool:
+    """Wait until all ranks are at the barrier of the rendezvous; whether this one is in the next world.
+
+    Raises:
+        ConnectionError: the rendezvous is gone, and with it the run.
+    """
+    host, slot = os.environ["HOROVOD_HOSTNAME"], os.environ["HOROVOD_LOCAL_RANK"]
+    connection = http.client.HTTPConnection(
+        os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
+    )
+    try:
+        connection.request("GET", f"/{NEXT_ASSIGNMENT}/{host}:{slot}")
+        answer = connection.getresponse()
+        body = answer.read().decode("ascii")
+    except (http.client.HTTPException, OSError) as error:
+        raise ConnectionError(f"the launcher's rendezvous is gone: {error!r}") from error
+    finally:
+        connection.close()
+    if answer.status != http.client.OK:
+        raise ConnectionError(f"the launcher's rendezvous answered {answer.status}")
+    return int(body.split(",")[0]) >= 0
+
+
+class SchedulerStateHandler(elastic_state.StateHandler):  # type: ignore[misc]  # horovod is not typed
+    """Keeps a learning-rate scheduler by its ``state_dict()``, and the very object."""
+
+    def __init__(self, scheduler: Any) -> None:
+        super().__init__(scheduler)
+        self.save()
+
+    def save(self) -> None:
+        """To host memory."""
+        self._saved = copy.deepcopy(self.value.state_dict())
+
+    def restore(self) -> None:
+        """From host memory."""
+        self.value.load_state_dict(copy.deepcopy(self._saved))
+
+    def sync(self) -> None:
+        """From rank 0."""
+        self.value.load_state_dict(broadcast_object(self.value.state_dict(), root_rank=0))
+        self.save()
+
+
+class OptimizerStateHandler(elastic_state.OptimizerStateHandler):  # type: ignore[misc]  # horovod is not typed
+    """Gives a newcomer the options of rank 0's optimizer in any case, and leaves its parameters alone.
+
+    Upstream (``broadcast_optimizer_state``) sends nothing for an optimizer without state, such as plain SGD, so that a
+    newcomer keeps its first learning rate. And it makes the state of a new optimizer by a step, which weight decay uses
+    to change the parameters that were synced a moment ago.
+    """
+
+    def sync(self) -> None:
+        """From rank 0."""
+        groups = self.value.param_groups
+        is_new = not self.value.state_dict()["state"]
+        synced = [(p, p.detach().clone()) for group in groups for p in group["params"]] if is_new else []
+        super().sync()
+        with torch.no_grad():
+            for parameter, value in synced:
+                parameter.copy_(value)
+        options = [{name: value for name, value in group.items() if name != "params"} for group in groups]
+        for group, first in zip(groups, broadcast_object(options, root_rank=0), strict=True):
+            group.update(first)
+
+
+class _Rank:
+    """The adapted ``hvd.init`` and reset of this process."""
+
+    def __init__(self, link: RankLink | None) -> None:
+        self._link = link
+        self._init, self._shutdown = horovod.torch.mpi_ops.init, horovod.torch.mpi_ops.shutdown
+        self._python_sockets = _PythonSockets()
+        self._gloo_sockets: dict[int, str] = {}
+        self._timeline = self._take_over_timeline()
+        self._tracing = False
+        self._generation = 0
+
+    @staticmethod
+    def _take_over_timeline() -> str | None:
+        path = os.environ.get("HOROVOD_TIMELINE")
+        if not path or path == "DYNAMIC":
+            return None
+        os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
+        return path
+
+    def init(self, *args: Any, **kwargs: Any) -> None:
+        """``hvd.init``, remembering the sockets that Gloo opened."""
+        if horovod.torch.mpi_ops.is_initialized():
+            self._init(*args, **kwargs)
+            return
+        before = open_sockets()
+        self._python_sockets.watching = True
+        try:
+            self._init(*args, **kwargs)
+        finally:
+            self._python_sockets.watching = False
+            others = self._python_sockets.take()
+            after = open_sockets()
+        self._gloo_sockets = {fd: name for fd, name in after.items() if before.get(fd) != name and fd not in others}
+        notice_silence(self._gloo_sockets, float(os.environ.get(PEER_SILENCE, DEFAULT_SILENCE)))
+        self._generation += 1
+        if self._timeline and horovod.torch.mpi_ops.rank() == 0:
+            path = Path(self._timeline)
+            generation = f"{path.stem}.{os.environ.get('HOROVOD_HOSTNAME', 'host')}.{self._generation}{path.suffix}"
+            horovod.torch.mpi_ops.start_timeline(str(path.with_name(generation)))
+            self._tracing = True
+        if self._link:
+            self._link.send(Joined(horovod.torch.mpi_ops.rank(), horovod.torch.mpi_ops.size()))
+
+    def reset(self) -> None:
+        """From one world to the next; a rank that was taken out ends here, with success."""
+        for hook in before_reset:
+            hook()
+        if self._tracing:
+            # Or events that are not written yet have the next start_timeline() replace a running std::thread: abort.
+            horovod.torch.mpi_ops.stop_timeline()
+            self._tracing = False
+        self._shutdown()
+        cut(self._gloo_sockets)
+        self._gloo_sockets = {}
+        if not still_assigned():
+            sys.exit(0)
+        self.init()
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """``hvd.elastic.run``, after which a state that has a word for its end (``on_run_end``) may say it.
+
+    It is said inside upstream's loop: should a rank be lost meanwhile, the others come back to it.
+    """
+
+    @functools.wraps(func)
+    def to_the_end(state: Any, *args: Any, **kwargs: Any) -> Any:
+        result = func(state, *args, **kwargs)
+        on_run_end = getattr(state, "on_run_end", None)
+        if on_run_end is not None:
+            on_run_end()
+        return result
+
+    wrapped: Callable[..., Any] = run_fn(to_the_end, _current_reset)
+    return wrapped
+
+
+def _current_reset() -> None:
+    horovod.torch.elastic._reset()
+
+
+_installed: _Rank | None = None
+
+
+def install() -> None:
+    """Adapt this process; once, and only where an agent's rendezvous is.
+
+    Raises:
+        SystemExit: the environment asks for something that cannot work with elastic runs.
+    """
+    global _installed
+    if _installed is not None:
+        return
+    if os.environ.get("HOROVOD_AUTOTUNE", "0").lower() in ("1", "true"):
+        sys.exit("HOROVOD_AUTOTUNE hangs when rank 0 leaves an elastic run (horovod#2835): unset it")
+    _installed = rank = _Rank(RankLink.from_environment())
+    for module in (horovod.torch.mpi_ops, horovod.torch, horovod.torch.elastic):
+        module.init = rank.init
+    horovod.torch.elastic._reset = rank.reset
+    horovod.torch.elastic.run = run
+    schedulers = (torch.optim.lr_scheduler.LRScheduler, SchedulerStateHandler)
+    optimizers = (torch.optim.Optimizer, OptimizerStateHandler)  # The first that fits is taken.
+    elastic_state.set_handler_registry([optimizers, *elastic_state.get_handler_registry(), schedulers])
