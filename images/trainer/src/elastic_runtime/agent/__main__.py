@@ -1,0 +1,77 @@
+"""``python -m elastic_runtime.agent``: see ``--help``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+
+from elastic_runtime.agent import zygote
+from elastic_runtime.agent.agent import Agent, AgentSettings
+from elastic_runtime.agent.dialling import interface_of
+from elastic_runtime.agent.notices.services import Metadata
+from elastic_runtime.errors import ElasticError, InvalidSettings
+from elastic_runtime.rank_link import RANK_FD
+from elastic_runtime.spec import NoticeService
+
+
+def parse_arguments(arguments: list[str]) -> AgentSettings:
+    """The command line as settings."""
+    parser = argparse.ArgumentParser(prog="elastic_runtime.agent", description="Agent of one worker of a run.")
+    parser.add_argument("--worker", required=True, help="name of this worker, new with each incarnation")
+    parser.add_argument("--launcher", required=True, metavar="HOST:PORT", help="where to dial the launcher")
+    parser.add_argument("--tls", required=True, type=Path, help="folder with ca.crt, agent.crt and agent.key")
+    parser.add_argument("--slots", type=int, default=1, help="ranks that fit here")
+    parser.add_argument("--node", default="", help="machine that this worker is on")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--interface", default="lo", help="network interface of the ranks' own traffic")
+    where.add_argument("--address", help="its address instead")
+    parser.add_argument("--grace", type=float, default=30.0, help="seconds from SIGTERM to the end of this worker")
+    parser.add_argument("--notice-file", type=Path, help="path at which a reclaim notice may appear")
+    known = ", ".join(NoticeService)
+    parser.add_argument(
+        "--metadata",
+        default=NoticeService.NONE,
+        metavar="SERVICE[=ADDRESS]",
+        help=f"metadata service to ask for reclaim notices: one of {known}",
+    )
+    parser.add_argument("--patience", type=float, default=30.0, help="seconds to keep dialling the launcher")
+    parser.add_argument("--redial", action="store_true", help="outlive the launcher; end only on SIGTERM")
+    settings = vars(parser.parse_args(arguments))
+    host, _, port = settings["launcher"].rpartition(":")
+    settings["launcher"] = (host, int(port))
+    settings["metadata"] = Metadata.parse(settings["metadata"])
+    if address := settings.pop("address"):
+        settings["interface"] = interface_of(address)
+    return AgentSettings(**settings)
+
+
+def main() -> None:
+    """Exit status 0 when the agent was released or its time was over; 1 when it could not reach its launcher."""
+    try:
+        settings = parse_arguments(sys.argv[1:])
+    except InvalidSettings as error:
+        sys.exit(str(error))
+    os.environ.pop(RANK_FD, None)  # Of a zygote that forked this agent as it forks ranks.
+    logging.Formatter.converter = time.gmtime
+    logging.basicConfig(
+        level=logging.INFO,
+        format=f"%(asctime)s.%(msecs)03dZ {settings.worker} agent: %(message)s",
+        datefmt="%Y-%m-%dT%H:%M:%S",
+        stream=sys.stderr,
+    )
+    ahead = zygote.fork_ahead() if zygote.is_warm() else None  # before the event loop: one thread, no open sockets
+    try:
+        asyncio.run(Agent(settings, ahead).run())
+    except ElasticError as error:
+        sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,289 @@
+"""The agent itself: a connection to the launcher, one worker's ranks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+
+from elastic_runtime import rank_link
+from elastic_runtime.agent import dialling, hardware, notices
+from elastic_runtime.agent.notices.services import NO_METADATA, Metadata
+from elastic_runtime.agent.ranks import Ranks
+from elastic_runtime.clock import utc_now
+from elastic_runtime.documents import to_json
+from elastic_runtime.errors import ClusterUnavailable, InvalidDocument
+from elastic_runtime.framing import decode_line
+from elastic_runtime.rank_link import HandoverWanted, LastCommitBy
+from elastic_runtime.rundir import ReclaimNotice
+from elastic_runtime.spec import RunSpec
+from elastic_runtime.wire import (
+    AgentMessage,
+    Handover,
+    Heartbeat,
+    Hello,
+    LastCommit,
+    Message,
+    Noticed,
+    Release,
+    StartRank,
+    StopRank,
+    Welcome,
+    decode,
+    encode,
+)
+
+log = logging.getLogger(__name__)
+
+WELCOME = 10.0
+"""Seconds that a launcher has to answer a hello."""
+STILL_HERE = timedelta(seconds=90)
+"""A worker that is still there so long after its deadline was not taken: false alarms happen. Longer than
+:data:`.notices.services.STALE`, after which an announcement of the same deadline does not count any more."""
+REST = timedelta(minutes=15)
+"""After which a worker that was released for no reason of its own offers itself again: its node may be cleared."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """What an agent is told by whoever starts it."""
+
+    worker: str
+    """Name of this worker, unique in the run, new with each incarnation."""
+    launcher: tuple[str, int]
+    """Address and port to dial."""
+    tls: Path
+    """Folder with ``ca.crt``, ``agent.crt`` and ``agent.key``."""
+    slots: int = 1
+    """Ranks that fit here."""
+    node: str = ""
+    """Machine that this worker is on."""
+    interface: str = "lo"
+    """Network interface of the ranks' own traffic."""
+    grace: float = 30.0
+    """Seconds from SIGTERM to the end of this worker."""
+    notice_file: Path | None = None
+    """Path at which a reclaim notice may appear."""
+    metadata: Metadata = NO_METADATA
+    """Metadata service of the cloud, to be asked for reclaim notices."""
+    patience: float = 30.0
+    """Seconds to keep dialling a launcher that does not answer."""
+    redial: bool = False
+    """Outlive the launcher: dial again, for ever, whenever it hangs up; and end only when terminated, for whoever
+    started this agent would start it again."""
+
+
+class Parting(StrEnum):
+    """How a connection to the launcher ended."""
+
+    HUNG_UP = "hung up"
+    """The launcher is gone, or has replaced itself."""
+    RELEASED = "released"
+    """It needs this worker no more."""
+    TIME_IS_OVER = "time is over"
+    """The deadline of a notice is here."""
+
+
+class Agent:
+    """A worker's agent: ends when the launcher releases it, or hangs up for good, or the worker's time is over.
+
+    Args:
+        settings: where and who.
+        ahead: socket and pid of a warm process that was forked already; None: one is started.
+    """
+
+    def __init__(self, settings: AgentSettings, ahead: tuple[socket.socket, int] | None = None) -> None:
+        self._settings, self._ahead = settings, ahead
+        self._name = settings.worker
+        self._spec: RunSpec
+        self._ranks: Ranks | None = None
+        self._writer: asyncio.StreamWriter
+        self._stops: set[asyncio.Task[None]] = set()
+        self._devices = hardware.gpus()
+        self._terminated = asyncio.Event()
+        self._notice: ReclaimNotice | None = None
+
+    async def run(self) -> None:
+        """Serve the run until the end. No process is left behind.
+
+        Raises:
+            ClusterUnavailable: the launcher never answered, or is none of this run; or the warm process is gone.
+        """
+        # At once, and not only when there is something to lose: without a handler, process 1 of a container is deaf.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminated.set)
+        try:
+            while (streams := await self._dial()) is not None:
+                parting = await self._connected(*streams)
+                log.info("the launcher and this worker part: %s", parting)
+                if not self._settings.redial or self._terminated.is_set():
+                    return
+                if parting is not Parting.HUNG_UP and await self._taken():
+                    return
+        finally:
+            await self._close_ranks()
+            asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+
+    async def _taken(self) -> bool:
+        """Wait, without ranks, for what was announced. Whether it has come; or this worker can be of use again."""
+        await self._close_ranks()
+        end = self._notice.deadline + STILL_HERE if self._notice else utc_now() + REST
+        self._notice = None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout((end - utc_now()).total_seconds()):
+                await self._terminated.wait()
+                return True
+        log.info("this worker was to go and is still here: it offers itself again")
+        return False
+
+    async def _dial(self) -> dialling.Streams | None:
+        """None when this worker is terminated before somebody answers."""
+        patience = None if self._settings.redial else self._settings.patience
+        dial = asyncio.create_task(dialling.dial(self._settings.launcher, self._settings.tls, patience))
+        terminated = asyncio.create_task(self._terminated.wait())
+        try:
+            await asyncio.wait((dial, terminated), return_when=asyncio.FIRST_COMPLETED)
+            return dial.result() if dial.done() else None
+        finally:
+            dial.cancel()
+            terminated.cancel()
+            await asyncio.gather(dial, terminated, return_exceptions=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Parting:
+        self._writer = writer
+        try:
+            self._send(self._hello())
+            welcome = await self._welcome(reader)
+            if welcome is None:
+                if self._settings.redial:
+                    await asyncio.sleep(dialling.PAUSE)
+                    return Parting.HUNG_UP
+                raise ClusterUnavailable(f"the launcher at {self._settings.launcher} did not welcome this agent")
+            self._spec, self._name = welcome.spec, welcome.worker or self._settings.worker
+            log.info("the launcher at %s calls this worker %s", self._settings.launcher[0], self._name)
+            dialling.notice_silence(writer, self._spec.timing.agent_silence)
+            if self._ranks is None:
+                self._ranks = Ranks(self._send, {**os.environ, **self._spec.environment}, self._spec.warm)
+                self._ranks.start(self._ahead)
+                self._ahead = None  # Another one is started for ranks after these.
+            else:
+                self._ranks.announce()
+            try:
+                return await self._serve(reader, self._ranks)
+            finally:
+                await self._ranks.stop()
+        finally:
+            self._writer.close()
+
+    async def _close_ranks(self) -> None:
+        if self._ranks:
+            await self._ranks.close()
+            self._ranks = None
+
+    async def _welcome(self, reader: asyncio.StreamReader) -> Welcome | None:
+        try:
+            async with asyncio.timeout(WELCOME):
+                message = await self._receive(reader)
+        except TimeoutError:
+            return None
+        return message if isinstance(message, Welcome) else None
+
+    async def _serve(self, reader: asyncio.StreamReader, ranks: Ranks) -> Parting:
+        """Until the first of: the launcher hangs up or releases us; the deadline of a notice."""
+        obeying = asyncio.create_task(self._obey(reader, ranks))
+        heeding = asyncio.create_task(self._heed_notice())
+        tasks = [
+            obeying,
+            heeding,
+            asyncio.create_task(self._beat(ranks)),
+            asyncio.create_task(self._miss_zygote(ranks)),
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+            return obeying.result() if obeying in done else Parting.TIME_IS_OVER
+        finally:
+            for task in (*tasks, *self._stops):
+                task.cancel()
+            await asyncio.gather(*tasks, *self._stops, return_exceptions=True)
+
+    def _hello(self) -> Hello:
+        own = self._settings
+        return Hello(own.worker, own.node or os.uname().nodename, os.getpid(), own.slots, own.interface)
+
+    def _send(self, message: AgentMessage) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(encode(message))
+
+    async def _receive(self, reader: asyncio.StreamReader) -> Message | None:
+        """The next message; None when the launcher has hung up."""
+        try:
+            line = await reader.readline()
+            return decode(decode_line(line)) if line.endswith(b"\n") else None
+        except (OSError, InvalidDocument) as error:
+            log.warning("connection to the launcher: %s", error)
+            return None
+
+    async def _obey(self, reader: asyncio.StreamReader, ranks: Ranks) -> Parting:
+        while message := await self._receive(reader):
+            match message:
+                case StartRank():
+                    self._start(message, ranks)
+                case StopRank(rank_id, grace):
+                    stop = asyncio.create_task(ranks.stop_rank(rank_id, grace))
+                    self._stops.add(stop)
+                    stop.add_done_callback(self._stops.discard)
+                case Handover(worker, deadline):
+                    ranks.tell(HandoverWanted(worker, deadline))
+                case LastCommit(deadline):
+                    ranks.tell(LastCommitBy(deadline))
+                case Release(reason):
+                    log.info("released: %s", reason)
+                    return Parting.RELEASED
+                case _:
+                    log.warning("the launcher sent a %s, which is no order", message.type)
+        return Parting.HUNG_UP
+
+    def _start(self, order: StartRank, ranks: Ranks) -> None:
+        environment = {
+            **self._spec.environment,
+            **order.environment,
+            **hardware.slot_environment(order.slot, self._settings.slots, self._devices),
+            rank_link.RUN_NAME: self._spec.name,
+            rank_link.WORKER_NAME: self._name,
+            rank_link.SLOT: str(order.slot),
+            # As long as the launcher gives an agent: it has to miss the rank too, before the others can go on.
+            rank_link.PEER_SILENCE: str(self._spec.timing.agent_silence),
+        }
+        if self._spec.checkpoint:
+            environment[rank_link.CHECKPOINT] = to_json(self._spec.checkpoint)
+        ranks.start_rank(order.rank_id, self._spec.command, environment, self._spec.working_directory)
+
+    async def _beat(self, ranks: Ranks) -> None:
+        usage = hardware.Usage()
+        while True:
+            self._send(Heartbeat(*usage.measure([os.getpid(), *ranks.pids])))
+            await asyncio.sleep(self._spec.timing.heartbeat)
+
+    async def _miss_zygote(self, ranks: Ranks) -> None:
+        """End a worker that is of no use any more, so that another can take its place."""
+        await ranks.orphaned.wait()
+        raise ClusterUnavailable("the warm process that ranks are forked from has ended")
+
+    async def _heed_notice(self) -> None:
+        """Tell of every notice, and return when the time of the first of them is over."""
+        own = self._settings
+        await notices.heed(
+            notices.sources(self._terminated, own.grace, own.notice_file, own.metadata), self._tell_notice
+        )
+
+    def _tell_notice(self, notice: ReclaimNotice) -> None:
+        self._notice = notice
+        self._send(Noticed(notice.source, notice.deadline))

@@ -1,0 +1,86 @@
+"""An agent's way to its launcher."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+import ssl
+from pathlib import Path
+
+import psutil
+
+from elastic_runtime.certificates import LAUNCHER, agent_context
+from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
+from elastic_runtime.framing import MAX_LINE
+
+log = logging.getLogger(__name__)
+
+PAUSE, LONGEST_PAUSE = 0.2, 2.0
+"""Seconds between two attempts, at first and at most."""
+ATTEMPT = 5.0
+"""Seconds for one attempt: nobody answers for the address of a pod that is gone."""
+COMPLAINT = 30.0
+"""Seconds between two lines in the log about a launcher that does not answer."""
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def dial(launcher: tuple[str, int], tls: Path, patience: float | None) -> Streams:
+    """Connect, as often as it takes.
+
+    Args:
+        launcher: address and port.
+        tls: folder with the agent's certificate.
+        patience: seconds to keep trying; None: for ever, whoever answers meanwhile.
+
+    Raises:
+        ClusterUnavailable: nobody answered in that time, or it was a launcher of another run.
+    """
+    context, (host, port), loop = agent_context(tls), launcher, asyncio.get_running_loop()
+    begun, complained, pause = loop.time(), loop.time(), PAUSE
+    while True:
+        try:
+            async with asyncio.timeout(ATTEMPT):
+                return await asyncio.open_connection(host, port, ssl=context, server_hostname=LAUNCHER, limit=MAX_LINE)
+        except OSError as error:  # ssl.SSLError and TimeoutError are some, too
+            problem = f"no launcher at {host}:{port}: {str(error) or 'no answer'}"
+            if isinstance(error, ssl.SSLError):
+                problem = f"the launcher at {host}:{port} is not this run's: {error}"
+            final = isinstance(error, ssl.SSLError) or loop.time() - begun > (patience or 0.0)
+            if patience is not None and final:
+                raise ClusterUnavailable(problem) from error
+        if loop.time() - complained > COMPLAINT:
+            complained = loop.time()
+            log.warning("%s; still trying", problem)
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def notice_silence(writer: asyncio.StreamWriter, seconds: float) -> None:
+    """Have the kernel end the connection when what was sent is not acknowledged in time (Linux).
+
+    A launcher whose machine is gone sends no end of its own; TCP alone would take a quarter of an hour to notice.
+    """
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        sock = writer.get_extra_info("socket")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
+
+
+def interface_of(address: str) -> str:
+    """The network interface that has this address.
+
+    Raises:
+        InvalidSettings: none has.
+    """
+    wanted = ipaddress.ip_address(address)
+    found = psutil.net_if_addrs()
+    for interface, addresses in found.items():
+        for each in addresses:
+            if each.family in (socket.AF_INET, socket.AF_INET6):
+                own = ipaddress.ip_address(each.address.partition("%")[0])
+                if own == wanted:
+                    return interface
+    remedy = f"Give an address of one of {', '.join(found)}"
+    raise InvalidSettings("--address", f"no network interface here has the address {address}", remedy)

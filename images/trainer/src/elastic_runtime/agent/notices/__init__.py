@@ -1,0 +1,79 @@
+"""Word that this worker will be taken: from SIGTERM, from a file, from the cloud's metadata service.
+
+Every source is a coroutine that waits, and in the end returns one
+:class:`~elastic_runtime.rundir.ReclaimNotice`, or None when it will never have anything to say. :func:`sources` lists
+them, :func:`heed` listens to all of them until the worker's time is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from elastic_runtime.agent.notices import local
+from elastic_runtime.agent.notices.services import Metadata, cloud_notice
+from elastic_runtime.clock import utc_now
+from elastic_runtime.rundir import ReclaimNotice
+
+log = logging.getLogger(__name__)
+
+Source = Coroutine[Any, Any, ReclaimNotice | None]
+
+
+def sources(terminated: asyncio.Event, grace: float, file: Path | None, metadata: Metadata) -> tuple[Source, ...]:
+    """Everything that may announce the end of this worker.
+
+    Args:
+        terminated: set when this process gets SIGTERM.
+        grace: seconds from SIGTERM to SIGKILL, as whoever sends it keeps them.
+        file: path that a notice may be written to, atomically.
+        metadata: which metadata service to ask.
+    """
+    return local.sigterm(terminated, grace), local.written(file), cloud_notice(metadata)
+
+
+async def heed(sources: Iterable[Source], tell: Callable[[ReclaimNotice], None]) -> None:
+    """Tell of every notice as it comes, and return when the earliest of their deadlines is here.
+
+    A later notice matters too: a machine whose spot capacity is withdrawn in two minutes may be drained before that.
+
+    Args:
+        sources: to listen to; all have ended when this returns or is cancelled.
+        tell: called with each notice.
+    """
+    queue: asyncio.Queue[ReclaimNotice] = asyncio.Queue()
+    listening = [asyncio.create_task(_listen(source, queue)) for source in sources]
+    deadline: datetime | None = None
+    try:
+        while True:
+            try:
+                async with asyncio.timeout(None if deadline is None else _seconds_until(deadline)):
+                    notice = await queue.get()
+            except TimeoutError:
+                log.warning("the deadline of the reclaim notice is here")
+                return
+            log.info("reclaim notice from %s, deadline %s", notice.source, notice.deadline)
+            tell(notice)
+            deadline = notice.deadline if deadline is None else min(deadline, notice.deadline)
+    finally:
+        for task in listening:
+            task.cancel()
+        await asyncio.gather(*listening, return_exceptions=True)
+
+
+async def _listen(source: Source, queue: asyncio.Queue[ReclaimNotice]) -> None:
+    try:
+        notice = await source
+    except Exception:  # Whatever is wrong with one source must harm neither the training nor the other sources.
+        log.exception("a source of reclaim notices has failed, and is not listened to any more")
+        return
+    if notice is not None:
+        queue.put_nowait(notice)
+
+
+def _seconds_until(moment: datetime) -> float:
+    return max(0.0, (moment - utc_now()).total_seconds())

@@ -1,0 +1,197 @@
+"""The agent's side of its warm process: start ranks, signal them, read what they write, hear how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from elastic_runtime.agent.zygote_client import ZygoteClient
+from elastic_runtime.clock import utc_now
+from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.framing import LineReader
+from elastic_runtime.rank_link import AgentWord, encode_rank_message
+from elastic_runtime.wire import AgentMessage, Output, RankExited, RankSaid, RankStarted, Ready
+
+OUTPUT_DRAIN = 2.0
+"""Seconds to wait for the end of a rank's output after its own end: a process that it left behind may hold it open."""
+_CHUNK = 65536
+
+
+@dataclass(slots=True)
+class _Rank:
+    rank_id: str
+    link: socket.socket
+    readers: list[asyncio.Task[None]] = field(default_factory=list)
+    pid: int | None = None
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Ranks:
+    """Ranks of one worker, started through one warm process.
+
+    Args:
+        send: called with every message for the launcher, in order.
+        environment: of the warm process, and so of every rank.
+        warm: whether to import torch and horovod ahead.
+    """
+
+    def __init__(self, send: Callable[[AgentMessage], None], environment: Mapping[str, str], warm: bool) -> None:
+        self._send = send
+        self._environment = dict(environment)
+        self._warm = warm
+        self._ranks: dict[str, _Rank] = {}
+        self._endings: set[asyncio.Task[None]] = set()
+        self._ready: Ready | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.orphaned = asyncio.Event()
+        """The warm process has ended by itself: no rank can start here any more."""
+        self._zygote = ZygoteClient(self._zygote_said, self._zygote_ended)
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the warm process and of every rank."""
+        return [self._zygote.pid, *(rank.pid for rank in self._ranks.values() if rank.pid is not None)]
+
+    def start(self, ahead: tuple[socket.socket, int] | None) -> None:
+        """Start the warm process, or take over the one that was forked ahead; :class:`Ready` is sent once it is."""
+        if ahead:
+            self._zygote.adopt(*ahead)
+        else:
+            self._zygote.execute(self._environment, self._warm)
+
+    def announce(self) -> None:
+        """Say again that ranks can start here, to a launcher that has not heard it."""
+        if self._ready:
+            self._send(self._ready)
+
+    def start_rank(
+        self, rank_id: str, command: Sequence[str], environment: Mapping[str, str], directory: str | None
+    ) -> None:
+        """Fork a rank; :class:`RankStarted` and in the end :class:`RankExited` are sent."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        rank = self._ranks[rank_id] = _Rank(rank_id, ours)
+        self._idle.clear()
+        outputs = [os.pipe(), os.pipe()]
+        with theirs:
+            descriptors = (outputs[0][1], outputs[1][1], theirs.fileno())
+            if not self._zygote.start(rank_id, command, environment, directory, descriptors):
+                self._end(rank, -signal.SIGKILL)
+            for _, write in outputs:
+                os.close(write)
+        loop = asyncio.get_running_loop()
+        for stream, (read, _) in zip(("stdout", "stderr"), outputs, strict=True):
+            rank.readers.append(loop.create_task(self._forward(rank_id, stream, read)))
+        loop.add_reader(ours, self._on_link, rank, LineReader())
+
+    def signal(self, rank_id: str, number: int) -> None:
+        """Send a signal to a rank's process group; a rank that has ended is left alone."""
+        if rank_id in self._ranks:
+            self._zygote.signal(rank_id, number)
+
+    async def stop_rank(self, rank_id: str, grace: float) -> None:
+        """SIGTERM, and after ``grace`` seconds SIGKILL."""
+        self.signal(rank_id, signal.SIGTERM)
+        if rank := self._ranks.get(rank_id):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(grace):
+                    await rank.ended.wait()
+        self.signal(rank_id, signal.SIGKILL)
+
+    def tell(self, word: AgentWord) -> None:
+        """Say it to every rank; one that does not listen is no error."""
+        for rank in self._ranks.values():
+            with contextlib.suppress(OSError):
+                rank.link.send(encode_rank_message(word))
+
+    async def stop(self) -> None:
+        """End every rank at once, and wait until they are gone."""
+        await asyncio.gather(*(self.stop_rank(rank_id, 0.0) for rank_id in list(self._ranks)))
+        await self._idle.wait()
+
+    async def close(self) -> None:
+        """End every rank and the warm process, and wait until they are gone."""
+        await self.stop()
+        await self._zygote.close()
+
+    def _zygote_ended(self) -> None:
+        """The kernel has killed its ranks."""
+        self.orphaned.set()
+        for rank in list(self._ranks.values()):
+            self._end(rank, -signal.SIGKILL)
+
+    def _zygote_said(self, message: dict[str, Any]) -> None:
+        if "ready" in message:
+            self._ready = Ready(message["ready"], message["detail"])
+            self._send(self._ready)
+        elif "started" in message:
+            self._ranks[message["started"]].pid = message["pid"]
+            self._send(RankStarted(message["started"], message["pid"]))
+        elif rank := self._ranks.get(message["exited"]):
+            self._end(rank, message["code"])
+
+    def _end(self, rank: _Rank, code: int) -> None:
+        task = asyncio.get_running_loop().create_task(self._finish(rank, code))
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
+
+    async def _finish(self, rank: _Rank, code: int) -> None:
+        if self._ranks.pop(rank.rank_id, None) is None:
+            return
+        rank.ended.set()
+        if rank.readers:
+            _, late = await asyncio.wait(rank.readers, timeout=OUTPUT_DRAIN)
+            for task in late:
+                task.cancel()
+        asyncio.get_running_loop().remove_reader(rank.link)
+        rank.link.close()
+        self._send(RankExited(rank.rank_id, code))
+        if not self._ranks:
+            self._idle.set()
+
+    def _on_link(self, rank: _Rank, lines: LineReader) -> None:
+        try:
+            data = rank.link.recv(_CHUNK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        try:
+            for plain in lines.feed(data):
+                self._send(RankSaid(rank.rank_id, plain))
+        except InvalidDocument:
+            data = b""  # It is no rank of ours that talks so; what it says is not needed to train.
+        if not data:
+            asyncio.get_running_loop().remove_reader(rank.link)
+
+    async def _forward(self, rank_id: str, stream: str, descriptor: int) -> None:
+        reader = asyncio.StreamReader()
+        pipe = os.fdopen(descriptor, "rb", buffering=0)  # closed with its transport
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), pipe
+        )
+        rest = b""
+        try:
+            while data := await reader.read(_CHUNK):
+                *lines, rest = (rest + data).split(b"\n")
+                self._lines(rank_id, stream, lines)
+                if len(rest) > _CHUNK:
+                    self._lines(rank_id, stream, [rest])
+                    rest = b""
+        finally:
+            if rest:
+                self._lines(rank_id, stream, [rest])
+            transport.close()
+
+    def _lines(self, rank_id: str, stream: str, lines: list[bytes]) -> None:
+        # A progress bar rewrites its line with carriage returns: what a terminal would show in the end is enough.
+        texts = tuple(line.rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace") for line in lines)
+        if texts:
+            self._send(Output(rank_id, stream, texts, utc_now()))

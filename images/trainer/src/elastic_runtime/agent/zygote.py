@@ -1,0 +1,270 @@
+"""A warm process: imports torch and horovod once, then forks a rank whenever it is told to.
+
+A joining rank so pays neither the import of torch (1 s) nor that of ``torch._dynamo``, which ``torch.optim`` imports
+lazily (1–2 s). It runs no torch code, and no thread but OpenBLAS's, which expects forks, so forking is safe. Commands
+that are not Python, or not this Python, are executed cold from the same fork.
+
+Each worker has one. On this machine, one more for the whole run forks the agents, which inherit the imports and fork
+their own from themselves (:func:`fork_ahead`): a worker more costs milliseconds.
+
+It speaks JSON with its client, one datagram a message, over the socket whose descriptor is its first argument::
+
+    client: {"start": NAME, "command": […], "environment": {…}, "directory": …} with three descriptors:
+                                                                                stdout, stderr, rank link
+            {"signal": NAME, "number": N}            to the process group of what runs under that name
+    zygote: {"ready": WARM, "detail": …} once;  {"started": NAME, "pid": …};  {"exited": NAME, "code": …}
+
+It ends with its parent, and what it forked ends with it, however that ended: the kernel sees to it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import random
+import runpy
+import select
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from elastic_runtime.agent.command import Entry, PythonCommand, cold, parse
+from elastic_runtime.rank_link import RANK_FD
+
+WARM_IMPORTS = (
+    *("torch", "torch.optim", "torch._dynamo", "torch.utils.data", "horovod.torch.elastic"),
+    *("elastic_runtime.torch.state", "elastic_runtime.torch.batches", "elastic_runtime.torch.reporting"),
+    *("elastic_runtime.adaptations.rank", "elastic_runtime.agent.agent"),
+)
+PRELOAD = "ELASTIC_RUNTIME_PRELOAD"
+"""Environment variable: further modules to import, with commas between them. What a script imports beyond torch, every
+rank that joins imports while the others wait for it."""
+MAX_MESSAGE = 256 * 1024
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends (Linux; elsewhere the agent's own clean-up must do)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # It ended before we asked.
+            os._exit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rank:
+    """What a forked child has to become."""
+
+    command: list[str]
+    environment: dict[str, str]
+    directory: str | None
+    descriptors: list[int]
+    warm: bool
+
+
+class Zygote:
+    """Args: control: the socket to the agent. warm: whether the imports succeeded."""
+
+    def __init__(self, control: socket.socket, warm: bool) -> None:
+        self._control = control
+        self._warm = warm
+        self._ranks: dict[int, str] = {}
+        self._parent = os.getppid()
+
+    def serve(self) -> _Rank | None:
+        """Until the agent hangs up. In a forked child it returns what that child has to run."""
+        wake_read, wake_write = os.pipe()
+        os.set_blocking(wake_write, False)
+        signal.set_wakeup_fd(wake_write)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        while True:
+            readable, _, _ = select.select([self._control.fileno(), wake_read], [], [])
+            if wake_read in readable:
+                os.read(wake_read, 4096)
+                self._reap()
+            if self._control.fileno() in readable:
+                data, descriptors, _, _ = socket.recv_fds(self._control, MAX_MESSAGE, 3)
+                if not data:
+                    return None
+                message = json.loads(data)
+                if "signal" in message:
+                    self._signal(message["signal"], message["number"])
+                elif child := self._fork(message, descriptors):
+                    for descriptor in (wake_read, wake_write):
+                        os.close(descriptor)
+                    return child
+
+    def _say(self, **message: Any) -> None:
+        self._control.send(json.dumps(message).encode())
+
+    def _reap(self) -> None:
+        while self._ranks:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            self._say(exited=self._ranks.pop(pid), code=os.waitstatus_to_exitcode(status))
+
+    def _signal(self, rank_id: str, number: int) -> None:
+        for pid, name in self._ranks.items():
+            if name == rank_id:  # Not reaped yet, so the pid is still this rank's.
+                os.killpg(pid, number)
+
+    def _fork(self, message: dict[str, Any], descriptors: list[int]) -> _Rank | None:
+        rank_id = message["start"]
+        zygote = os.getpid()
+        # A SIGTERM that is ignored here must not be lost in the child: it is kept until the child is ready for it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        pid = os.fork()
+        if pid:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+            with contextlib.suppress(OSError):  # The child was first, and has been executing something else since.
+                os.setpgid(pid, pid)  # Here and in the child: whoever is first, a signal finds the group.
+            for descriptor in descriptors:
+                os.close(descriptor)
+            self._ranks[pid] = rank_id
+            self._say(started=rank_id, pid=pid)
+            return None
+        signal.set_wakeup_fd(-1)
+        os.setpgid(0, 0)
+        die_with_parent(zygote)
+        self._control.close()
+        return _Rank(message["command"], message["environment"], message["directory"], descriptors, self._warm)
+
+
+def become(rank: _Rank) -> NoReturn:
+    """Turn this forked child into what was asked for, and end with its exit status."""
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    stdout, stderr, link = rank.descriptors
+    os.dup2(stdout, 1)
+    os.dup2(stderr, 2)
+    os.close(stdout)
+    os.close(stderr)
+    os.set_inheritable(link, True)
+    os.environ.update(rank.environment, **{RANK_FD: str(link)}, PYTHONUNBUFFERED="1")
+    python = parse(rank.command)
+    try:
+        if rank.directory:
+            os.chdir(rank.directory)
+        if python is None or not rank.warm:
+            command = cold(rank.command)
+            os.execvp(command[0], command)  # noqa: S606 - no shell is wanted
+    except OSError as error:
+        sys.stderr.write(f"cannot start {rank.command[0]} in {rank.directory or '.'}: {error}\n")
+        sys.stderr.flush()
+        os._exit(127)
+    _end_like_python(lambda: _run_warm(python))
+
+
+def _end_like_python(run: Callable[[], None]) -> NoReturn:
+    """Run to the end as the interpreter would, but for the dismantling of its modules.
+
+    That takes a second with torch, since it touches, and so copies, every page shared with the parent;
+    multiprocessing's forked children leave it out, too.
+    """
+    code: object = 0
+    try:
+        run()
+    except SystemExit as end:
+        code = end.code
+    except BaseException:  # noqa: BLE001 - reported and turned into the exit status, as the interpreter does
+        traceback.print_exc()
+        code = 1
+    if code is not None and not isinstance(code, int):
+        sys.stderr.write(f"{code}\n")
+        code = 1
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are no daemons
+        atexit._run_exitfuncs()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit((code or 0) & 0xFF)
+
+
+def _run_warm(python: PythonCommand) -> None:
+    random.seed()  # A fork inherits the state; a process of its own would have one of its own.
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # TextIOWrapper unless somebody replaced it
+    if "HOROVOD_GLOO_RENDEZVOUS_ADDR" in os.environ:  # A rank; an agent is none.
+        importlib.import_module("elastic_runtime.adaptations.rank").install()
+    sys.argv = [python.target, *python.arguments]
+    if python.entry is Entry.SCRIPT:
+        sys.path[0] = os.path.dirname(os.path.abspath(python.target))
+        runpy.run_path(python.target, run_name="__main__")
+        return
+    sys.path[0] = os.getcwd()
+    if python.entry is Entry.MODULE:
+        runpy.run_module(python.target, run_name="__main__", alter_sys=True)
+    else:
+        sys.argv[0] = "-c"
+        exec(compile(python.target, "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102 - the user's own
+
+
+def warm_up() -> str:
+    """Import what ranks will need. Returns why that failed, or nothing."""
+    preload = [name for name in os.environ.get(PRELOAD, "").split(",") if name]
+    for name in (*WARM_IMPORTS, *preload):
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            return f"cannot import {name}: {error}"
+    gc.collect()
+    gc.freeze()  # Keeps the collector from touching, and so copying, every page in the children.
+    return ""
+
+
+def is_warm() -> bool:
+    """Whether this process has imported what ranks need."""
+    return all(name in sys.modules for name in WARM_IMPORTS)
+
+
+def fork_ahead() -> tuple[socket.socket, int]:
+    """Fork a zygote off this process, which is warm and has started no thread. Returns its socket and its pid."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    agent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        die_with_parent(agent)
+        serve(theirs, warm=True, detail="")
+    theirs.close()
+    return ours, pid
+
+
+def serve(control: socket.socket, warm: bool, detail: str) -> NoReturn:
+    """Be a zygote; in a forked child, what it forked that child for."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # A ctrl-C is the client's to handle.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # So is an end of the whole pod.
+    with control:
+        control.send(json.dumps({"ready": warm, "detail": detail}).encode())
+        rank = Zygote(control, warm).serve()
+    if rank is not None:
+        become(rank)
+    os._exit(0)
+
+
+def main() -> None:
+    """``python -m elastic_runtime.agent.zygote CONTROL_DESCRIPTOR WARM(0|1) PARENT_PID``."""
+    die_with_parent(int(sys.argv[3]))
+    wanted = sys.argv[2] == "1"
+    problem = warm_up() if wanted else ""
+    serve(socket.socket(fileno=int(sys.argv[1])), wanted and not problem, problem)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Driving a :mod:`~elastic_runtime.agent.zygote` from an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from elastic_runtime.agent.zygote import MAX_MESSAGE
+
+
+class ZygoteClient:
+    """The other end of a zygote's socket; it ends when this is closed.
+
+    Args:
+        on_message: called with each of its messages, in order.
+        on_end: called when it has ended by itself; whatever it had forked is gone then, too.
+    """
+
+    def __init__(self, on_message: Callable[[dict[str, Any]], None], on_end: Callable[[], None]) -> None:
+        self._on_message, self._on_end = on_message, on_end
+        self._control: socket.socket
+        self.pid = 0
+
+    def execute(self, environment: Mapping[str, str], warm: bool) -> None:
+        """Start it as a new process. Its output goes where ours goes."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "elastic_runtime.agent.zygote"),
+                    *(str(theirs.fileno()), "1" if warm else "0", str(os.getpid())),
+                ],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env=dict(environment),
+                start_new_session=True,
+            )
+        process.returncode = 0  # Reaped by pid in close(), as one that was forked ahead; keeps Popen from warning.
+        self.adopt(ours, process.pid)
+
+    def adopt(self, control: socket.socket, pid: int) -> None:
+        """Take over one that is our child already."""
+        self.pid = pid
+        self._control = control
+        self._control.setblocking(False)
+        asyncio.get_running_loop().add_reader(control, self._read)
+
+    def start(
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        directory: str | None,
+        descriptors: tuple[int, int, int],
+    ) -> bool:
+        """Have it fork ``command``. Returns False when the zygote is gone.
+
+        Args:
+            name: unique among what it runs.
+            command: to become.
+            environment: on top of its own.
+            directory: to change to; None: its own.
+            descriptors: standard output, standard error, and the rank link; the caller keeps its own copies.
+        """
+        message = {"start": name, "command": list(command), "environment": dict(environment), "directory": directory}
+        try:
+            socket.send_fds(self._control, [json.dumps(message).encode()], descriptors)
+        except OSError:
+            return False
+        return True
+
+    def signal(self, name: str, number: int) -> None:
+        """Send a signal to the process group of what runs under that name, if it still does."""
+        with contextlib.suppress(OSError):  # It is gone, and what it ran with it.
+            self._control.send(json.dumps({"signal": name, "number": number}).encode())
+
+    async def close(self) -> None:
+        """Hang up, and end it; what it had forked and has not ended, ends with it."""
+        self._hang_up()
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)  # It may still be importing torch, and would notice only then.
+            await asyncio.to_thread(os.waitpid, self.pid, 0)
+            self.pid = 0
+
+    def _hang_up(self) -> None:
+        if self._control.fileno() >= 0:
+            asyncio.get_running_loop().remove_reader(self._control)
+            self._control.close()
+
+    def _read(self) -> None:
+        try:
+            data = self._control.recv(MAX_MESSAGE)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._on_message(json.loads(data))
+        else:
+            self._hang_up()
+            self._on_end()
