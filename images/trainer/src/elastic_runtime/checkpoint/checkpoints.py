@@ -1,0 +1,256 @@
+"""Write, verify, choose and retire checkpoints on any store."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, BinaryIO, Protocol, TypeVar
+
+from elastic_runtime.checkpoint.manifest import Manifest, Part, decode_manifest, encode_manifest
+from elastic_runtime.checkpoint.store import CheckpointStore, open_store
+from elastic_runtime.errors import ElasticError, InvalidDocument, InvalidSettings, StoreUnavailable
+
+T = TypeVar("T")
+
+
+class PartStream(Protocol):
+    """What a part is written to, front to back."""
+
+    def write(self, data: bytes | memoryview, /) -> int:
+        """All of it."""
+
+    def flush(self) -> None:
+        """Hand on what is buffered."""
+
+
+PartWriter = Callable[[PartStream], None]
+"""Writes one part."""
+
+_log = logging.getLogger(__name__)
+_CHUNK = 1 << 20
+_NAME = re.compile(r"ckpt-f(\d+)-s(\d+)-t(\d+)-[0-9a-f]+")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCheckpoint:
+    """A checkpoint in a store."""
+
+    store: CheckpointStore
+    name: str
+    manifest: Manifest
+
+    @property
+    def uri(self) -> str:
+        """Of this one checkpoint; :func:`open_checkpoint` takes it."""
+        return f"{self.store.uri}/{self.name}"
+
+    def open_part(self, part: str) -> BinaryIO:
+        """A seekable stream at the start of a part whose size and digest agree with the manifest.
+
+        Raises:
+            InvalidDocument: they do not agree, or there is no such part.
+            StoreUnavailable: the store does not answer.
+        """
+        expected = next((known for known in self.manifest.parts if known.name == part), None)
+        if expected is None:
+            raise InvalidDocument(f"{self.uri} has no part {part}")
+        stream = self.store.open_part(self.name, part)
+        try:
+            _verify(stream, expected)
+        except BaseException:  # raised again: nothing half-made stays, whatever ended this
+            stream.close()
+            raise
+        return stream
+
+
+def open_checkpoint(uri: str) -> StoredCheckpoint:
+    """The checkpoint with this URI, as a status document or a result gives it.
+
+    Raises:
+        InvalidSettings: it is not the URI of a checkpoint.
+        InvalidDocument: there is none, or its manifest is torn or altered.
+        StoreUnavailable: the store does not answer.
+    """
+    prefix, _, name = uri.rstrip("/").rpartition("/")
+    if _NAME.fullmatch(name) is None:
+        raise InvalidSettings("checkpoint", f"{uri!r} is not the URI of one checkpoint", "Write STORE/ckpt-…")
+    return _read(open_store(prefix), name)
+
+
+class Checkpoints:
+    """The checkpoints of one run, for its one writer of the moment.
+
+    Args:
+        store: where.
+        fence: fencing token; a writer with a lower one than the store has seen publishes nothing.
+        keep: how many published checkpoints stay, at least 1.
+
+    Raises:
+        InvalidSettings: ``keep`` is less than 1.
+    """
+
+    def __init__(self, store: CheckpointStore, fence: int, keep: int) -> None:
+        if keep < 1:
+            raise InvalidSettings("checkpoint.keep", f"{keep} is less than 1", "Write 1 or more")
+        self.store = store
+        self.fence = fence
+        self.keep = keep
+        self._unusable: set[str] = set()
+
+    def claim(self) -> None:
+        """Shut writers with a lower fence out. Raises OwnershipLost, StoreUnavailable."""
+        self.store.claim(self.fence)
+
+    def prepare(self) -> None:
+        """Have ready what the first write needs. A store that is away is told by that write."""
+        try:
+            self.store.prepare()
+        except (StoreUnavailable, InvalidSettings) as error:
+            _log.warning("the checkpoint store is not ready: %s", str(error))
+
+    def newest(
+        self, read: Callable[[StoredCheckpoint], T], skipped: Callable[[str, str], None]
+    ) -> tuple[StoredCheckpoint, T] | None:
+        """The newest checkpoint that can be read, with what was read; None when there is none.
+
+        Newest is the highest fence, in it the highest step, in it the latest time.
+
+        Args:
+            read: reads the parts; :meth:`StoredCheckpoint.open_part` verifies them. Raises InvalidDocument to have the
+                checkpoint passed over for the one before it.
+            skipped: called with URI and reason for each one that is passed over.
+
+        Raises:
+            StoreUnavailable: the store does not answer. That is no reason to train from the start.
+        """
+        for name in sorted(filter(_NAME.fullmatch, self.store.names()), key=_by_progress, reverse=True):
+            try:
+                found = _read(self.store, name)
+                return found, read(found)
+            except InvalidDocument as error:
+                self._unusable.add(name)
+                skipped(f"{self.store.uri}/{name}", str(error))
+        return None
+
+    def write(
+        self, step: int, time: datetime, parts: Mapping[str, PartWriter], *, handover: bool = False
+    ) -> StoredCheckpoint:
+        """Write and publish one, then retire what is over :attr:`keep`.
+
+        Args:
+            step: optimizer steps that it holds.
+            time: when the state was taken.
+            parts: name (``[A-Za-z0-9_.-]+``) to writer.
+            handover: whether a reclaim notice is the reason.
+
+        Raises:
+            OwnershipLost: the run has a newer owner; nothing was published.
+            StoreUnavailable: nothing was published.
+        """
+        name = f"ckpt-f{self.fence:012d}-s{step:012d}-t{int(time.timestamp() * 1000):014d}-{os.urandom(4).hex()}"
+        with self.store.begin(name) as draft:
+            written = []
+            for part, write in parts.items():
+                with draft.part(part) as stream:
+                    digest = _Digesting(stream)
+                    digest.write_with(write)
+                written.append(Part(part, digest.size, digest.sha256))
+            manifest = Manifest(step=step, time=time, fence=self.fence, parts=tuple(written), handover=handover)
+            draft.publish(encode_manifest(manifest), self.fence)
+        try:
+            self._retire(name)
+        except StoreUnavailable as error:  # the checkpoint is there; the next one retires again
+            _log.warning("old checkpoints stay for now: %s", error)
+        return StoredCheckpoint(self.store, name, manifest)
+
+    def _retire(self, published: str) -> None:
+        # By time and not by step: after a resume from the one before a broken one, the newest in time are good.
+        others = [name for name in self.store.names() if _NAME.fullmatch(name) and name != published]
+        usable = sorted(set(others) - self._unusable, key=_by_time, reverse=True)
+        for name in [*usable[self.keep - 1 :], *self._unusable.intersection(others)]:
+            self.store.delete(name)
+
+
+class _Digesting(io.RawIOBase):
+    """Counts and digests what passes through to a stream."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self._digest = hashlib.sha256()
+        self._error: OSError | ElasticError | None = None
+        self.size = 0
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        self._digest.update(data)
+        count = memoryview(data).nbytes
+        self.size += count
+        try:
+            self._stream.write(data)
+        except (OSError, ElasticError) as error:
+            self._error = error
+            raise
+        return count
+
+    def write_with(self, write: PartWriter) -> None:
+        # Collected outside of Python: many small writes would have the training wait for the interpreter as often.
+        collected = io.BufferedWriter(self, _CHUNK)
+        try:
+            write(collected)
+            collected.flush()
+        except RuntimeError:
+            # torch.save answers a failed write with an error about its own file position; what failed is the store.
+            if self._error is not None:
+                raise self._error from None
+            raise
+        finally:
+            self.close()  # what is collected after an error goes nowhere
+
+
+def _read(store: CheckpointStore, name: str) -> StoredCheckpoint:
+    return StoredCheckpoint(store, name, decode_manifest(store.read_manifest(name)))
+
+
+def _verify(stream: BinaryIO, expected: Part) -> None:
+    digest = hashlib.sha256()
+    size = 0
+    try:
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+    except OSError as error:
+        raise InvalidDocument(f"its part {expected.name} cannot be read: {error.strerror}") from error
+    if size != expected.size:
+        raise InvalidDocument(f"its part {expected.name} has {size} bytes, not {expected.size}")
+    if digest.hexdigest() != expected.sha256:
+        raise InvalidDocument(f"its part {expected.name} was altered: its sha256 is not that of the manifest")
+    stream.seek(0)
+
+
+def _numbers(name: str) -> tuple[int, int, int]:
+    match = _NAME.fullmatch(name)
+    assert match is not None, name
+    fence, step, time = map(int, match.groups())
+    return fence, step, time
+
+
+def _by_progress(name: str) -> tuple[int, int, int]:
+    return _numbers(name)
+
+
+def _by_time(name: str) -> tuple[int, int]:
+    fence, _, time = _numbers(name)
+    return fence, time

@@ -1,0 +1,221 @@
+"""The few requests that the store needs, with the errors of botocore translated."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from functools import cached_property
+from typing import Any, BinaryIO
+
+from elastic_runtime.errors import InvalidSettings, StoreUnavailable
+
+CONNECTIONS = 8
+"""Requests at the same time."""
+_TIMEOUTS = {"connect_timeout": 5.0, "read_timeout": 10.0}
+"""Seconds. Far below botocore's 60, which are longer than a reclaim notice."""
+_ATTEMPTS = {"mode": "standard", "total_max_attempts": 4}
+"""Of each request; with pauses that double up to 20 s, drawn at random. See botocore's guide to retries."""
+
+_RIGHTS = "s3:GetObject, s3:PutObject, s3:DeleteObject, s3:AbortMultipartUpload on the prefix and s3:ListBucket"
+_REMEDIES = {
+    "AccessDenied": f"Give the workers' credentials {_RIGHTS} on the bucket",
+    "AllAccessDisabled": "Ask the owner of the bucket",
+    "AuthorizationHeaderMalformed": "Set AWS_REGION to the region of the bucket",
+    "IllegalLocationConstraintException": "Set AWS_REGION to the region of the bucket",
+    "PermanentRedirect": "Set AWS_REGION to the region of the bucket",
+    "InvalidAccessKeyId": "Give the workers credentials that the server knows (AWS_ACCESS_KEY_ID, or a role)",
+    "SignatureDoesNotMatch": "Give the workers the secret that belongs to their access key (AWS_SECRET_ACCESS_KEY)",
+    "InvalidBucketName": "Write s3://bucket/prefix",
+    "NoSuchBucket": "Create the bucket, or write the name of one that exists",
+    "NotImplemented": "Use a server that knows conditional writes, as AWS and today's MinIO do",
+}
+"""Codes of answers that are the same for ever, and what to do. Whatever is not here may pass."""
+_making_a_client = threading.Lock()
+
+
+class Missing(Exception):
+    """There is no such object, or no such upload any more."""
+
+
+class Changed(Exception):
+    """The condition of a write does not hold: the object is another one by now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An object in a listing."""
+
+    key: str
+    age: float
+    """Seconds since it was written, all of it by the server's clock."""
+
+
+class Bucket:
+    """One bucket; connections are made when they are needed.
+
+    Endpoint, region and credentials are what boto3 finds: ``AWS_ENDPOINT_URL_S3``, ``AWS_REGION``, the instance's or
+    the pod's role, and so on.
+
+    Args:
+        name: of the bucket.
+        uri: for messages.
+
+    Every method raises StoreUnavailable when the server does not answer or refuses for a reason that may pass, and
+    InvalidSettings when it refuses for good.
+    """
+
+    def __init__(self, name: str, uri: str) -> None:
+        self.name = name
+        self._uri = uri
+
+    @cached_property
+    def _client(self) -> Any:
+        try:
+            import boto3
+            from botocore.config import Config
+        except ImportError as error:
+            remedy = "Install elastic-runtime[s3] where the ranks run, or use file://"
+            raise InvalidSettings("checkpoint", f"{self._uri} needs boto3, which is not installed", remedy) from error
+        # What the user sets in the environment stays as it is: a Config would win over it.
+        own = {"AWS_RETRY_MODE", "AWS_MAX_ATTEMPTS"}.intersection(os.environ)
+        retries = {} if own else {"retries": _ATTEMPTS}
+        config = Config(**_TIMEOUTS, **retries, max_pool_connections=CONNECTIONS + 2, tcp_keepalive=True)
+        # boto3's default session, which a script may have set up; it must not make two clients at the same time.
+        with self._translated("connecting"), _making_a_client:
+            return boto3.client("s3", config=config)
+
+    def close(self) -> None:
+        """Let go of all connections; the next request makes new ones."""
+        if "_client" in self.__dict__:
+            self._client.close()
+            del self.__dict__["_client"]
+
+    def get(self, key: str) -> tuple[bytes, str]:
+        """Content and version (ETag) of a small object. Raises Missing."""
+        with self._translated(f"reading {key}"):
+            answer = self._client.get_object(Bucket=self.name, Key=key)
+            with answer["Body"] as body:
+                return body.read(), str(answer["ETag"])
+
+    def download(self, key: str, file: BinaryIO) -> None:
+        """Copy an object into a file, in several pieces at the same time. Raises Missing, and OSError of the file."""
+        with self._translated(f"reading {key}"):
+            from boto3.s3.transfer import TransferConfig
+
+            config = TransferConfig(max_concurrency=CONNECTIONS, multipart_chunksize=16 << 20)
+            self._client.download_fileobj(self.name, key, file, Config=config)
+
+    def put(self, key: str, body: bytes | bytearray, *, version: str | None = None, new: bool = False) -> None:
+        """Write an object.
+
+        Args:
+            key: of the object.
+            body: content.
+            version: replace only this version. Raises Changed.
+            new: write only if there is none. Raises Changed.
+        """
+        condition = {"IfNoneMatch": "*"} if new else {} if version is None else {"IfMatch": version}
+        with self._translated(f"writing {key}"):
+            try:
+                self._client.put_object(Bucket=self.name, Key=key, Body=body, **condition)
+            except self._client.exceptions.NoSuchKey:  # what was to be replaced is gone
+                raise Changed(key) from None
+
+    def delete(self, key: str) -> None:
+        """Remove an object; no error when there is none."""
+        with self._translated(f"deleting {key}"):
+            self._client.delete_object(Bucket=self.name, Key=key)
+
+    def objects(self, prefix: str) -> Iterator[Listed]:
+        """The objects whose keys begin like this."""
+        with self._translated(f"listing {prefix}"):
+            for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix):
+                now = _time_of(page)
+                for each in page.get("Contents", ()):
+                    yield Listed(each["Key"], (now - each["LastModified"]).total_seconds())
+
+    def folders(self, prefix: str) -> list[str]:
+        """What follows the prefix up to the next slash, of all keys that have one there."""
+        with self._translated(f"listing {prefix}"):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self.name, Prefix=prefix, Delimiter="/"
+            )
+            found = [each["Prefix"] for page in pages for each in page.get("CommonPrefixes", ())]
+        return [name.removeprefix(prefix).removesuffix("/") for name in found]
+
+    def begin_upload(self, key: str) -> str:
+        """Begin to write an object in pieces; returns the upload's id."""
+        with self._translated(f"writing {key}"):
+            # As s3transfer does: the pieces carry sums that botocore adds, and S3 wants to know of them before.
+            sums = self._client.meta.config.request_checksum_calculation == "when_supported"
+            algorithm = {"ChecksumAlgorithm": "CRC32"} if sums else {}
+            return str(self._client.create_multipart_upload(Bucket=self.name, Key=key, **algorithm)["UploadId"])
+
+    def upload_piece(self, key: str, upload: str, number: int, body: bytes | bytearray) -> dict[str, Any]:
+        """Upload one, numbered from 1; returns what :meth:`end_upload` wants of it. Raises Missing."""
+        with self._translated(f"writing piece {number} of {key}"):
+            answer = self._client.upload_part(Bucket=self.name, Key=key, UploadId=upload, PartNumber=number, Body=body)
+        sums = {name: value for name, value in answer.items() if name.startswith("Checksum")}
+        return {"PartNumber": number, "ETag": answer["ETag"], **sums}
+
+    def end_upload(self, key: str, upload: str, pieces: list[dict[str, Any]]) -> None:
+        """Make the object of its pieces. Raises Missing."""
+        with self._translated(f"writing {key}"):
+            self._client.complete_multipart_upload(
+                Bucket=self.name, Key=key, UploadId=upload, MultipartUpload={"Parts": pieces}
+            )
+
+    def abort_upload(self, key: str, upload: str) -> None:
+        """Throw the pieces away. Raises Missing."""
+        with self._translated(f"giving up {key}"):
+            self._client.abort_multipart_upload(Bucket=self.name, Key=key, UploadId=upload)
+
+    def uploads(self, prefix: str) -> list[tuple[str, str]]:
+        """Key and id of every upload that was begun and not ended, whose key begins like this."""
+        with self._translated(f"listing the uploads to {prefix}"):
+            pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=self.name, Prefix=prefix)
+            return [(each["Key"], each["UploadId"]) for page in pages for each in page.get("Uploads", ())]
+
+    @contextmanager
+    def _translated(self, doing: str) -> Iterator[None]:
+        from boto3.exceptions import Boto3Error
+        from botocore.exceptions import (
+            BotoCoreError,
+            ClientError,
+            NoCredentialsError,
+            PartialCredentialsError,
+            ProfileNotFound,
+        )
+
+        try:
+            yield
+        except ClientError as error:
+            raise self._refused(doing, error.response) from error
+        except (NoCredentialsError, PartialCredentialsError, ProfileNotFound) as error:
+            remedy = "Give the workers credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a role"
+            raise InvalidSettings("checkpoint", f"{self._uri}, {doing}: {error}", remedy) from error
+        except (BotoCoreError, Boto3Error) as error:
+            raise StoreUnavailable(f"{self._uri}, {doing}: {error}") from error
+
+    def _refused(self, doing: str, response: Any) -> Exception:
+        code = str(response.get("Error", {}).get("Code", ""))
+        message = response.get("Error", {}).get("Message", "")
+        status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        if code in ("NoSuchKey", "NoSuchUpload") or (status == 404 and code not in _REMEDIES):
+            return Missing(doing)
+        if code in ("PreconditionFailed", "ConditionalRequestConflict") or status == 412:
+            return Changed(doing)
+        # A HEAD has no body, so nothing but its status says why it was refused.
+        remedy = _REMEDIES.get(code) or (_REMEDIES["AccessDenied"] if code == "403" else None)
+        if remedy is not None:
+            return InvalidSettings("checkpoint", f"{self._uri}, {doing}: {message} ({code})", remedy)
+        return StoreUnavailable(f"{self._uri}, {doing}: {message} ({code}, HTTP status {status})")
+
+
+def _time_of(page: Any) -> datetime:
+    return parsedate_to_datetime(page["ResponseMetadata"]["HTTPHeaders"]["date"])

@@ -1,0 +1,116 @@
+"""The one object of a run that is ever changed: who may publish, and what is published."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from elastic_runtime.checkpoint.s3.bucket import Bucket, Changed, Missing
+from elastic_runtime.documents import from_json, to_json
+from elastic_runtime.errors import InvalidDocument, InvalidSettings, OwnershipLost, StoreUnavailable
+
+_TRIES = 20
+_PAUSE = 0.05
+"""Seconds; the n-th pause is drawn between 0 and n times as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Content of the register."""
+
+    fence: int | None = None
+    """The highest fencing token seen."""
+    published: tuple[str, ...] = ()
+    """Names of checkpoints, the earliest first."""
+
+    def claimed(self, fence: int, uri: str) -> Entries:
+        """With this fence. Raises OwnershipLost when a higher one was seen."""
+        if self.fence is not None and self.fence > fence:
+            raise OwnershipLost(f"{uri} belongs to a newer owner: its fence is {self.fence}, ours is {fence}")
+        return replace(self, fence=fence)
+
+    def with_name(self, name: str) -> Entries:
+        """With one more published."""
+        return self if name in self.published else replace(self, published=(*self.published, name))
+
+    def without(self, name: str) -> Entries:
+        """With one less."""
+        return replace(self, published=tuple(other for other in self.published if other != name))
+
+
+class Register:
+    """Reads and changes it.
+
+    Args:
+        bucket: where.
+        key: of the register.
+        uri: of the store, for messages.
+        found: names of what looks published, for the case that somebody has removed the register.
+    """
+
+    def __init__(self, bucket: Bucket, key: str, uri: str, found: Callable[[], list[str]]) -> None:
+        self._bucket = bucket
+        self._key = key
+        self._uri = uri
+        self._found = found
+
+    def read(self) -> Entries:
+        """As it is now."""
+        return self._read()[0]
+
+    def change(self, change: Callable[[Entries], Entries]) -> None:
+        """Replace the entries by what ``change`` makes of them, with nobody in between; it may be called repeatedly.
+
+        Raises:
+            OwnershipLost: ``change`` raised it.
+            StoreUnavailable: too many others change it all the time.
+        """
+        for attempt in range(1, _TRIES + 1):
+            entries, version = self._read()
+            wanted = change(entries)
+            if version is not None and wanted == entries:
+                return  # Also when our write was done, but its answer was lost and it was sent again.
+            try:
+                self._write(wanted, version)
+            except Changed:
+                time.sleep(random.uniform(0, attempt * _PAUSE))  # noqa: S311  # spreads the tries, hides nothing
+            else:
+                return
+        raise StoreUnavailable(f"{self._uri}: others have changed {self._key} {_TRIES} times in a row")
+
+    def _read(self) -> tuple[Entries, str | None]:
+        try:
+            content, version = self._bucket.get(self._key)
+        except Missing:
+            return Entries(published=tuple(self._found())), None
+        try:
+            return from_json(Entries, content), version
+        except InvalidDocument:  # Not ours to judge: what is really published is verified when it is read.
+            return Entries(published=tuple(self._found())), version
+
+    def _write(self, entries: Entries, version: str | None) -> None:
+        body = to_json(entries).encode()
+        if version is not None:
+            self._bucket.put(self._key, body, version=version)
+            return
+        self._bucket.put(self._key, body, new=True)
+        self._prove_conditions(body)
+
+    def _prove_conditions(self, body: bytes) -> None:
+        """Some servers ignore conditions, and with them two owners would write at once.
+
+        Asked once, of a register that was just made: should a write go through that must not, it changes nothing.
+        """
+        for condition in ({"new": True}, {"version": '"00000000000000000000000000000000"'}):
+            try:
+                self._bucket.put(self._key, body, **condition)
+            except Changed:
+                continue
+            header = "If-None-Match" if "new" in condition else "If-Match"
+            problem = (
+                f"the server of {self._uri} ignores the header {header}, without which no owner is safe from another"
+            )
+            remedy = "Use one that knows conditional writes, as AWS and today's MinIO do"
+            raise InvalidSettings("checkpoint", problem, remedy)

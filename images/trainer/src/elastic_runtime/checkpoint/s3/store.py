@@ -1,0 +1,208 @@
+"""The store itself."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO, cast
+
+from elastic_runtime.checkpoint.s3.bucket import CONNECTIONS, Bucket, Changed, Missing
+from elastic_runtime.checkpoint.s3.register import Register
+from elastic_runtime.checkpoint.s3.senders import Senders
+from elastic_runtime.checkpoint.s3.upload import Upload
+from elastic_runtime.checkpoint.store import CheckpointStore, Draft
+from elastic_runtime.errors import ElasticError, InvalidDocument, StoreUnavailable
+
+MANIFEST = "manifest.json"
+REGISTER = ".register"
+DRAFT = ".draft-"
+TOUCH = 60.0
+"""Seconds after which a writer that is at work touches its marker again."""
+SILENCE = 900.0
+"""Seconds without a touch after which others take a writer for dead."""
+STANDSTILL = 450.0
+"""Seconds without a touch after which a writer gives up by itself, before it may pass for dead."""
+_log = logging.getLogger(__name__)
+
+
+class S3Store(CheckpointStore):
+    """``s3://bucket/prefix``; the bucket has to be there.
+
+    Args:
+        uri: checked by :func:`~elastic_runtime.checkpoint.store.open_store`.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        # By hand, since these URIs know no escapes: %20 is three characters of a key.
+        bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+        self._prefix = prefix.strip("/")
+        self.bucket = Bucket(bucket, uri)
+        self.register = Register(self.bucket, self.key(REGISTER), uri, self._with_manifest)
+
+    def key(self, *path: str) -> str:
+        """Of an object under the prefix."""
+        return "/".join([*filter(None, [self._prefix]), *path])
+
+    def claim(self, fence: int) -> None:
+        """See the interface."""
+        self.register.change(lambda entries: entries.claimed(fence, self.uri))
+
+    def prepare(self) -> None:
+        """Importing boto3 and making a client take half a second, and more on a busy machine."""
+        self.register.read()
+
+    def names(self) -> list[str]:
+        """See the interface."""
+        return list(self.register.read().published)
+
+    def begin(self, name: str) -> Draft:
+        """See the interface."""
+        self._sweep()
+        return _S3Draft(self, name)
+
+    def read_manifest(self, name: str) -> bytes:
+        """See the interface."""
+        try:
+            return self.bucket.get(self.key(name, MANIFEST))[0]
+        except Missing:
+            raise InvalidDocument(f"its {MANIFEST} cannot be read: there is none") from None
+
+    def open_part(self, name: str, part: str) -> BinaryIO:
+        """A copy in the folder for temporary files, which is as large as the part and gone when it is closed."""
+        file = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
+        try:
+            self.bucket.download(self.key(name, part), cast(BinaryIO, file))
+            file.seek(0)
+        except Missing:
+            file.close()
+            raise InvalidDocument(f"its {part} cannot be read: there is none") from None
+        except OSError as error:
+            file.close()
+            where = f"{tempfile.gettempdir()} (TMPDIR)"
+            raise StoreUnavailable(f"no copy of {self.uri}/{name}/{part} in {where}: {error.strerror}") from error
+        except BaseException:  # raised again: nothing stays open, whatever ended this
+            file.close()
+            raise
+        return cast(BinaryIO, file)
+
+    def delete(self, name: str) -> None:
+        """See the interface."""
+        self.mark(name)  # should this end half-way, somebody else will end it
+        self.register.change(lambda entries: entries.without(name))
+        self.remove(name)
+
+    def close(self) -> None:
+        """See the interface."""
+        self.bucket.close()
+
+    def mark(self, name: str) -> None:
+        """Say that somebody is at work on this checkpoint."""
+        self.bucket.put(self.key(DRAFT + name), b"")
+
+    def remove(self, name: str) -> None:
+        """Remove everything of a checkpoint that is not published, and last its marker."""
+        for key, upload in self.bucket.uploads(self.key(name, "")):
+            with contextlib.suppress(Missing):
+                self.bucket.abort_upload(key, upload)
+        for each in list(self.bucket.objects(self.key(name, ""))):
+            self.bucket.delete(each.key)
+        self.bucket.delete(self.key(DRAFT + name))
+
+    def _sweep(self) -> None:
+        """Remove what writers and deleters that died have left."""
+        start = self.key(DRAFT)
+        try:
+            silent = [each.key.removeprefix(start) for each in self.bucket.objects(start) if each.age > SILENCE]
+            published = self.register.read().published if silent else ()
+            for name in silent:
+                if name in published:
+                    self.bucket.delete(start + name)
+                else:
+                    self.remove(name)
+        except StoreUnavailable as error:  # the next checkpoint sweeps again
+            _log.warning("what unfinished checkpoints have left stays for now: %s", str(error))
+
+    def _with_manifest(self) -> list[str]:
+        """Names of what looks published."""
+        folders = self.bucket.folders(self.key(""))
+        return [name for name in folders if any(self.bucket.objects(self.key(name, MANIFEST)))]
+
+
+class _S3Draft(Draft):
+    """Objects that no reader looks at yet.
+
+    Args:
+        store: where it will be published.
+        name: as what.
+    """
+
+    def __init__(self, store: S3Store, name: str) -> None:
+        self._store = store
+        self._name = name
+        self._senders = Senders(CONNECTIONS)
+        self._lock = threading.Lock()
+        self._touched = _now()
+        self._announced = False
+        self._ended = False
+        store.mark(name)
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[BinaryIO]:
+        upload = Upload(self._store.bucket, self._store.key(self._name, name), self._senders, self._touch)
+        try:
+            yield cast(BinaryIO, upload)
+            upload.commit()
+        except BaseException:  # raised again: nothing half-made stays, whatever ended this
+            with contextlib.suppress(ElasticError):  # then discard() or a sweep removes it
+                upload.abort()
+            raise
+
+    def publish(self, manifest: bytes, fence: int) -> None:
+        store, key = self._store, self._store.key(self._name, MANIFEST)
+        if _now() - self._touched > STANDSTILL:
+            raise StoreUnavailable(f"{store.uri}: this process has stood still for so long that it may pass for dead")
+        try:
+            store.bucket.put(key, manifest, new=True)
+        except Changed:
+            if store.bucket.get(key)[0] != manifest:  # not our own write, whose answer was lost
+                raise StoreUnavailable(f"{store.uri}: somebody else has written {key}") from None
+        self._announced = True
+        store.register.change(lambda entries: entries.claimed(fence, store.uri).with_name(self._name))
+        self._end()
+        with contextlib.suppress(StoreUnavailable):  # a marker beside a published checkpoint is swept
+            store.bucket.delete(store.key(DRAFT + self._name))
+
+    def discard(self) -> None:
+        if self._ended:
+            return
+        self._end()
+        try:
+            if self._announced:  # It may be published: of a write that failed, the answer alone may have been lost.
+                self._store.register.change(lambda entries: entries.without(self._name))
+            self._store.remove(self._name)
+        except ElasticError as error:
+            # As text: handlers may keep records, and the error its connection.
+            _log.warning("an unfinished checkpoint stays for now: %s", str(error))
+
+    def _end(self) -> None:
+        self._ended = True
+        self._senders.close()
+
+    def _touch(self) -> None:
+        with self._lock:
+            is_due = _now() - self._touched > TOUCH
+            if is_due:
+                self._touched = _now()
+        if is_due:
+            self._store.mark(self._name)
+
+
+def _now() -> float:
+    """Seconds, those in which the machine slept included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
