@@ -1,0 +1,81 @@
+"""``python -m elastic_runtime.launcher RUN_DIR``: launcher and worker set of a run on this machine, until it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+from elastic_runtime import certificates
+from elastic_runtime.errors import ElasticError
+from elastic_runtime.launcher.local import ADDRESS, LocalSurroundings
+from elastic_runtime.launcher.loop import Launcher
+from elastic_runtime.launcher.output import OutputLog
+from elastic_runtime.rundir import LauncherProcess, RunDir
+from elastic_runtime.status import Phase, Status
+
+LOCK_ATTEMPTS, LOCK_PAUSE = 20, 0.05
+"""How often to try for the lock, and seconds between two tries."""
+
+
+async def run_local(folder: RunDir) -> Status:
+    """Run what is laid down in the folder. SIGTERM cancels it."""
+    spec = folder.read_spec()
+    shutil.rmtree(folder.tls, ignore_errors=True)
+    certificates.create(folder.tls, [ADDRESS])
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, folder.ask_to_end, f"the launcher got {signal.Signals(number).name}")
+    launcher = Launcher(spec, LocalSurroundings(folder, spec), OutputLog(sys.stdout), folder.tls, ADDRESS)
+    try:
+        return await launcher.run()
+    finally:
+        shutil.rmtree(folder.tls, ignore_errors=True)
+
+
+def take(descriptor: int) -> bool:
+    """Lock it; whoever only looks whether it is locked holds it for an instant, which is waited for."""
+    for _ in range(LOCK_ATTEMPTS):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(LOCK_PAUSE)
+        else:
+            return True
+    return False
+
+
+def main() -> None:
+    """Exit status 0 when the run succeeded, 1 when it failed, 2 when it could not be run at all."""
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m elastic_runtime.launcher RUN_DIR")
+    logging.Formatter.converter = time.gmtime
+    logging.basicConfig(
+        level=logging.WARNING,  # Horovod logs each request to the root logger at INFO.
+        format="%(asctime)s.%(msecs)03dZ launcher: %(message)s",
+        datefmt="%Y-%m-%dT%H:%M:%S",
+        stream=sys.stdout,
+    )
+    logging.getLogger("elastic_runtime").setLevel(logging.INFO)
+    folder = RunDir(Path(sys.argv[1]).resolve())
+    try:
+        with folder.lock.open("a") as lock:
+            if not take(lock.fileno()):
+                sys.exit(f"another launcher runs {folder.path}")
+            os.set_inheritable(lock.fileno(), False)
+            folder.write_launcher(LauncherProcess.of(os.getpid()))
+            status = asyncio.run(run_local(folder))
+    except ElasticError as error:
+        sys.stderr.write(f"launcher: {error}\n")
+        sys.exit(2)
+    sys.exit(0 if status.phase is Phase.SUCCEEDED else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""The decision, pure: what the launcher does about what it knows. No I/O, no clock of its own."""
+
+from __future__ import annotations
+
+from elastic_runtime.launcher.facts import (
+    CloseSession,
+    Decision,
+    Facts,
+    Finish,
+    ListRanks,
+    MakeWay,
+    OpenSession,
+    ReleaseWorker,
+    SessionOutcome,
+    SessionState,
+    Settings,
+    Tenure,
+)
+from elastic_runtime.spec import RecoveryMode
+from elastic_runtime.status import FailureKind, Phase
+
+
+def decide(facts: Facts, settings: Settings, now: float) -> Decision:
+    """What to do now.
+
+    Args:
+        facts: what is known.
+        settings: what was asked for.
+        now: seconds of the same clock as the facts' times.
+
+    Returns:
+        Actions in the order in which to carry them out; an end of the run or of the launcher is always the only one.
+    """
+    return (
+        _lost(facts)
+        or _session_over(facts)
+        or _unwanted(facts, settings)
+        or _taken(facts)
+        or _limit_reached(facts, settings, now)
+        or _form(facts, settings, now)
+    )
+
+
+def minimum_ranks(facts: Facts, settings: Settings) -> int:
+    """Fewest ranks that train: in fixed mode as many as wanted."""
+    fixed = settings.recovery.mode is RecoveryMode.FIXED
+    return (facts.wanted if fixed else settings.workers.minimum) * settings.workers.slots
+
+
+def choose_ranks(facts: Facts, settings: Settings, now: float) -> tuple[str, ...]:
+    """The ranks of the world to be, oldest first.
+
+    Workers that train keep training before others join, so that a survivor holds the state. Workers with a notice are
+    taken out at once, unless too few would remain: then the best of them stay until they are replaced or gone. One also
+    stays where nobody else holds the state; the world is then larger by it, until the newcomers have taken it over.
+    """
+    listed = facts.session.listed if facts.session else ()
+    order = {rank_id: index for index, rank_id in enumerate(listed)}
+    candidates = [
+        (worker.leaving, order.get(slot.rank_id, len(order) + index), slot.rank_id)
+        for index, (worker, slot) in enumerate((worker, slot) for worker in facts.workers for slot in worker.slots)
+        if worker.ready and (slot.usable_at <= now or slot.rank_id in order)
+    ]
+    most, least = facts.wanted * settings.workers.slots, minimum_ranks(facts, settings)
+    staying = [each for each in sorted(candidates) if not each[0]][:most]
+    going = [each for each in sorted(candidates) if each[0] and each[2] in order]
+    chosen = staying + going[: max(0, least - len(staying))]
+    # Listed is not enough: a newcomer is, before it has heard anything of the state.
+    training = {slot.rank_id for worker in facts.workers if worker.running for slot in worker.slots} & set(order)
+    if training.isdisjoint(rank_id for _, _, rank_id in chosen):
+        chosen += [each for each in going if each[2] in training][:1]
+    return tuple(rank_id for _, _, rank_id in sorted(chosen, key=lambda each: each[1]))
+
+
+def _lost(facts: Facts) -> Decision | None:
+    if facts.tenure is not Tenure.LOST:
+        return None
+    return Decision((MakeWay(handover=False),), _short_phase(facts), "another launcher has taken over")
+
+
+def _taken(facts: Facts) -> Decision | None:
+    if facts.tenure is not Tenure.ENDING:
+        return None
+    training = facts.session is not None and facts.session.state is SessionState.SETTLED
+    return Decision((MakeWay(handover=training),), _short_phase(facts), "the launcher is being taken, and replaced")
+
+
+def _session_over(facts: Facts) -> Decision | None:
+    if facts.session is None or facts.session.outcome is None:
+        return None
+    detail = facts.session.detail
+    match facts.session.outcome:
+        case SessionOutcome.SUCCEEDED:
+            return Decision((Finish(Phase.SUCCEEDED),), Phase.SUCCEEDED, "all ranks ended with code 0")
+        case SessionOutcome.EARLY_EXIT:
+            return _failed(FailureKind.EARLY_EXIT, f"a rank ended while others were still training: {detail}")
+        case SessionOutcome.FAILED:
+            return _failed(FailureKind.RANK_FAILED, f"the ranks failed: {detail}")
+        case SessionOutcome.LOST:
+            return Decision((CloseSession(),), _short_phase(facts), f"all ranks were lost: {detail}")
+
+
+def _unwanted(facts: Facts, settings: Settings) -> Decision | None:
+    if facts.cancel is not None:
+        return _failed(FailureKind.CANCELLED, f"cancelled: {facts.cancel}")
+    if settings.lease and facts.lease_age is not None and facts.lease_age > settings.lease:
+        return _failed(FailureKind.ABANDONED, f"nobody has renewed the lease for {facts.lease_age:.0f} s")
+    return None
+
+
+def _limit_reached(facts: Facts, settings: Settings, now: float) -> Decision | None:
+    recovery, least = settings.recovery, f"{minimum_ranks(facts, settings)} ranks"
+    if facts.rank_failures > recovery.rank_failures:
+        failures = f"{facts.rank_failures} ranks failed, {recovery.rank_failures} are allowed"
+        return _failed(FailureKind.RANK_FAILED, failures)
+    if recovery.reset_limit is not None and facts.forced_resets > recovery.reset_limit:
+        resets = f"{facts.forced_resets} forced resets, {recovery.reset_limit} are allowed"
+        return _failed(FailureKind.RESET_LIMIT, resets)
+    if not facts.trained and now - facts.launched > recovery.start_timeout:
+        late = f"no world of {least} within {recovery.start_timeout:.0f} s"
+        return _failed(FailureKind.START_TIMEOUT, _explained(late, facts))
+    if facts.short_since is not None and now - facts.short_since > recovery.max_wait:
+        short = f"fewer than {least} for {now - facts.short_since:.0f} s"
+        return _failed(FailureKind.MAX_WAIT_EXCEEDED, _explained(short, facts))
+    return _refused(facts, settings, now)
+
+
+def _refused(facts: Facts, settings: Settings, now: float) -> Decision | None:
+    """What has trained once waits for max_wait: it holds a state that is worth the time."""
+    if facts.trained or facts.session or facts.hopeless_since is None:
+        return None
+    if now - facts.hopeless_since <= settings.refused_patience:
+        return None
+    return _failed(FailureKind.POD_REFUSED, _explained("its workers cannot run", facts))
+
+
+def _explained(reason: str, facts: Facts) -> str:
+    return f"{reason}; {facts.refusal.words}" if facts.refusal else reason
+
+
+def _failed(kind: FailureKind, reason: str) -> Decision:
+    return Decision((Finish(Phase.FAILED, kind),), Phase.FAILED, reason)
+
+
+def _short_phase(facts: Facts) -> Phase:
+    """Of a run that waits for ranks."""
+    return Phase.SUSPENDED if facts.trained else Phase.STARTING
+
+
+def _form(facts: Facts, settings: Settings, now: float) -> Decision:
+    """Open a session, or change the one there is, and let go who is not needed."""
+    chosen, least = choose_ranks(facts, settings, now), minimum_ranks(facts, settings)
+    released = tuple(
+        ReleaseWorker(worker.name)
+        for worker in facts.workers
+        if worker.leaving and not worker.running and not {slot.rank_id for slot in worker.slots} & set(chosen)
+    )
+    if facts.session is None:
+        phase = _short_phase(facts)
+        if _gathered(chosen, least, facts, settings, now):
+            reason = f"{len(chosen)} ranks can start"
+            return Decision((*released, OpenSession(chosen, least)), phase, reason)
+        short = f"{len(chosen)} of {facts.wanted * settings.workers.slots} ranks can start"
+        return Decision(released, phase, _explained(short, facts))
+    if facts.session.state is SessionState.WAITING:
+        # At the barrier with too few: listing everybody who is here is all that can help.
+        changes = () if chosen == facts.session.listed else (ListRanks(chosen, least),)
+        short = f"{len(chosen)} ranks can train, the least is {least}"
+        return Decision((*released, *changes), _short_phase(facts), _explained(short, facts))
+    if facts.session.state is SessionState.FORMING:
+        phase = Phase.RUNNING if facts.trained else Phase.STARTING
+        return Decision(released, phase, "a new world is forming")
+    if facts.session.state is SessionState.FINISHING:
+        return Decision(released, Phase.RUNNING, "the ranks are ending")
+    if set(chosen) != set(facts.session.listed) and len(chosen) >= least:
+        reason = f"{len(facts.session.listed)} ranks are listed, {len(chosen)} shall train"
+        return Decision((*released, ListRanks(chosen, least)), Phase.RUNNING, reason)
+    return Decision(released, Phase.RUNNING, f"{len(facts.session.listed)} ranks train")
+
+
+def _gathered(chosen: tuple[str, ...], least: int, facts: Facts, settings: Settings, now: float) -> bool:
+    if len(chosen) < least:
+        return False
+    waited = facts.gathering_since is not None and now - facts.gathering_since >= settings.gather
+    return len(chosen) >= facts.wanted * settings.workers.slots or waited

@@ -1,0 +1,199 @@
+"""What the launcher knows at one moment, and what it may do about it: plain values for :mod:`.decide`.
+
+All times are seconds of one monotonic clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from elastic_runtime.spec import RecoverySpec, WorkersSpec
+from elastic_runtime.status import FailureKind, Phase
+
+
+class SessionState(StrEnum):
+    """Where the present life of the ElasticDriver stands."""
+
+    FORMING = "forming"
+    """Ranks of the next world are decided, and connecting to each other: no change now."""
+    SETTLED = "settled"
+    """All of them are connected and train."""
+    WAITING = "waiting"
+    """All of them stand at the barrier, for too few hosts are listed."""
+    FINISHING = "finishing"
+    """A rank of the world has ended with code 0; the others are about to. No change any more."""
+    ENDED = "ended"
+    """See :attr:`SessionFact.end`."""
+
+
+class SessionOutcome(StrEnum):
+    """How a session ended, as far as deciding goes."""
+
+    SUCCEEDED = "succeeded"
+    EARLY_EXIT = "early_exit"
+    FAILED = "failed"
+    """Its ranks ended by themselves, with codes other than 0."""
+    LOST = "lost"
+    """Its ranks were killed, or went with their workers."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotFact:
+    """Room for one rank."""
+
+    rank_id: str
+    """Name of the rank that runs here, or of the next one."""
+    usable_at: float = 0.0
+    """Not before this: the slot's last rank failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFact:
+    """A worker whose agent is connected."""
+
+    name: str
+    ready: bool
+    """Its ranks can start."""
+    slots: tuple[SlotFact, ...]
+    leaving: bool = False
+    """It has had a notice."""
+    running: bool = False
+    """A rank runs here, in the world or on its way out of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFact:
+    """The present life of the ElasticDriver."""
+
+    state: SessionState
+    listed: tuple[str, ...]
+    """Rank ids that it may use, in order."""
+    outcome: SessionOutcome | None = None
+    """Set exactly when the state is ENDED."""
+    detail: str = ""
+    """For people: more about the outcome."""
+
+
+class Tenure(StrEnum):
+    """How this launcher stands to other launchers of the same run."""
+
+    HELD = "held"
+    """The run is this launcher's."""
+    ENDING = "ending"
+    """This launcher is being taken; another one will go on."""
+    LOST = "lost"
+    """Another one has gone on already: hands off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What keeps workers that are wanted from coming."""
+
+    words: str
+    """For people, with a remedy."""
+    hopeless: bool = False
+    """Waiting will not help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that the decision depends on, but the settings and the clock."""
+
+    wanted: int
+    """Workers asked for."""
+    workers: tuple[WorkerFact, ...]
+    """In the order of their arrival."""
+    launched: float
+    """When the launcher started."""
+    session: SessionFact | None = None
+    trained: bool = False
+    """Whether a world has ever been complete."""
+    short_since: float | None = None
+    """Since when fewer ranks than the minimum train, once trained."""
+    gathering_since: float | None = None
+    """Since when the minimum of workers has been ready for the next session."""
+    rank_failures: int = 0
+    """Ranks that ended by themselves with another code than 0, over the whole run."""
+    forced_resets: int = 0
+    """Worlds that were ended by a loss or a failure, over the whole run."""
+    cancel: str | None = None
+    """Why somebody asked for the end."""
+    lease_age: float | None = None
+    """Since the last renewal; None where there are no leases."""
+    tenure: Tenure = Tenure.HELD
+    refusal: Refusal | None = None
+    hopeless_since: float | None = None
+    """Since when workers are refused in a way that waiting does not help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What does not change during a run."""
+
+    workers: WorkersSpec
+    recovery: RecoverySpec
+    lease: float
+    """Age in seconds at which a lease has run out; 0: never."""
+    gather: float = 10.0
+    """Seconds to wait for all wanted workers, before a session is opened with at least the minimum."""
+    refused_patience: float = 60.0
+    """Seconds for which workers have to be refused without hope until the run fails; a registry may hiccup."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSession:
+    """Start a new life of the ElasticDriver with these ranks, from the newest durable checkpoint."""
+
+    ranks: tuple[str, ...]
+    minimum: int
+    """Fewest ranks of a world."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListRanks:
+    """Have the session use these ranks from its next reset on, which comes with the ranks' next commit."""
+
+    ranks: tuple[str, ...]
+    minimum: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseSession:
+    """Forget the session that has ended; its remaining ranks are stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseWorker:
+    """Tell a leaving worker that it is not needed any more."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """End the run."""
+
+    phase: Phase
+    failure: FailureKind | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MakeWay:
+    """End this launcher, and leave the run to another one."""
+
+    handover: bool
+    """Have a durable checkpoint written first."""
+
+
+Action = OpenSession | ListRanks | CloseSession | ReleaseWorker | Finish | MakeWay
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do now, and how the run stands."""
+
+    actions: tuple[Action, ...]
+    phase: Phase
+    reason: str
+    """For people: why."""

@@ -1,0 +1,86 @@
+"""``python -m elastic_runtime.launcher.kubernetes``: the launcher of a run, in a pod of its own.
+
+Exit status 0: a final status was published, whatever it says. 2 (``COULD_NOT_RUN``): no launcher can run this run; the
+container's termination message says why. 3 (``REPLACED``): another launcher goes on. 1: try again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import time
+
+from elastic_runtime.errors import ElasticError, OwnershipLost, PermanentError, RunNotFound
+from elastic_runtime.launcher.kubernetes import api
+from elastic_runtime.launcher.kubernetes.service import serve
+from elastic_runtime.launcher.kubernetes.settings import LauncherSettings, read_settings
+from elastic_runtime.runobjects import COULD_NOT_RUN, REPLACED
+from elastic_runtime.status import Status
+
+log = logging.getLogger("elastic_runtime.launcher")
+
+LAST_WORDS = 4096
+"""Bytes that Kubernetes keeps of a termination message."""
+
+
+async def run(settings: LauncherSettings) -> Status:
+    """Until the run has ended or another launcher goes on. SIGTERM is no cancel: it asks this launcher to make way."""
+    taken = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, taken.set)
+    async with api.connect(settings.namespace, settings.kubeconfig) as cluster:
+        return await serve(cluster, settings, taken, sys.stdout)
+
+
+def outcome_of(settings: LauncherSettings) -> int:
+    """Run it; the exit status."""
+    try:
+        status = asyncio.run(run(settings))
+    except OwnershipLost as error:
+        log.info("another launcher goes on: %s", error)
+        return REPLACED
+    except (PermanentError, RunNotFound) as error:
+        log.error("this run cannot be run: %s", error)
+        say_last(settings, str(error))
+        return COULD_NOT_RUN
+    except ElasticError as error:
+        log.error("%s", error)
+        say_last(settings, str(error))
+        return 1
+    except Exception as error:  # Of whatever kind: the log is the only place where somebody will look for it.
+        log.exception("the launcher has failed; another one will try again")
+        say_last(settings, f"the launcher has failed: {error!r}")
+        return 1
+    return 0 if status.phase.final else REPLACED
+
+
+def say_last(settings: LauncherSettings, words: str) -> None:
+    """Leave the reason where Kubernetes, and so the operator, finds it."""
+    with contextlib.suppress(OSError):  # Outside of a pod there is no such place.
+        settings.last_words.write_bytes(words.encode()[:LAST_WORDS])
+
+
+def main() -> None:
+    """See the module."""
+    logging.Formatter.converter = time.gmtime
+    logging.basicConfig(
+        level=logging.WARNING,  # Horovod logs each request to the root logger at INFO.
+        format="%(asctime)s.%(msecs)03dZ launcher: %(message)s",
+        datefmt="%Y-%m-%dT%H:%M:%S",
+        stream=sys.stdout,
+    )
+    logging.getLogger("elastic_runtime").setLevel(logging.INFO)
+    try:
+        settings = read_settings(sys.argv[1:], os.environ)
+    except PermanentError as error:
+        log.error("this run cannot be run: %s", error)
+        sys.exit(COULD_NOT_RUN)
+    sys.exit(outcome_of(settings))
+
+
+if __name__ == "__main__":
+    main()

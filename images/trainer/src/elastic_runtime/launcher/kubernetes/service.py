@@ -1,0 +1,143 @@
+"""A launcher's life in its pod: into office, through the run, and out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, TextIO, TypeVar
+
+from elastic_runtime.clock import utc_now
+from elastic_runtime.errors import Conflict, MissingRight, OwnershipLost, RetryableError, RunNotFound
+from elastic_runtime.launcher.kubernetes.interface import Api, Kind, Object, annotations_of, name_of, uid_of, version_of
+from elastic_runtime.launcher.kubernetes.settings import LauncherSettings
+from elastic_runtime.launcher.kubernetes.surroundings import KubernetesSurroundings
+from elastic_runtime.launcher.kubernetes.term import Office, fenced, read_spec, take_over
+from elastic_runtime.launcher.loop import Launcher
+from elastic_runtime.launcher.output import OutputLog
+from elastic_runtime.runobjects import COMPLETE
+from elastic_runtime.spec import RunSpec
+from elastic_runtime.status import FailureKind, Status
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+AWAY_PATIENCE = 300.0
+"""Seconds for which an API server that does not answer is asked again, before there is anything to do without it."""
+RIGHTS_PATIENCE = 15.0
+"""The same for one that refuses: right after its start it knows no rights yet."""
+COMPLETE_PATIENCE = 120.0
+"""Seconds that the creator has to create the rest of the run; one that takes longer has died half way."""
+PAUSE = 1.0
+"""Seconds between two attempts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What a launcher in office knows."""
+
+    spec: RunSpec
+    root: Object
+    office: Office
+    previous: Status | None
+    """What the launcher before it has published last."""
+
+
+async def serve(api: Api, settings: LauncherSettings, taken: asyncio.Event, output: TextIO) -> Status:
+    """Run the run to its end, or until another launcher has to go on.
+
+    Args:
+        api: of the run's namespace.
+        settings: which run, and who we are.
+        taken: set once this pod is being taken.
+        output: where the run's log goes.
+
+    Returns:
+        The last status; final when the run is over.
+
+    Raises:
+        OwnershipLost: another launcher has the run, or will.
+        RunNotFound: there is no such run any more.
+        MissingRight, InvalidSettings, InvalidDocument: it cannot be run, not by another launcher either.
+        RetryableError: the API server did not answer.
+    """
+    begun = await unless(taken, begin(api, settings))
+    surroundings = KubernetesSurroundings(api, begun.spec, begun.root, begun.office, taken)
+    await unless(taken, patiently(surroundings.fill))
+    if begun.previous and begun.previous.phase.final:
+        log.info("the run has ended already: %s", begun.previous.phase)
+        status = begun.previous
+    else:
+        launcher = Launcher(
+            fenced(begun.spec, begun.office.term),
+            surroundings,
+            OutputLog(output),
+            settings.tls,
+            settings.address,
+            settings.port,
+            begun.previous,
+        )
+        status = await launcher.run()
+    if status.failure is FailureKind.ABANDONED:
+        await surroundings.abandon()
+    return status
+
+
+async def begin(api: Api, settings: LauncherSettings) -> Begun:
+    """Read the run, and enter into office. Raises as :func:`serve`."""
+    spec, root = await patiently(lambda: read_spec(api, settings.run, settings.uid))
+    await whole(api, root)
+    office, previous = await patiently(lambda: take_over(api, spec, settings.pod_uid, utc_now))
+    return Begun(spec, root, office, previous)
+
+
+async def whole(api: Api, root: Object) -> None:
+    """Wait until all objects of the run are there.
+
+    Raises:
+        OwnershipLost: they are not after a long time. The root is deleted then: nobody else would.
+    """
+    name, uid, loop = name_of(root), uid_of(root), asyncio.get_running_loop()
+    begun = loop.time()
+    while COMPLETE not in annotations_of(root):
+        if loop.time() - begun > COMPLETE_PATIENCE:
+            with contextlib.suppress(Conflict):  # Or somebody goes on with it this very moment.
+                await api.delete(Kind.CONFIG_MAP, name, uid, version_of(root))
+                raise OwnershipLost(f"the creator of {name} has died half way; what there is of it is deleted")
+        await asyncio.sleep(PAUSE)
+        root = await patiently(lambda: api.read(Kind.CONFIG_MAP, name))
+        if uid_of(root) != uid:
+            raise OwnershipLost(f"the run {name} has been replaced by another one")
+
+
+async def patiently(call: Callable[[], Awaitable[T]]) -> T:
+    """Its result, as soon as the API server gives one. Raises as ``call``, once patience is at its end."""
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    while True:
+        try:
+            return await call()
+        except RunNotFound:
+            raise
+        except (RetryableError, MissingRight) as error:
+            patience = RIGHTS_PATIENCE if isinstance(error, MissingRight) else AWAY_PATIENCE
+            if loop.time() - begun > patience:
+                raise
+            log.info("not yet: %s", error)
+        await asyncio.sleep(PAUSE)
+
+
+async def unless(taken: asyncio.Event, coroutine: Coroutine[Any, Any, T]) -> T:
+    """Its result, unless this pod is taken first. Raises OwnershipLost then, or as ``coroutine``."""
+    doing, waiting = asyncio.create_task(coroutine), asyncio.create_task(taken.wait())
+    try:
+        await asyncio.wait((doing, waiting), return_when=asyncio.FIRST_COMPLETED)
+        if doing.done():
+            return doing.result()
+        raise OwnershipLost("this launcher's pod is being taken, before it has begun")
+    finally:
+        for task in (doing, waiting):
+            task.cancel()
+        await asyncio.gather(doing, waiting, return_exceptions=True)

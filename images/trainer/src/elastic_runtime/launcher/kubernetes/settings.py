@@ -1,0 +1,70 @@
+"""What a launcher's pod is told: its environment, by the names of :mod:`elastic_runtime.runobjects`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from elastic_runtime import runobjects
+from elastic_runtime.errors import InvalidSettings
+
+TERMINATION_LOG = Path("/dev/termination-log")
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherSettings:
+    """Of one launcher."""
+
+    run: str
+    """Name of the run."""
+    uid: str
+    """Of its spec."""
+    namespace: str
+    pod: str
+    """Name of this pod."""
+    pod_uid: str
+    address: str
+    """Of this pod: what is listened on."""
+    tls: Path
+    """Folder with ``ca.crt``, ``launcher.crt`` and ``launcher.key``."""
+    kubeconfig: Path | None = None
+    """How to reach the API server; None: as this pod's service account."""
+    last_words: Path = TERMINATION_LOG
+    """Where Kubernetes looks for the reason of a container's end."""
+    port: int = runobjects.LAUNCHER_PORT
+
+
+def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> LauncherSettings:
+    """From command line and environment.
+
+    Raises:
+        InvalidSettings: a variable is missing.
+    """
+    parser = argparse.ArgumentParser(
+        prog="elastic_runtime.launcher.kubernetes", description="Launcher of a run, in a pod."
+    )
+    parser.add_argument("--kubeconfig", type=Path, help="how to reach the API server, outside of a pod")
+    parser.add_argument("--tls", type=Path, default=Path(runobjects.TLS_FOLDER), help="folder of the certificates")
+    parser.add_argument("--last-words", type=Path, default=TERMINATION_LOG, help="termination message")
+    parser.add_argument("--port", type=int, default=runobjects.LAUNCHER_PORT, help="for agents; 0 for any")
+    found = parser.parse_args(arguments)
+
+    def variable(name: str) -> str:
+        if value := environment.get(name):
+            return value
+        raise InvalidSettings(name, "this environment variable is not set", "Use the Job that the operator makes")
+
+    return LauncherSettings(
+        run=variable(runobjects.RUN_VARIABLE),
+        uid=variable(runobjects.RUN_UID_VARIABLE),
+        namespace=variable(runobjects.NAMESPACE_VARIABLE),
+        pod=variable(runobjects.POD_NAME_VARIABLE),
+        pod_uid=variable(runobjects.POD_UID_VARIABLE),
+        address=variable(runobjects.POD_ADDRESS_VARIABLE),
+        tls=found.tls,
+        kubeconfig=found.kubeconfig,
+        last_words=found.last_words,
+        port=found.port,
+    )

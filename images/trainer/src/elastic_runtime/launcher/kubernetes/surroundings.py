@@ -1,0 +1,228 @@
+"""Surroundings in a namespace: the run's objects, watched, and its status, written."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from datetime import datetime
+
+from elastic_runtime import runobjects
+from elastic_runtime.errors import Conflict, ElasticError, OwnershipLost, RetryableError, RunNotFound
+from elastic_runtime.launcher.facts import Refusal, Tenure
+from elastic_runtime.launcher.kubernetes import words
+from elastic_runtime.launcher.kubernetes.details import Details
+from elastic_runtime.launcher.kubernetes.following import PAUSE, Mirror
+from elastic_runtime.launcher.kubernetes.interface import (
+    Api,
+    Kind,
+    Object,
+    Selector,
+    annotations_of,
+    uid_of,
+    version_of,
+)
+from elastic_runtime.launcher.kubernetes.publishing import Publisher
+from elastic_runtime.launcher.kubernetes.reclaims import Reclaims
+from elastic_runtime.launcher.kubernetes.term import Office
+from elastic_runtime.launcher.surroundings import Machine
+from elastic_runtime.runobjects import CANCEL, LEASE, ObjectNames, Part
+from elastic_runtime.spec import RunSpec
+from elastic_runtime.status import Status
+
+log = logging.getLogger(__name__)
+
+END_PATIENCE = 45.0
+"""Seconds to wait for the end of the worker pods once the run is over; those of a dead node never end."""
+LAST_WRITE = 3.0
+"""Seconds for a last writing of the status by a launcher that makes way."""
+
+
+class KubernetesSurroundings:
+    """Implements :class:`~elastic_runtime.launcher.surroundings.Surroundings`.
+
+    Args:
+        api: of the run's namespace.
+        spec: of the run.
+        root: the run's root, as read at the begin.
+        office: the right to write the status.
+        taken: set once this launcher's pod is being taken.
+    """
+
+    def __init__(self, api: Api, spec: RunSpec, root: Object, office: Office, taken: asyncio.Event) -> None:
+        self._api, self._spec, self._taken = api, spec, taken
+        self._names, self._root_uid = ObjectNames(spec.name), uid_of(root)
+        self._loop = asyncio.get_running_loop()
+        self._on_change: Callable[[], None] = lambda: None
+        self._moved = asyncio.Event()
+        name = "metadata.name="
+        self._root = Mirror(Kind.CONFIG_MAP, Selector(fields=name + self._names.root), self._root_changed)
+        self._set = Mirror(Kind.REPLICA_SET, Selector(fields=name + self._names.worker), self._workers_changed)
+        workers = runobjects.selector(run=spec.name, uid=spec.uid, part=Part.WORKER)
+        self._pods = Mirror(Kind.POD, Selector(labels=workers), self._workers_changed)
+        self._details = Details(api, self._pods.objects.values, self._workers_changed)
+        self._reclaims = Reclaims(api, self._pods.objects, self._nodes_changed)
+        self._publisher = Publisher(office.write, self._ended)
+        self._lease: tuple[str | None, float] = (None, self._loop.time())
+        """The lease's text, and since when it is that, or since when it could be renewed again."""
+        self._was_away = False
+        self._wanted = spec.workers.start
+        self._lost = self._deleted = False
+        self._refusal: Refusal | None = None
+        self._told: set[str] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def fill(self) -> None:
+        """Learn how things stand. Raises what the API server says."""
+        for mirror in (self._root, self._set, self._pods):
+            await mirror.fill(self._api)
+
+    def open(self, _port: int, on_change: Callable[[], None]) -> None:
+        """See :class:`Surroundings`; the workers know the port from the run's Service."""
+        self._on_change = on_change
+        follow = [mirror.follow(self._api) for mirror in (self._root, self._set, self._pods)]
+        others = [self._publisher.run(), self._details.follow(), self._reclaims.follow(), self._await_taken()]
+        self._tasks = [asyncio.create_task(each) for each in (*follow, *others)]
+
+    def wanted(self) -> int:
+        """See :class:`Surroundings`. What was wanted last, while there is no ReplicaSet."""
+        if found := self._set.objects.get(self._names.worker):
+            workers, replicas = self._spec.workers, int(found["spec"].get("replicas", 1))
+            self._wanted = min(max(replicas, workers.minimum), workers.maximum)
+        return self._wanted
+
+    def cancel(self) -> str | None:
+        """See :class:`Surroundings`."""
+        root = self._root.objects.get(self._names.root)
+        if self._deleted or root is None or uid_of(root) != self._root_uid or words.is_going(root):
+            return "the run has been deleted"
+        return annotations_of(root).get(CANCEL)
+
+    def lease_age(self) -> float | None:
+        """See :class:`Surroundings`. By this launcher's clock alone, and not while nobody could renew it."""
+        text, since = self._lease
+        if text is None:
+            return None
+        return 0.0 if self._root.away else self._loop.time() - since
+
+    def tenure(self) -> Tenure:
+        """See :class:`Surroundings`."""
+        if self._lost:
+            return Tenure.LOST
+        return Tenure.ENDING if self._taken.is_set() else Tenure.HELD
+
+    def refusal(self) -> Refusal | None:
+        """See :class:`Surroundings`."""
+        return self._refusal
+
+    def deadline(self, worker: str, /) -> datetime | None:
+        """See :class:`Surroundings`."""
+        pod = self._pod_of(worker)
+        return self._reclaims.deadline(pod) if pod else None
+
+    def machine(self, worker: str, /) -> Machine | None:
+        """See :class:`Surroundings`."""
+        node = (self._pod_of(worker) or {}).get("spec", {}).get("nodeName", "")
+        return self._details.machines.get(node)
+
+    def publish(self, status: Status) -> None:
+        """See :class:`Surroundings`; when it is written: :mod:`.publishing`."""
+        self._publisher.offer(status)
+
+    async def flush(self) -> None:
+        """See :class:`Surroundings`."""
+        await self._publisher.flush()
+
+    async def end_workers(self) -> None:
+        """See :class:`Surroundings`."""
+        await self._scale_to_nothing()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(END_PATIENCE):
+                while self._alive():
+                    self._moved.clear()
+                    await self._moved.wait()
+                return
+        log.warning("these worker pods have not ended in time: %s", ", ".join(self._alive()))
+
+    async def close(self) -> None:
+        """See :class:`Surroundings`. The ReplicaSet looks after the workers."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+        if self._publisher.unwritten():
+            with contextlib.suppress(TimeoutError, OwnershipLost):
+                async with asyncio.timeout(LAST_WRITE):
+                    await self._publisher.flush()
+
+    async def abandon(self) -> None:
+        """Delete the run, which nobody wants any more; unless somebody has come after all."""
+        root = self._root.objects.get(self._names.root)
+        lease = annotations_of(root).get(LEASE) if root else None
+        try:
+            while root and uid_of(root) == self._root_uid and annotations_of(root).get(LEASE) == lease:
+                try:
+                    await self._api.delete(Kind.CONFIG_MAP, self._names.root, self._root_uid, version_of(root))
+                    return
+                except Conflict:
+                    root = await self._api.read(Kind.CONFIG_MAP, self._names.root)
+            log.info("somebody wants the run after all: it is not deleted")
+        except RunNotFound:
+            return
+        except ElasticError as error:
+            log.warning("the abandoned run is left as it is: %s", error)
+
+    async def _scale_to_nothing(self) -> None:
+        while True:
+            try:
+                return await self._api.scale(self._names.worker, 0)
+            except RunNotFound:
+                return None
+            except RetryableError as error:
+                log.info("the workers are not sent home yet: %s", error)
+            except ElasticError as error:
+                log.error("the workers stay until the run is deleted: %s", error)
+                return None
+            await asyncio.sleep(PAUSE)
+
+    async def _await_taken(self) -> None:
+        await self._taken.wait()
+        log.info("this launcher's pod is being taken")
+        self._on_change()
+
+    def _alive(self) -> list[str]:
+        return [name for name, pod in self._pods.objects.items() if not words.is_over(pod)]
+
+    def _pod_of(self, worker: str) -> Object | None:
+        return self._pods.objects.get(runobjects.pod_of(worker))
+
+    def _ended(self, error: OwnershipLost | RunNotFound) -> None:
+        log.warning("the status is not written any more: %s", error)
+        self._lost = isinstance(error, OwnershipLost)
+        self._deleted = isinstance(error, RunNotFound)
+        self._on_change()
+
+    def _root_changed(self) -> None:
+        root = self._root.objects.get(self._names.root)
+        text = annotations_of(root).get(LEASE) if root else None
+        if self._was_away or text != self._lease[0]:
+            self._lease = (text, self._loop.time())
+        self._was_away = self._root.away
+        self._on_change()
+
+    def _nodes_changed(self) -> None:
+        self._on_change()
+
+    def _workers_changed(self) -> None:
+        found = words.troubles(
+            self._set.objects.get(self._names.worker), self._pods.objects.values(), self._details.warnings
+        )
+        self._refusal = words.refusal(found)
+        for trouble in found:
+            if trouble.words not in self._told:
+                self._told.add(trouble.words)
+                log.warning("%s", trouble.sentence)
+        self._reclaims.look()
+        self._moved.set()
+        self._on_change()

@@ -1,0 +1,168 @@
+"""One launcher's time in office: how it begins, and the fence that keeps the one before from writing any more.
+
+Every launcher of a run begins by writing a :class:`~elastic_runtime.runobjects.Term` of its own into the status, and
+from then on writes the status only in the version that it has written itself. Kubernetes refuses any other write
+(409); whoever finds another's term then has been replaced. Checkpoints have a fence of their own, which the term
+carries: see :attr:`~elastic_runtime.spec.CheckpointSpec.fence`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from elastic_runtime import runobjects
+from elastic_runtime.documents import from_json, to_json
+from elastic_runtime.errors import Conflict, InvalidDocument, OwnershipLost
+from elastic_runtime.launcher.kubernetes.interface import (
+    Api,
+    Kind,
+    Object,
+    annotations_of,
+    labels_of,
+    uid_of,
+    version_of,
+)
+from elastic_runtime.runobjects import STATUS_KEY, TERM, UID_LABEL, Term
+from elastic_runtime.spec import RunSpec
+from elastic_runtime.status import Status
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS = 10
+"""Writes of the status in a row that may meet a change by somebody else."""
+
+
+def next_term(previous: Term | None, holder: str, spec: RunSpec, now: datetime) -> Term:
+    """The term of the launcher after the one of ``previous``.
+
+    Its fence is larger than any before it: of the launchers before, of the creator's, and of earlier incarnations of
+    the run, whose fences were the times of their creation.
+    """
+    least = spec.checkpoint.fence if spec.checkpoint else 0
+    fence = max(previous.fence + 1 if previous else 0, least, int(now.timestamp()))
+    return Term(number=previous.number + 1 if previous else 1, holder=holder, fence=fence, since=now)
+
+
+def fenced(spec: RunSpec, term: Term) -> RunSpec:
+    """What the ranks are told."""
+    return replace(spec, checkpoint=replace(spec.checkpoint, fence=term.fence)) if spec.checkpoint else spec
+
+
+def term_of(status: Object) -> Term | None:
+    """Who is in office; None: nobody yet. Raises InvalidDocument."""
+    text = annotations_of(status).get(TERM)
+    return None if text is None else from_json(Term, text)
+
+
+@dataclass(slots=True)
+class Office:
+    """The right to write the status of a run, until another launcher takes it."""
+
+    term: Term
+    _api: Api
+    _name: str
+    _uid: str
+    _version: str
+
+    async def write(self, status: Status) -> None:
+        """Replace the status.
+
+        Raises:
+            OwnershipLost: another launcher is in office, or the run is another one.
+            RunNotFound: the run has been deleted.
+            RetryableError, MissingRight: as the API server says.
+        """
+        for _ in range(ATTEMPTS):
+            try:
+                await self._patch({"data": {STATUS_KEY: to_json(status)}})
+                return
+            except Conflict:
+                # Somebody has touched it, or an answer to a write of ours was lost.
+                current = await self._api.read(Kind.CONFIG_MAP, self._name)
+                if uid_of(current) != self._uid or not self._ours(current):
+                    raise OwnershipLost(f"{self._name}: another launcher has taken over") from None
+                self._version = version_of(current)
+        raise Conflict(f"{self._name} is changed by somebody all the time")
+
+    def _ours(self, current: Object) -> bool:
+        found = term_of(current)
+        return found is not None and (found.number, found.holder) == (self.term.number, self.term.holder)
+
+    async def _patch(self, changes: Mapping[str, object]) -> None:
+        conditions = {"uid": self._uid, "resourceVersion": self._version}
+        written = await self._api.patch(Kind.CONFIG_MAP, self._name, {"metadata": conditions, **changes})
+        self._version = version_of(written)
+
+
+async def take_over(api: Api, spec: RunSpec, holder: str, now: Callable[[], datetime]) -> tuple[Office, Status | None]:
+    """Enter into office. Returns it, and what the launcher before has published last.
+
+    Args:
+        api: of the run's namespace.
+        spec: of the run.
+        holder: uid of this launcher's pod.
+        now: wall clock.
+
+    Raises:
+        OwnershipLost: the run of that name is another one by now.
+        RunNotFound: it has been deleted.
+        RetryableError, MissingRight: as the API server says.
+    """
+    name = runobjects.ObjectNames(spec.name).status
+    for _ in range(ATTEMPTS):
+        current = await api.read(Kind.CONFIG_MAP, name)
+        if labels_of(current).get(UID_LABEL) != spec.uid:
+            raise OwnershipLost(f"{name} belongs to another incarnation of this run")
+        term = next_term(term_of(current), holder, spec, now())
+        metadata = {
+            "uid": uid_of(current),
+            "resourceVersion": version_of(current),
+            "annotations": {TERM: to_json(term)},
+        }
+        try:
+            written = await api.patch(Kind.CONFIG_MAP, name, {"metadata": metadata})
+        except Conflict:
+            continue
+        log.info("term %d of run %s begins; fence %d", term.number, spec.name, term.fence)
+        return Office(term, api, name, uid_of(written), version_of(written)), _published(current)
+    raise Conflict(f"{name} is changed by somebody all the time")
+
+
+def _published(current: Object) -> Status | None:
+    text = (current.get("data") or {}).get(STATUS_KEY)
+    if text is None:
+        return None
+    try:
+        return from_json(Status, text)
+    except InvalidDocument as error:
+        log.warning("the status of the launcher before cannot be read, and is begun anew: %s", error)
+        return None
+
+
+async def read_spec(api: Api, run: str, uid: str) -> tuple[RunSpec, Object]:
+    """What is to be run, and the root that says so.
+
+    Raises:
+        OwnershipLost: the run of that name is another one.
+        RunNotFound: it has been deleted.
+        InvalidDocument, InvalidSettings: its spec cannot be read, or not be run.
+    """
+    root = await api.read(Kind.CONFIG_MAP, runobjects.ObjectNames(run).root)
+    text = (root.get("data") or {}).get(runobjects.SPEC_KEY)
+    if text is None:
+        raise InvalidDocument(f"ConfigMap {run} has no {runobjects.SPEC_KEY}")
+    if _uid_in(text) != uid:
+        raise OwnershipLost(f"ConfigMap {run} belongs to another incarnation of this run")
+    return from_json(RunSpec, text), root
+
+
+def _uid_in(text: str) -> object:
+    """Of a spec that may be of a later version than this runtime understands."""
+    try:
+        return json.loads(text).get("uid")
+    except (ValueError, AttributeError) as error:
+        raise InvalidDocument(f"the run's {runobjects.SPEC_KEY} is no JSON object: {error}") from error

@@ -1,0 +1,197 @@
+"""The worker set of this machine: does here what a ReplicaSet does on Kubernetes.
+
+It keeps as many agents as wanted, replaces those that end, and terminates the newest first when fewer are wanted. The
+agents are forked from one warm process, so that another worker costs milliseconds and no second import of torch; they
+end with it, and it with the launcher, however that ends (see :mod:`elastic_runtime.agent.zygote`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from elastic_runtime.agent.zygote_client import ZygoteClient
+from elastic_runtime.rundir import RunDir
+from elastic_runtime.spec import NoticeService, RunSpec
+
+log = logging.getLogger(__name__)
+
+SHORT_LIFE = 5.0
+"""An agent that lived for less seconds and was not asked to end holds its replacement back."""
+CLOSE_TIMEOUT = 5.0
+"""Seconds that agents have to end once the run is over, before they are killed."""
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+@dataclass(slots=True, eq=False)
+class _Agent:
+    name: str
+    born: float
+    pid: int | None = None
+    asked_to_end: bool = False
+
+
+class LocalWorkers:
+    """See the module."""
+
+    def __init__(self, folder: RunDir, spec: RunSpec) -> None:
+        self._folder, self._spec = folder, spec
+        self._address = ""
+        self._zygote: ZygoteClient | None = None
+        self._ready = self._missing = False
+        self._agents: dict[str, _Agent] = {}
+        self._count = 0
+        self._hold_until = 0.0
+        self._short_lives = 0
+        self._nobody = asyncio.Event()
+
+    def open(self, address: str) -> None:
+        """Start the warm process.
+
+        Args:
+            address: ``HOST:PORT`` of the launcher, for the agents to dial.
+        """
+        adopt_orphans()
+        self._address = address
+        self._start_zygote()
+
+    def reconcile(self, wanted: int) -> None:
+        """Have as many agents as wanted, as soon as can be."""
+        staying = [agent for agent in self._agents.values() if not agent.asked_to_end]
+        for agent in staying[wanted:]:
+            agent.asked_to_end = True
+            self._signal(agent, signal.SIGTERM)
+        if time.monotonic() < self._hold_until:
+            return
+        if self._missing:
+            self._start_zygote()
+        for _ in range(wanted - len(staying) if self._ready else 0):
+            self._start_agent()
+
+    async def close(self) -> None:
+        """No agent, and nothing that one has left behind, is there when this returns."""
+        if self._zygote is None:
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for agent in self._agents.values():
+                agent.asked_to_end = True
+                self._signal(agent, number)
+            try:
+                async with asyncio.timeout(CLOSE_TIMEOUT):
+                    while self._agents:
+                        self._nobody.clear()
+                        await self._nobody.wait()
+            except TimeoutError:
+                log.warning("these agents did not end in time: %s", ", ".join(self._agents))
+        zygote, self._zygote = self._zygote, None
+        await zygote.close()
+        end_orphans(keep=None)
+
+    def _start_zygote(self) -> None:
+        self._ready = self._missing = False
+        self._zygote = ZygoteClient(self._zygote_said, self._zygote_ended)
+        self._zygote.execute({**os.environ, **self._spec.environment}, self._spec.warm)
+
+    def _start_agent(self) -> None:
+        assert self._zygote is not None  # or nothing would be ready
+        name = f"worker-{self._count}"
+        self._count += 1
+        self._agents[name] = _Agent(name, time.monotonic())
+        with open(os.devnull, "rb") as no_link:
+            self._zygote.start(name, self._command(name), {}, None, (1, 2, no_link.fileno()))
+
+    def _command(self, name: str) -> list[str]:
+        named = self._spec.recovery.notices
+        return [
+            *(sys.executable, "-m", "elastic_runtime.agent", "--worker", name),
+            *("--launcher", self._address, "--tls", str(self._folder.tls)),
+            *("--slots", str(self._spec.workers.slots), "--grace", str(self._spec.timing.leave_grace)),
+            *("--notice-file", str(self._notice(name)), "--interface", _loopback()),
+            # Nobody searches for a cloud's service from this machine, which may be anybody's desk.
+            *("--metadata", NoticeService.NONE if named is NoticeService.AUTO else named),
+        ]
+
+    def _signal(self, agent: _Agent, number: int) -> None:
+        if self._zygote is not None:
+            self._zygote.signal(agent.name, number)
+
+    def _notice(self, worker: str) -> Path:
+        return self._folder.notices / f"{worker}.json"
+
+    def _zygote_said(self, message: dict[str, Any]) -> None:
+        if "ready" in message:
+            self._ready = True
+            if message["detail"]:
+                log.warning("workers start cold: %s", message["detail"])
+        elif "started" in message:
+            self._agents[message["started"]].pid = message["pid"]
+        else:
+            self._ended(self._agents.pop(message["exited"]), message["code"])
+
+    def _zygote_ended(self) -> None:
+        """It was killed, and the kernel has killed its agents: begin again. One that never was ready has time."""
+        log.warning("the process that workers are forked from has ended; another will start")
+        zygote, agents = self._zygote, list(self._agents.values())
+        if zygote is not None:
+            os.waitpid(zygote.pid, 0)  # Its socket closes first; only now are its orphans ours to end.
+            zygote.pid = 0
+        self._agents.clear()
+        for agent in agents:
+            self._ended(agent, -signal.SIGKILL)
+        if zygote is None:
+            return
+        if self._ready:
+            self._start_zygote()
+        else:
+            self._missing = True
+            self._hold_back()
+
+    def _ended(self, agent: _Agent, code: int) -> None:
+        self._notice(agent.name).unlink(missing_ok=True)
+        end_orphans(keep=self._zygote.pid if self._zygote else None)
+        if not self._agents:
+            self._nobody.set()
+        if agent.asked_to_end or code == 0 or time.monotonic() - agent.born >= SHORT_LIFE:
+            self._short_lives = 0
+            return
+        self._hold_back()
+        log.info("the agent of %s ended with %d after less than %.0f s", agent.name, code, SHORT_LIFE)
+
+    def _hold_back(self) -> None:
+        self._short_lives += 1
+        recovery = self._spec.recovery
+        delay = min(recovery.backoff * 2 ** (self._short_lives - 1), recovery.backoff_maximum)
+        self._hold_until = time.monotonic() + delay
+
+
+def _loopback() -> str:
+    return "lo" if sys.platform == "linux" else "lo0"
+
+
+def adopt_orphans() -> None:
+    """Become the parent of whatever our descendants leave behind, so that it can be ended (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end_orphans(keep: int | None) -> None:
+    """Kill and reap every child but ``keep``: what a killed agent's ranks have left behind."""
+    for child in psutil.Process().children():
+        if child.pid == keep:
+            continue
+        try:
+            for process in (*child.children(recursive=True), child):
+                process.kill()
+            os.waitpid(child.pid, 0)
+        except (psutil.NoSuchProcess, ChildProcessError):
+            continue

@@ -1,0 +1,345 @@
+"""The launcher: one loop that collects facts, decides, acts, and writes the status."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from elastic_runtime.clock import utc_now
+from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.launcher.agents import AgentConnection, AgentServer
+from elastic_runtime.launcher.decide import decide, minimum_ranks
+from elastic_runtime.launcher.facts import (
+    Action,
+    CloseSession,
+    Facts,
+    Finish,
+    ListRanks,
+    MakeWay,
+    OpenSession,
+    ReleaseWorker,
+    SessionState,
+    Settings,
+)
+from elastic_runtime.launcher.ledger import Ledger
+from elastic_runtime.launcher.output import OutputLog
+from elastic_runtime.launcher.roster import Roster, Worker
+from elastic_runtime.launcher.session import HorovodSession, describe
+from elastic_runtime.launcher.surroundings import Surroundings
+from elastic_runtime.rank_link import decode_rank_message
+from elastic_runtime.spec import RunSpec
+from elastic_runtime.status import EventKind, Phase, Status, WorkerState
+from elastic_runtime.wire import AgentMessage, Heartbeat, Noticed, Output, RankExited, RankSaid, RankStarted, Ready
+
+log = logging.getLogger(__name__)
+
+PUBLISH_INTERVAL = 0.2
+"""Seconds between two writings of the status, at least; the final one is written at once."""
+HANDOVER_PATIENCE = 10.0
+"""Seconds to wait for a durable checkpoint before this launcher makes way for another one."""
+
+
+class Launcher:
+    """Runs one run to its end.
+
+    Args:
+        spec: what to run.
+        surroundings: the place where the workers run.
+        output: where the ranks' lines go.
+        tls: folder with the launcher's certificate.
+        address: to listen on, for agents and for ranks.
+        port: for agents; 0 for any.
+        previous: what another launcher of this run has published last; it is gone, and its run is continued.
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        surroundings: Surroundings,
+        output: OutputLog,
+        tls: Path,
+        address: str,
+        port: int = 0,
+        previous: Status | None = None,
+    ) -> None:
+        self._spec, self._surroundings, self._output = spec, surroundings, output
+        self._tls, self._address, self._port = tls, address, port
+        self._settings = Settings(spec.workers, spec.recovery, spec.timing.lease)
+        self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
+        self._roster = Roster(spec.recovery, spec.timing.stop_grace, self._loop.time)
+        self._ledger = Ledger(spec, utc_now, previous)
+        used = previous.worker_seconds if previous else ()
+        self._server = AgentServer(spec, self._agent_came, self._agent_said, self._agent_gone, used)
+        self._session: HorovodSession | None = None
+        self._launched = self._loop.time()
+        self._disturbed = False
+        self._short_since: float | None = None
+        self._gathering_since: float | None = None
+        self._hopeless_since: float | None = None
+        self._wanted = surroundings.wanted()
+        self._last_commit_told: tuple[datetime | None, int] = (None, 0)
+        self._published = 0.0
+
+    async def run(self) -> Status:
+        """Until the run has ended, or this launcher has to make way for another one.
+
+        Returns:
+            The last status; final when the run has ended, and then every worker is gone.
+
+        Raises:
+            OwnershipLost: another launcher has the run.
+        """
+        port = await self._server.start(self._tls, self._address, self._port)
+        self._surroundings.open(port, self._changed.set)
+        try:
+            while True:
+                self._changed.clear()
+                decision = decide(self._collect(), self._settings, self._loop.time())
+                self._ledger.stand(decision.phase, decision.reason)
+                for action in decision.actions:
+                    if isinstance(action, Finish):
+                        return await self._finish(action, decision.reason)
+                    if isinstance(action, MakeWay):
+                        return await self._make_way(action.handover)
+                    await self._carry_out(action)
+                self._tell_last_commit()
+                self._publish()
+                await self._next_change()
+        finally:
+            await self._close()
+
+    def _collect(self) -> Facts:
+        self._look_at_workers()
+        now, fact = self._loop.time(), self._session.fact if self._session else None
+        if (wanted := self._surroundings.wanted()) != self._wanted:
+            self._ledger.event(EventKind.SIZE_ASKED, f"{wanted} workers asked for, {self._wanted} before")
+            self._wanted = wanted
+        refusal = self._surroundings.refusal()
+        self._hopeless_since = (self._hopeless_since or now) if refusal and refusal.hopeless else None
+        facts = Facts(
+            wanted=self._wanted,
+            workers=self._roster.facts(),
+            launched=self._launched,
+            session=fact,
+            trained=self._ledger.trained,
+            short_since=self._short_since,
+            gathering_since=self._gathering_since,
+            rank_failures=self._ledger.rank_failures,
+            forced_resets=self._ledger.forced_resets,
+            cancel=self._surroundings.cancel(),
+            lease_age=self._surroundings.lease_age(),
+            tenure=self._surroundings.tenure(),
+            refusal=refusal,
+            hopeless_since=self._hopeless_since,
+        )
+        usable = sum(len(worker.slots) for worker in facts.workers if worker.ready and not worker.leaving)
+        enough = usable >= minimum_ranks(facts, self._settings)
+        self._gathering_since = (self._gathering_since or now) if enough and fact is None else None
+        training = fact is not None and fact.state not in (SessionState.WAITING, SessionState.ENDED)
+        if facts.trained and not training:
+            self._short_since = self._short_since or now
+        elif fact is not None and fact.state is not SessionState.FORMING:
+            self._short_since = None  # Not while it forms: worlds that are lost again and again make no progress.
+        if not training:
+            self._ledger.no_world()
+        return facts
+
+    def _look_at_workers(self) -> None:
+        """What their surroundings know of them."""
+        for worker in self._roster.workers.values():
+            worker.machine = worker.machine or self._surroundings.machine(worker.name)
+            deadline = self._surroundings.deadline(worker.name)
+            if deadline is not None and (worker.deadline is None or deadline < worker.deadline):
+                self._noticed(worker, "the cluster", deadline)
+
+    def _tell_last_commit(self) -> None:
+        """To be told again to each new world, some ranks of which are new."""
+        deadline = self._roster.last_commit_by(self._session.fact.listed) if self._session else None
+        told = (deadline, self._ledger.generation if deadline else 0)
+        if told != self._last_commit_told:
+            self._last_commit_told = told
+            self._roster.tell_last_commit(deadline)
+
+    async def _carry_out(self, action: Action) -> None:
+        log.debug("%s", action)
+        match action:
+            case OpenSession(ranks, minimum):
+                if self._ledger.trained:
+                    self._ledger.event(EventKind.RESTARTED, f"{len(ranks)} ranks start from the newest checkpoint")
+                self._session = HorovodSession(
+                    self._roster,
+                    self._address,
+                    0,
+                    on_change=self._changed.set,
+                    on_world=self._world_complete,
+                    on_exit=self._rank_exited,
+                    on_over=self._rank_over,
+                )
+                self._session.open(ranks, minimum)
+            case ListRanks(ranks, minimum):
+                if self._session:
+                    self._session.list_ranks(ranks, minimum)
+            case CloseSession():
+                await self._end_session()
+            case ReleaseWorker(name):
+                self._roster.release(name, "no rank of this worker is in the world any more")
+            case Finish() | MakeWay():
+                raise AssertionError("handled by the loop")
+
+    async def _finish(self, action: Finish, reason: str) -> Status:
+        await self._end_session()
+        self._ledger.no_world()
+        self._surroundings.publish(self._status())
+        await self._surroundings.flush()  # Or it is another launcher that needs the workers.
+        for name in list(self._roster.workers):
+            self._roster.release(name, "the run has ended")
+        await self._surroundings.end_workers()
+        await self._server.close()
+        self._ledger.finish(action.phase, self._with_last_words(action.phase, reason), action.failure)
+        status = self._status()
+        self._surroundings.publish(status)
+        await self._surroundings.flush()
+        return status
+
+    async def _make_way(self, handover: bool) -> Status:
+        """The workers stay; their agents dial again, and find the next launcher."""
+        if handover and self._spec.checkpoint:
+            await self._hand_over()
+        status = self._status()
+        self._surroundings.publish(status)
+        self._roster.let_go()
+        await self._server.close()
+        return status
+
+    async def _hand_over(self) -> None:
+        """Have the state durable, if that can be had soon."""
+        before, patience = self._ledger.checkpoint, timedelta(seconds=HANDOVER_PATIENCE)
+        self._roster.hand_over("the launcher", utc_now() + patience)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HANDOVER_PATIENCE):
+                while self._ledger.checkpoint == before:
+                    self._changed.clear()
+                    await self._changed.wait()
+
+    def _with_last_words(self, phase: Phase, reason: str) -> str:
+        words = self._output.last_error() if phase is Phase.FAILED else ""
+        return f"{reason}; last words on stderr: {words}" if words else reason
+
+    async def _end_session(self) -> None:
+        if self._session:
+            await self._session.close(self._spec.timing.stop_grace)
+            self._session = None
+            self._changed.set()
+
+    async def _close(self) -> None:
+        await self._end_session()
+        await self._server.close()
+        await self._surroundings.close()
+
+    async def _next_change(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._spec.timing.tick):
+                await self._changed.wait()
+
+    def _status(self) -> Status:
+        ranks = self._session.rank_of if self._session else {}
+        return self._ledger.status(self._roster.workers.values(), ranks, self._wanted)
+
+    def _publish(self) -> None:
+        if self._loop.time() - self._published < PUBLISH_INTERVAL:
+            self._loop.call_later(PUBLISH_INTERVAL, self._changed.set)
+            return
+        self._published = self._loop.time()
+        self._surroundings.publish(self._status())
+
+    # What the session tells.
+
+    def _world_complete(self, members: list[str]) -> None:
+        self._ledger.forced_resets += self._disturbed
+        self._disturbed = False
+        self._ledger.world(members)
+
+    def _rank_exited(self, rank_id: str, code: int, expected: bool) -> None:
+        if expected:
+            log.info("rank %s ended with %s", rank_id, describe(code))
+            return
+        self._disturbed = True
+        worker = self._roster.worker_of(rank_id)
+        taken = worker is not None and worker.deadline is not None and code in (-signal.SIGTERM, -signal.SIGKILL)
+        if worker is not None and not taken:  # Its worker is still here, so it ended by itself.
+            self._ledger.rank_failures += 1
+            self._ledger.event(EventKind.RANK_FAILED, f"rank {rank_id} ended with {describe(code)}", worker.name)
+
+    def _rank_over(self, rank_id: str) -> None:
+        self._roster.retire(rank_id)
+        self._changed.set()
+
+    # What the agents tell.
+
+    def _agent_came(self, connection: AgentConnection) -> None:
+        self._roster.add(connection, utc_now())
+        self._changed.set()
+
+    def _agent_said(self, connection: AgentConnection, message: AgentMessage) -> None:
+        worker = self._roster.workers[connection.hello.worker]
+        match message:
+            case Output(process, stream, lines, time):
+                self._output.write(time, worker.name, self._rank(process), stream, lines)
+                return
+            case Heartbeat(cpu_percent, memory_bytes):
+                worker.cpu_percent, worker.memory_bytes = cpu_percent, memory_bytes
+                return
+            case Ready(warm, detail):
+                worker.ready = True
+                if detail:
+                    log.warning("ranks of %s start cold: %s", worker.name, detail)
+                log.info("%s is ready, %s", worker.name, "warm" if warm else "cold")
+            case RankStarted(process, pid):
+                worker.ranks[process] = pid
+            case RankExited():
+                self._roster.rank_exited(worker, message)
+            case RankSaid(process, plain):
+                self._rank_said(worker, plain)
+            case Noticed(source, deadline):
+                self._noticed(worker, source, deadline)
+        self._changed.set()
+
+    def _agent_gone(self, connection: AgentConnection) -> None:
+        worker = self._roster.workers[connection.hello.worker]
+        orderly = worker.released or (worker.deadline is not None and not worker.ranks)
+        self._roster.remove(worker.name)
+        self._ledger.gone(worker, WorkerState.LEFT if orderly else WorkerState.LOST)
+        how = "has left" if orderly else "was lost without a word"
+        if worker.deadline is not None and not orderly:
+            how = f"was lost {'before' if utc_now() < worker.deadline else 'at'} its deadline"
+        self._ledger.event(EventKind.LEFT if orderly else EventKind.LOST, f"{worker.name} {how}", worker.name)
+        self._changed.set()
+
+    def _rank_said(self, worker: Worker, plain: object) -> None:
+        try:
+            message = decode_rank_message(plain) if isinstance(plain, dict) else None
+        except InvalidDocument as error:
+            log.warning("a rank of %s said what cannot be read: %s", worker.name, error)
+            return
+        if message:
+            self._ledger.rank_said(message, worker.name)
+
+    def _noticed(self, worker: Worker, source: str, deadline: datetime) -> None:
+        if worker.released:
+            return  # Its own end, which we have asked for ourselves.
+        if worker.deadline is not None:
+            worker.deadline = min(worker.deadline, deadline)
+            return  # Everybody has heard.
+        worker.deadline = deadline
+        left = max(timedelta(0), deadline - utc_now()).total_seconds()
+        self._ledger.event(EventKind.NOTICE, f"{worker.name} will be taken in {left:.0f} s ({source})", worker.name)
+        self._roster.hand_over(worker.name, deadline)
+
+    def _rank(self, process: str) -> int | None:
+        """The rank that a process has in the present world, or had in the last."""
+        return self._session.rank_of.get(process.partition("~")[0]) if self._session else None

@@ -1,0 +1,196 @@
+"""The workers that are here, their slots, and the ranks that run in them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from elastic_runtime.launcher.agents import AgentConnection
+from elastic_runtime.launcher.backoff import Backoff
+from elastic_runtime.launcher.facts import SlotFact, WorkerFact
+from elastic_runtime.launcher.session import LOST
+from elastic_runtime.launcher.surroundings import Machine
+from elastic_runtime.runobjects import pod_of
+from elastic_runtime.spec import RecoverySpec
+from elastic_runtime.wire import Handover, LastCommit, RankExited, Release, StartRank, StopRank
+
+
+@dataclass(slots=True)
+class Slot:
+    """Room for one rank; each rank in it has a name of its own."""
+
+    worker: str
+    index: int
+    incarnation: int = 0
+    usable_at: float = 0.0
+
+    @property
+    def rank_id(self) -> str:
+        """Name of the rank that runs here, or of the next one."""
+        return f"{self.worker}.{self.index}.{self.incarnation}"
+
+    @property
+    def lasting_name(self) -> str:
+        """The same again when its worker comes back after its connection was lost."""
+        return f"{pod_of(self.worker)}.{self.index}"
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """One worker whose agent is connected."""
+
+    connection: AgentConnection
+    slots: list[Slot]
+    since: datetime
+    ready: bool = False
+    deadline: datetime | None = None
+    """Of its notice."""
+    released: bool = False
+    ranks: dict[str, int | None] = field(default_factory=dict)
+    """Process ids of the rank processes here, by process name."""
+    cpu_percent: float | None = None
+    memory_bytes: int | None = None
+    machine: Machine | None = None
+    """What it runs on, as far as its surroundings know."""
+
+    @property
+    def name(self) -> str:
+        """Unique in the run."""
+        return self.connection.hello.worker
+
+
+class Roster:
+    """See the module. Implements :class:`~elastic_runtime.launcher.session.RankRunner`."""
+
+    def __init__(self, recovery: RecoverySpec, stop_grace: float, now: Callable[[], float]) -> None:
+        self._stop_grace, self._now = stop_grace, now
+        self.workers: dict[str, Worker] = {}
+        self._backoff = Backoff(recovery)
+        self._exits: dict[str, asyncio.Future[int]] = {}
+        self._stopped: set[str] = set()
+
+    def add(self, connection: AgentConnection, since: datetime) -> Worker:
+        """A worker has come."""
+        hello = connection.hello
+        worker = Worker(connection, [Slot(hello.worker, index) for index in range(hello.slots)], since)
+        for slot in worker.slots:
+            slot.usable_at = self._backoff.usable_at(slot.lasting_name)
+        self.workers[hello.worker] = worker
+        return worker
+
+    def remove(self, name: str) -> Worker:
+        """A worker is gone; so are its ranks."""
+        worker = self.workers.pop(name)
+        for process in list(worker.ranks):
+            self._resolve(worker, process, LOST)
+        return worker
+
+    def facts(self) -> tuple[WorkerFact, ...]:
+        """For the decision."""
+        return tuple(
+            WorkerFact(
+                worker.name,
+                worker.ready,
+                tuple(SlotFact(slot.rank_id, slot.usable_at) for slot in worker.slots),
+                leaving=worker.deadline is not None,
+                running=bool(worker.ranks),
+            )
+            for worker in self.workers.values()
+            if not worker.released
+        )
+
+    def rank_exited(self, worker: Worker, message: RankExited) -> None:
+        """An agent says so."""
+        self._resolve(worker, message.rank_id, message.code)
+
+    def release(self, name: str, reason: str) -> None:
+        """Tell a worker to end."""
+        if worker := self.workers.get(name):
+            worker.released = True
+            worker.connection.send(Release(reason))
+
+    def let_go(self) -> None:
+        """They will go, each in order: another launcher has them from now on."""
+        for worker in self.workers.values():
+            worker.released = True
+
+    def hand_over(self, leaving: str, deadline: datetime) -> None:
+        """Have every rank hear that a worker will be taken."""
+        for worker in self.workers.values():
+            worker.connection.send(Handover(leaving, deadline))
+
+    def last_commit_by(self, listed: Iterable[str]) -> datetime | None:
+        """When nobody will have the state any more: the first deadline, where each worker of a world has one.
+
+        Args:
+            listed: the world's ranks, by rank id.
+        """
+        world = set(listed)
+        holders = [worker for worker in self.workers.values() if any(slot.rank_id in world for slot in worker.slots)]
+        deadlines = [worker.deadline for worker in holders if worker.deadline is not None]
+        return min(deadlines, default=None) if len(deadlines) == len(holders) else None
+
+    def tell_last_commit(self, deadline: datetime | None) -> None:
+        """Have every rank hear by when to have stopped at a commit; None: it need not stop."""
+        for worker in self.workers.values():
+            worker.connection.send(LastCommit(deadline))
+
+    def interface(self, rank_id: str, stand_in: bool) -> str | None:
+        """See :class:`RankRunner`."""
+        place = self._place(rank_id, stand_in)
+        return place[0].connection.hello.interface if place else None
+
+    async def run_rank(self, rank_id: str, attempt: int, environment: Mapping[str, str], stand_in: bool) -> int:
+        """See :class:`RankRunner`."""
+        place = self._place(rank_id, stand_in)
+        if place is None:
+            return LOST
+        worker, slot = place
+        process = f"{rank_id}~{attempt}"
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._exits[process] = future
+        worker.ranks[process] = None
+        worker.connection.send(StartRank(process, slot.index, environment))
+        begun = self._now()
+        code = await future
+        # Nobody is held back for what we have done ourselves, or for a machine that was taken away.
+        if code != 0 and not stand_in and process not in self._stopped and worker.deadline is None:
+            slot.usable_at = self._backoff.failed(slot.lasting_name, self._now(), self._now() - begun)
+        self._stopped.discard(process)
+        return code
+
+    def stop_ranks(self) -> None:
+        """See :class:`RankRunner`."""
+        for worker in self.workers.values():
+            for process in worker.ranks:
+                self._stopped.add(process)
+                worker.connection.send(StopRank(process, self._stop_grace))
+
+    def retire(self, rank_id: str) -> None:
+        """This rank is over: the next one in its slot gets another name."""
+        for slot in self._slots():
+            if slot.rank_id == rank_id:
+                slot.incarnation += 1
+
+    def worker_of(self, rank_id: str) -> Worker | None:
+        """Where the rank's slot is, if that worker is still here."""
+        return self.workers.get(rank_id.rsplit(".", 2)[0])
+
+    def _slots(self) -> Iterator[Slot]:
+        return (slot for worker in self.workers.values() for slot in worker.slots)
+
+    def _place(self, rank_id: str, stand_in: bool) -> tuple[Worker, Slot] | None:
+        if stand_in:
+            others = [worker for worker in self.workers.values() if worker.ready and not worker.released]
+            return (others[0], others[0].slots[0]) if others else None
+        worker = self.worker_of(rank_id)
+        found = [slot for slot in worker.slots if slot.rank_id == rank_id] if worker else []
+        return (worker, found[0]) if worker and found else None
+
+    def _resolve(self, worker: Worker, process: str, code: int) -> None:
+        worker.ranks.pop(process, None)
+        future = self._exits.pop(process, None)
+        if future and not future.done():
+            future.set_result(code)

@@ -1,0 +1,242 @@
+"""One life of Horovod's ElasticDriver: its threads on one side, the launcher's event loop on the other.
+
+A newcomer that dies before it is connected to the others would take all of them with it, for they wait for it inside
+``hvd.init()`` (Gloo gives up after 30 s, and aborts the process). Therefore a rank is listed only when it can start at
+once, and one that dies on its way is started again under the same name: where it was, or as a stand-in at any other
+worker, until the world is complete and it can leave in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from elastic_runtime.adaptations.driver import AdaptedDriver, PushedHosts, SessionEnd
+from elastic_runtime.adaptations.rendezvous import ElasticHandler, rank_environment
+from elastic_runtime.adaptations.rendezvous_server import RendezvousServer
+from elastic_runtime.launcher.facts import SessionFact, SessionOutcome, SessionState
+
+log = logging.getLogger(__name__)
+
+JOIN_ATTEMPTS = 4
+"""How often a rank is started until it has joined; the first on its own slot, the last as a stand-in."""
+ANSWER_TIME = 5.0
+"""Seconds that agents have to tell of the end of ranks that were killed."""
+LOST = -signal.SIGKILL
+"""Exit code of a rank that went with its worker."""
+
+
+class RankRunner(Protocol):
+    """Where ranks run: the roster of workers."""
+
+    def interface(self, rank_id: str, stand_in: bool) -> str | None:
+        """Network interface of the worker that would run this rank; None when there is none."""
+
+    async def run_rank(self, rank_id: str, attempt: int, environment: Mapping[str, str], stand_in: bool) -> int:
+        """Run it to its end; :data:`LOST` when its worker goes. Returns the exit code."""
+
+    def stop_ranks(self) -> None:
+        """Ask every rank to end."""
+
+
+class HorovodSession:
+    """See the module.
+
+    Args:
+        runner: starts the ranks.
+        address: on which the rendezvous server listens, and the ranks reach it.
+        port: of the rendezvous server; 0 for any.
+        on_change: called in the event loop whenever :attr:`fact` may have changed.
+        on_world: called in the event loop with (rank id by rank) when a world is complete.
+        on_exit: called in the event loop with (rank id, exit code, expected) when a rank has ended; expected when it
+            was no member of the world any more, or the training is over.
+        on_over: called in the event loop with the rank id, when no process will run under that name any more.
+    """
+
+    def __init__(
+        self,
+        runner: RankRunner,
+        address: str,
+        port: int,
+        *,
+        on_change: Callable[[], None],
+        on_world: Callable[[list[str]], None],
+        on_exit: Callable[[str, int, bool], None],
+        on_over: Callable[[str], None],
+    ) -> None:
+        self._on_over = on_over
+        self._runner, self._address = runner, address
+        self._on_change, self._on_world, self._on_exit = on_change, on_world, on_exit
+        self._loop = asyncio.get_running_loop()
+        self._hosts = PushedHosts()
+        self._rendezvous = RendezvousServer(address, port)
+        self._port = 0
+        self._driver: AdaptedDriver
+        self._state = SessionState.FORMING
+        self._listed: tuple[str, ...] = ()
+        self._members: list[str] = []
+        self._joining: set[int] = set()
+        self._joined: set[str] = set()
+        self._exits: dict[str, int] = {}
+        self._end: SessionEnd | None = None
+        self._worlds = 0
+        self._running = 0
+        self._rank_over = asyncio.Event()
+
+    @property
+    def fact(self) -> SessionFact:
+        """As it stands."""
+        outcome = self._outcome() if self._end else None
+        return SessionFact(self._state, self._listed, outcome, self._detail() if outcome else "")
+
+    @property
+    def rank_of(self) -> dict[str, int]:
+        """Rank by rank id, in the present world or the one that is forming."""
+        return {rank_id: rank for rank, rank_id in enumerate(self._members)}
+
+    def open(self, ranks: tuple[str, ...], minimum: int) -> None:
+        """Start with these ranks."""
+        self._listed = ranks
+        self._driver = AdaptedDriver(
+            self._rendezvous,
+            self._hosts,
+            minimum,
+            on_assigned=lambda members: self._call(self._assigned, members),
+            on_waiting=lambda: self._call(self._set, SessionState.WAITING),
+            on_end=lambda how: self._call(self._ended, how),
+        )
+        self._port = self._rendezvous.start(
+            ElasticHandler(self._driver, lambda rank: self._call(self._rank_joined, int(rank)))
+        )
+        self._driver.push(ranks, minimum)
+        threading.Thread(target=self._drive, args=(minimum,), name="elastic-driver", daemon=True).start()
+
+    def list_ranks(self, ranks: tuple[str, ...], minimum: int) -> None:
+        """Use these from the next reset on."""
+        self._listed = ranks
+        self._driver.push(ranks, minimum)
+
+    async def close(self, grace: float) -> None:
+        """End it; every rank is stopped, and has ended when this returns.
+
+        Args:
+            grace: seconds that ranks have, on top of which some are allowed for their agents' answers.
+        """
+        self._end = self._end or SessionEnd.STOPPED  # from here on no rank is started again
+        self._runner.stop_ranks()
+        await asyncio.to_thread(self._driver.end, SessionEnd.STOPPED)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace + ANSWER_TIME):
+                while self._running:
+                    self._rank_over.clear()
+                    await self._rank_over.wait()
+
+    def _drive(self, minimum: int) -> None:
+        try:
+            self._driver.start(minimum, self._create_worker)
+        except RuntimeError as error:  # ended while it waited for hosts
+            log.info("driver: %s", error)
+
+    def _call(self, function: Callable[..., None], *arguments: Any) -> None:
+        """From a driver's thread into the event loop; into nothing when that has ended."""
+        try:
+            self._loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:
+            log.debug("the event loop has ended before %s", function)
+
+    def _create_worker(self, slot: Any, _events: list[threading.Event]) -> tuple[int, float]:
+        """Horovod's hook: blocks until the rank has ended, in a thread of its own. Must not raise."""
+        try:
+            return asyncio.run_coroutine_threadsafe(self._run_until_over(slot), self._loop).result(), time.time()
+        except RuntimeError:  # the event loop has ended
+            return LOST, time.time()
+
+    async def _run_until_over(self, slot: Any) -> int:
+        self._running += 1
+        try:
+            return await self._run_until_joined(slot)
+        finally:
+            self._running -= 1
+            self._rank_over.set()
+            self._on_over(slot.hostname)
+
+    async def _run_until_joined(self, slot: Any) -> int:
+        rank_id, first_world, code = slot.hostname, self._worlds <= 1, LOST
+        for attempt in range(JOIN_ATTEMPTS):
+            stand_in = (attempt > 0 and self._runner.interface(rank_id, False) is None) or attempt == JOIN_ATTEMPTS - 1
+            interface = self._runner.interface(rank_id, stand_in)
+            if self._end or interface is None:
+                break
+            environment = rank_environment(self._address, self._port, interface, slot)
+            code = await self._runner.run_rank(rank_id, attempt, environment, stand_in)
+            expected = self._end is not None or rank_id not in self._members or code == 0
+            self._on_exit(rank_id, code, expected)
+            if code == 0 and rank_id in self._members and not self._end:
+                self._set(SessionState.FINISHING)
+            if code == 0 or rank_id in self._joined:
+                break
+            if first_world and code > 0:
+                # No state to save yet, and the others would wait for it for 30 s: fail at once, and say why.
+                self._exits[rank_id] = code
+                await asyncio.to_thread(self._driver.end, SessionEnd.ALL_FAILED)
+                break
+        if not self._end:  # Or it was ended by us, which says nothing about the cause.
+            self._exits[rank_id] = code
+        return code
+
+    def _assigned(self, members: list[tuple[str, int]]) -> None:
+        self._members = [rank_id for rank_id, _ in members]
+        self._joining = {rank for _, rank in members}
+        self._worlds += 1
+        self._set(SessionState.FORMING)
+
+    def _rank_joined(self, rank: int) -> None:
+        self._joining.discard(rank)
+        if rank < len(self._members):
+            self._joined.add(self._members[rank])
+        if not self._joining and self._state is SessionState.FORMING:
+            self._on_world(list(self._members))
+            self._set(SessionState.SETTLED)
+
+    def _ended(self, how: SessionEnd) -> None:
+        self._end = how
+        self._runner.stop_ranks()
+        self._set(SessionState.ENDED)
+
+    def _set(self, state: SessionState) -> None:
+        if self._state is not SessionState.ENDED:
+            self._state = state
+        self._on_change()
+
+    def _outcome(self) -> SessionOutcome:
+        if self._end is SessionEnd.SUCCEEDED:
+            return SessionOutcome.SUCCEEDED
+        if self._end is SessionEnd.EARLY_EXIT:
+            return SessionOutcome.EARLY_EXIT
+        codes = [self._exits[rank_id] for rank_id in self._members if rank_id in self._exits]
+        killed = any(code in (-signal.SIGKILL, -signal.SIGTERM) for code in codes)
+        return SessionOutcome.FAILED if any(code > 0 for code in codes) and not killed else SessionOutcome.LOST
+
+    def _detail(self) -> str:
+        ended = [
+            f"rank {rank} ({rank_id}) ended with {describe(self._exits[rank_id])}"
+            for rank, rank_id in enumerate(self._members)
+            if rank_id in self._exits
+        ]
+        return ", ".join(ended) or str(self._end)
+
+
+def describe(code: int) -> str:
+    """An exit code for people."""
+    if code >= 0:
+        return f"code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
