@@ -1,0 +1,50 @@
+"""Helpers for training scripts: two lines more give durable checkpoints and exact batches.
+
+::
+
+    from elastic_runtime.torch import DurableState, GlobalBatches
+
+    state = DurableState(model=model, optimizer=optimizer)
+    for batch in GlobalBatches(dataset, size=256, seed=0, state=state): ...
+
+The names are imported on first use, so that the parts of this package that need no Horovod (reading a checkpoint, the
+order of the samples) can be used where there is none. In a rank that an agent has started cold, importing this package
+also puts right what is wrong with Elastic Horovod (:mod:`elastic_runtime.adaptations.rank`); so import it before
+``hvd.init()``.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from elastic_runtime.rank_link import RANK_FD
+
+if TYPE_CHECKING:
+    from elastic_runtime.torch.batches import Batch, GlobalBatches
+    from elastic_runtime.torch.parts import load_checkpoint
+    from elastic_runtime.torch.reporting import report
+    from elastic_runtime.torch.scaling import WorldScaling
+    from elastic_runtime.torch.state import DurableState
+
+__all__ = ["Batch", "DurableState", "GlobalBatches", "WorldScaling", "load_checkpoint", "report"]
+
+_MODULES = {
+    "Batch": "batches",
+    "DurableState": "state",
+    "GlobalBatches": "batches",
+    "WorldScaling": "scaling",
+    "load_checkpoint": "parts",
+    "report": "reporting",
+}
+
+
+if RANK_FD in os.environ:
+    import_module("elastic_runtime.adaptations.rank").install()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,0 +1,75 @@
+"""The attributes of a state that have no handler: plain values, and trees with tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.torch import plain
+from elastic_runtime.torch.copies import RenewedCopy
+from elastic_runtime.torch.trees import Tree, copy_tree, is_tree
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """Values of all attributes, sorted by how they are kept."""
+
+    plain: Mapping[str, Any]
+    """Encoded by :mod:`elastic_runtime.torch.plain`; a copy, whatever happens to the values."""
+    trees: Mapping[str, Tree]
+    """Those with tensors in them; the values themselves."""
+
+    def values(self) -> dict[str, Any]:
+        """By name, the plain ones as fresh objects."""
+        return {**{name: plain.decode(value) for name, value in self.plain.items()}, **self.trees}
+
+
+def sort_attributes(values: Mapping[str, Any]) -> Attributes:
+    """Sort values by how they can be kept.
+
+    Raises:
+        InvalidSettings: one can be kept neither way; or ``step``, which names and orders checkpoints, is no int.
+    """
+    encoded: dict[str, Any] = {}
+    trees: dict[str, Tree] = {}
+    for name, value in values.items():
+        try:
+            encoded[name] = plain.encode(value)
+        except plain.NotPlain as error:
+            if not is_tree(value):
+                raise InvalidSettings(
+                    f"DurableState.{name}",
+                    f"a {type(value).__name__} cannot be kept, because of {error} in it",
+                    "Give numbers, strings, lists, tuples, dicts, tensors, or what has state_dict and load_state_dict",
+                ) from error
+            trees[name] = value
+    if "step" in values and type(values["step"]) is not int:
+        raise InvalidSettings("DurableState.step", f"{values['step']!r} is not an int", "Give int(…)")
+    return Attributes(encoded, trees)
+
+
+class SavedAttributes:
+    """The attributes of the last save."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.trees = RenewedCopy()
+        self.plain: Mapping[str, Any] = {}
+        """Encoded by :mod:`elastic_runtime.torch.plain`."""
+        self.save(values)
+
+    @property
+    def step(self) -> int:
+        """The global step of the last save."""
+        return int(self.plain["step"])
+
+    def save(self, values: Mapping[str, Any]) -> None:
+        """Copy the values, into the memory of a save before. Raises InvalidSettings."""
+        live = sort_attributes(values)
+        self.plain = live.plain
+        self.trees.renew(live.trees)
+
+    def restored(self) -> dict[str, Any]:
+        """The values of the last save, as fresh objects."""
+        return Attributes(self.plain, copy_tree(self.trees.newest)).values()

@@ -1,0 +1,130 @@
+"""How what is given to a state is saved, restored and synced.
+
+Corrects what is wrong with Horovod 0.28.1's own handlers:
+
+* ``broadcast_optimizer_state`` has a rank whose optimizer has no state yet take a step with zero gradients. With weight
+  decay that moves its parameters, after the model was broadcast: the newcomer differs from then on. Here the
+  ``state_dict`` of rank 0's optimizer is broadcast and loaded.
+* Restoring an optimizer makes its state share memory with the saved one, so that the next steps alter the saved one.
+* A learning-rate scheduler has no handler, is pickled with a copy of its optimizer, and from then on sets the rate of
+  that copy (horovod/horovod#1281).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from horovod.torch.elastic.state import (
+    ModelStateHandler,
+    OptimizerStateHandler,
+    StateHandler,
+    get_handler_registry,
+)
+
+from elastic_runtime.torch.collectives import broadcast_tree
+from elastic_runtime.torch.copies import Loan, RenewedCopy
+from elastic_runtime.torch.trees import Tree, copy_tree
+
+
+@runtime_checkable
+class HasState(Protocol):
+    """Modules, optimizers, learning-rate schedulers, gradient scalers, samplers and the like."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain values."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
+        """Undo :meth:`state_dict`."""
+
+
+class StateDictHandler(StateHandler):  # type: ignore[misc]  # horovod is untyped
+    """Keeps anything with a ``state_dict``. Commits reuse the memory of the commit before."""
+
+    def __init__(self, value: HasState) -> None:
+        super().__init__(value)
+        self.saved = RenewedCopy()
+        self.save()
+
+    def save(self) -> None:
+        """Copy the state, each tensor on its own device."""
+        self.saved.renew(self.value.state_dict())
+
+    def restore(self) -> None:
+        """Back to the last :meth:`save`."""
+        # A copy, because optimizers and schedulers go on working in what they are given.
+        self.value.load_state_dict(copy_tree(self.saved.newest))
+
+    def sync(self) -> None:
+        """Take rank 0's state; a collective."""
+        self.load(broadcast_tree(self.value.state_dict()))
+
+    def load(self, state: Tree) -> None:
+        """Take this state, which must not be used elsewhere, and save it."""
+        self.value.load_state_dict(state)
+        self.save()
+
+    def lend(self) -> Loan:
+        """The state of the last :meth:`save`."""
+        return self.saved.lend()
+
+
+class ForeignHandler(StateHandler):  # type: ignore[misc]  # horovod is untyped
+    """A script's own handler, with a copy of the saved state for durable checkpoints."""
+
+    def __init__(self, inner: StateHandler) -> None:
+        super().__init__(inner.value)
+        self._inner = inner
+        self.saved = RenewedCopy()
+        self._copy()
+
+    def save(self) -> None:
+        """Have the handler save."""
+        self._inner.save()
+        self._copy()
+
+    def restore(self) -> None:
+        """Have the handler restore."""
+        self._inner.restore()
+
+    def sync(self) -> None:
+        """Have the handler sync."""
+        self._inner.sync()
+
+    def set_value(self, value: Any) -> None:
+        """Hand another object to the handler."""
+        self.value = value
+        self._inner.set_value(value)
+        self._copy()
+
+    def lend(self) -> Loan:
+        """The state of the last :meth:`save`."""
+        return self.saved.lend()
+
+    def _copy(self) -> None:
+        if isinstance(self.value, HasState):
+            self.saved.renew(self.value.state_dict())
+
+
+def handler_of(value: object) -> StateDictHandler | ForeignHandler | None:
+    """The handler for a value, or None for a plain one.
+
+    What is in Horovod's handler registry is honoured: a script's own handlers, and Horovod's for its ElasticSampler.
+    Not so Horovod's for models and optimizers, nor the one that our adaptations give to scripts with a TorchState.
+    """
+    for kind, handler in get_handler_registry():
+        if isinstance(value, kind) and not _is_replaced(handler):
+            return ForeignHandler(handler(value))
+    return StateDictHandler(value) if isinstance(value, HasState) else None
+
+
+def _is_replaced(handler: type[StateHandler]) -> bool:
+    return handler in (ModelStateHandler, OptimizerStateHandler) or handler.__module__.startswith("elastic_runtime.")
+
+
+def handlers_of(
+    values: Mapping[str, object],
+) -> tuple[dict[str, StateDictHandler | ForeignHandler], dict[str, Any]]:
+    """Handlers by name, and the values that have none."""
+    handlers = {name: handler for name, value in values.items() if (handler := handler_of(value)) is not None}
+    return handlers, {name: value for name, value in values.items() if name not in handlers}

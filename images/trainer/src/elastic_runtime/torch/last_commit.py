@@ -1,0 +1,51 @@
+"""When to stop training because everybody who has the state will be taken: at a commit that can still be made durable.
+
+A rank that trains on to the deadline would do steps that nobody keeps.
+"""
+
+from __future__ import annotations
+
+MARGIN = 1.0
+"""Seconds that clocks of two machines may differ, and messages take."""
+CAUTION = 1.5
+"""How many times the last commit interval and the last write the next ones are taken to last."""
+PATIENCE = 10.0
+"""Seconds after a deadline at which nobody was taken: training goes on."""
+PAUSE = 0.05
+"""Seconds between two looks of ranks that stand."""
+
+
+class LastCommit:
+    """Rank 0's judgement at each commit. All times in seconds of one monotonic clock."""
+
+    def __init__(self) -> None:
+        self._deadline: float | None = None
+        self._committed: float | None = None
+        self._interval = 0.0
+
+    def expect_end(self, deadline: float | None) -> None:
+        """Everybody who has the state will be taken at this time; None: no more, somebody else has it too."""
+        self._deadline = deadline
+
+    def begin(self) -> None:
+        """A new world trains: what passed since the last commit says nothing about the next one."""
+        self._committed = None
+
+    def committed(self, now: float) -> None:
+        """Note a commit."""
+        if self._committed is not None:
+            self._interval = now - self._committed
+        self._committed = now
+
+    def is_here(self, now: float, write: float, writes: int) -> bool:
+        """Whether the commit before ``now`` is the last one that can be made durable in time.
+
+        Args:
+            now: at which it is asked.
+            write: seconds that the last write took.
+            writes: how many are under way before this commit's own.
+        """
+        if self._deadline is None or now > self._deadline + PATIENCE:
+            return False
+        needed = MARGIN + CAUTION * (self._interval + write * (1 + writes))
+        return now + needed >= self._deadline

@@ -1,0 +1,87 @@
+"""States as the parts of a checkpoint: ``NAME.pt`` for each state dict, ``attributes.json`` for the plain values.
+
+``NAME.pt`` is what ``torch.save(state_dict)`` writes, so ``torch.load(…, weights_only=True)`` reads it anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Mapping
+from typing import IO, Any, cast
+
+import torch
+
+from elastic_runtime.checkpoint.checkpoints import PartStream, PartWriter, StoredCheckpoint, open_checkpoint
+from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.torch import plain
+from elastic_runtime.torch.trees import Tree
+
+ATTRIBUTES = "attributes.json"
+_TENSORS = ".pt"
+
+
+def part_writers(trees: Mapping[str, Tree], attributes: Mapping[str, Any]) -> dict[str, PartWriter]:
+    """Writers of all parts.
+
+    Args:
+        trees: state dicts and other trees with tensors, in host memory, not written to until the parts are.
+        attributes: plain values, encoded by :mod:`elastic_runtime.torch.plain`.
+    """
+    writers = {f"{name}{_TENSORS}": _tree_writer(tree) for name, tree in trees.items()}
+    text = json.dumps(attributes, allow_nan=False, indent=1).encode()
+    return {**writers, ATTRIBUTES: lambda stream: _write(stream, text)}
+
+
+def read_parts(stored: StoredCheckpoint) -> dict[str, Any]:
+    """Every state and attribute by name, tensors in host memory.
+
+    Raises:
+        InvalidDocument: a part is torn, altered or unreadable.
+        StoreUnavailable: the store does not answer.
+    """
+    values: dict[str, Any] = {}
+    for part in stored.manifest.parts:
+        with stored.open_part(part.name) as stream:
+            if part.name == ATTRIBUTES:
+                values |= {name: plain.decode(value) for name, value in json.load(stream).items()}
+            elif part.name.endswith(_TENSORS):
+                values[part.name.removesuffix(_TENSORS)] = _read_tree(stream, part.name)
+    return values
+
+
+def load_checkpoint(uri: str) -> dict[str, Any]:
+    """What a :class:`~elastic_runtime.torch.state.DurableState` held, to evaluate or export it.
+
+    ::
+
+        model.load_state_dict(load_checkpoint(result["checkpoint"]["uri"])["model"])
+
+    Args:
+        uri: of the checkpoint, as a result gives it.
+
+    Returns:
+        State dicts (``model``, ``optimizer`` …) and plain attributes (``step`` …) by name, tensors in host memory.
+
+    Raises:
+        InvalidSettings: it is not the URI of a checkpoint.
+        InvalidDocument: there is none, or it is torn or altered.
+        StoreUnavailable: the store does not answer.
+    """
+    return read_parts(open_checkpoint(uri))
+
+
+def _tree_writer(tree: Tree) -> PartWriter:
+    # torch asks for a whole IO[bytes] and uses write and flush.
+    return lambda stream: torch.save(tree, cast(IO[bytes], stream))
+
+
+def _write(stream: PartStream, data: bytes) -> None:
+    stream.write(data)
+
+
+def _read_tree(stream: IO[bytes], name: str) -> Tree:
+    try:
+        return torch.load(stream, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+        raise InvalidDocument(f"its part {name} is not what torch.load(weights_only=True) takes: {error}") from error

@@ -1,0 +1,99 @@
+"""The rank's word to its agent: metrics from anywhere in a script, and the one link that all helpers share."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import math
+import threading
+from collections.abc import Iterator
+from functools import cache
+from typing import SupportsFloat
+
+import torch
+
+from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.rank_link import AgentWord, Metrics, RankLink, RankMessage
+
+_log = logging.getLogger(__name__)
+_warned: set[str] = set()
+
+
+class SharedLink:
+    """A rank link that the training and the writer of checkpoints both use; without a link, nobody listens."""
+
+    def __init__(self, link: RankLink | None) -> None:
+        self._link = link
+        self._lock = threading.Lock()
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is an agent."""
+        return self._link is not None
+
+    def send(self, message: RankMessage) -> None:
+        """Tell the agent, if there is one."""
+        if self._link is not None:
+            with self._lock:  # so that two lines do not run into each other
+                self._link.send(message)
+
+    def poll(self) -> Iterator[AgentWord]:
+        """What the agent has said since the last call; never blocks."""
+        return iter(()) if self._link is None else self._link.poll()
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._link is not None:
+            self._link.close()
+
+
+@cache
+def shared_link() -> SharedLink:
+    """The process's link to its agent, opened on first use."""
+    link = SharedLink(RankLink.from_environment())
+    atexit.register(link.close)
+    return link
+
+
+def report(step: int | None = None, **metrics: SupportsFloat) -> None:
+    """Tell the run's status how training goes: ``report(loss=loss, accuracy=0.97)``.
+
+    Rank 0 sends, other ranks do nothing, and without an agent (a script run by hand) nobody does. The newest value of
+    each name stands in the status and in the result. Values are numbers or tensors with one element; converting a
+    tensor on a GPU waits for the GPU, so report every so often rather than at every step.
+
+    A value that is not finite is left out, since JSON has none, and a warning says so, the first time for each name.
+
+    Args:
+        step: global step that the values belong to.
+        **metrics: the values by name.
+
+    Raises:
+        InvalidSettings: a value is not a number.
+    """
+    link = shared_link()
+    if not link.connected or not _is_first_rank():
+        return
+    values = {name: _number(name, value) for name, value in metrics.items()}
+    for name in [name for name, value in values.items() if not math.isfinite(value)]:
+        if name not in _warned:
+            _warned.add(name)
+            _log.warning("report: %s is %s and is left out; further ones are left out silently", name, values[name])
+        del values[name]
+    if values:
+        link.send(Metrics(values=values, step=step))
+
+
+def _is_first_rank() -> bool:
+    # Imported here: a script without an agent never comes this far, and need not have Horovod.
+    import horovod.torch as hvd
+
+    return bool(hvd.is_initialized() and hvd.rank() == 0)
+
+
+def _number(name: str, value: SupportsFloat) -> float:
+    try:
+        # A loss still carries its graph, and torch warns when that is dropped silently.
+        return float(value.detach() if isinstance(value, torch.Tensor) else value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidSettings(f"report.{name}", f"{value!r} is not a number", "Report one number a name") from error

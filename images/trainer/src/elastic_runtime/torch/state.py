@@ -1,0 +1,392 @@
+"""An ``hvd.elastic.TorchState`` that outlives the fleet."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import pickle
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+import horovod.torch as hvd
+from horovod.common.exceptions import HostsUpdatedInterrupt
+from horovod.torch.elastic import TorchState
+
+from elastic_runtime.checkpoint import open_store
+from elastic_runtime.checkpoint.checkpoints import Checkpoints
+from elastic_runtime.clock import utc_now
+from elastic_runtime.documents import from_json
+from elastic_runtime.errors import ElasticError, InvalidDocument, InvalidSettings
+from elastic_runtime.rank_link import CHECKPOINT, CheckpointSkipped, LastCommitBy, Progress, RankLink, Resumed
+from elastic_runtime.spec import CheckpointSpec
+from elastic_runtime.torch.attributes import Attributes, SavedAttributes, sort_attributes
+from elastic_runtime.torch.collectives import Signals, agree, broadcast_tree
+from elastic_runtime.torch.copies import host_memory
+from elastic_runtime.torch.handlers import HasState, StateDictHandler, handlers_of
+from elastic_runtime.torch.last_commit import PAUSE, LastCommit
+from elastic_runtime.torch.parts import read_parts
+from elastic_runtime.torch.reporting import SharedLink, shared_link
+from elastic_runtime.torch.trees import dump, load
+from elastic_runtime.torch.writer import CheckpointWriter, Snapshot
+
+PROGRESS_PAUSE = 0.25
+"""Seconds between two words of progress to the agent."""
+_log = logging.getLogger(__name__)
+
+
+class DurableState(TorchState):  # type: ignore[misc]  # horovod is untyped
+    """Elastic state with durable checkpoints; use it where a script uses ``hvd.elastic.TorchState``.
+
+    In a run with a checkpoint store (the launcher says so in the environment; or give ``checkpoint``), rank 0
+
+    * loads the newest whole checkpoint when the state is made, so ``state.step`` is right from there on,
+    * writes one in the background every so many seconds, and at once when a worker is about to be taken,
+    * writes the last commit when training ends: by :meth:`finish`, or by leaving the state's ``with`` block; after a
+      function under ``hvd.elastic.run`` the launcher's ranks do that by themselves, and at the latest it is done when
+      the process ends.
+
+    Without a store it is a ``TorchState`` whose newcomers are exact, and whose commits copy in place and cost one small
+    collective.
+
+    Args:
+        model: a module, kept by its ``state_dict``.
+        optimizer: the same; ``hvd.DistributedOptimizer`` too.
+        checkpoint: where to and how often, or only the URI; None: from the environment.
+        link: to the agent; None: from the environment.
+        clock: monotonic seconds.
+        **attributes: what else is to be kept. Anything with ``state_dict`` and ``load_state_dict`` (a learning-rate
+            scheduler, a gradient scaler), tensors, and plain values: numbers, strings, lists, tuples and dicts.
+            ``step`` counts optimizer steps and is there in any case, at first 0.
+
+    Raises:
+        InvalidSettings: an attribute cannot be kept, the store is unknown, or the checkpoint does not fit the model.
+        OwnershipLost: the run has a newer owner.
+        StoreUnavailable: the store does not answer.
+    """
+
+    model: Any
+    optimizer: Any
+    step: int
+    _last_updated_timestamp: float
+
+    def __init__(
+        self,
+        model: Any = None,
+        optimizer: Any = None,
+        *,
+        checkpoint: CheckpointSpec | str | None = None,
+        link: RankLink | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        **attributes: Any,
+    ) -> None:
+        kept = {"step": 0, **_given(model=model, optimizer=optimizer), **attributes}
+        for name in kept:
+            if hasattr(type(self), name) or name.startswith("_"):
+                raise InvalidSettings(f"DurableState.{name}", "the name is taken by the state itself", "Choose another")
+        # Not through TorchState's constructor: it would make Horovod's own handlers, with a deep copy of everything.
+        self._handlers, values = handlers_of(kept)
+        for name in {"model", "optimizer"}.difference(kept):
+            setattr(self, name, None)
+        for name, handler in self._handlers.items():
+            setattr(self, name, handler.value)
+        self._attributes = SavedAttributes(values)
+        super(TorchState, self).__init__(bcast_object=hvd.broadcast_object, get_rank=hvd.rank, **values)
+        self._link = shared_link() if link is None else SharedLink(link)
+        self._clock = clock
+        self._progress_sent: tuple[float, int] | None = None
+        self._serial = 0
+        self._taken_at = utc_now()
+        self._is_writer = False
+        self._has_commits = False
+        self._ends_at_exit = False
+        self._has_prepared = False
+        self._may_resume = True
+        self._last_commit = LastCommit()
+        self._spec = _spec(checkpoint)
+        self._checkpoints: Checkpoints | None = None
+        self._writer: CheckpointWriter | None = None
+        if self._spec is not None:
+            self._check_storable()
+            self._checkpoints = Checkpoints(open_store(self._spec.uri), self._spec.fence, self._spec.keep)
+            self._writer = CheckpointWriter(self._checkpoints, self._spec.every, self._link.send, clock)
+        if hvd.is_initialized():
+            self._resume()
+
+    # What Horovod calls
+
+    def save(self) -> None:
+        """Copy everything, each tensor on its own device, into the memory of the save before."""
+        for handler in self._handlers.values():
+            handler.save()
+        self._attributes.save(self._live())
+        self._serial += 1
+        self._taken_at = utc_now()
+
+    def restore(self) -> None:
+        """Back to the last save."""
+        for handler in self._handlers.values():
+            handler.restore()
+        self._set(self._attributes.restored())
+
+    def sync(self) -> None:
+        """Take rank 0's state; a collective. Rank 0 itself does not change."""
+        self._resume()  # again, for a rank that has become the first one since it was made
+        ours = {name: handler for name, handler in self._handlers.items() if isinstance(handler, StateDictHandler)}
+        for name, handler in self._handlers.items():
+            if name not in ours:
+                handler.sync()
+        live = sort_attributes(self._live())
+        states = {name: handler.value.state_dict() for name, handler in ours.items()}
+        synced = broadcast_tree(
+            {"states": states, "plain": live.plain, "trees": live.trees, "has_commits": self._has_commits}
+        )
+        self._is_writer = hvd.rank() == 0
+        self._has_commits = synced["has_commits"]
+        if not self._is_writer:
+            for name, handler in ours.items():
+                handler.value.load_state_dict(synced["states"][name])
+            self._set(Attributes(synced["plain"], synced["trees"]).values())
+        self.save()
+        self._may_resume = False
+        self._last_commit.begin()
+
+    def commit(self) -> None:
+        """Save, let rank 0 tell its progress and write a durable checkpoint if one is due, and hear of changed hosts.
+
+        Where every worker will be taken, and this is the last commit that can be durable before, all ranks wait here
+        for what comes: others that take over, or their own end.
+
+        Raises:
+            HostsUpdatedInterrupt: see :meth:`check_host_updates`.
+            OwnershipLost: on rank 0, when a checkpoint was refused because the run has a newer owner.
+        """
+        self.save()
+        self._has_commits = True
+        self._is_writer = hvd.rank() == 0
+        self._end_at_exit()
+        if self._is_writer:
+            self._send_progress(last=False)
+            self._last_commit.committed(self._clock())
+            if self._writer is not None:
+                self._write_ahead(self._writer)
+        while self._hear(committed=True):
+            time.sleep(PAUSE)
+
+    def _write_ahead(self, writer: CheckpointWriter) -> None:
+        if not self._has_prepared:
+            self._has_prepared = True
+            writer.ahead(self._prepare)
+        if writer.due():
+            writer.begin(self._snapshot())
+
+    def check_host_updates(self) -> None:
+        """Hear, on all ranks at once, what any rank was told; a collective of four numbers.
+
+        Stock Horovod takes rank 0's word alone, in two broadcasts.
+
+        Raises:
+            HostsUpdatedInterrupt: hosts have changed; always with a sync to follow.
+        """
+        self._hear(committed=False)
+
+    def _hear(self, committed: bool) -> bool:
+        """See :meth:`check_host_updates`. Returns whether to wait, having committed."""
+        newest = self._last_updated_timestamp
+        while not self._host_messages.empty():
+            timestamp, _ = self._host_messages.get()
+            newest = max(newest, timestamp)
+        noticed = self._hear_agent()
+        stand = committed and self._stands()
+        # A newcomer has acted upon nothing yet. That ranks agree on that number too keeps it from raising alone.
+        agreed = agree(Signals(newest, self._last_updated_timestamp, noticed, stand))
+        self._last_updated_timestamp = agreed.updated
+        if self._writer is not None and hvd.rank() == 0:
+            if agreed.handover:
+                self._writer.want_handover()
+            if self._writer.handover_due():
+                self._end_at_exit()
+                self._writer.begin(self._snapshot(), handover=True)
+        if agreed.updated > agreed.seen:
+            raise HostsUpdatedInterrupt(False)
+        return agreed.stand
+
+    def _hear_agent(self) -> bool:
+        """Whether a worker has had a notice."""
+        noticed = False
+        for word in self._link.poll():
+            if isinstance(word, LastCommitBy):
+                left = None if word.deadline is None else (word.deadline - utc_now()).total_seconds()
+                self._last_commit.expect_end(None if left is None else self._clock() + left)
+            else:
+                noticed = True
+        return noticed
+
+    def _stands(self) -> bool:
+        """On rank 0: whether all have to wait at the commit that was just made; it is then made durable."""
+        writer = self._writer
+        if writer is None or hvd.rank() != 0:
+            return False
+        writer.collect()
+        if not self._last_commit.is_here(self._clock(), writer.seconds, writer.under_way):
+            return False
+        if not writer.takes_care_of(self._serial) and not writer.holds_off:
+            writer.begin(self._snapshot(), handover=True)
+        return True
+
+    # The end
+
+    def finish(self) -> None:
+        """Save, and on rank 0 have it durable when this returns. Harmless on other ranks, and when repeated.
+
+        Raises:
+            OwnershipLost: the run has a newer owner.
+            StoreUnavailable: the last checkpoint could not be written.
+        """
+        self.save()
+        self._has_commits = True
+        self._is_writer = hvd.rank() == 0
+        self._end()
+
+    def on_run_end(self) -> None:
+        """For who wraps the training function: to be called on every rank after it has returned; a collective.
+
+        No rank leaves before the last checkpoint is durable, so none looks as if it had ended early.
+        """
+        self.finish()
+        if hvd.size() > 1:
+            hvd.barrier()
+
+    def __enter__(self) -> DurableState:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Finish; after an exception, with the last commit instead of the state as it is."""
+        if kind is None:
+            self.finish()
+        else:
+            self._write_last()
+
+    def _write_last(self) -> None:
+        try:
+            self._end()
+        except ElasticError as error:
+            _log.error("the last commit, of step %d, is not in the checkpoint store: %s", self._attributes.step, error)
+
+    def _end_at_exit(self) -> None:
+        if not self._ends_at_exit:
+            self._ends_at_exit = True
+            atexit.register(self._write_last)
+
+    def _end(self) -> None:
+        """Whoever was rank 0 at the last commit has it durable; no thread is left. Works after ``hvd.shutdown`` too."""
+        self._ends_at_exit = False
+        atexit.unregister(self._write_last)
+        is_mine = self._is_writer and self._has_commits
+        if is_mine:
+            self._send_progress(last=True)
+        if self._writer is not None:
+            self._writer.close()
+            if is_mine and not self._writer.has_written(self._serial):
+                self._writer.write(self._snapshot())
+
+    # Durable checkpoints
+
+    def _resume(self) -> None:
+        if not self._may_resume or self._spec is None or self._checkpoints is None or hvd.rank() != 0:
+            return
+        self._may_resume = False
+        self._checkpoints.claim()
+        if not self._spec.resume:
+            return
+        newest = self._checkpoints.newest(
+            read_parts, skipped=lambda uri, reason: self._link.send(CheckpointSkipped(uri=uri, reason=reason))
+        )
+        if newest is not None:
+            stored, values = newest
+            self._take(values, stored.uri)
+            self._link.send(Resumed(uri=stored.uri, step=stored.manifest.step))
+
+    def _take(self, values: Mapping[str, Any], uri: str) -> None:
+        names = {*self._handlers, *self._saved_state}
+        for name in names.symmetric_difference(values):
+            _log.warning("%s is only in %s and is left as it is", name, "the script" if name in names else uri)
+        for name in names.intersection(values):
+            if name not in self._handlers:
+                setattr(self, name, values[name])
+                continue
+            try:
+                self._handlers[name].value.load_state_dict(values[name])
+            except (RuntimeError, ValueError, KeyError, TypeError) as error:
+                problem = f"{uri} does not fit the {name} of this script: {error}"
+                raise InvalidSettings("checkpoint", problem, "Start afresh, or give the run another URI") from error
+        self.save()
+
+    def _check_storable(self) -> None:
+        """A state that could be written and not read again must not come to light when it is needed."""
+        for name, handler in self._handlers.items():
+            remedy = "Have its state_dict give tensors and plain values alone, or keep it out of the state"
+            if not isinstance(handler.value, HasState):
+                raise InvalidSettings(f"DurableState.{name}", "it has no state_dict", remedy)
+            try:
+                load(dump(handler.saved.newest))
+            except (InvalidDocument, pickle.PicklingError, AttributeError, TypeError) as error:
+                raise InvalidSettings(f"DurableState.{name}", f"its state cannot be kept: {error}", remedy) from error
+
+    def _snapshot(self) -> Snapshot:
+        """Of the last save."""
+        loans = {name: handler.lend() for name, handler in self._handlers.items()}
+        on_host = [host_memory(loan) for loan in (*loans.values(), self._attributes.trees.lend())]
+        *states, attributes = (loan.tree for loan in on_host)
+
+        def give_back() -> None:
+            for loan in on_host:
+                loan.give_back()
+
+        return Snapshot(
+            serial=self._serial,
+            step=self._attributes.step,
+            time=self._taken_at,
+            trees={**dict(zip(loans, states, strict=True)), **attributes},
+            attributes=self._attributes.plain,
+            give_back=give_back,
+        )
+
+    def _prepare(self) -> None:
+        """Have ready what the first checkpoint needs: the store, and memory for the commits beside it."""
+        if self._checkpoints is not None:
+            self._checkpoints.prepare()
+        for copy in (*(handler.saved for handler in self._handlers.values()), self._attributes.trees):
+            copy.reserve()
+
+    def _send_progress(self, *, last: bool) -> None:
+        now, step = self._clock(), self._attributes.step
+        if self._progress_sent is not None:
+            then, told = self._progress_sent
+            if step == told or not (last or now - then >= PROGRESS_PAUSE):
+                return
+        self._progress_sent = (now, step)
+        self._link.send(Progress(step=step))
+
+    def _live(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._saved_state}
+
+    def _set(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            setattr(self, name, value)
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _spec(checkpoint: CheckpointSpec | str | None) -> CheckpointSpec | None:
+    if isinstance(checkpoint, str):
+        return CheckpointSpec(uri=checkpoint)
+    if checkpoint is None and CHECKPOINT in os.environ:
+        return from_json(CheckpointSpec, os.environ[CHECKPOINT])
+    return checkpoint

@@ -1,0 +1,176 @@
+"""Durable checkpoints beside the training: when one is due, and one thread that writes it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from elastic_runtime.checkpoint.checkpoints import Checkpoints
+from elastic_runtime.errors import InvalidSettings, StoreUnavailable
+from elastic_runtime.rank_link import CheckpointFailed, CheckpointWritten, RankMessage
+from elastic_runtime.torch.parts import part_writers
+from elastic_runtime.torch.trees import Tree
+
+HANDOVER_PAUSE = 1.0
+"""Seconds. Ranks hear of one notice at slightly different commits; a handover that is not older than this serves. And
+the pause after a handover that failed, before the next try."""
+REFUSED = (StoreUnavailable, InvalidSettings)
+"""What a store may raise and training goes on: rights that were taken away are no reason to lose what is there."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A committed state that nobody writes to any more."""
+
+    serial: int
+    """Of the save that it was taken of."""
+    step: int
+    """Global step."""
+    time: datetime
+    trees: Mapping[str, Tree]
+    """In host memory."""
+    attributes: Mapping[str, Any]
+    """Plain values, encoded."""
+    give_back: Callable[[], None] = lambda: None
+    """To be called when it is written, or cannot be."""
+
+
+class CheckpointWriter:
+    """Writes snapshots, one at a time, in the order given. No thread until the first one, none after :meth:`close`.
+
+    Args:
+        checkpoints: where to.
+        every: seconds between the starts of two periodic ones.
+        send: takes what there is to tell; called from the writing thread too.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        every: float,
+        send: Callable[[RankMessage], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._every = every
+        self._send = send
+        self._clock = clock
+        self._started = clock()
+        self._handover: float | None = None
+        self._wanted = False
+        self._failed: float | None = None
+        self._durable: int | None = None
+        self._begun: int | None = None
+        self.seconds = 0.0
+        """That the last one took to write; 0 before the first."""
+        self._executor: ThreadPoolExecutor | None = None
+        self._writing: list[Future[None]] = []
+
+    def due(self) -> bool:
+        """Whether to give :meth:`begin` a periodic snapshot now: the last one is written, and old enough."""
+        self.collect()
+        return not self._writing and self._clock() - self._started >= self._every
+
+    def has_written(self, serial: int) -> bool:
+        """Whether the snapshot of this save, or of a later one, is published; those under way do not count."""
+        return self._durable is not None and self._durable >= serial
+
+    @property
+    def under_way(self) -> int:
+        """How many have begun and not ended."""
+        return len(self._writing)
+
+    def takes_care_of(self, serial: int) -> bool:
+        """Whether the snapshot of this save, or of a later one, is published, on its way, or has just failed."""
+        self.collect()
+        begun = self._begun is not None and self._begun >= serial
+        recently = bool(self._writing) or self._clock() - self._started < HANDOVER_PAUSE
+        return (begun and recently) or self.has_written(serial)
+
+    def want_handover(self) -> None:
+        """Note a reclaim notice, unless a handover taken a moment ago serves it."""
+        if self._handover is None or self._clock() - self._handover > HANDOVER_PAUSE:
+            self._wanted = True
+
+    def handover_due(self) -> bool:
+        """Whether to give :meth:`begin` a snapshot for a notice now: at most one is queued after one under way."""
+        self.collect()
+        return self._wanted and len(self._writing) <= 1 and not self.holds_off
+
+    @property
+    def holds_off(self) -> bool:
+        """Whether a handover has failed a moment ago, and the store should have a pause."""
+        return self._failed is not None and self._clock() - self._failed <= HANDOVER_PAUSE
+
+    def ahead(self, prepare: Callable[[], None]) -> None:
+        """Call it in the writing thread, after what is under way."""
+        self._running().submit(prepare)
+
+    def begin(self, snapshot: Snapshot, *, handover: bool = False) -> None:
+        """Write it in the background, after those that are under way."""
+        self._started, self._begun = self._clock(), snapshot.serial
+        if handover:
+            self._handover = self._started
+            self._wanted = False
+        self._writing.append(self._running().submit(self._write_and_go_on, snapshot, handover))
+
+    def collect(self) -> None:
+        """Forget what is written. Raises what went wrong, as OwnershipLost; an unavailable store does not count."""
+        # One thread writes in the order given: what is done is at the front. Asked once each, for it may end meanwhile.
+        while self._writing and self._writing[0].done():
+            self._writing.pop(0).result()
+
+    def close(self) -> None:
+        """Wait for what is under way, and end the thread. Raises as :meth:`collect`."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=True)
+            self._executor = None
+        self.collect()
+
+    def write(self, snapshot: Snapshot) -> None:
+        """Write it here and now, after those that are under way.
+
+        Raises:
+            OwnershipLost: the run has a newer owner; nothing was published.
+            StoreUnavailable: it was not written.
+        """
+        self.close()
+        self._write(snapshot, handover=False)
+
+    def _running(self) -> ThreadPoolExecutor:
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        return self._executor
+
+    def _write_and_go_on(self, snapshot: Snapshot, handover: bool) -> None:
+        try:
+            self._write(snapshot, handover=handover)
+        except REFUSED as error:
+            _log.warning("training goes on without the checkpoint of step %d: %s", snapshot.step, error)
+            if handover:
+                self._failed, self._wanted = self._clock(), True  # again, with what is newest then
+
+    def _write(self, snapshot: Snapshot, *, handover: bool) -> None:
+        started = self._clock()
+        parts = part_writers(snapshot.trees, snapshot.attributes)
+        try:
+            stored = self._checkpoints.write(snapshot.step, snapshot.time, parts, handover=handover)
+        except REFUSED as error:
+            self._send(CheckpointFailed(step=snapshot.step, reason=str(error)))
+            raise
+        finally:
+            snapshot.give_back()
+        self._durable = snapshot.serial
+        self.seconds = self._clock() - started
+        self._send(
+            CheckpointWritten(
+                uri=stored.uri, step=snapshot.step, time=snapshot.time, handover=handover, seconds=self.seconds
+            )
+        )
