@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Build the wheel of Horovod 0.28.1 for the torch of a Python environment, with Gloo and without MPI.
+#
+#   build-horovod.sh PYTHON DIRECTORY
+#
+# PYTHON is the environment's interpreter; it must have pip, torch, and Horovod's requirements (cffi, cloudpickle,
+# packaging, psutil, pyyaml, setuptools<80, wheel). The wheel appears in DIRECTORY when it is whole, never in part.
+# Takes one to two minutes on two cores. Used by `make setup` and by the trainer's image.
+set -euo pipefail
+
+version=0.28.1
+if [[ $# -ne 2 ]]; then
+    echo "usage: $0 PYTHON DIRECTORY" >&2
+    exit 2
+fi
+python=$1
+directory=$2
+
+if ! command -v "${CXX:-g++}" >/dev/null; then
+    echo "No C++ compiler: Horovod is compiled here. Install g++ 9 or newer (Debian: apt-get install g++ make)," >&2
+    echo "or name another compiler in CXX." >&2
+    exit 1
+fi
+if ! command -v make >/dev/null; then
+    echo "No make: CMake builds Horovod with it. Install it (Debian: apt-get install make)." >&2
+    exit 1
+fi
+if command -v cmake >/dev/null; then
+    HOROVOD_CMAKE=$(command -v cmake)
+else
+    echo "No cmake on PATH; installing its wheel into the environment."
+    "$python" -m pip install --quiet 'cmake>=3.18,<4'
+    HOROVOD_CMAKE=$("$python" -c 'import sysconfig; print(sysconfig.get_path("scripts"))')/cmake
+fi
+export HOROVOD_CMAKE
+
+# Not inside DIRECTORY: Horovod's CMake files use the source's path as a regular expression, and a + in it (as in
+# "torch-2.13.0+cpu") puts the library where nobody finds it.
+work=$(mktemp -d /tmp/build-horovod.XXXXXX)
+trap 'rm -rf "$work"' EXIT
+
+# --no-build-isolation: even asking the sdist for its metadata runs its setup.py, which needs the environment's packages.
+"$python" -m pip download --no-binary horovod --no-deps --no-build-isolation --dest "$work" "horovod==$version"
+tar -xzf "$work/horovod-$version.tar.gz" -C "$work"
+source=$work/horovod-$version
+
+# torch's headers are C++17 since 2.1. Upstream's main branch has the same change (horovod#3998), no release has it.
+for file in CMakeLists.txt horovod/torch/CMakeLists.txt; do
+    grep -q 'CMAKE_CXX_STANDARD 14' "$source/$file" # set -e: should the source differ, stop here
+    sed -i 's/CMAKE_CXX_STANDARD 14/CMAKE_CXX_STANDARD 17/' "$source/$file"
+done
+
+export HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_GLOO=1
+export HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1
+# CMake 4 refuses the bundled Gloo's minimum of 2.8.12 unless told otherwise.
+export CMAKE_POLICY_VERSION_MINIMUM=3.5
+# Else setup.py says -j8 whatever the machine; and a make that called us must not lend its job server.
+export MAKEFLAGS="-j$(nproc)"
+"$python" -m pip wheel --verbose --no-build-isolation --no-deps --wheel-dir "$work/wheel" "$source"
+
+wheel=$(ls "$work"/wheel/horovod-*.whl)
+# setup.py calls a build without its libraries a success.
+if ! "$python" -m zipfile --list "$wheel" | grep -q '^horovod/torch/mpi_lib_v2.*\.so '; then
+    echo "The wheel has no torch library; the reason stands in the output above." >&2
+    exit 1
+fi
+mkdir -p "$directory"
+cp "$wheel" "$directory/.unfinished"
+mv "$directory/.unfinished" "$directory/$(basename "$wheel")"
