@@ -1,0 +1,1 @@
+"""Where runs live: one interface, :class:`~elastic_training.clusters.base.Cluster`, and what implements it."""

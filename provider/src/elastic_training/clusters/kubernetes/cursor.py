@@ -1,0 +1,128 @@
+"""Where a run's log has been read up to, exactly. Pure.
+
+Kubernetes keeps no offsets. It stamps each line with a time, in nanoseconds, and gives a log again from a time on, in
+whole seconds. So a place is a pod, the time of the last line that was read, and how many lines with exactly that time
+were read; whoever goes on asks from that second on and passes over what it has.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from elastic_runtime.errors import InvalidDocument
+from elastic_training.clusters.base import LOG_START
+
+LONGEST = 1 << 20
+"""Bytes kept of a line; a rank that writes more without a line end writes no log."""
+_STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d) ")
+_CURSOR = re.compile(r"(\S+) (\S+) (\d+)\.(\d{9}) (\d+)")
+
+Stamp = tuple[int, int]
+"""Seconds since the epoch, and nanoseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A place in the logs of a run's launchers."""
+
+    created: str = ""
+    """When the pod was created, as Kubernetes writes it: launchers are read in this order."""
+    pod: str = ""
+    """Its uid; empty: before the first."""
+    stamp: Stamp = (0, 0)
+    """Of the last line that was read."""
+    count: int = 0
+    """Lines with exactly this stamp that were read."""
+
+    def __str__(self) -> str:
+        if not self.pod:
+            return LOG_START
+        seconds, nanoseconds = self.stamp
+        return f"{self.created} {self.pod} {seconds}.{nanoseconds:09} {self.count}"
+
+    @classmethod
+    def read(cls, text: str) -> Cursor:
+        """Raises InvalidDocument."""
+        if text == LOG_START:
+            return cls()
+        found = _CURSOR.fullmatch(text)
+        if found is None:
+            raise InvalidDocument(f"{text!r} is no place in the log of a run on Kubernetes")
+        return cls(found[1], found[2], (int(found[3]), int(found[4])), int(found[5]))
+
+    def at(self, created: str, pod: str) -> Cursor:
+        """The same place, if it is in this pod; else the beginning of that pod's log."""
+        return self if pod == self.pod else Cursor(created, pod)
+
+    def after(self, stamp: Stamp) -> Cursor:
+        """Behind one more line."""
+        if stamp == self.stamp:
+            return replace(self, count=self.count + 1)
+        return replace(self, stamp=stamp, count=1)
+
+    @property
+    def since(self) -> str | None:
+        """From when on to ask for, as Kubernetes wants it; None: from the beginning."""
+        if not self.count:
+            return None
+        return datetime.fromtimestamp(self.stamp[0], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Passing:
+    """Tells the lines that were read before from those that are new, in a log that was asked for from a cursor on."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+        self._met = 0
+
+    def new(self, stamp: Stamp) -> bool:
+        """Whether the next line is one."""
+        if not self._cursor.count or stamp > self._cursor.stamp:
+            return True
+        if stamp < self._cursor.stamp:
+            return False
+        self._met += 1
+        return self._met > self._cursor.count
+
+
+class Lines:
+    """Whole lines from pieces of bytes.
+
+    Args:
+        longest: bytes kept of a line.
+    """
+
+    def __init__(self, longest: int = LONGEST) -> None:
+        self._longest = longest
+        self._rest = bytearray()
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """Lines that are complete now, without their ends."""
+        *whole, rest = piece.split(b"\n")
+        if not whole:
+            self._keep(rest)
+            return []
+        self._keep(whole[0])
+        found = [bytes(self._rest), *(line[: self._longest] for line in whole[1:])]
+        self._rest = bytearray(rest[: self._longest])
+        return found
+
+    def end(self) -> list[bytes]:
+        """The last one, when it has no end."""
+        rest, self._rest = bytes(self._rest), bytearray()
+        return [rest] if rest else []
+
+    def _keep(self, more: bytes) -> None:
+        self._rest += more[: max(0, self._longest - len(self._rest))]
+
+
+def split(line: bytes) -> tuple[Stamp | None, str]:
+    """Time stamp and text of a line; words of the kubelet's own have no stamp."""
+    found = _STAMP.match(line)
+    if found is None:
+        return None, line.decode(errors="replace")
+    moment = datetime.fromisoformat((found[1] + found[3].replace(b"Z", b"+00:00")).decode())
+    nanoseconds = int((found[2] or b"0").ljust(9, b"0"))
+    return (int(moment.timestamp()), nanoseconds), line[found.end() :].decode(errors="replace")

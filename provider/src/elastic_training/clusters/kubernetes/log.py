@@ -1,0 +1,172 @@
+"""The log of a run: the output of its launchers, one after the other, streamed as it is written.
+
+A stream may break at any time, and goes on at the :class:`Cursor`. A launcher's log is complete when a stream that was
+opened after its container had ended came to its end; only then comes the next launcher's. One whose node is gone
+without a word never gets there: it is left when it has been silent for a while and there is another one, or it is no
+longer known to Kubernetes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import suppress
+
+from elastic_runtime import runobjects
+from elastic_runtime.errors import InvalidSettings, PermanentError, RetryableError, RunNotFound
+from elastic_training.clusters.base import LogLines, RunRef
+from elastic_training.clusters.kubernetes import resources, words
+from elastic_training.clusters.kubernetes.cursor import Cursor, Lines, Passing, split
+from elastic_training.clusters.kubernetes.resources import PODS, Object
+from elastic_training.clusters.kubernetes.watch import Hub
+
+SILENCE = 15.0
+"""Seconds after which a launcher that nobody needs any more is not listened to any longer."""
+PAUSE = (0.5, 10.0)
+"""First and longest pause, in seconds, after a stream broke."""
+_ENOUGH = 5000
+"""Lines that wait here, before the rest waits at the server."""
+
+
+class Tail:
+    """Reads the log of one run.
+
+    Args:
+        hub: knows the launchers.
+        ref: of the run.
+        cursor: where to begin.
+        wake: set when there is something to take.
+    """
+
+    def __init__(self, hub: Hub, ref: RunRef, cursor: Cursor, wake: asyncio.Event) -> None:
+        self.failure: PermanentError | None = None
+        """Why nothing more will come."""
+        self._hub = hub
+        self._ref = ref
+        self._cursor = cursor
+        self._wake = wake
+        self._lines: list[str] = []
+        self._room = asyncio.Event()
+        self._done: set[str] = set()
+        self._heard = 0.0
+        self._pause = PAUSE[0]
+
+    @property
+    def at_end(self) -> bool:
+        """Every launcher that there is has ended, and its log is here."""
+        pod = self._next()
+        return pod is None or not words.started(pod)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there are lines to take."""
+        return bool(self._lines)
+
+    def take(self) -> LogLines:
+        """What has come since the last time."""
+        lines, self._lines = tuple(self._lines), []
+        self._room.set()
+        return LogLines(lines, str(self._cursor))
+
+    async def run(self) -> None:
+        """Until cancelled, or :attr:`failure`."""
+        with self._hub.subscribed(self._ref.name) as changed:
+            while self.failure is None:
+                changed.clear()
+                pod = self._next()
+                if pod is None or not words.started(pod):
+                    await changed.wait()
+                else:
+                    await self._read_while_needed(pod, changed)
+
+    def _next(self) -> Object | None:
+        """The launcher to be read."""
+        for pod in self._hub.pods(self._ref):
+            uid, created = resources.uid_of(pod), pod["metadata"]["creationTimestamp"]
+            behind = created < self._cursor.created and uid != self._cursor.pod
+            if uid in self._done or behind or (_over(pod) and not words.started(pod)):
+                continue
+            return pod
+        return None
+
+    def _finish(self, pod: Object) -> None:
+        self._done.add(resources.uid_of(pod))
+        self._wake.set()
+
+    async def _read_while_needed(self, pod: Object, changed: asyncio.Event) -> None:
+        now = asyncio.get_running_loop().time
+        self._heard = now()
+        reading = asyncio.create_task(self._read(pod, changed), name=f"log of {resources.name_of(pod)}")
+        try:
+            while not reading.done():
+                await asyncio.wait({reading}, timeout=SILENCE)
+                if not reading.done() and now() > self._heard + SILENCE and self._obsolete(pod):
+                    self._finish(pod)
+                    return
+            reading.result()
+        except PermanentError as error:
+            self.failure = error
+            self._wake.set()
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    def _obsolete(self, pod: Object) -> bool:
+        """Whether there is another launcher, or this one is not known any more."""
+        uids = [resources.uid_of(each) for each in self._hub.pods(self._ref) if words.started(each)]
+        return resources.uid_of(pod) not in uids or uids[-1] != resources.uid_of(pod)
+
+    async def _read(self, pod: Object, changed: asyncio.Event) -> None:
+        """One stream, and what its end means."""
+        try:
+            await self._stream(pod)
+        except RunNotFound:
+            self._finish(pod)  # It is gone, and its log with it.
+        except InvalidSettings:
+            await asyncio.sleep(PAUSE[0])  # 400: its container is not there yet, or not any more.
+        except RetryableError:
+            await asyncio.sleep(random.uniform(PAUSE[0], self._pause))  # noqa: S311  # spreads load, guards nothing
+            self._pause = min(2 * self._pause, PAUSE[1])
+        else:
+            self._pause = PAUSE[0]
+            if words.ended(pod):
+                self._finish(pod)
+                return
+            # Most likely the container has ended since, and Kubernetes is about to say so.
+            changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PAUSE[0]):
+                    await changed.wait()
+
+    async def _stream(self, pod: Object) -> None:
+        cursor = self._cursor.at(pod["metadata"]["creationTimestamp"], resources.uid_of(pod))
+        query = {"container": runobjects.LAUNCHER_CONTAINER, "follow": "true", "timestamps": "true"}
+        if cursor.since is not None:
+            query["sinceTime"] = cursor.since
+        path = PODS.path(self._hub.namespace, resources.name_of(pod), "log")
+        lines, passing = Lines(), Passing(cursor)
+        self._cursor = cursor
+        async with self._hub.api.stream(path, query) as pieces:
+            async for piece in pieces:
+                for line in lines.feed(piece):
+                    self._hear(line, passing)
+                while len(self._lines) > _ENOUGH:
+                    self._room.clear()
+                    await self._room.wait()
+        if words.ended(pod):
+            for line in lines.end():  # Of one that was still running, the rest of it comes with the next stream.
+                self._hear(line, passing)
+
+    def _hear(self, line: bytes, passing: Passing) -> None:
+        self._heard, self._pause = asyncio.get_running_loop().time(), PAUSE[0]
+        stamp, text = split(line)
+        # Without a stamp it is no line of the log, but the kubelet's word that there is none.
+        if stamp is not None and passing.new(stamp):
+            self._cursor = self._cursor.after(stamp)
+            if not self._lines:  # Whoever has been woken for the first line takes those behind it, too.
+                self._wake.set()
+            self._lines.append(text)
+
+
+def _over(pod: Object) -> bool:
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")

@@ -1,0 +1,204 @@
+"""The objects of a run, as plain dicts for the API server. Pure: no client, no clock, no I/O but a template's file.
+
+They cannot all be made at once: children carry the uid that the server gave to the root, and workers are told the
+address that it gave to the Service. So :func:`run_objects` returns a :class:`RunObjects`, which is asked step by step::
+
+    objects = run_objects(spec, owner, pods, namespace=namespace, capabilities=capabilities)  # raises InvalidSettings
+    root = create(objects.root())
+    *_, service = [create(each) for each in objects.first(uid_of(root), tls)]
+    for each in objects.rest(uid_of(root), service["spec"]["clusterIP"]):
+        create(each)
+
+What each is for: :mod:`elastic_runtime.runobjects`.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from elastic_runtime import runobjects
+from elastic_runtime.documents import to_json
+from elastic_runtime.runobjects import LAUNCHER_PORT, ObjectNames, Part
+from elastic_runtime.spec import RunSpec
+from elastic_training.clusters.kubernetes import pod
+from elastic_training.pods import Pods
+
+Manifest = dict[str, Any]
+
+MAX_LAUNCHERS = 20
+"""Launcher pods that may be lost before Kubernetes gives the Job up."""
+NOT_KNOWN_YET = "(given by the API server)"
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What the API server serves, as far as it matters here."""
+
+    disruption_budgets: bool = True
+    """``policy/v1``: Kubernetes 1.21 and later."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunObjects:
+    """The manifests of one run."""
+
+    spec: RunSpec
+    owner: str
+    pods: Pods
+    namespace: str
+    capabilities: Capabilities = field(default_factory=Capabilities)
+
+    @property
+    def _names(self) -> ObjectNames:
+        return ObjectNames(self.spec.name)
+
+    def root(self) -> Manifest:
+        """The ConfigMap that owns all others; without COMPLETE and LEASE."""
+        root = self._object("v1", "ConfigMap", self._names.root, Part.ROOT)
+        root["metadata"]["annotations"] = {runobjects.OWNER: self.owner}
+        # Its annotations change all the time, what is to be run never does.
+        return {**root, "immutable": True, "data": {runobjects.SPEC_KEY: to_json(self.spec)}}
+
+    def first(self, root_uid: str, tls: Mapping[str, bytes]) -> tuple[Manifest, ...]:
+        """Status, Secret, Service.
+
+        Args:
+            root_uid: as the server says.
+            tls: contents by name of :func:`elastic_runtime.certificates.create`'s files.
+        """
+        service = {
+            "selector": self._selector(Part.LAUNCHER),
+            "ports": [{"name": "agents", "port": LAUNCHER_PORT, "targetPort": LAUNCHER_PORT, "protocol": "TCP"}],
+        }
+        keys = {name: b64encode(content).decode() for name, content in tls.items()}
+        return (
+            self._object("v1", "ConfigMap", self._names.status, Part.STATUS, root_uid),
+            {
+                **self._object("v1", "Secret", self._names.tls, Part.TLS, root_uid),
+                "type": "Opaque",
+                "immutable": True,
+                "data": keys,
+            },
+            {**self._object("v1", "Service", self._names.launcher, Part.LAUNCHER, root_uid), "spec": service},
+        )
+
+    def rest(self, root_uid: str, launcher_address: str) -> tuple[Manifest, ...]:
+        """NetworkPolicy, PodDisruptionBudget (where served), Job, ReplicaSet: the order in which they are best created.
+
+        No pod before the network is closed around it, and no worker that would wait for a launcher.
+
+        Args:
+            root_uid: as the server says.
+            launcher_address: the Service's clusterIP.
+        """
+        found = [self._network_policy(root_uid)]
+        if self.capabilities.disruption_budgets:
+            found.append(self._disruption_budget(root_uid))
+        return (*found, self._launcher(root_uid), self._workers(root_uid, launcher_address))
+
+    def all(self) -> tuple[Manifest, ...]:
+        """For a dry run: of what the server has a say in, what can be said without it."""
+        address = f"{self._names.launcher}.{self.namespace}.svc"
+        tls = dict.fromkeys(("ca.crt", "launcher.crt", "launcher.key", "agent.crt", "agent.key"), b"")
+        return (self.root(), *self.first(NOT_KNOWN_YET, tls), *self.rest(NOT_KNOWN_YET, address))
+
+    def _workers(self, root_uid: str, launcher_address: str) -> Manifest:
+        # Not a StatefulSet, which never replaces a pod on a dead node.
+        replica_set = {
+            "replicas": self.spec.workers.start,
+            "selector": {"matchLabels": self._selector(Part.WORKER)},
+            "template": pod.worker(self.spec, self.pods, launcher_address),
+        }
+        return {**self._object("apps/v1", "ReplicaSet", self._names.worker, Part.WORKER, root_uid), "spec": replica_set}
+
+    def _launcher(self, root_uid: str) -> Manifest:
+        job = self._object("batch/v1", "Job", self._names.launcher, Part.LAUNCHER, root_uid)
+        if self.pods.queue:
+            job["metadata"]["labels"][pod.QUEUE_LABEL] = self.pods.queue
+        # No podFailurePolicy: with one, a pod on a dead node is not replaced until the node is back or deleted.
+        return {
+            **job,
+            "spec": {"backoffLimit": MAX_LAUNCHERS, "template": pod.launcher(self.spec, self.pods)},
+        }
+
+    def _network_policy(self, root_uid: str) -> Manifest:
+        # Gloo's and NCCL's traffic carries no authentication, and uses any port. Outwards everything is open: names,
+        # the API server, checkpoints and data are anywhere.
+        run = {"matchLabels": self._run_labels()}
+        policy = {
+            "podSelector": run,
+            "policyTypes": ["Ingress"],
+            "ingress": [{"from": [{"podSelector": run}]}],
+        }
+        return {
+            **self._object("networking.k8s.io/v1", "NetworkPolicy", self._names.network, Part.NETWORK, root_uid),
+            "spec": policy,
+        }
+
+    def _disruption_budget(self, root_uid: str) -> Manifest:
+        budget = {
+            "maxUnavailable": 1,
+            "selector": {"matchLabels": self._selector(Part.WORKER)},
+            # Workers that wait for an image, or for the launcher, hold up no drain. (1.27 and later; ignored before.)
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        }
+        return {
+            **self._object("policy/v1", "PodDisruptionBudget", self._names.worker, Part.WORKER, root_uid),
+            "spec": budget,
+        }
+
+    def _run_labels(self) -> dict[str, str]:
+        return {runobjects.RUN_LABEL: self.spec.name, runobjects.UID_LABEL: self.spec.uid}
+
+    def _selector(self, part: Part) -> dict[str, str]:
+        return {**self._run_labels(), runobjects.PART_LABEL: part.value}
+
+    def _object(self, version: str, kind: str, name: str, part: Part, root_uid: str | None = None) -> Manifest:
+        labels = {**self.pods.labels, **runobjects.labels(self.spec.name, self.spec.uid, part)}
+        metadata: Manifest = {"name": name, "namespace": self.namespace, "labels": labels}
+        if root_uid is not None:
+            owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": self._names.root, "uid": root_uid}
+            # blockOwnerDeletion: a root that is being deleted is gone only once all of its are.
+            metadata["ownerReferences"] = [{**owner, "controller": True, "blockOwnerDeletion": True}]
+        return {"apiVersion": version, "kind": kind, "metadata": metadata}
+
+
+def run_objects(
+    spec: RunSpec, owner: str, pods: Pods, *, namespace: str, capabilities: Capabilities | None = None
+) -> RunObjects:
+    """The manifests of a run, checked whole, before any is created.
+
+    Args:
+        spec: what is to be run.
+        owner: whose try of the task.
+        pods: without templates, as :meth:`Pods.of_run` returns them.
+        namespace: where.
+        capabilities: of the API server; None: of a recent one.
+
+    Raises:
+        InvalidSettings: a setting, or a pod template, cannot work; the image is missing.
+    """
+    pods.check()
+    pod.check_image(pods)
+    objects = RunObjects(spec, owner, pods, namespace, capabilities or Capabilities())
+    objects.all()
+    return objects
+
+
+def render(manifests: Iterable[Manifest]) -> str:
+    """As YAML documents, for people; the data of Secrets is left out."""
+    # Copied through JSON, or YAML would write what occurs twice as an anchor and an alias.
+    shown = [json.loads(json.dumps(_without_secrets(manifest))) for manifest in manifests]
+    return str(yaml.safe_dump_all(shown, sort_keys=False, width=10_000, explicit_start=True))
+
+
+def _without_secrets(manifest: Manifest) -> Manifest:
+    if manifest["kind"] != "Secret":
+        return manifest
+    return {**manifest, "data": dict.fromkeys(manifest["data"], "(not shown)")}

@@ -1,0 +1,99 @@
+"""On which nodes pods may run: capacity that the cloud may take back, and nodes that are gone. Pure.
+
+Works on finished pod specs, and adds to what a user or a pod template has said, never instead of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+NODE_LOSS_SECONDS = 10
+"""A pod on a node that has gone silent is replaced so long after Kubernetes has noticed (which takes it 40 s or so).
+Its default of 300 s suits services; a silent worker has been lost to its training by then anyway."""
+_NODE_LOSS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+@dataclass(frozen=True, slots=True)
+class SpotLabel:
+    """How one cloud or autoscaler labels nodes that may be taken back; taints of them use the same key."""
+
+    key: str
+    values: tuple[str, ...]
+
+    def expression(self, operator: str) -> dict[str, Any]:
+        """``In``: such nodes. ``NotIn``: all others, those without the label included."""
+        return {"key": self.key, "operator": operator, "values": list(self.values)}
+
+
+SPOT_LABELS = (
+    SpotLabel("karpenter.sh/capacity-type", ("spot",)),
+    SpotLabel("eks.amazonaws.com/capacityType", ("SPOT",)),
+    SpotLabel("cloud.google.com/gke-spot", ("true",)),
+    SpotLabel("kubernetes.azure.com/scalesetpriority", ("spot",)),
+    SpotLabel("node.alibabacloud.com/spot-strategy", ("SpotWithPriceLimit", "SpotAsPriceGo")),
+)
+
+
+def onto_spot(spec: dict[str, Any]) -> None:
+    """Only nodes that carry one of the labels, whatever their taints say about that."""
+    _require_any(spec, [{"matchExpressions": [label.expression("In")]} for label in SPOT_LABELS])
+    _tolerate(spec, [_tolerance(label.key) for label in SPOT_LABELS])
+
+
+def off_spot(spec: dict[str, Any]) -> None:
+    """Only nodes that carry none of the labels; unless the pod asks for one of them itself."""
+    if not any(label.key in _keys(spec) for label in SPOT_LABELS):
+        _require_any(spec, [{"matchExpressions": [label.expression("NotIn") for label in SPOT_LABELS]}])
+
+
+def tolerate_devices(spec: dict[str, Any], resource: str) -> None:
+    """The taint that keeps others off nodes with devices, as Kubernetes' plugin ExtendedResourceToleration does it."""
+    _tolerate(spec, [_tolerance(resource)])
+
+
+def leave_lost_nodes(spec: dict[str, Any]) -> None:
+    """Soon, unless the pod says itself how long it wants to wait."""
+    named = {toleration.get("key") for toleration in spec.get("tolerations", ())}
+    _tolerate(
+        spec,
+        [
+            {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": NODE_LOSS_SECONDS}
+            for key in _NODE_LOSS
+            if key not in named
+        ],
+    )
+
+
+def _tolerance(key: str) -> dict[str, Any]:
+    return {"key": key, "operator": "Exists", "effect": "NoSchedule"}
+
+
+def _tolerate(spec: dict[str, Any], tolerations: Sequence[dict[str, Any]]) -> None:
+    present = spec.setdefault("tolerations", [])
+    present.extend(toleration for toleration in tolerations if toleration not in present)
+
+
+def _require_any(spec: dict[str, Any], terms: Sequence[dict[str, Any]]) -> None:
+    """One of the terms *and* what is required already.
+
+    Terms of a node selector are alternatives, so "and" is each of the old with each of the new.
+    """
+    affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {}).setdefault(_REQUIRED, {})
+    before = affinity.get("nodeSelectorTerms") or [{}]
+    affinity["nodeSelectorTerms"] = [_both(old, new) for old in before for new in terms]
+
+
+def _both(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    expressions = [*old.get("matchExpressions", ()), *new["matchExpressions"]]
+    return {**old, "matchExpressions": expressions}
+
+
+def _keys(spec: Mapping[str, Any]) -> set[str]:
+    """Labels of nodes that the pod asks for."""
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    terms = (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or ()
+    expressions = [expression for term in terms for expression in term.get("matchExpressions", ())]
+    return {*(spec.get("nodeSelector") or {}), *(str(expression.get("key")) for expression in expressions)}

@@ -1,0 +1,207 @@
+"""The two kinds of pods of a run, as they stand in the templates of Job and ReplicaSet. Pure but for a template's file.
+
+Three layers: a pod template at the bottom, the settings over it, and on top what every pod of ours has: the security
+context, the tolerations, the labels. The image's entrypoint is left alone and given arguments, so that an init process
+in it forwards SIGTERM and reaps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+from elastic_runtime import runobjects
+from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.runobjects import ObjectNames, Part
+from elastic_runtime.spec import RunSpec
+from elastic_training.clusters.kubernetes import placement, template
+from elastic_training.clusters.kubernetes.restricted import restrict
+from elastic_training.clusters.kubernetes.volumes import Mounted, certificates, secret_environment, worker_volumes
+from elastic_training.pod_rules import is_model
+from elastic_training.pods import Pods, PodShape
+
+LAUNCHER_GRACE = 30
+"""Seconds that the launcher has for a hand-over checkpoint when its pod is taken."""
+MARGIN = 5
+"""Seconds between the end of a leaving worker's ranks, by force, and the end of its pod."""
+LAUNCHER_RESOURCES = {"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
+"""It moves no tensor: with a few workers it takes 80 MB."""
+STAY = {
+    # Its eviction would stop the whole fleet, until another launcher has restarted it from a durable checkpoint.
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "karpenter.sh/do-not-disrupt": "true",
+}
+"""Annotations of the launcher's pod: autoscalers do not empty its node to save it. Workers have none of them, for they
+leave without losing a step."""
+NODE_VARIABLE = "ELASTIC_TRAINING_NODE"
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+
+
+def launcher(spec: RunSpec, pods: Pods) -> dict[str, Any]:
+    """Pod template of the Job. Raises InvalidSettings."""
+    names = ObjectNames(spec.name)
+    environment = [
+        {"name": runobjects.RUN_VARIABLE, "value": spec.name},
+        {"name": runobjects.RUN_UID_VARIABLE, "value": spec.uid},
+        _from_pod(runobjects.NAMESPACE_VARIABLE, "metadata.namespace"),
+        _from_pod(runobjects.POD_NAME_VARIABLE, "metadata.name"),
+        _from_pod(runobjects.POD_UID_VARIABLE, "metadata.uid"),
+        _from_pod(runobjects.POD_ADDRESS_VARIABLE, "status.podIP"),
+    ]
+    container = {
+        **_container(runobjects.LAUNCHER_CONTAINER, pods, pods.launcher, runobjects.LAUNCHER_COMMAND, environment),
+        "ports": [{"name": "agents", "containerPort": runobjects.LAUNCHER_PORT}],
+    }
+    pod = _pod(
+        container,
+        pods,
+        pods.launcher,
+        [certificates(names.tls, "launcher")],
+        serviceAccountName=pods.service_account,
+        automountServiceAccountToken=True,
+        restartPolicy="Never",
+        terminationGracePeriodSeconds=LAUNCHER_GRACE,
+    )
+    return _finished(pod, spec, pods, Part.LAUNCHER)
+
+
+def worker(spec: RunSpec, pods: Pods, launcher_address: str) -> dict[str, Any]:
+    """Pod template of the ReplicaSet. Raises InvalidSettings."""
+    names = ObjectNames(spec.name)
+    environment = [
+        _from_pod(runobjects.POD_NAME_VARIABLE, "metadata.name"),
+        _from_pod(runobjects.POD_ADDRESS_VARIABLE, "status.podIP"),
+        _from_pod(NODE_VARIABLE, "spec.nodeName"),
+    ]
+    words = (
+        *runobjects.AGENT_COMMAND,
+        *("--worker", f"$({runobjects.POD_NAME_VARIABLE})"),
+        *("--launcher", f"{launcher_address}:{runobjects.LAUNCHER_PORT}"),
+        *("--tls", runobjects.TLS_FOLDER),
+        *("--slots", str(spec.workers.slots)),
+        *("--node", f"$({NODE_VARIABLE})"),
+        *("--address", f"$({runobjects.POD_ADDRESS_VARIABLE})"),
+        *("--grace", f"{spec.timing.leave_grace:g}"),
+        *("--metadata", spec.recovery.notices.value),
+        "--redial",
+    )
+    container = _container(runobjects.WORKER_CONTAINER, pods, pods.worker, words, environment)
+    container["env"] += secret_environment(pods.secrets)
+    if whole := [each for each in pods.secrets if not (each.key or each.mount)]:
+        container["envFrom"] = [{"secretRef": {"name": each.name}} for each in whole]
+    pod = _pod(
+        container,
+        pods,
+        pods.worker,
+        [certificates(names.tls, "agent"), *worker_volumes(pods)],
+        serviceAccountName=pods.worker_service_account,
+        automountServiceAccountToken=False,
+        restartPolicy="Always",  # a ReplicaSet knows no other
+        terminationGracePeriodSeconds=math.ceil(spec.timing.leave_grace + spec.timing.stop_grace + MARGIN),
+    )
+    return _finished(pod, spec, pods, Part.WORKER)
+
+
+def _container(
+    name: str, pods: Pods, shape: PodShape, words: Sequence[str], environment: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    return _given(
+        name=name,
+        image=pods.image,
+        imagePullPolicy=pods.image_pull_policy,
+        command=list(pods.command or ()),
+        args=list(words),
+        env=[*({"name": name, "value": str(value)} for name, value in pods.env.items()), *environment],
+        resources=_quantities(shape.resources),
+        # When a container dies without last words of its own, Kubernetes keeps the end of its log for them.
+        terminationMessagePolicy="FallbackToLogsOnError",
+    )
+
+
+def _pod(
+    container: dict[str, Any], pods: Pods, shape: PodShape, mounted: Sequence[Mounted], **more: Any
+) -> dict[str, Any]:
+    container["volumeMounts"] = [each.mount for each in mounted]
+    return _given(
+        **more,
+        containers=[container],
+        volumes=[each.volume for each in mounted],
+        imagePullSecrets=[{"name": name} for name in pods.image_pull_secrets],
+        nodeSelector=dict(shape.node_selector),
+        affinity=_plain(shape.affinity),
+        tolerations=[_plain(each) for each in shape.tolerations],
+        priorityClassName=pods.priority_class,
+        schedulerName=pods.scheduler_name,
+        # The cluster's services would become hundreds of variables of every rank.
+        enableServiceLinks=False,
+    )
+
+
+def _finished(spec_of_pod: dict[str, Any], spec: RunSpec, pods: Pods, part: Part) -> dict[str, Any]:
+    is_worker = part is Part.WORKER
+    shape, at = (pods.worker, "pods.worker") if is_worker else (pods.launcher, "pods.launcher")
+    labels = {**pods.labels, **runobjects.labels(spec.name, spec.uid, part)}
+    if pods.queue and is_worker:
+        labels[QUEUE_LABEL] = pods.queue
+    # A copy: what the user has given is used for both kinds of pods, and by other tasks.
+    pod = {"metadata": _given(labels=labels, annotations=dict(pods.annotations)), "spec": deepcopy(spec_of_pod)}
+    if shape.template:
+        pod = template.merge(shape.template, pod, part.value, f"{at}.template")
+    elif shape.affinity or shape.tolerations or any(volume.raw for volume in pods.volumes):
+        template.check_fields(pod, at)
+    finished: dict[str, Any] = pod["spec"]
+    container = finished["containers"][0]
+    container["env"] = _last_words(container["env"])
+    if is_worker:
+        _equip(finished, container, pods)
+    else:
+        container.setdefault("resources", deepcopy(LAUNCHER_RESOURCES))
+        pod["metadata"]["annotations"] = {**STAY, **pod["metadata"].get("annotations", {})}
+        if pods.hardware.spot:
+            placement.off_spot(finished)
+    placement.leave_lost_nodes(finished)
+    restrict(finished, pods)
+    return pod
+
+
+def _equip(spec_of_pod: dict[str, Any], container: dict[str, Any], pods: Pods) -> None:
+    hardware = pods.hardware
+    if hardware.gpus:
+        resources = dict(container.get("resources") or {})
+        # Of what a device plugin hands out, the request is always the limit.
+        resources["limits"] = {**resources.get("limits", {}), hardware.gpu_resource: str(hardware.gpus)}
+        container["resources"] = resources
+        placement.tolerate_devices(spec_of_pod, hardware.gpu_resource)
+    if hardware.spot:
+        placement.onto_spot(spec_of_pod)
+
+
+def check_image(pods: Pods) -> None:
+    """Raises InvalidSettings without one."""
+    if not pods.image:
+        raise InvalidSettings("image", "there is none, and pods are made from one", 'Write image="registry/trainer:1"')
+
+
+def _from_pod(variable: str, path: str) -> dict[str, Any]:
+    """By the downward API."""
+    return {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _last_words(environment: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One entry a name, the last: a template's variables come first, and Kubernetes warns of doubles."""
+    return list({each["name"]: each for each in environment}.values())
+
+
+def _quantities(resources: Mapping[str, Mapping[str, Any]] | None) -> dict[str, dict[str, str]]:
+    return {side: {name: str(value) for name, value in each.items()} for side, each in (resources or {}).items()}
+
+
+def _plain(value: Any) -> Any:
+    return template.plain(value) if is_model(value) else value
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    """Without those that say nothing."""
+    return {key: value for key, value in fields.items() if value not in (None, "", [], {})}

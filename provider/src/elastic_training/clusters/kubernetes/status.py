@@ -1,0 +1,185 @@
+"""How a run is doing, from the objects that were seen of it. Pure.
+
+The launcher's own word counts, as long as it can speak. Where it cannot, because its pod does not run, the objects
+speak for it: the run is pending, or suspended while another launcher comes, or has failed. Its own time limits do not
+count down then, so they are applied here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from elastic_runtime import runobjects
+from elastic_runtime.documents import from_json
+from elastic_runtime.runobjects import Term
+from elastic_runtime.status import FailureKind, Phase, Status
+from elastic_training.clusters.kubernetes import resources, words
+from elastic_training.clusters.kubernetes.resources import Object
+from elastic_training.clusters.kubernetes.root import Root, moment
+from elastic_training.clusters.kubernetes.words import Words
+
+_FINISHED = ("Complete", "Failed")
+_UPDATED = re.compile(r'"updated":"[^"]*"')
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What the ConfigMap of the status holds."""
+
+    status: Status | None = None
+    """None until a launcher has spoken."""
+    holder: str | None = None
+    """Uid of the pod of the launcher in office."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """All that a status is made of."""
+
+    root: Root
+    published: Published
+    job: Object | None
+    pods: tuple[Object, ...]
+    """Launchers, past and present."""
+    events: tuple[Object, ...] = ()
+    """About the Job and its pods; only needed while no launcher runs."""
+
+
+def read_published(found: Object | None) -> Published:
+    """Raises InvalidDocument."""
+    if found is None:
+        return Published()
+    text = (found.get("data") or {}).get(runobjects.STATUS_KEY)
+    term = resources.annotations_of(found).get(runobjects.TERM)
+    return Published(
+        status=from_json(Status, text) if text else None,
+        holder=from_json(Term, term).holder if term else None,
+    )
+
+
+def judge(seen: Seen, now: datetime) -> Status:
+    """How the run is doing.
+
+    ``launcher_lost`` may be said too early about objects that were not seen at one time: the Job's end may be seen
+    before the final status that was written before it. Who reads one after the other reads the status last.
+    """
+    status = seen.published.status
+    if status is not None and status.phase.final:
+        return status
+    at_work = any(_alive(pod, now) and _in_office(pod, seen.published.holder) for pod in seen.pods)
+    if seen.root.complete and finished(seen.job):
+        return _lost(seen, now)
+    if status is None:
+        return _pending(seen, now)
+    return status if at_work else _replacing(seen, status, now)
+
+
+def finished(job: Object | None) -> bool:
+    """Whether there will be no more launchers."""
+    if job is None:
+        return True
+    conditions = job.get("status", {}).get("conditions") or []
+    return any(condition["type"] in _FINISHED and condition["status"] == "True" for condition in conditions)
+
+
+def _alive(pod: Object, now: datetime) -> bool:
+    """Whether its launcher runs; that of a node that does not answer is said to run for ever."""
+    deadline = pod["metadata"].get("deletionTimestamp")
+    return words.running(pod) and (deadline is None or now < moment(deadline))
+
+
+def _in_office(pod: Object, holder: str | None) -> bool:
+    return holder is None or resources.uid_of(pod) == holder
+
+
+def _lost(seen: Seen, now: datetime) -> Status:
+    """There is no launcher, and there will be none."""
+    if seen.root.cancelled is not None:
+        return _failed(seen, FailureKind.CANCELLED, f"cancelled: {seen.root.cancelled}")
+    why = words.about(seen.pods, seen.events, seen.job, now)
+    if why is not None and why.fatal and seen.published.status is None:
+        return _failed(seen, FailureKind.POD_REFUSED, str(why))
+    reason = "the launcher is gone without a final status"
+    return _failed(seen, FailureKind.LAUNCHER_LOST, f"{reason}: {why}" if why else reason)
+
+
+def _pending(seen: Seen, now: datetime) -> Status:
+    """No launcher has spoken yet."""
+    reason = "the launcher is starting"
+    if not any(words.running(pod) for pod in seen.pods):
+        why = words.about(seen.pods, seen.events, seen.job, now)
+        limit = seen.root.spec.recovery.start_timeout
+        if failure := _hopeless(why, seen.root.created, limit, now, FailureKind.START_TIMEOUT):
+            return _failed(seen, *failure)
+        reason = str(why) if why else reason
+    return replace(_unspoken(seen.root), reason=reason)
+
+
+def _replacing(seen: Seen, status: Status, now: datetime) -> Status:
+    """A launcher has spoken, and is not at work."""
+    if any(_alive(pod, now) for pod in seen.pods):
+        reason = "another launcher takes over"
+    else:
+        why = words.about(seen.pods, seen.events, seen.job, now)
+        limit = seen.root.spec.recovery.max_wait
+        since = max([status.updated, *_times(seen.pods)])
+        if failure := _hopeless(why, since, limit, now, FailureKind.MAX_WAIT_EXCEEDED):
+            return _failed(seen, *failure)
+        reason = f"the launcher is being replaced: {why}" if why else "the launcher is being replaced"
+    return replace(status, phase=Phase.SUSPENDED, reason=reason, world_size=0)
+
+
+def _hopeless(
+    why: Words | None, since: datetime, limit: float, now: datetime, late: FailureKind
+) -> tuple[FailureKind, str] | None:
+    if why is not None and why.fatal:
+        return FailureKind.POD_REFUSED, str(why)
+    if now > since + timedelta(seconds=limit):
+        return late, f"no launcher has run for {limit:g} s: {why or 'Kubernetes does not say why'}"
+    return None
+
+
+def _unspoken(root: Root) -> Status:
+    name, uid = root.ref.name, root.ref.uid
+    size = root.spec.workers.start
+    return Status(name, uid, Phase.PENDING, "the launcher is starting", root.created, target_size=size)
+
+
+def _failed(seen: Seen, kind: FailureKind, reason: str) -> Status:
+    """Said by the reader. Times are those of the objects, so that all readers say the same."""
+    status = seen.published.status or _unspoken(seen.root)
+    ended = max([status.updated, *_times(seen.pods)])
+    return replace(status, phase=Phase.FAILED, failure=kind, reason=reason, world_size=0, finished=ended)
+
+
+def _times(pods: Iterable[Object]) -> list[datetime]:
+    """When launchers came, and when they ended."""
+    found = []
+    for pod in pods:
+        found.append(pod["metadata"]["creationTimestamp"])
+        for container in pod.get("status", {}).get("containerStatuses") or []:
+            found.append(container.get("state", {}).get("terminated", {}).get("finishedAt"))
+    return [moment(text) for text in found if text]
+
+
+def gist_in(found: Object) -> str:
+    """What people and tasks wait for in the ConfigMap of a status, to compare, without reading all of the document.
+
+    That is who is in office, and all before the step, which begins what counts on by itself; but for the time of
+    writing.
+    """
+    text: str = (found.get("data") or {}).get(runobjects.STATUS_KEY, "")
+    term = resources.annotations_of(found).get(runobjects.TERM, "")
+    return term + _UPDATED.sub("", text.partition('"step":')[0], count=1)
+
+
+def phase_in(found: Object | None) -> str | None:
+    """The phase in the ConfigMap of a status, cheaply: without reading all of the document."""
+    text = ((found or {}).get("data") or {}).get(runobjects.STATUS_KEY, "")
+    for phase in Phase:
+        if f'"phase":"{phase.value}"' in text[:400]:
+            return phase
+    return None

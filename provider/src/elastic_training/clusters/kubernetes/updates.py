@@ -1,0 +1,191 @@
+"""What happens to one run, as its watch tells it: the shared watch of its namespace, and the log of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+
+from elastic_runtime.clock import utc_now
+from elastic_runtime.status import Phase, Status
+from elastic_training.clusters.base import Quiet, RunRef, StatusChanged, Update
+from elastic_training.clusters.kubernetes import changes, connection, resources, words
+from elastic_training.clusters.kubernetes.batches import Batches
+from elastic_training.clusters.kubernetes.connection import Access
+from elastic_training.clusters.kubernetes.cursor import Cursor
+from elastic_training.clusters.kubernetes.log import Tail
+from elastic_training.clusters.kubernetes.reading import read_seen
+from elastic_training.clusters.kubernetes.resources import Object
+from elastic_training.clusters.kubernetes.status import Published, Seen, gist_in, judge, phase_in, read_published
+from elastic_training.clusters.kubernetes.watch import Hub, watching
+
+LINGER = 10.0
+"""Seconds that the end of a watch waits for the launcher's last lines after the final status."""
+READINGS = 50.0
+"""Status documents a second that one process reads in whole, of all its runs together; final ones go first."""
+FIGURES = 5.0
+"""The same, of those in which only what counts on has changed (step, metrics, usage)."""
+LOOKS = 5.0
+"""Closer looks a second at runs whose launcher does not run, of all runs together: each is a handful of requests."""
+_RECENT = 10.0
+"""Seconds in which a launcher usually starts, so that nobody asks why it does not."""
+
+
+async def updates(
+    connection_id: str, namespace: str | None, ref: RunRef, cursor: str | None, beat: float
+) -> AsyncGenerator[Update, None]:
+    """See :meth:`Cluster.watch`."""
+    access = await connection.prepare(connection_id)
+    place = None if cursor is None else Cursor.read(cursor)
+    async with watching(access, namespace or access.namespace) as hub:
+        with hub.subscribed(ref.name) as wake:
+            async with _tail(hub, ref, place, wake) as tail:
+                async for update in _Run(access, hub, ref, wake, tail).updates(beat):
+                    yield update
+
+
+@asynccontextmanager
+async def _tail(hub: Hub, ref: RunRef, place: Cursor | None, wake: asyncio.Event) -> AsyncIterator[Tail | None]:
+    if place is None:
+        yield None
+        return
+    tail = Tail(hub, ref, place, wake)
+    reading = asyncio.create_task(tail.run(), name=f"log of {ref.name}")
+    try:
+        yield tail
+    finally:
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+
+class _Run:
+    """One run, seen through the copy that the shared watch keeps."""
+
+    def __init__(self, access: Access, hub: Hub, ref: RunRef, wake: asyncio.Event, tail: Tail | None) -> None:
+        self._access = access
+        self._hub = hub
+        self._ref = ref
+        self._wake = wake
+        self._tail = tail
+        self._batches = None if tail is None else Batches(tail, lambda: hub.runs)
+        self._now = asyncio.get_running_loop().time
+        self._status: Status | None = None
+        self._published = Published()
+        self._version: str | None = None
+        self._gist = ""
+        self._read_due = self._figures_due = 0.0
+        self._events: tuple[Object, ...] = ()
+        self._look_due = 0.0
+        self._since = self._now()
+
+    async def updates(self, beat: float) -> AsyncGenerator[Update, None]:
+        """Until the final status, which comes after the last line of the log."""
+        told: Status | None = None
+        spoke, over_since = self._now(), None
+        while True:
+            self._wake.clear()
+            status = await self._look()
+            if status is not None and status.phase.final:
+                over_since = over_since or self._now()
+            drained = over_since is not None and self._drained(over_since)
+            if self._batches is not None and (lines := self._batches.next(self._now(), last=drained)):
+                spoke = self._now()
+                yield lines
+                continue
+            if status is not None and status != told and (drained or over_since is None):
+                told, spoke = status, self._now()
+                yield StatusChanged(status)
+            if drained:
+                return
+            if told is not None and self._now() >= spoke + beat:
+                spoke = self._now()
+                yield Quiet()
+            await self._rest(spoke + beat, over_since)
+
+    def _drained(self, over_since: float) -> bool:
+        return self._tail is None or self._tail.at_end or self._now() > over_since + LINGER
+
+    async def _rest(self, beat_due: float, over_since: float | None) -> None:
+        """Until something happens, or something is due."""
+        due = [max(beat_due, self._now() + 0.05)]
+        if self._batches is not None:
+            due.append(self._batches.due)
+        if over_since is not None:
+            due.append(over_since + LINGER + 0.1)
+        if self._status is None:
+            due.append(self._now() + 0.2)
+        due += [each for each in (self._read_due, self._figures_due, self._look_due) if each > self._now()]
+        try:
+            async with asyncio.timeout_at(min(due)):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def _look(self) -> Status | None:
+        """How it is doing; None until that is known.
+
+        Raises:
+            RunNotFound: it is gone, and had not ended before.
+            ElasticError: the watch cannot go on.
+        """
+        self._hub.check()
+        if self._tail is not None and self._tail.failure is not None:
+            raise self._tail.failure
+        if not self._hub.current:
+            return self._status
+        found = self._hub.root(self._ref)
+        if found is None:
+            await self._confirm_existence()
+            return self._status
+        self._read()
+        seen = Seen(found, self._published, self._hub.job(self._ref), tuple(self._hub.pods(self._ref)), self._events)
+        status = judge(seen, utc_now())
+        if self._doubtful(seen, status):
+            if self._now() < self._look_due:
+                return self._status
+            status = await self._look_closer()
+        self._status = status
+        return status
+
+    def _read(self) -> None:
+        """The status document, when it has changed, and it is this run's turn or its last word."""
+        found = self._hub.status_map(self._ref)
+        if found is None or resources.version_of(found) == self._version:
+            return
+        gist = gist_in(found)
+        last_word = phase_in(found) in (Phase.SUCCEEDED, Phase.FAILED)
+        if last_word or self._now() >= (self._figures_due if gist == self._gist else self._read_due):
+            self._published, self._version, self._gist = read_published(found), resources.version_of(found), gist
+            self._read_due = self._now() + self._pace(0.2, READINGS)
+            self._figures_due = self._now() + self._pace(0.2, FIGURES)
+
+    def _doubtful(self, seen: Seen, status: Status) -> bool:
+        """Whether the copy says it and the launcher does not: its streams are not of one moment."""
+        spoken = seen.published.status
+        if spoken is not None:
+            return status is not spoken
+        if status.phase.final:
+            return True
+        quiet = (
+            not any(map(words.running, seen.pods)) and words.about(seen.pods, seen.events, seen.job, utc_now()) is None
+        )
+        return quiet and self._now() > self._since + _RECENT
+
+    async def _look_closer(self) -> Status:
+        api = connection.api(self._access, self._hub.namespace)
+        found = await asyncio.to_thread(changes.read, api, self._ref)
+        seen = await asyncio.to_thread(read_seen, api, found)
+        self._events = seen.events
+        self._look_due = self._now() + self._pace(2.0, LOOKS)
+        return judge(seen, utc_now())
+
+    async def _confirm_existence(self) -> None:
+        """Raises RunNotFound unless it is there, or has ended as it should."""
+        if self._status is not None and self._status.phase.final:
+            return
+        api = connection.api(self._access, self._hub.namespace)
+        await asyncio.to_thread(changes.read, api, self._ref)
+
+    def _pace(self, least: float, rate: float) -> float:
+        """Seconds between two of a kind for this run, so that all runs together stay under that rate."""
+        return max(least, self._hub.runs / rate)

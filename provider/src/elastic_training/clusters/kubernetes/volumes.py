@@ -1,0 +1,77 @@
+"""Volumes of the pods, and where they are mounted. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from elastic_runtime.runobjects import TLS_FOLDER
+from elastic_training.pods import SHM_FOLDER, Pods, SecretRef, Volume
+
+READABLE = 0o440
+"""Of secret files: for the pod's user by its ``fsGroup``, for nobody else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mounted:
+    """A volume of a pod and its place in the container."""
+
+    volume: dict[str, Any]
+    mount: dict[str, Any]
+
+
+def _mounted(name: str, source: dict[str, Any], place: str, **more: Any) -> Mounted:
+    return Mounted({"name": name, **source}, {"name": name, "mountPath": place, **more})
+
+
+def certificates(secret: str, role: str) -> Mounted:
+    """The part of the run's certificates that this role needs: never another role's key."""
+    files = [{"key": name, "path": name} for name in ("ca.crt", f"{role}.crt", f"{role}.key")]
+    source = {"secret": {"secretName": secret, "items": files, "defaultMode": READABLE}}
+    return _mounted("elastic-training-tls", source, TLS_FOLDER, readOnly=True)
+
+
+def worker_volumes(pods: Pods) -> Iterator[Mounted]:
+    """What a user mounts into the workers, and their shared memory."""
+    if pods.hardware.shm:
+        memory = {"emptyDir": {"medium": "Memory", "sizeLimit": pods.hardware.shm}}
+        yield _mounted("elastic-training-shm", memory, SHM_FOLDER)
+    for index, secret in enumerate(pods.secrets):
+        if secret.mount:
+            yield _mounted(f"elastic-training-secret-{index}", _files(secret), secret.mount, readOnly=True)
+    for index, volume in enumerate(pods.volumes):
+        more: dict[str, Any] = {"readOnly": True} if volume.read_only else {}
+        if volume.sub_path:
+            more["subPath"] = volume.sub_path
+        yield _mounted(f"elastic-training-volume-{index}", _source(volume), volume.mount, **more)
+
+
+def secret_environment(secrets: Sequence[SecretRef]) -> list[dict[str, Any]]:
+    """Variables with the value of one key each."""
+    return [
+        {"name": each.env, "valueFrom": {"secretKeyRef": {"name": each.name, "key": each.key}}}
+        for each in secrets
+        if each.env
+    ]
+
+
+def _files(secret: SecretRef) -> dict[str, Any]:
+    source: dict[str, Any] = {"secretName": secret.name, "defaultMode": READABLE}
+    if secret.key:
+        source["items"] = [{"key": secret.key, "path": secret.key}]
+    return {"secret": source}
+
+
+def _source(volume: Volume) -> dict[str, Any]:
+    if volume.claim:
+        return {
+            "persistentVolumeClaim": {"claimName": volume.claim, **({"readOnly": True} if volume.read_only else {})}
+        }
+    if volume.secret:
+        return {"secret": {"secretName": volume.secret, "defaultMode": READABLE}}
+    if volume.config_map:
+        return {"configMap": {"name": volume.config_map}}
+    if volume.empty_dir:
+        return {"emptyDir": {} if volume.empty_dir is True else {"sizeLimit": volume.empty_dir}}
+    return dict(volume.raw or {})

@@ -1,0 +1,233 @@
+"""One watch for all runs of a namespace that this event loop waits for, however many they are.
+
+Three streams (ConfigMaps, Jobs, launcher pods), each a :class:`Reflector` of what belongs to this package; whoever
+waits for a run is woken when one of its objects changes, and looks into the copy. It begins with its first subscriber
+and ends with its last.
+
+A process may stand still: stopped, swapped out, its machine suspended. Somebody else may have taken its runs over
+meanwhile, and nothing in the copy says so. So the copy is trusted only while a heartbeat of its own came on time, by
+two clocks, one of which goes on while the machine sleeps; after a stall everything is listed anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from elastic_runtime import runobjects
+from elastic_runtime.errors import ClusterUnavailable, PermanentError
+from elastic_runtime.runobjects import ObjectNames, Part
+from elastic_training.clusters.base import RunRef
+from elastic_training.clusters.kubernetes import connection, resources
+from elastic_training.clusters.kubernetes.aio import AsyncApi
+from elastic_training.clusters.kubernetes.connection import Access
+from elastic_training.clusters.kubernetes.reflector import Reflector
+from elastic_training.clusters.kubernetes.resources import CONFIG_MAPS, JOBS, PODS, Object
+from elastic_training.clusters.kubernetes.root import Root
+from elastic_training.clusters.kubernetes.status import gist_in
+
+HEARTBEAT = 1.0
+STALL = 5.0
+"""Seconds without a heartbeat after which nothing that was seen before is believed."""
+OUTAGE = 30.0
+"""Seconds for which subscribers are not told that the server does not answer."""
+
+
+class Hub:
+    """The watch of one namespace.
+
+    Args:
+        api: of the event loop.
+        namespace: whose objects.
+    """
+
+    def __init__(self, api: AsyncApi, namespace: str) -> None:
+        self.api = api
+        self.namespace = namespace
+        every, launchers = runobjects.selector(), runobjects.selector(part=Part.LAUNCHER)
+        self._maps = Reflector(api, CONFIG_MAPS, namespace, every, self._map_changed)
+        self._jobs = Reflector(api, JOBS, namespace, every, self._changed)
+        self._pods = Reflector(api, PODS, namespace, launchers, self._pod_changed)
+        self._reflectors = (self._maps, self._jobs, self._pods)
+        self._pods_of: dict[str, dict[str, Object]] = defaultdict(dict)
+        self._gists: dict[str, str] = {}
+        """Of each status that there is, by its object's name."""
+        self._subscribers: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self._failure: PermanentError | None = None
+        self._current_at = time.monotonic()
+        self._beat()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> asyncio.Task[None]:
+        """Watch, until the task that this returns is cancelled."""
+        self._task = self._task or asyncio.create_task(self._run(), name=f"watch of namespace {self.namespace}")
+        return self._task
+
+    @property
+    def runs(self) -> int:
+        """That somebody waits for."""
+        return len(self._subscribers)
+
+    @property
+    def current(self) -> bool:
+        """Whether the copy is complete and watched, as far as this process knows; see :attr:`trusted`."""
+        return all(reflector.current for reflector in self._reflectors)
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the copy can be believed this moment. For any thread."""
+        return self.current and not self._stood_still()
+
+    def check(self) -> None:
+        """Raises what keeps the watch from going on: PermanentError, or ClusterUnavailable after a while.
+
+        A process that has too little of its machine is late with everything, and no outage: if each of its runs now
+        closed its streams to open them again, it would only be later.
+        """
+        if self._failure is not None:
+            raise self._failure
+        trouble = next((reflector.trouble for reflector in self._reflectors if reflector.trouble), None)
+        if self.current or trouble is None:
+            self._current_at = time.monotonic()
+        elif time.monotonic() > self._current_at + OUTAGE:
+            raise ClusterUnavailable(str(trouble))
+
+    def root(self, ref: RunRef) -> Root | None:
+        """Of this incarnation; None when there is none, or it is being deleted. For any thread."""
+        thing = self._maps.objects.get(ObjectNames(ref.name).root)
+        found = None if thing is None else Root(thing)
+        return found if found is not None and found.ref == ref and not found.going else None
+
+    def status_map(self, ref: RunRef) -> Object | None:
+        """The ConfigMap that holds its status."""
+        return _of(ref, self._maps.objects.get(ObjectNames(ref.name).status))
+
+    def job(self, ref: RunRef) -> Object | None:
+        """Of its launchers."""
+        return _of(ref, self._jobs.objects.get(ObjectNames(ref.name).launcher))
+
+    def pods(self, ref: RunRef) -> list[Object]:
+        """Its launchers, in the order in which they were created."""
+        mine = [pod for pod in self._pods_of.get(ref.name, {}).values() if _of(ref, pod)]
+        return sorted(mine, key=lambda pod: (pod["metadata"]["creationTimestamp"], resources.name_of(pod)))
+
+    @contextmanager
+    def subscribed(self, name: str) -> Iterator[asyncio.Event]:
+        """Set whenever an object of the run of this name has changed, and when the watch fails."""
+        event = asyncio.Event()
+        self._subscribers[name].add(event)
+        try:
+            yield event
+        finally:
+            self._subscribers[name].discard(event)
+            if not self._subscribers[name]:
+                del self._subscribers[name]
+
+    async def _run(self) -> None:
+        while self._failure is None:
+            tasks = [asyncio.create_task(each.run(), name=f"watch of {self.namespace}") for each in self._reflectors]
+            try:
+                await self._until_stalled(tasks)
+            except PermanentError as error:
+                self._failure = error
+                self._wake_all()
+            finally:
+                # In one go: nothing that was asked for before the stall may still be taken for an answer after it.
+                for task, reflector in zip(tasks, self._reflectors, strict=True):
+                    task.cancel()
+                    reflector.distrust()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _until_stalled(self, tasks: list[asyncio.Task[None]]) -> None:
+        self._beat()
+        while True:
+            done, _ = await asyncio.wait(tasks, timeout=HEARTBEAT, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+            if self._stood_still():
+                return
+            self._beat()
+
+    def _beat(self) -> None:
+        self._beaten = time.monotonic(), time.time()
+
+    def _stood_still(self) -> bool:
+        steady, wall = self._beaten
+        return max(time.monotonic() - steady, abs(time.time() - wall)) > STALL
+
+    def _changed(self, thing: Object) -> None:
+        name = resources.labels_of(thing).get(runobjects.RUN_LABEL, "")
+        for event in self._subscribers.get(name, ()):
+            event.set()
+
+    def _map_changed(self, thing: Object) -> None:
+        """Of a status whose step and figures have changed, nobody needs to be woken for: they are read in passing."""
+        if resources.labels_of(thing).get(runobjects.PART_LABEL) == Part.STATUS:
+            name = resources.name_of(thing)
+            before = self._gists.pop(name, None)
+            if name in self._maps.objects:
+                self._gists[name] = gist_in(thing)
+                if self._gists[name] == before:
+                    return
+        self._changed(thing)
+
+    def _pod_changed(self, pod: Object) -> None:
+        name, run = resources.name_of(pod), resources.labels_of(pod).get(runobjects.RUN_LABEL, "")
+        present = self._pods.objects.get(name)
+        if present is not None:
+            self._pods_of[run][name] = present
+        elif run in self._pods_of:
+            self._pods_of[run].pop(name, None)
+            if not self._pods_of[run]:
+                del self._pods_of[run]
+        self._changed(pod)
+
+    def _wake_all(self) -> None:
+        for events in self._subscribers.values():
+            for event in events:
+                event.set()
+
+
+def _of(ref: RunRef, thing: Object | None) -> Object | None:
+    mine = thing is not None and resources.labels_of(thing).get(runobjects.UID_LABEL) == ref.uid
+    return thing if mine else None
+
+
+_hubs: dict[tuple[asyncio.AbstractEventLoop, Access, str], tuple[Hub, int]] = {}
+
+
+@asynccontextmanager
+async def watching(access: Access, namespace: str) -> AsyncIterator[Hub]:
+    """The watch of that namespace in the running event loop."""
+    async with connection.streams(access) as api:
+        key = (asyncio.get_running_loop(), access, namespace)
+        hub, users = _hubs.get(key) or (Hub(api, namespace), 0)
+        _hubs[key] = hub, users + 1
+        task = hub.start()
+        try:
+            yield hub
+        finally:
+            hub, users = _hubs.pop(key)
+            if users > 1:
+                _hubs[key] = hub, users - 1
+            else:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+
+def cached_root(access: Access, namespace: str, ref: RunRef, *, trusted: bool) -> Root | None:
+    """As this process has seen it last while it watches the namespace; for any thread.
+
+    Args:
+        access: of the cluster.
+        namespace: of the run.
+        ref: of the run.
+        trusted: only when it can be believed; otherwise it may be old, which a conditional change finds out.
+    """
+    for (_, each, where), (hub, _) in list(_hubs.items()):
+        if each == access and where == namespace and (hub.trusted or not trusted) and (found := hub.root(ref)):
+            return found
+    return None

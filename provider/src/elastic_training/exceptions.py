@@ -1,0 +1,30 @@
+"""How a training that did not succeed ends its task.
+
+Settings errors, missing runs and lost ownership keep their classes from :mod:`elastic_runtime.errors`; these two add
+only what Airflow has to know: whether another try makes sense.
+"""
+
+from __future__ import annotations
+
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+
+from elastic_runtime.errors import RunFailed
+from elastic_runtime.status import FailureKind, Status
+
+
+class TrainingFailed(RunFailed, AirflowException):
+    """The run failed. The task is retried, if it has retries left, and goes on from the newest checkpoint.
+
+    ``kind`` tells why, also in an ``on_failure_callback`` as ``context["exception"].kind``.
+    """
+
+
+class TrainingCancelled(TrainingFailed, AirflowFailException):
+    """Somebody ended the run on purpose. Not retried: a retry would start what somebody wanted to end."""
+
+
+def failure_of(status: Status) -> TrainingFailed:
+    """The exception for a run that has failed."""
+    kind = status.failure or FailureKind.LAUNCHER_ERROR
+    raised = TrainingCancelled if kind is FailureKind.CANCELLED else TrainingFailed
+    return raised(kind, f"training run {status.run} failed: {status.reason}")

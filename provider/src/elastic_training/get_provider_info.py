@@ -1,0 +1,60 @@
+"""What Airflow's plugin of providers wants to know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_NAME = "Elastic Training"
+
+
+def get_provider_info() -> dict[str, Any]:
+    """The provider's metadata; see Airflow's ``provider_info.schema.json``."""
+    return {
+        "package-name": "airflow-provider-elastic-training",
+        "name": _NAME,
+        "description": "Elastic Horovod training runs as tasks: scaled, preempted, resumed and watched.",
+        "integrations": [{"integration-name": _NAME, "external-doc-url": "https://horovod.ai/", "tags": ["software"]}],
+        "operators": [
+            {
+                "integration-name": _NAME,
+                "python-modules": [
+                    "elastic_training.operators.elastic_horovod",
+                    "elastic_training.operators.reclaim_worker",
+                ],
+            }
+        ],
+        "sensors": [{"integration-name": _NAME, "python-modules": ["elastic_training.sensors.scale_workers"]}],
+        "triggers": [
+            {
+                "integration-name": _NAME,
+                "python-modules": ["elastic_training.triggers.training_run", "elastic_training.triggers.world_size"],
+            }
+        ],
+        "config": {
+            "elastic_training": {
+                "description": "Where elastic training runs live.",
+                "options": {
+                    "local_root": {
+                        "description": (
+                            'Folder of the runs with ``cluster="local"``, the same for workers and triggerers; '
+                            "belongs to Airflow's user alone. Empty: ``elastic-training-UID`` in the temporary folder."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "/var/lib/airflow/elastic-training",
+                        "default": "",
+                    },
+                    "local_python": {
+                        "description": (
+                            "Python interpreter of local launchers and workers, with ``elastic-runtime[horovod]`` "
+                            "installed. Empty: Airflow's own."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "/opt/trainer/bin/python",
+                        "default": "",
+                    },
+                },
+            }
+        },
+    }

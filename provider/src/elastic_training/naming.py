@@ -1,0 +1,38 @@
+"""Names of runs: deterministic, so that a later try, a sensor or a person finds the run of a task."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+
+MAX_LENGTH = 52
+"""Characters. Kubernetes allows 63 in a label; the rest is for suffixes such as ``-worker-x7k2p``."""
+_HASH_LENGTH = 10
+_NOT_ALLOWED = re.compile(r"[^a-z0-9]+")
+
+
+def run_name(dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> str:
+    """Name of the training run that this task has in this DAG run, the same for all tries.
+
+    A readable prefix from dag and task, and 40 bits of a hash over all four, which alone makes it unique.
+
+    Args:
+        dag_id: of the DAG.
+        run_id: of the DAG run.
+        task_id: of the training task.
+        map_index: of a mapped task; -1: not mapped.
+
+    Returns:
+        ``[a-z]([-a-z0-9]*[a-z0-9])?``, at most :data:`MAX_LENGTH` characters: with a suffix still a name for every kind
+        of Kubernetes object, a Service too, which must begin with a letter.
+    """
+    identity = json.dumps([dag_id, run_id, task_id, map_index])
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:_HASH_LENGTH]
+    words = [_NOT_ALLOWED.sub("-", part.lower()).strip("-") for part in (dag_id, task_id)]
+    if map_index >= 0:
+        words.append(str(map_index))
+    prefix = "-".join(word for word in words if word)
+    if not prefix[:1].isalpha():
+        prefix = f"run-{prefix}"
+    return f"{prefix[: MAX_LENGTH - _HASH_LENGTH - 1].strip('-')}-{digest}"

@@ -1,0 +1,1 @@
+"""Operators: start and adopt trainings, and send drills to them."""

@@ -1,0 +1,1 @@
+"""Sensors: change a training and wait until it has followed."""

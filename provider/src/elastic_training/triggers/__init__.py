@@ -1,0 +1,1 @@
+"""Triggers: what waits in the triggerer."""

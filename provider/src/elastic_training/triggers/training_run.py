@@ -1,0 +1,109 @@
+"""Waits in the triggerer for a training run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from datetime import datetime
+from typing import Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from elastic_runtime.documents import to_plain
+from elastic_runtime.errors import OwnershipLost, RunNotFound
+from elastic_training.clusters.base import RunRef
+from elastic_training.clusters.registry import get_cluster
+from elastic_training.follow import Ending, Followed, Follower
+from elastic_training.triggers.settling import Settling
+
+KILL_DELAY = 5.0
+"""Seconds between word that the task was killed and the run's cancellation. A cleared task's next try, or another
+triggerer, may take the run over meanwhile, and then it goes on. Well under Airflow's ``[triggerer] on_kill_timeout``
+(30 s)."""
+_kills: set[asyncio.Task[None]] = set()
+"""Kills under way, held here because an event loop itself holds its tasks only weakly."""
+
+
+class TrainingRunTrigger(BaseTrigger):
+    """Streams the run's log into the task's, and fires one event when the run is over.
+
+    The event's payload is JSON: ``ending`` (an :class:`~elastic_training.follow.Ending`), ``status`` (the last status
+    document, complete, so that the result does not depend on the run's still being there), ``detail``, and which run
+    it is about: ``name``, ``uid``, ``owner`` (``dag.test()`` hands over nothing but the event).
+
+    Args:
+        cluster: as the user names it.
+        name: of the run.
+        uid: of its incarnation.
+        owner: whose try waits.
+        deadline: RFC 3339; None: none. Absolute, so that a triggerer's restart does not move it.
+    """
+
+    def __init__(self, cluster: str, name: str, uid: str, owner: str, deadline: str | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # untyped in Airflow
+        self.cluster = cluster
+        self.ref = RunRef(name, uid)
+        self.owner = owner
+        self.deadline = deadline
+        self._follower: Follower | None = None
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Only what differs from the defaults, so that an older triggerer understands it during an upgrade."""
+        kwargs: dict[str, Any] = {
+            "cluster": self.cluster,
+            "name": self.ref.name,
+            "uid": self.ref.uid,
+            "owner": self.owner,
+        }
+        if self.deadline is not None:
+            kwargs["deadline"] = self.deadline
+        return f"{type(self).__module__}.{type(self).__qualname__}", kwargs
+
+    async def run(self) -> AsyncGenerator[TriggerEvent, None]:
+        """One event."""
+        settling = Settling()
+        deadline = None if self.deadline is None else datetime.fromisoformat(self.deadline)
+        self._follower = Follower(get_cluster(self.cluster), self.ref, self.owner, self.log, deadline=deadline)
+        followed = await self._follower.follow()
+        if followed.ending is Ending.SUPERSEDED:
+            # An event, or an end without one, would end the task, which now belongs to somebody else's watch.
+            self.log.info("%s; this trigger stands by until Airflow removes it", followed.detail)
+            await asyncio.get_running_loop().create_future()
+        await settling.over()
+        yield TriggerEvent(self._event(followed))  # type: ignore[no-untyped-call]  # untyped in Airflow
+
+    async def on_kill(self) -> None:
+        """The task was marked, or cleared, or Airflow only believes so: cancel, unless the run has a new master.
+
+        Airflow 3.3 repeats its word about once a second until the trigger has ended, and every repetition cancels this
+        coroutine. So the kill is a task of its own, which goes on without it as long as the triggerer does.
+        """
+        kill = asyncio.create_task(self._kill(), name=f"kill of {self.ref.name}")
+        _kills.add(kill)
+        kill.add_done_callback(_kills.discard)
+        await asyncio.shield(kill)
+
+    async def _kill(self) -> None:
+        await asyncio.sleep(KILL_DELAY)
+        cluster = get_cluster(self.cluster)
+        token = self._follower.token if self._follower else None
+        try:
+            await cluster.prepare()
+            if await asyncio.to_thread(cluster.attended_by, self.ref) != token:
+                self.log.info("Another process watches the run %s now: it is not cancelled", self.ref.name)
+                return
+            await asyncio.to_thread(cluster.cancel, self.ref, "the task was ended by a user", self.owner)
+        except OwnershipLost as lost:
+            self.log.info("%s: it is not cancelled", lost)
+        except RunNotFound:
+            return
+
+    def _event(self, followed: Followed) -> dict[str, Any]:
+        return {
+            "ending": followed.ending.value,
+            "status": None if followed.status is None else to_plain(followed.status),
+            "detail": followed.detail,
+            "name": self.ref.name,
+            "uid": self.ref.uid,
+            "owner": self.owner,
+        }
