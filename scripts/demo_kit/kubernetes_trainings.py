@@ -1,0 +1,167 @@
+"""The training runs in a namespace of a Kubernetes that ``scripts/cluster`` gives (the cluster of ``KUBECONFIG``)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from kubernetes import client, config
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
+
+from elastic_runtime.documents import from_json
+from elastic_runtime.runobjects import STATUS_KEY, ObjectNames, Part, selector
+from elastic_runtime.status import Status
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CONNECTION = "kubernetes_default"
+CLAIM = "digits"
+"""Default of the DAG's parameter ``claim``."""
+_NOT_FOUND, _FORBIDDEN_YET = 404, 403
+"""The second is an API server's answer in its first moments, before it knows anybody's rights."""
+_END_PATIENCE = 90.0
+"""Seconds for a namespace's runs to be gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesTrainings:
+    """See :class:`~demo_kit.trainings.Trainings`."""
+
+    kubeconfig: Path
+    namespace: str
+    folder: Path
+    """That the pods see, too."""
+    trainer: Path
+    """Interpreter of the trainer's environment, for the tasks before and after the training."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """See :class:`~demo_kit.trainings.Trainings`."""
+        extra = {"kube_config_path": str(self.kubeconfig), "namespace": self.namespace}
+        return {
+            "AIRFLOW__ELASTIC_TRAINING__LOCAL_PYTHON": str(self.trainer),
+            f"AIRFLOW_CONN_{CONNECTION.upper()}": json.dumps({"conn_type": "kubernetes", "extra": extra}),
+        }
+
+    @property
+    def params(self) -> Mapping[str, object]:
+        """See :class:`~demo_kit.trainings.Trainings`."""
+        return {"cluster": CONNECTION, "folder": str(self.folder)}
+
+    @property
+    def umask(self) -> int:
+        """See :class:`~demo_kit.trainings.Trainings`. Airflow and the pods write into one folder as different users."""
+        return 0
+
+    def status(self, run: str) -> Status | None:
+        """See :class:`~demo_kit.trainings.Trainings`."""
+        try:
+            found = self._core().read_namespaced_config_map(ObjectNames(run).status, self.namespace)
+        except HTTPError:
+            return None  # The API server is away, or has just come back: whoever asks, asks again.
+        except ApiException as error:
+            if error.status in (_NOT_FOUND, _FORBIDDEN_YET):
+                return None
+            raise
+        text = (found.data or {}).get(STATUS_KEY)
+        return from_json(Status, text) if text else None
+
+    def log(self, run: str) -> list[str]:
+        """See :class:`~demo_kit.trainings.Trainings`. Of the launchers' pods that are still there, oldest first."""
+        core = self._core()
+        pods = self.pods(run, Part.LAUNCHER)
+        pods.sort(key=lambda pod: pod.metadata.creation_timestamp)
+        text = (core.read_namespaced_pod_log(pod.metadata.name, self.namespace) for pod in pods)
+        return [line for log in text for line in log.splitlines()]
+
+    def pods(self, run: str | None = None, part: Part | None = None) -> list[Any]:
+        """Present pods of a run, or of all."""
+        return list(self._core().list_namespaced_pod(self.namespace, label_selector=selector(run=run, part=part)).items)
+
+    def end_all(self) -> None:
+        """See :class:`~demo_kit.trainings.Trainings`. Deletes the runs, and waits until no pod of them is left."""
+        core = self._core()
+        for root in core.list_namespaced_config_map(self.namespace, label_selector=selector(part=Part.ROOT)).items:
+            with suppress(ApiException):
+                core.delete_namespaced_config_map(
+                    root.metadata.name, self.namespace, propagation_policy="Foreground", grace_period_seconds=0
+                )
+        deadline = time.monotonic() + _END_PATIENCE
+        while (left := self.pods()) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        if left:
+            raise TimeoutError(f"pods are left in {self.namespace}: {[pod.metadata.name for pod in left]}")
+
+    def _core(self) -> Any:
+        return client.CoreV1Api(config.new_client_from_config(str(self.kubeconfig)))
+
+
+@contextmanager
+def prepared(namespace: str, folder: Path, trainer: Path) -> Iterator[KubernetesTrainings]:
+    """A namespace with rights, the image on the nodes, and a claim that shows the pods a folder of this machine.
+
+    The image is what ``make image`` has left. The nodes have to be this machine, as those of ``scripts/cluster``
+    without Docker are: the folder is a volume of type hostPath, which Pod Security "restricted" allows behind a claim.
+    Whoever writes to it is another user there than here, so it is open to all.
+
+    Args:
+        namespace: made when missing; its runs and its claim are removed in the end, itself stays.
+        folder: made when missing.
+        trainer: interpreter of the trainer's environment on this machine.
+    """
+    kubeconfig = Path(os.environ["KUBECONFIG"])
+    _call("scripts/cluster", "load", "build/trainer-image.tar")
+    _call("scripts/cluster", "namespace", namespace)
+    _call("kubectl", f"--namespace={namespace}", "apply", "--filename=deploy/rbac.yaml")
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o777)
+    volume = f"elastic-training-{sha256(f'{namespace}:{folder}'.encode()).hexdigest()[:10]}"
+    for manifest in _shared_folder(volume, namespace, folder):
+        _call("kubectl", "apply", "--filename=-", text=json.dumps(manifest))
+    trainings = KubernetesTrainings(kubeconfig, namespace, folder, trainer)
+    try:
+        yield trainings
+    finally:
+        trainings.end_all()
+        _call("kubectl", f"--namespace={namespace}", "delete", "pvc", CLAIM, "--wait=false")
+        _call("kubectl", "delete", "pv", volume, "--wait=false")
+
+
+def _shared_folder(volume: str, namespace: str, folder: Path) -> list[dict[str, Any]]:
+    common = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": volume},
+            "spec": {
+                **common,
+                "capacity": {"storage": "1Gi"},
+                "hostPath": {"path": str(folder), "type": "Directory"},
+                "claimRef": {"namespace": namespace, "name": CLAIM},
+                "persistentVolumeReclaimPolicy": "Retain",
+            },
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": CLAIM, "namespace": namespace},
+            "spec": {**common, "volumeName": volume, "resources": {"requests": {"storage": "1Gi"}}},
+        },
+    ]
+
+
+def _call(*command: str, text: str | None = None) -> None:
+    done = subprocess.run(
+        command, cwd=REPOSITORY, input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-3000:]}")

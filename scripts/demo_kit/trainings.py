@@ -1,0 +1,81 @@
+"""Where the DAG's training runs are, seen from outside of Airflow: their status, their log, their end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from elastic_runtime.errors import ElasticError
+from elastic_runtime.rundir import RunDir
+from elastic_runtime.status import Status
+
+
+class Trainings(Protocol):
+    """One kind of cluster, as the demo and the end-to-end tests need it."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """For every component of Airflow."""
+
+    @property
+    def params(self) -> Mapping[str, object]:
+        """Of the DAG, where they differ from its defaults."""
+
+    @property
+    def umask(self) -> int:
+        """Of every component of Airflow; under 0: ours."""
+
+    def status(self, run: str) -> Status | None:
+        """Of the run of that name; None while there is none."""
+
+    def log(self, run: str) -> list[str]:
+        """Every line of the launcher's log so far."""
+
+    def end_all(self) -> None:
+        """Have whatever still trains end: a run outlives the Airflow that has started it, on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTrainings:
+    """Processes of this machine."""
+
+    root: Path
+    """Folder of the runs' folders."""
+    trainer: Path
+    """Interpreter of the trainer's environment."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """See :class:`Trainings`."""
+        return {
+            "AIRFLOW__ELASTIC_TRAINING__LOCAL_PYTHON": str(self.trainer),
+            "AIRFLOW__ELASTIC_TRAINING__LOCAL_ROOT": str(self.root),
+        }
+
+    @property
+    def params(self) -> Mapping[str, object]:
+        """See :class:`Trainings`."""
+        return {}
+
+    @property
+    def umask(self) -> int:
+        """See :class:`Trainings`."""
+        return -1
+
+    def status(self, run: str) -> Status | None:
+        """See :class:`Trainings`."""
+        with suppress(ElasticError):
+            return RunDir(self.root / run).read_status()
+        return None
+
+    def log(self, run: str) -> list[str]:
+        """See :class:`Trainings`."""
+        return RunDir(self.root / run).log.read_text(encoding="utf-8").splitlines()
+
+    def end_all(self) -> None:
+        """See :class:`Trainings`."""
+        for path in self.root.glob("[!.]*"):
+            RunDir(path).ask_to_end("the Airflow that wanted it is being stopped")

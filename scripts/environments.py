@@ -1,0 +1,203 @@
+"""Make the two virtual environments that everything else in this repository runs in.
+
+========================  ======================================================================
+``.venv``                 Airflow, the provider and the runtime (editable), linters; no torch
+``.venv-trainer``         torch, Horovod and the runtime (editable), as in the trainer's image
+========================  ======================================================================
+
+Does nothing, quickly, when an environment is already as its requirements say. Only the standard library is used here:
+this runs before anything is installed. Called by ``scripts/setup``, which finds the interpreter.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LOGS = ROOT / "build" / "setup"
+AIRFLOW = ROOT / ".venv"
+TRAINER = ROOT / ".venv-trainer"
+UV = AIRFLOW / "bin" / "uv"
+BUILD_HOROVOD = ROOT / "images" / "trainer" / "build-horovod.sh"
+TORCH = "2.13.0"
+HOROVOD = "0.28.1"
+HOROVOD_RECIPE = 1
+"""Raise it when ``build-horovod.sh`` changes what it builds: cached wheels of the old recipe are not used then."""
+PROGRESS_SECONDS = 10.0
+
+
+class StepFailed(Exception):
+    """A command did not succeed; the end of its output has been shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Says what is going on, with the seconds since the start."""
+
+    started: float
+
+    def say(self, text: str) -> None:
+        """Print one line at once."""
+        print(f"setup {time.monotonic() - self.started:5.0f} s  {text}", flush=True)
+
+    def step(self, title: str, command: Sequence[str | Path]) -> None:
+        """Run a command, its output to a log; every :data:`PROGRESS_SECONDS` say how far it is.
+
+        Raises:
+            StepFailed: it ended with another status than 0.
+        """
+        self.say(title)
+        LOGS.mkdir(parents=True, exist_ok=True)
+        log = LOGS / f"{title.partition(':')[0].lstrip('.')}-{hashlib.sha256(title.encode()).hexdigest()[:8]}.log"
+        with log.open("w") as output:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+            while process.returncode is None:
+                try:
+                    process.wait(PROGRESS_SECONDS)
+                except subprocess.TimeoutExpired:
+                    self.say(f"    {_how_far(log)[:90]}")
+        if process.returncode:
+            print(_last_lines(log, 30), file=sys.stderr)
+            raise StepFailed(f"{title}: status {process.returncode}; the whole output is in {log}")
+
+
+def _how_far(log: Path) -> str:
+    """The newest line with make's percentage, else the newest line."""
+    lines = _last_lines(log, 200).splitlines() or [""]
+    return next((line for line in reversed(lines) if "%]" in line), lines[-1]).strip()
+
+
+def _last_lines(log: Path, count: int) -> str:
+    return "\n".join(log.read_text(errors="replace").strip().splitlines()[-count:])
+
+
+def digest(*inputs: Path) -> str:
+    """What an environment is made from, as one value: when it differs, the environment is brought up to date."""
+    sums = hashlib.sha256(f"{sys.version} {Path(sys.executable).resolve()} {ROOT}".encode())
+    for path in (Path(__file__), ROOT / "requirements" / "uv.txt", *inputs):
+        sums.update(path.read_bytes())
+    return sums.hexdigest()
+
+
+@contextmanager
+def up_to_date(environment: Path, wanted: str) -> Iterator[bool]:
+    """Whether the environment is as wanted; if not, the body makes it so, and that is noted when it succeeds."""
+    stamp = environment / "setup-digest"
+    if stamp.is_file() and stamp.read_text() == wanted:
+        yield True
+        return
+    stamp.unlink(missing_ok=True)
+    yield False
+    stamp.write_text(wanted)
+
+
+def make_airflow(progress: Progress) -> None:
+    """Bring ``.venv`` up to date."""
+    requirements = ROOT / "requirements" / "airflow.txt"
+    provider, runtime = ROOT / "provider", ROOT / "images" / "trainer"
+    wanted = digest(requirements, provider / "pyproject.toml", runtime / "pyproject.toml")
+    with up_to_date(AIRFLOW, wanted) as done:
+        if done:
+            return
+        create(AIRFLOW, progress)
+        pip: list[str | Path] = [AIRFLOW / "bin" / "python", "-m", "pip", "install", "--quiet"]
+        progress.step(".venv: uv", [*pip, "-r", ROOT / "requirements" / "uv.txt"])
+        progress.step(".venv: Airflow, linters, test tools", [*uv(AIRFLOW), "-r", requirements])
+        progress.step(".venv: provider and runtime, editable", [*editable(AIRFLOW), "-e", runtime, "-e", provider])
+
+
+def make_trainer(progress: Progress) -> None:
+    """Bring ``.venv-trainer`` up to date; needs the uv of ``.venv``."""
+    requirements = ROOT / "requirements" / "trainer.txt"
+    runtime = ROOT / "images" / "trainer"
+    with up_to_date(TRAINER, digest(requirements, runtime / "pyproject.toml", BUILD_HOROVOD)) as done:
+        if done:
+            return
+        create(TRAINER, progress)
+        python = TRAINER / "bin" / "python"
+        progress.step(".venv-trainer: test tools, what torch and Horovod need", [*uv(TRAINER), "-r", requirements])
+        # pip, not uv: a CPU build of torch is found through pip's own configuration, if that names a place for it.
+        pip: list[str | Path] = [python, "-m", "pip", "install", "--constraint", requirements]
+        progress.step(f".venv-trainer: torch {TORCH}", [*pip, f"torch=={TORCH}"])
+        wheel = horovod_wheel(python, progress)
+        progress.step(f".venv-trainer: Horovod {HOROVOD}", [*uv(TRAINER), "--no-deps", "--reinstall", wheel])
+        progress.step(".venv-trainer: runtime, editable", [*editable(TRAINER), "-e", runtime])
+        works = "import horovod.torch as hvd; hvd.init(); assert hvd.gloo_built() and hvd.size() == 1; hvd.shutdown()"
+        progress.step(".venv-trainer: Horovod starts", [python, "-c", works])
+
+
+def create(environment: Path, progress: Progress) -> None:
+    """Make an empty environment unless there is one of this very interpreter."""
+    made_by = environment / "setup-python"
+    if made_by.is_file() and made_by.read_text() == sys.executable:
+        return
+    progress.step(f"{environment.name}: empty environment", [sys.executable, "-m", "venv", "--clear", environment])
+    made_by.write_text(sys.executable)
+
+
+def uv(environment: Path) -> list[str | Path]:
+    """The command that installs into an environment."""
+    return [UV, "pip", "install", "--python", environment / "bin" / "python"]
+
+
+def editable(environment: Path) -> list[str | Path]:
+    """The command that installs this repository's own packages, everything they need being there already."""
+    return [*uv(environment), "--no-deps", "--no-build-isolation"]
+
+
+def horovod_wheel(python: Path, progress: Progress) -> Path:
+    """Horovod's wheel for this torch, Python and platform: from the user's cache, or built into it.
+
+    The cache is ``$XDG_CACHE_HOME/elastic-training/wheels`` (``~/.cache`` unless set).
+    """
+    tags = subprocess.run(
+        [python, "-c", "import sysconfig, torch; print(torch.__version__, sysconfig.get_platform())"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    torch, platform = tags.stdout.split()
+    key = f"horovod-{HOROVOD}-torch-{torch}-{sys.implementation.cache_tag}-{platform}-{HOROVOD_RECIPE}"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "elastic-training" / "wheels" / key
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / "lock"):
+        if not any(folder.glob("*.whl")):
+            progress.step(".venv-trainer: build Horovod, one to two minutes", [BUILD_HOROVOD, python, folder])
+        return next(folder.glob("*.whl"))
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock between processes, so that two set-ups at once do not disturb each other."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+def main() -> int:
+    """Make both environments; 0 when they are ready."""
+    progress = Progress(time.monotonic())
+    try:
+        with locked(LOGS / "lock"):
+            make_airflow(progress)
+            make_trainer(progress)
+    except StepFailed as failure:
+        print(f"setup failed: {failure}", file=sys.stderr)
+        return 1
+    progress.say("environments are ready: .venv (Airflow), .venv-trainer (torch, Horovod)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
