@@ -1,0 +1,90 @@
+"""One real Airflow: scheduler, triggerer, DAG processor and API server, on PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from demo_kit import processes
+from demo_kit.airflow_api import AirflowApi
+from demo_kit.airflow_stack import COMPONENTS, AirflowStack
+from demo_kit.digits_run import DAG_ID, DigitsRun, local_trainings, stack_settings
+from demo_kit.trainings import Trainings
+from tests.airflow.postgres import postgres
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+TRAINER = os.environ.get("ELASTIC_TRAINING_TRAINER_PYTHON") or str(REPOSITORY / ".venv-trainer" / "bin" / "python")
+QUICK = {
+    # A triggerer that was killed counts as gone after 6 s instead of 30, and its triggers go to the next.
+    "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "1",
+    "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "6",
+}
+
+
+class Airflow:
+    """The running Airflow, and what tests do with it."""
+
+    def __init__(self, stack: AirflowStack, api: AirflowApi, trainings: Trainings) -> None:
+        self.stack = stack
+        self.api = api
+        self.trainings = trainings
+
+    def run_digits(self, **params: object) -> DigitsRun:
+        """Start a run of the DAG."""
+        return DigitsRun(self.stack, self.api, self.trainings, params)
+
+    def training_processes(self) -> list[psutil.Process]:
+        """Launchers, agents and ranks that live: what this Airflow has started, and has kept its own settings from."""
+        return [process for process in processes.marked(self.stack.mark) if not _is_airflow(process)]
+
+
+def trainings_of(home: Path) -> Trainings:
+    """On this machine."""
+    return local_trainings(Path(TRAINER), home)
+
+
+def _is_airflow(process: psutil.Process) -> bool:
+    try:
+        return "AIRFLOW_HOME" in process.environ()
+    except psutil.NoSuchProcess:
+        return True  # Gone by now, and so no training that is left.
+
+
+@contextmanager
+def stack_without_triggerer(home: Path, trainings: Trainings) -> Iterator[AirflowStack]:
+    """Start all else, wait until it is healthy, stop it; what was left running by then is an error.
+
+    Args:
+        home: for its files.
+        trainings: where the workers run.
+    """
+    with postgres() as database:
+        settings = stack_settings(Path(sys.executable), home, trainings, database, **QUICK)
+        stack = AirflowStack(settings)
+        try:
+            stack.start([component for component in COMPONENTS if component != "triggerer"])
+            with AirflowApi(stack.url) as api:
+                stack.wait_until_healthy(api, DAG_ID)
+            yield stack
+        finally:
+            left = stack.stop()
+        assert left == [], "these did not end by themselves"
+
+
+@contextmanager
+def with_triggerer(stack: AirflowStack, trainings: Trainings) -> Iterator[Airflow]:
+    """The whole Airflow, with a triggerer and a client of its own for one test."""
+    stack.start_component("triggerer")
+    try:
+        with AirflowApi(stack.url) as api:
+            yield Airflow(stack, api, trainings)
+    finally:
+        try:
+            trainings.end_all()
+        finally:
+            stack.stop_component("triggerer")

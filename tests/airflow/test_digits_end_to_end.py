@@ -1,0 +1,92 @@
+"""The example DAG through real Airflow components: it succeeds, outlives its triggerer, and can be ended by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import psutil
+import pytest
+
+from demo_kit.digits_run import DAG_ID, DigitsRun, Snapshot
+from demo_kit.look_back import problems
+from tests.airflow.real_airflow import Airflow
+
+pytestmark = pytest.mark.timeout(600)
+
+EPOCHS = 24
+
+
+def trains_with(size: int, tasks: dict[str, str] | None = None) -> Callable[[Snapshot], bool]:
+    """A condition: so many ranks train, and these tasks are in these states."""
+
+    def holds(snapshot: Snapshot) -> bool:
+        assert snapshot.state != "failed", f"the DAG run failed: {snapshot.tasks}"
+        training = snapshot.training
+        return (
+            training is not None
+            and training.world_size == size
+            and all(snapshot.tasks.get(task) == state for task, state in (tasks or {}).items())
+        )
+
+    return holds
+
+
+def assert_told_once(run: DigitsRun) -> None:
+    """Every line of the training's log is in the task's log, as often and in the same order."""
+    written = [line for line in run.training_log() if line.strip()]
+    known = set(written)
+    shown = [line for line in run.log_lines("train") if line in known]
+    assert len(written) > 20
+    assert Counter(written) - Counter(shown) == Counter(), "lost"
+    assert Counter(shown) - Counter(written) == Counter(), "repeated"
+    assert shown == written
+
+
+def test_the_run_grows_loses_a_worker_and_loses_no_sample(airflow: Airflow) -> None:
+    run = airflow.run_digits(epochs=EPOCHS)
+    over = run.wait_until_over(300)
+    assert over.state == "success", over.tasks
+    assert set(over.tasks.values()) == {"success"}
+    look = run.look_back(EPOCHS)
+    assert look is not None
+    assert problems(look.outcome) == []
+    assert look.outcome.samples_seen == EPOCHS * run.xcom("prepare")["train"]
+    assert_told_once(run)
+    assert airflow.training_processes() == []
+
+
+def test_the_run_goes_on_when_its_triggerer_is_killed(airflow: Airflow) -> None:
+    run = airflow.run_digits(epochs=EPOCHS, reclaim=False)
+    run.wait_until(trains_with(3, {"train": "deferred", "more": "success"}), 180)
+    before = {process.pid for process in airflow.training_processes()}
+    airflow.stack.kill_component("triggerer")
+    training = run.snapshot().training
+    step = (training and training.step) or 0
+    run.wait_until(lambda now: now.training is not None and (now.training.step or 0) > step, 30)
+    assert before <= {process.pid for process in airflow.training_processes()}, "the training does not notice"
+    airflow.stack.start_component("triggerer")
+    over = run.wait_until_over(300)
+    assert over.state == "success", over.tasks
+    assert over.tasks["reclaim"] == "skipped"
+    look = run.look_back(EPOCHS)
+    assert look is not None
+    assert look.outcome.world_sizes == (2, 3)
+    assert (look.outcome.samples_lost, look.outcome.samples_repeated) == (0, 0)
+    assert (look.outcome.accuracy or 0.0) >= 0.97
+    assert_told_once(run)
+
+
+def test_marking_the_task_as_failed_ends_the_training(airflow: Airflow) -> None:
+    run = airflow.run_digits(epochs=500, reclaim=False)
+    run.wait_until(trains_with(3, {"train": "deferred", "more": "success"}), 180)
+    trained_by = airflow.training_processes()
+    assert len(trained_by) >= 4, "a launcher, and ranks"
+    airflow.api.set_task_state(DAG_ID, run.run_id, "train", "failed")
+    over = run.wait_until_over(90)
+    assert over.state == "failed"
+    assert over.tasks["train"] == "failed"
+    assert over.tasks["evaluate"] == "upstream_failed"
+    _, alive = psutil.wait_procs(trained_by, timeout=60)
+    assert alive == [], "left running"
+    assert airflow.training_processes() == []

@@ -1,0 +1,41 @@
+"""What holds for every test: nothing is left behind, and Airflow's home is no one's real one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import leaks
+
+ROOT = Path(__file__).resolve().parent.parent
+os.environ.setdefault("ELASTIC_TRAINING_TRAINER_PYTHON", str(ROOT / ".venv-trainer" / "bin" / "python"))
+# Before anything imports Airflow, which writes its configuration there.
+AIRFLOW_HOME = tempfile.mkdtemp(prefix="airflow-home-")
+os.environ["AIRFLOW_HOME"] = AIRFLOW_HOME
+os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
+
+
+def pytest_configure() -> None:
+    leaks.adopt_orphans()
+    leaks.watch_event_loops()
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(AIRFLOW_HOME, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(tmp_path: Path) -> Iterator[None]:
+    """Fail a test that leaves a process, a thread, an asyncio task or a descriptor behind.
+
+    Fixtures of a wider scope are made before this one, so what they hold is no leak.
+    """
+    before = leaks.holdings()
+    yield
+    if left := leaks.left_behind(before, tmp_path):
+        pytest.fail("left behind:\n  " + "\n  ".join(left), pytrace=False)

@@ -1,0 +1,157 @@
+"""The kinds of clusters that the contract is checked on, and what it needs to have happen to their runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from abc import ABC, abstractmethod
+from pathlib import Path
+from uuid import uuid4
+
+from elastic_runtime import runobjects
+from elastic_runtime.errors import OwnershipLost, RunNotFound
+from elastic_runtime.rundir import RunDir
+from elastic_runtime.runobjects import ObjectNames, Part
+from elastic_runtime.spec import RunSpec, Timing, WorkersSpec
+from elastic_runtime.status import FailureKind
+from elastic_training.clusters.base import Cluster, RunRef
+from elastic_training.clusters.fake import FakeCluster
+from elastic_training.clusters.kubernetes import connection
+from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
+from elastic_training.clusters.local import LocalCluster, LocalTimes
+from tests.kubernetes_namespace import CONNECTION, Namespace
+
+OWNER = "the first try"
+_WORD = "/tmp/word"
+"""In every worker's pod."""
+TRAINING = Path(__file__).parent / "training" / "train.py"
+
+
+class Kind(ABC):
+    """One kind of cluster, and what the contract needs to have happen to its runs."""
+
+    cluster: Cluster
+
+    def __init__(self) -> None:
+        self.name = f"contract-{uuid4().hex[:10]}"
+
+    def spec(self, *, start: int = 1, maximum: int = 3, environment: dict[str, str] | None = None) -> RunSpec:
+        """Of a training that goes on until :meth:`finish`."""
+        return RunSpec(
+            name=self.name,
+            uid=uuid4().hex,
+            command=self.command(),
+            workers=WorkersSpec(1, start, maximum),
+            environment=environment or {},
+            timing=Timing(heartbeat=0.2, stop_grace=2.0, leave_grace=5.0, tick=0.1),
+        )
+
+    def close(self) -> None:
+        """Leave nothing running."""
+        try:
+            ref = self.cluster.find(self.name)
+            self.cluster.delete(ref, self.cluster.owner(ref))
+        except (RunNotFound, OwnershipLost):
+            return
+
+    @abstractmethod
+    def command(self) -> tuple[str, ...]:
+        """Of a rank."""
+
+    @abstractmethod
+    def finish(self, ref: RunRef) -> None:
+        """Have the training end well."""
+
+    @abstractmethod
+    def break_ranks(self, ref: RunRef) -> None:
+        """Have the ranks end with an error, as often as they are started."""
+
+    @abstractmethod
+    def kill_launcher(self, ref: RunRef) -> None:
+        """End the launcher without a word."""
+
+
+class FakeKind(Kind):
+    """In memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cluster = self._fake = FakeCluster()
+
+    def command(self) -> tuple[str, ...]:
+        return ("python", "train.py")
+
+    def finish(self, ref: RunRef) -> None:
+        self._fake.write_log(ref.name, "the last words")
+        self._fake.succeed(ref.name)
+
+    def break_ranks(self, ref: RunRef) -> None:
+        self._fake.fail(ref.name, FailureKind.RANK_FAILED, "rank 0 ended with code 3")
+
+    def kill_launcher(self, ref: RunRef) -> None:
+        self._fake.fail(ref.name, FailureKind.LAUNCHER_LOST, "the launcher is gone without a final status")
+
+
+class LocalKind(Kind):
+    """Real launcher, agents and Horovod ranks, on this machine."""
+
+    def __init__(self, folder: Path, python: str) -> None:
+        super().__init__()
+        self.folder = folder
+        self.cluster = LocalCluster(folder / "runs", python, LocalTimes(poll=0.05, delete_wait=15.0))
+
+    def command(self) -> tuple[str, ...]:
+        return ("python", str(TRAINING), str(self.folder / "word"))
+
+    def finish(self, ref: RunRef) -> None:
+        (self.folder / "word").write_text("finish")
+
+    def break_ranks(self, ref: RunRef) -> None:
+        (self.folder / "word").write_text("break")
+
+    def kill_launcher(self, ref: RunRef) -> None:
+        os.kill(RunDir(self.folder / "runs" / ref.name).read_launcher().pid, signal.SIGKILL)
+
+
+class KubernetesKind(Kind):
+    """Real launcher, agents and Horovod ranks, in pods."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        super().__init__()
+        self.cluster = KubernetesCluster(CONNECTION, namespace.name, namespace.pods)
+        self._namespace = namespace
+
+    def close(self) -> None:
+        super().close()
+        connection.forget()
+
+    def command(self) -> tuple[str, ...]:
+        return ("python", self._namespace.script, _WORD)
+
+    def finish(self, ref: RunRef) -> None:
+        self._say(ref, "finish")
+
+    def break_ranks(self, ref: RunRef) -> None:
+        self._say(ref, "break")
+
+    def kill_launcher(self, ref: RunRef) -> None:
+        job, of_run = ObjectNames(ref.name).launcher, runobjects.selector(run=ref.name, part=Part.LAUNCHER)
+        self._namespace.kubectl("delete", "job", job, "--cascade=orphan")
+        self._namespace.kubectl("delete", "pods", f"--selector={of_run}", "--force", "--grace-period=0")
+
+    def _say(self, ref: RunRef, word: str) -> None:
+        of_run = runobjects.selector(run=ref.name, part=Part.WORKER)
+        pods = self._namespace.kubectl("get", "pods", f"--selector={of_run}", "--output=name").split()
+        for pod in pods:
+            self._namespace.kubectl(
+                "exec", pod, "--", "sh", "-c", f"echo -n {word} > {_WORD}.new; mv {_WORD}.new {_WORD}"
+            )
+
+
+def trainer_python() -> str:
+    """The interpreter with torch and horovod: that of ELASTIC_TRAINING_TRAINER_PYTHON."""
+    named = os.environ.get("ELASTIC_TRAINING_TRAINER_PYTHON", "")
+    python = shutil.which(named) if named else None
+    assert python, "ELASTIC_TRAINING_TRAINER_PYTHON has to name a Python with elastic-runtime[horovod]"
+    return python

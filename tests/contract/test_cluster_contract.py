@@ -1,0 +1,298 @@
+"""What every cluster promises: :class:`elastic_training.clusters.base.Cluster`, checked on each kind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from elastic_runtime.errors import InvalidSettings, OwnershipLost, RunNotFound
+from elastic_runtime.status import EventKind, FailureKind, Phase, Status, WorkerState
+from elastic_training.clusters.base import LOG_START, ClaimOutcome, LogLines, Quiet, RunRef, StatusChanged, Update
+from tests.contract.cluster_kinds import OWNER, Kind
+
+pytestmark = pytest.mark.timeout(240)
+PATIENCE = 90.0
+"""Seconds for anything to happen, on a busy machine."""
+NEWER = "the second try"
+
+
+def until(kind: Kind, ref: RunRef, wanted: Callable[[Status], bool]) -> Status:
+    """Watch until the status is as wanted; fails when the run ends before."""
+
+    async def wait() -> Status:
+        last = None
+        async with asyncio.timeout(PATIENCE), aclosing(kind.cluster.watch(ref, None, 1.0)) as updates:
+            async for update in updates:
+                if isinstance(update, StatusChanged):
+                    last = update.status
+                    if wanted(last):
+                        return last
+        raise AssertionError(f"the run ended before: {last}")
+
+    return asyncio.run(wait())
+
+
+def to_the_end(kind: Kind, ref: RunRef, cursor: str) -> list[Update]:
+    """All updates of one watch."""
+
+    async def collect() -> list[Update]:
+        async with asyncio.timeout(PATIENCE), aclosing(kind.cluster.watch(ref, cursor, 1.0)) as updates:
+            return [update async for update in updates]
+
+    return asyncio.run(collect())
+
+
+def training(workers: int) -> Callable[[Status], bool]:
+    return lambda status: status.phase is Phase.RUNNING and status.world_size == workers
+
+
+def over(status: Status) -> bool:
+    return status.phase.final
+
+
+def lines_of(updates: list[Update]) -> list[str]:
+    return [line for update in updates if isinstance(update, LogLines) for line in update.lines]
+
+
+def started(kind: Kind, workers: int = 1) -> RunRef:
+    ref = kind.cluster.claim(kind.spec(start=workers), OWNER).ref
+    until(kind, ref, training(workers))
+    return ref
+
+
+def test_a_plan_says_what_would_run_and_creates_nothing(kind: Kind) -> None:
+    assert "train.py" in kind.cluster.plan(kind.spec())
+    with pytest.raises(RunNotFound):
+        kind.cluster.find(kind.name)
+
+
+def test_a_run_is_created_trains_and_succeeds_with_its_whole_log(kind: Kind) -> None:
+    spec = kind.spec(start=2)
+    claim = kind.cluster.claim(spec, OWNER)
+    assert claim.outcome is ClaimOutcome.CREATED
+    assert claim.ref == RunRef(kind.name, spec.uid) == kind.cluster.find(kind.name)
+    assert kind.cluster.spec(claim.ref) == spec
+    assert kind.cluster.owner(claim.ref) == OWNER
+    assert kind.cluster.size(claim.ref) == 2
+    until(kind, claim.ref, training(2))
+    kind.finish(claim.ref)
+
+    updates = to_the_end(kind, claim.ref, LOG_START)
+
+    last = updates[-1]
+    assert isinstance(last, StatusChanged)
+    assert last.status.phase is Phase.SUCCEEDED
+    assert last.status.failure is None
+    assert [world.size for world in last.status.history if world.size][:1] == [2]
+    assert any("the last words" in line for line in lines_of(updates))
+    assert kind.cluster.status(claim.ref) == last.status
+
+
+def test_a_new_run_is_never_taken_for_a_lost_one(kind: Kind) -> None:
+    ref = kind.cluster.claim(kind.spec(), OWNER).ref
+    assert kind.cluster.status(ref).phase in (Phase.PENDING, Phase.STARTING, Phase.RUNNING)
+    status = until(kind, ref, lambda status: status.phase is not Phase.PENDING)
+    assert not status.phase.final
+
+
+def test_a_living_run_is_adopted_and_its_old_owner_can_do_nothing(kind: Kind) -> None:
+    first = kind.cluster.claim(kind.spec(), OWNER).ref
+    second = kind.cluster.claim(kind.spec(environment={"NEW": "1"}), NEWER)
+    assert second.ref == first
+    assert second.outcome is ClaimOutcome.ADOPTED
+    assert second.differs == ("environment",)
+    for forbidden in (
+        lambda: kind.cluster.cancel(first, "too late", OWNER),
+        lambda: kind.cluster.delete(first, OWNER),
+        lambda: kind.cluster.collect(first, OWNER),
+        lambda: kind.cluster.attend(first, OWNER),
+    ):
+        with pytest.raises(OwnershipLost):
+            forbidden()
+    assert kind.cluster.owner(first) == NEWER
+    assert not until(kind, first, training(1)).phase.final
+
+
+def test_a_success_is_adopted_until_it_is_collected(kind: Kind) -> None:
+    ref = started(kind)
+    kind.finish(ref)
+    until(kind, ref, over)
+    again = kind.cluster.claim(kind.spec(), NEWER)
+    assert again.outcome is ClaimOutcome.ADOPTED
+    assert kind.cluster.status(again.ref).phase is Phase.SUCCEEDED
+    kind.cluster.collect(ref, NEWER)
+    anew = kind.cluster.claim(kind.spec(), NEWER)
+    assert anew.outcome is ClaimOutcome.REPLACED
+    assert anew.ref != ref
+
+
+def test_a_failed_run_is_replaced_and_its_reference_is_dead(kind: Kind) -> None:
+    ref = started(kind)
+    kind.break_ranks(ref)
+    status = until(kind, ref, over)
+    assert status.phase is Phase.FAILED
+    assert status.failure is FailureKind.RANK_FAILED
+    assert status.world_size == 0
+    assert status.finished is not None
+    claim = kind.cluster.claim(kind.spec(), NEWER)
+    assert claim.outcome is ClaimOutcome.REPLACED
+    assert claim.ref.uid != ref.uid
+    for gone in (kind.cluster.status, kind.cluster.size, kind.cluster.attended_by, kind.cluster.owner):
+        with pytest.raises(RunNotFound):
+            gone(ref)
+    kind.cluster.delete(ref, OWNER)  # Harmless: it is another incarnation.
+    assert kind.cluster.find(kind.name) == claim.ref
+
+
+def test_fresh_ends_a_living_run_and_starts_another(kind: Kind) -> None:
+    ref = started(kind)
+    claim = kind.cluster.claim(kind.spec(), NEWER, fresh=True)
+    assert claim.outcome is ClaimOutcome.REPLACED
+    assert claim.ref.uid != ref.uid
+
+
+def test_a_launcher_gone_without_a_word_is_a_failure_that_says_so(kind: Kind) -> None:
+    ref = started(kind)
+    kind.kill_launcher(ref)
+    status = until(kind, ref, over)
+    assert status.phase is Phase.FAILED
+    assert status.failure is FailureKind.LAUNCHER_LOST
+    assert kind.cluster.claim(kind.spec(), NEWER).outcome is ClaimOutcome.REPLACED
+
+
+def test_the_world_follows_the_size_and_a_request_counts_once(kind: Kind) -> None:
+    ref = started(kind, workers=2)
+    assert kind.cluster.set_size(ref, 3, "wish 1")
+    assert until(kind, ref, training(3)).target_size == 3
+    assert kind.cluster.set_size(ref, 1, "wish 2")
+    assert not kind.cluster.set_size(ref, 3, "wish 1")
+    assert kind.cluster.size(ref) == 1
+    status = until(kind, ref, training(1))
+    assert [world.size for world in status.history if world.size] == [2, 3, 1]
+    assert EventKind.SCALED in {event.kind for event in status.events}
+
+
+@pytest.mark.parametrize("workers", [0, 4])
+def test_a_size_out_of_bounds_is_refused(kind: Kind, workers: int) -> None:
+    ref = kind.cluster.claim(kind.spec(), OWNER).ref
+    with pytest.raises(InvalidSettings, match="1 to 3"):
+        kind.cluster.set_size(ref, workers, "wish")
+    assert kind.cluster.size(ref) == 1
+
+
+def test_a_reclaimed_worker_leaves_and_the_others_train_on(kind: Kind) -> None:
+    ref = started(kind, workers=2)
+    status = kind.cluster.status(ref)
+    victim = next(worker.name for worker in status.workers if worker.state is WorkerState.TRAINING)
+    before = datetime.now(UTC)
+
+    deadline = kind.cluster.reclaim(ref, victim, timedelta(seconds=20))
+
+    assert timedelta(seconds=19) < deadline - before < timedelta(seconds=25)
+
+    def left(status: Status) -> bool:
+        gone = {worker.name for worker in status.workers if worker.state is WorkerState.LEFT}
+        return victim in gone and status.phase is Phase.RUNNING and status.generation > 1
+
+    events = until(kind, ref, left).events
+    assert (EventKind.NOTICE, victim) in {(event.kind, event.worker) for event in events}
+    with pytest.raises(InvalidSettings, match="has no worker"):
+        kind.cluster.reclaim(ref, "nobody", timedelta(seconds=20))
+
+
+def test_a_cancelled_run_ends_and_keeps_its_documents(kind: Kind) -> None:
+    ref = started(kind)
+    kind.cluster.cancel(ref, "enough", OWNER)
+    kind.cluster.cancel(ref, "again", OWNER)
+    status = until(kind, ref, over)
+    assert status.failure is FailureKind.CANCELLED
+    assert "enough" in status.reason
+    kind.cluster.cancel(ref, "over", OWNER)
+    assert kind.cluster.claim(kind.spec(), NEWER).outcome is ClaimOutcome.REPLACED
+
+
+def test_delete_ends_a_living_run_and_is_harmless_when_repeated(kind: Kind) -> None:
+    ref = started(kind)
+    kind.cluster.delete(ref, OWNER)
+    with pytest.raises(RunNotFound):
+        kind.cluster.find(kind.name)
+    kind.cluster.delete(ref, OWNER)
+    kind.cluster.cancel(ref, "gone", OWNER)
+    kind.cluster.collect(ref, OWNER)
+    assert kind.cluster.claim(kind.spec(), OWNER).outcome is ClaimOutcome.CREATED
+
+
+def test_the_log_goes_on_where_the_last_watcher_stopped(kind: Kind) -> None:
+    ref = started(kind)
+    mine = kind.cluster.attend(ref, OWNER)
+    assert mine.cursor == LOG_START
+
+    async def first_lines() -> LogLines:
+        async with asyncio.timeout(PATIENCE), aclosing(kind.cluster.watch(ref, mine.cursor, 1.0)) as updates:
+            async for update in updates:
+                if isinstance(update, LogLines):
+                    return update
+        raise AssertionError("the watch ended without a line")
+
+    first = asyncio.run(first_lines())
+    kind.cluster.advance(ref, mine.token, first.cursor)
+    kind.finish(ref)
+    until(kind, ref, over)
+
+    theirs = kind.cluster.attend(ref, OWNER)
+
+    assert theirs.cursor == first.cursor
+    rest = lines_of(to_the_end(kind, ref, theirs.cursor))
+    assert [*first.lines, *rest] == lines_of(to_the_end(kind, ref, LOG_START))
+    assert rest
+
+
+def test_only_the_last_to_attend_moves_the_cursor(kind: Kind) -> None:
+    ref = kind.cluster.claim(kind.spec(), OWNER).ref
+    assert kind.cluster.attended_by(ref) is None
+    stale, present = kind.cluster.attend(ref, OWNER), kind.cluster.attend(ref, OWNER)
+    assert kind.cluster.attended_by(ref) == present.token
+    with pytest.raises(OwnershipLost):
+        kind.cluster.advance(ref, stale.token, LOG_START)
+    kind.cluster.advance(ref, present.token, LOG_START)
+
+
+def test_only_the_last_to_attend_renews_the_lease(kind: Kind) -> None:
+    ref = kind.cluster.claim(kind.spec(), OWNER).ref
+    mine = kind.cluster.attend(ref, OWNER)
+    kind.cluster.renew_lease(ref, mine.token)
+    kind.cluster.claim(kind.spec(), NEWER)
+    with pytest.raises(OwnershipLost):
+        kind.cluster.renew_lease(ref, mine.token)
+    theirs = kind.cluster.attend(ref, NEWER)
+    kind.cluster.renew_lease(ref, theirs.token)
+
+
+def test_a_watch_without_log_has_none_and_speaks_at_every_beat(kind: Kind) -> None:
+    ref = started(kind)
+
+    async def some() -> list[Update]:
+        found: list[Update] = []
+        async with asyncio.timeout(PATIENCE), aclosing(kind.cluster.watch(ref, None, 0.1)) as updates:
+            async for update in updates:
+                found.append(update)
+                if isinstance(update, Quiet):
+                    return found
+        raise AssertionError("the watch ended")
+
+    found = asyncio.run(some())
+    assert isinstance(found[0], StatusChanged)
+    assert not lines_of(found)
+
+
+def test_what_never_was_is_not_found(kind: Kind) -> None:
+    ref = RunRef(kind.name, "no-uid")
+    for ask in (kind.cluster.status, kind.cluster.spec, kind.cluster.size, kind.cluster.attended_by):
+        with pytest.raises(RunNotFound):
+            ask(ref)
+    with pytest.raises(RunNotFound):
+        to_the_end(kind, ref, LOG_START)

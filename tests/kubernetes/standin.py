@@ -1,0 +1,78 @@
+"""Runs in real pods whose launcher is a few lines of Python: what a test wants of it, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+from elastic_runtime import runobjects
+from elastic_runtime.clock import utc_now
+from elastic_runtime.documents import to_json
+from elastic_runtime.errors import RunNotFound
+from elastic_runtime.runobjects import ObjectNames, Part
+from elastic_runtime.spec import RunSpec, WorkersSpec
+from elastic_runtime.status import Phase, Status
+from elastic_training.clusters.base import RunRef
+from elastic_training.clusters.kubernetes import resources
+from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
+from elastic_training.clusters.kubernetes.resources import CONFIG_MAPS, PODS, REPLICA_SETS, Object
+from elastic_training.pods import Pods
+from tests.kubernetes_namespace import CONNECTION, Namespace
+
+OWNER = "the first try"
+SLEEPS = "import time\ntime.sleep(3600)"
+
+
+class StandIn:
+    """A cluster, and one name for runs on it.
+
+    Args:
+        namespace: of the runs.
+        name: of the run.
+    """
+
+    def __init__(self, namespace: Namespace, name: str) -> None:
+        self.namespace = namespace
+        self.name = name
+
+    def pods(self, program: str = SLEEPS, **settings: Any) -> Pods:
+        """Whose launcher, and whose workers, run this Python program."""
+        return replace(self.namespace.pods, command=["tini", "--", "python", "-u", "-c", program], **settings)
+
+    def cluster(self, program: str = SLEEPS, *, connection: str = CONNECTION, **settings: Any) -> KubernetesCluster:
+        """One whose pods run this program."""
+        return KubernetesCluster(connection, self.namespace.name, self.pods(program, **settings))
+
+    def spec(self, **settings: Any) -> RunSpec:
+        """Of another incarnation, with no worker at all unless told otherwise: they cost time."""
+        return RunSpec(self.name, uuid4().hex, ("python", "train.py"), WorkersSpec(1, 1, 3), **settings)
+
+    def publish(self, ref: RunRef, phase: Phase, **fields: Any) -> Status:
+        """Play launcher."""
+        status = Status(ref.name, ref.uid, phase, "said the test", utc_now(), **fields)
+        data = {runobjects.STATUS_KEY: to_json(status)}
+        self.namespace.api.patch(CONFIG_MAPS, ObjectNames(ref.name).status, {"data": data})
+        return status
+
+    def launchers(self, ref: RunRef) -> list[Object]:
+        """Its launchers' pods."""
+        return self.namespace.api.list(PODS, runobjects.selector(run=ref.name, uid=ref.uid, part=Part.LAUNCHER))
+
+    def without_workers(self, ref: RunRef) -> None:
+        """Only its launcher is of interest."""
+        scale = {"spec": {"replicas": 0}}
+        self.namespace.api.patch(REPLICA_SETS, ObjectNames(ref.name).worker, scale, "scale")
+
+    def kill(self, pod: Object) -> None:
+        """At once, and without a word."""
+        self.namespace.api.delete(PODS, resources.name_of(pod), grace=0)
+
+    def end(self) -> None:
+        """Leave nothing."""
+        cluster = self.cluster()
+        try:
+            ref = cluster.find(self.name)
+            cluster.delete(ref, cluster.owner(ref))
+        except RunNotFound:
+            return

@@ -1,0 +1,85 @@
+"""With the rights of deploy/rbac.yaml alone, Airflow can do all that it does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import aclosing
+from datetime import timedelta
+
+import pytest
+
+from elastic_runtime import runobjects
+from elastic_runtime.clock import utc_now
+from elastic_runtime.runobjects import Part
+from elastic_runtime.status import Phase, WorkerState, WorkerStatus
+from elastic_training.clusters.base import ClaimOutcome, LogLines, StatusChanged
+from elastic_training.clusters.kubernetes import resources
+from elastic_training.clusters.kubernetes.resources import PODS
+from tests.kubernetes.standin import OWNER, StandIn
+from tests.kubernetes.wires import as_account
+from tests.kubernetes_namespace import Namespace
+
+pytestmark = pytest.mark.timeout(240)
+SPEAKS = "print('a word')\nimport time\ntime.sleep(3600)"
+ACCOUNT = "airflow"
+ROLE = "elastic-training-airflow"
+
+
+@pytest.fixture(scope="module")
+def account(namespace: Namespace) -> Iterator[str]:
+    """A service account with that role."""
+    namespace.kubectl("create", "serviceaccount", ACCOUNT)
+    try:
+        namespace.kubectl(
+            "create", "rolebinding", ACCOUNT, f"--role={ROLE}", f"--serviceaccount={namespace.name}:{ACCOUNT}"
+        )
+        yield ACCOUNT
+    finally:
+        namespace.kubectl("delete", f"serviceaccount/{ACCOUNT}", f"rolebinding/{ACCOUNT}", "--ignore-not-found")
+
+
+def test_airflows_role_is_enough_for_the_whole_life_of_a_run(
+    namespace: Namespace, standin: StandIn, account: str
+) -> None:
+    with as_account(namespace, account) as connection:
+        cluster = standin.cluster(SPEAKS, connection=connection)
+        ref = cluster.claim(standin.spec(), OWNER).ref
+        assert cluster.claim(standin.spec(), OWNER).outcome is ClaimOutcome.ADOPTED
+        assert cluster.set_size(ref, 2, "a wish")
+        assert cluster.size(ref) == 2
+
+        attendance = cluster.attend(ref, OWNER)
+        assert asyncio.run(first_word(standin, connection, attendance.cursor)) == "a word"
+        cluster.advance(ref, attendance.token, attendance.cursor)
+        cluster.renew_lease(ref, attendance.token)
+
+        workers = namespace.api.list(PODS, runobjects.selector(run=ref.name, part=Part.WORKER))
+        taken = resources.name_of(workers[0])
+        status = WorkerStatus(taken, "node", WorkerState.TRAINING, utc_now(), 1)
+        standin.publish(ref, Phase.RUNNING, workers=(status,))
+        cluster.reclaim(ref, taken, timedelta(seconds=1))
+        assert cluster.status(ref).phase is Phase.RUNNING
+
+        cluster.cancel(ref, "enough", OWNER)
+        standin.publish(ref, Phase.FAILED)
+        again = cluster.claim(standin.spec(), OWNER)
+        assert again.outcome is ClaimOutcome.REPLACED
+        standin.publish(again.ref, Phase.SUCCEEDED)
+        cluster.collect(again.ref, OWNER)
+        cluster.delete(again.ref, OWNER)
+    assert namespace.left(ref.name) == []
+
+
+async def first_word(standin: StandIn, connection: str, cursor: str) -> str:
+    """Of the launcher, as a triggerer hears it: over the shared watch, whose first update is a status."""
+    cluster = standin.cluster(connection=connection)
+    ref = await asyncio.to_thread(cluster.find, standin.name)
+    heard = ""
+    async with asyncio.timeout(120), aclosing(cluster.watch(ref, cursor, 1.0)) as updates:
+        async for update in updates:
+            if isinstance(update, LogLines):
+                heard = update.lines[0]
+                break
+            assert not isinstance(update, StatusChanged) or not update.status.phase.final
+    return heard

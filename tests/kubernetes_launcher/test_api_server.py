@@ -1,0 +1,67 @@
+"""A real API server keeps what the launcher relies on. Needs KUBECONFIG; no node and no image."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from elastic_runtime.launcher.kubernetes.api import ClusterApi, connect
+from elastic_runtime.launcher.kubernetes.interface import Kind, Object, uid_of, version_of
+from tests.unit.runtime import kubernetes_contract
+from tests.unit.runtime.kubernetes_bench import Place, Plain
+from tests.unit.runtime.kubernetes_contract import Opens
+
+
+class RealPlace:
+    """A namespace of that server."""
+
+    def __init__(self, api: ClusterApi) -> None:
+        self.api = api
+
+    async def create(self, kind: Kind, manifest: Plain) -> Object:
+        made: Object = await self.api._json("POST", self.api._path(kind), body=manifest)
+        return made
+
+    async def change(self, kind: Kind, name: str, changes: Plain) -> None:
+        await self.api.patch(kind, name, changes)
+
+    async def remove(self, kind: Kind, name: str) -> None:
+        found = await self.api.read(kind, name)
+        body = {"preconditions": {"uid": uid_of(found), "resourceVersion": version_of(found)}}
+        await self.api._json("DELETE", self.api._path(kind, name), body=body)
+
+
+@pytest.fixture(scope="module")
+def namespace() -> Iterator[str]:
+    name = f"elastic-training-{uuid4().hex[:8]}"
+    subprocess.run(["kubectl", "create", "namespace", name], check=True, capture_output=True)
+    yield name
+    subprocess.run(["kubectl", "delete", "namespace", name, "--wait=false"], check=True, capture_output=True)
+
+
+@pytest.fixture
+def opens(namespace: str) -> Opens:
+    @asynccontextmanager
+    async def opening() -> AsyncIterator[Place]:
+        async with connect(namespace, Path(os.environ["KUBECONFIG"])) as api:
+            yield RealPlace(api)
+
+    return opening
+
+
+class TestObjects(kubernetes_contract.TestObjects):
+    pass
+
+
+class TestWatching(kubernetes_contract.TestWatching):
+    pass
+
+
+class TestOffice(kubernetes_contract.TestOffice):
+    pass

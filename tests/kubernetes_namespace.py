@@ -1,0 +1,79 @@
+"""A namespace of the cluster of KUBECONFIG for tests: restricted, with rights for launchers; and a connection to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elastic_runtime.runobjects import MANAGED_BY_LABEL, PREFIX
+from elastic_training.clusters.kubernetes import connection
+from elastic_training.clusters.kubernetes.api import Api
+from elastic_training.pods import Pods, Volume
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+RIGHTS = REPOSITORY / "deploy" / "rbac.yaml"
+CONNECTION = "tests"
+"""Id of the Airflow connection."""
+IMAGE = "localhost/elastic-training/trainer:0.1.0"
+TRAINING = Path(__file__).parent / "contract" / "training"
+_CODE = "training-code"
+"""ConfigMap with the training script."""
+_MOUNT = "/training"
+EVERY_KIND = "configmaps,secrets,services,jobs,replicasets,networkpolicies,pods"
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """One that is ready for runs."""
+
+    name: str
+
+    @property
+    def pods(self) -> Pods:
+        """Of runs of ``tests/contract/training/train.py``."""
+        return Pods(image=IMAGE, image_pull_policy="IfNotPresent", volumes=[Volume(mount=_MOUNT, config_map=_CODE)])
+
+    @property
+    def script(self) -> str:
+        """The training script, in the pods."""
+        return f"{_MOUNT}/train.py"
+
+    @property
+    def api(self) -> Api:
+        """For looking at objects, and for breaking them."""
+        return connection.api(connection.resolve(CONNECTION), self.name)
+
+    def kubectl(self, *words: str, text: str | None = None) -> str:
+        """What it prints. Raises CalledProcessError."""
+        command = ["kubectl", f"--namespace={self.name}", *words]
+        try:
+            return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+        except subprocess.CalledProcessError as error:
+            error.add_note(error.stderr)
+            raise
+
+    def left(self, run: str) -> list[str]:
+        """Objects of that run, of every kind that runs are made of."""
+        selector = f"{MANAGED_BY_LABEL}={PREFIX},{PREFIX}/run={run}"
+        return self.kubectl("get", EVERY_KIND, f"--selector={selector}", "--output=name").split()
+
+
+def prepare(name: str) -> Namespace:
+    """Make it, or bring it up to date. Needs KUBECONFIG, and the image on the nodes."""
+    subprocess.run(["scripts/cluster", "namespace", name], cwd=REPOSITORY, check=True, capture_output=True)
+    namespace = Namespace(name)
+    namespace.kubectl("apply", f"--filename={RIGHTS}")
+    code: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": _CODE}}
+    code["data"] = {path.name: path.read_text() for path in TRAINING.glob("*.py")}
+    namespace.kubectl("apply", "--filename=-", text=json.dumps(code))
+    extra = {"kube_config_path": os.environ["KUBECONFIG"], "namespace": name}
+    os.environ[f"AIRFLOW_CONN_{CONNECTION.upper()}"] = json.dumps({"conn_type": "kubernetes", "extra": extra})
+    # Airflow's way to a connection has a thread of its own, which stays.
+    asyncio.run(connection.prepare(CONNECTION))
+    connection.forget()
+    return namespace

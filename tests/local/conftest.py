@@ -1,0 +1,90 @@
+"""Runs that never outlive their test, and the undisturbed run that others are measured against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elastic_runtime.status import Phase
+from tests.faulty_proxy import FaultyProxy, faulty_proxy
+from tests.local.harness import Ledger, Script, ScriptedRun
+from tests.s3_server import CREDENTIALS, new_bucket, s3_server
+
+Start = Callable[..., ScriptedRun]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts runs; arguments as :class:`ScriptedRun`, but for the folder."""
+    runs: list[ScriptedRun] = []
+
+    def begin(script: Script, *arguments: Any, **spec: Any) -> ScriptedRun:
+        runs.append(ScriptedRun(tmp_path / f"run-{len(runs)}", script, *arguments, **spec))
+        return runs[-1].start()
+
+    yield begin
+    for run in runs:
+        run.close()
+
+
+@dataclass(frozen=True)
+class S3:
+    """A bucket behind a faulty proxy."""
+
+    proxy: FaultyProxy
+    bucket: str
+    environment: dict[str, str]
+    """Of ranks that are to use it; nothing is tried more than twice."""
+
+    @property
+    def uri(self) -> str:
+        return f"s3://{self.bucket}/run"
+
+
+@pytest.fixture(scope="session")
+def s3_url() -> Iterator[str]:
+    with s3_server() as url:
+        yield url
+
+
+@pytest.fixture
+def s3(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
+    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": s3_url}.items():
+        monkeypatch.setenv(name, value)
+    with faulty_proxy(s3_url) as proxy:
+        seen_by_ranks = {"AWS_ENDPOINT_URL_S3": proxy.url, "AWS_MAX_ATTEMPTS": "2"}
+        yield S3(proxy, new_bucket(), {**CREDENTIALS, **seen_by_ranks})
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """What ``exact.py`` does with two ranks when nothing happens."""
+
+    ledger: Ledger
+    weights: list[float]
+
+    def assert_same(self, run: ScriptedRun) -> None:
+        """Each step had the same loss of the global batch, and the weights at the end are the same."""
+        assert run.ledger().losses() == pytest.approx(self.ledger.losses(), rel=1e-5)
+        self.assert_same_weights(run)
+
+    def assert_same_weights(self, run: ScriptedRun) -> None:
+        """At the end."""
+        # Relative to the largest: a weight that happens to be near 0 has no digits to compare.
+        assert run.weights() == pytest.approx(self.weights, abs=1e-5 * max(map(abs, self.weights)))
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    run = ScriptedRun(tmp_path_factory.mktemp("undisturbed") / "run", Script("exact.py"), (2, 2, 2)).start()
+    try:
+        status = run.end()
+        assert status.phase is Phase.SUCCEEDED, run.report("no success")
+        assert run.ledger().sizes() == dict.fromkeys(range(1, 71), 2)
+        return Undisturbed(run.ledger(), run.weights())
+    finally:
+        run.close()

@@ -1,0 +1,67 @@
+"""Training with our helpers: DurableState and GlobalBatches, with a ledger of what every rank trained on.
+
+An argument is a number of megabytes that the checkpoints hold besides.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import horovod.torch as hvd
+import torch
+from pace import Pace
+from torch.nn.functional import mse_loss
+from torch.utils.data import TensorDataset
+
+from elastic_runtime.torch import DurableState, GlobalBatches, report
+
+SAMPLES, BATCH = 100, 16  # 7 steps an epoch; the last has 4 samples, so that shares are uneven, or empty
+
+
+def dataset() -> TensorDataset:
+    made = torch.Generator().manual_seed(3)
+    features = torch.randn(SAMPLES, 8, generator=made)
+    return TensorDataset(features, features[:, :1] * features[:, 1:2] + features[:, 2:3])
+
+
+def main() -> None:
+    pace = Pace.from_environment()
+    pace.door()
+    torch.set_num_threads(1)
+    hvd.init()
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    ballast = {"ballast": torch.zeros(int(sys.argv[1]) << 20, dtype=torch.uint8)} if sys.argv[1:] else {}
+    state = DurableState(model=model, optimizer=optimizer, **ballast)
+    data = dataset()
+    batches = GlobalBatches(data, size=BATCH, seed=7, state=state, epochs=pace.epochs)
+
+    @hvd.elastic.run
+    def train(state: DurableState) -> None:
+        pace.note(joined=state.step, rank=hvd.rank(), size=hvd.size())
+        pace.hold(state)
+        for batch in batches:
+            features, targets = batch.data
+            optimizer.zero_grad()
+            loss = mse_loss(model(features), targets) * batch.weight
+            loss.backward()
+            optimizer.step()
+            total = float(hvd.allreduce(loss.detach(), name="loss"))
+            pace.note(
+                step=batch.step, epoch=batch.epoch, rank=hvd.rank(), size=hvd.size(),
+                samples=batch.indices.tolist(), loss=total,
+            )  # fmt: skip
+            if batch.step % pace.commit_every == 0:
+                state.commit()
+                report(loss=total)
+            pace.hold(state)
+
+    train(state)
+    pace.note(
+        done=state.step, rank=hvd.rank(), weights=[float(w) for p in model.parameters() for w in p.detach().flatten()]
+    )
+
+
+main()

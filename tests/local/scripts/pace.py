@@ -1,0 +1,93 @@
+"""How a training script here keeps pace with its test: it notes what it did, and stands where it is told to.
+
+The test gives a :class:`Pace` as JSON in the environment variable ``PACE``, and talks by files in one folder:
+``notes/*.jsonl`` is what ranks did, ``at/STEP`` says that a hold was reached, ``go/STEP`` ends it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import horovod.torch as hvd
+import torch
+
+LOOK = 0.005
+"""Seconds between two looks for a file."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What a test wants of a script."""
+
+    folder: str
+    epochs: int = 10
+    commit_every: int = 1
+    holds: tuple[int, ...] = ()
+    """Steps after which all ranks stand until told to go on, committing (or only listening, where the step is none to
+    commit at): changes of the world happen here."""
+    freezes: tuple[int, ...] = ()
+    """Steps after which rank 0 stands without a commit, and the others wait for it: no change can happen."""
+    step_seconds: float = 0.0
+    """That every step takes at least."""
+    doors: dict[str, str] = field(default_factory=dict)
+    """What the first rank of a worker does before ``hvd.init()``: ``kill`` itself, ``exit`` with 7, or ``wait``."""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_environment(cls) -> Pace:
+        return cls(**json.loads(os.environ["PACE"]))
+
+    def door(self) -> None:
+        """To be called before ``hvd.init()``."""
+        worker = os.environ["ELASTIC_RUNTIME_WORKER"]
+        at = Path(self.folder, "at", worker)
+        if worker not in self.doors or at.exists():
+            return
+        at.touch()
+        if self.doors[worker] == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.doors[worker] == "exit":
+            raise SystemExit(7)
+        wait_for(Path(self.folder, "go", worker))
+
+    def note(self, **what: Any) -> None:
+        """Write down what this rank did; survives its SIGKILL."""
+        name = f"{os.environ['HOROVOD_HOSTNAME']}-{os.getpid()}.jsonl"
+        with Path(self.folder, "notes", name).open("a", encoding="utf-8") as notes:
+            notes.write(json.dumps(what) + "\n")
+
+    def hold(self, state: Any) -> None:
+        """Stand here, if the state's step is one to stand at."""
+        step = state.step
+        time.sleep(self.step_seconds)
+        at, go = (Path(self.folder, name, str(step)) for name in ("at", "go"))
+        if step in self.holds:
+            while not first_rank_says(go.exists()):
+                at.touch()
+                if step % self.commit_every:
+                    state.check_host_updates()
+                else:
+                    state.commit()
+                time.sleep(LOOK)
+        if step in self.freezes and hvd.rank() == 0:
+            at.touch()
+            wait_for(go)
+
+
+def first_rank_says(mine: bool) -> bool:
+    """Rank 0's answer, everywhere."""
+    return bool(hvd.broadcast(torch.tensor([int(mine)]), root_rank=0, name="hold"))
+
+
+def wait_for(path: Path) -> None:
+    """Until somebody has made this file."""
+    while not path.exists():
+        time.sleep(LOOK)

@@ -1,0 +1,71 @@
+"""Ends that somebody asks for, and runs beside each other."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from elastic_runtime.spec import CheckpointSpec
+from elastic_runtime.status import EventKind, FailureKind, Phase
+from tests.local.conftest import Start, Undisturbed
+from tests.local.harness import Script, ScriptedRun, sizes_of
+
+pytestmark = pytest.mark.timeout(120)
+
+HELD = Script("exact.py", holds=(10,))
+
+
+def cancelled(run: ScriptedRun) -> str:
+    status = run.end(patience=15.0)
+    assert (status.phase, status.failure) == (Phase.FAILED, FailureKind.CANCELLED)
+    assert sizes_of(status) == [2, 0]
+    assert run.events(*EventKind)[-1] == "finished"
+    return status.reason
+
+
+def test_a_run_that_is_asked_to_end_ends(start: Start) -> None:
+    run = start(HELD)
+    run.at(10)
+    run.folder.ask_to_end("enough is enough")
+    assert cancelled(run).startswith("cancelled: enough is enough")
+
+
+def test_a_launcher_that_is_terminated_cancels_its_run(start: Start) -> None:
+    run = start(HELD)
+    run.at(10)
+    run.launcher.terminate()
+    assert "SIGTERM" in cancelled(run)
+
+
+def test_a_run_whose_folder_is_deleted_ends(start: Start) -> None:
+    run = start(HELD)
+    run.at(10)
+    shutil.rmtree(run.folder.path)
+    run.until(lambda: run.launcher.poll() is not None, "the launcher has ended", 15.0, alive=False)
+    assert run.launcher.returncode == 1
+    run.assert_nothing_left()
+
+
+def test_two_runs_at_once_do_not_disturb_each_other(start: Start, undisturbed: Undisturbed, tmp_path: Path) -> None:
+    runs = [
+        start(HELD, (1, 2, 3), checkpoint=CheckpointSpec((tmp_path / f"checkpoints-{number}").as_uri()))
+        for number in range(2)
+    ]
+    for run in runs:
+        run.at(10)
+    runs[0].resize(3)
+    runs[0].worlds(2, 3)
+    os.kill(runs[0].launcher.pid, signal.SIGKILL)
+    runs[0].launcher.wait()
+    runs[0].assert_no_process(patience=5.0)
+
+    status = runs[1].finish()
+
+    assert status.phase is Phase.SUCCEEDED
+    assert sizes_of(status) == [2, 0]
+    assert runs[1].events(EventKind.LOST, EventKind.RANK_FAILED, EventKind.SIZE_ASKED) == []
+    undisturbed.assert_same(runs[1])

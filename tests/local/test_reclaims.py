@@ -1,0 +1,90 @@
+"""The whole fleet has a notice, and nobody comes in time: what was committed last is on the store."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from elastic_runtime.spec import CheckpointSpec, RecoverySpec
+from elastic_runtime.status import EventKind, Phase, Status
+from tests.local.conftest import Start, Undisturbed
+from tests.local.harness import Script, ScriptedRun, sizes_of
+
+pytestmark = pytest.mark.timeout(180)
+
+TOLD = (EventKind.STARTED, EventKind.SCALED, EventKind.SUSPENDED, EventKind.RESTARTED, EventKind.RANK_FAILED)
+
+
+def on_notice_only(folder: Path) -> CheckpointSpec:
+    """Nothing durable but for a notice, and in the end."""
+    return CheckpointSpec((folder / "checkpoints").as_uri(), every=3600.0)
+
+
+def notice_to_all(run: ScriptedRun, seconds: float) -> set[str]:
+    """Both workers will be taken; as soon as the launcher knows. Returns their names."""
+    names = {run.worker(rank).name for rank in (0, 1)}
+    for name in names:
+        run.reclaim(name, seconds)
+    run.until_status(lambda _: len(run.events(EventKind.NOTICE)) == 2, "both notices")
+    return names
+
+
+def resumed_at(status: Status) -> list[int | None]:
+    """Steps of the durable checkpoints that ranks have begun with."""
+    return [event.step for event in status.events if event.kind is EventKind.RESUMED and "checkpoint" in event.message]
+
+
+def test_no_step_is_lost_when_all_workers_are_taken_at_their_deadline(
+    start: Start, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    script = Script("exact.py", holds=(20,), step_seconds=0.1)
+    run = start(script, (2, 2, 2), checkpoint=on_notice_only(tmp_path), recovery=RecoverySpec(backoff=0.1))
+    run.at(20)
+    old = notice_to_all(run, seconds=4.0)
+    run.go(20)  # They train on: fewer would be below the minimum.
+    run.worlds(2, 0, 2)
+
+    status = run.finish()
+
+    assert status.phase is Phase.SUCCEEDED
+    assert sizes_of(status) == [2, 0, 2, 0]
+    assert run.events(*TOLD) == ["started 2", "suspended", "restarted", "scaled 2"]
+    assert set(run.events(EventKind.LEFT)[:2]) == {f"left {name}" for name in old}
+    assert run.events(EventKind.LOST) == []
+    [step] = resumed_at(status)
+    assert step is not None
+    assert 20 < step < 70, "it trained on for as long as it could"
+    assert [event.message for event in status.events if event.kind is EventKind.HANDOVER][-1].startswith(
+        f"durable checkpoint of step {step} "
+    )
+    assert set(run.ledger().steps().items()) == {(step, 1) for step in range(1, 71)}
+    undisturbed.assert_same(run)
+
+
+def test_workers_that_are_killed_before_their_deadline_have_handed_over(
+    start: Start, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    run = start(
+        *(Script("exact.py", holds=(20,)), (2, 2, 2)),
+        checkpoint=on_notice_only(tmp_path),
+        recovery=RecoverySpec(backoff=0.1),
+    )
+    run.at(20)
+    old = notice_to_all(run, seconds=60.0)
+    run.until_status(lambda _: run.events(EventKind.HANDOVER), "a hand-over")
+    for name in old:
+        os.kill(run.agent_pid(name), signal.SIGKILL)
+    run.worlds(2, 0, 2)
+
+    status = run.finish()
+
+    assert status.phase is Phase.SUCCEEDED
+    assert sizes_of(status) == [2, 0, 2, 0]
+    assert run.events(*TOLD) == ["started 2", "suspended", "restarted", "scaled 2"]
+    assert set(run.events(EventKind.LOST)) == {f"lost {name}" for name in old}
+    assert resumed_at(status) == [20]
+    assert set(run.ledger().steps().items()) == {(step, 1) for step in range(1, 71)}
+    undisturbed.assert_same(run)

@@ -1,0 +1,96 @@
+"""Objects as the API server writes them, for tests of what they mean."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from elastic_runtime import runobjects
+from elastic_runtime.documents import time_to_text, to_json
+from elastic_runtime.runobjects import Part, Term
+from elastic_runtime.spec import RecoverySpec, RunSpec
+from elastic_runtime.status import Status
+from elastic_training.clusters.kubernetes.root import Root
+
+BEGAN = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SPEC = RunSpec("run", "uid-1", ("python", "train.py"), recovery=RecoverySpec(start_timeout=600.0, max_wait=300.0))
+
+Object = dict[str, Any]
+
+
+def after(seconds: float) -> datetime:
+    return BEGAN + timedelta(seconds=seconds)
+
+
+def text(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def root(*, complete: bool = True, spec: RunSpec = SPEC, **annotations: str) -> Root:
+    marks = {runobjects.COMPLETE: text(BEGAN)} if complete else {}
+    return Root(
+        {
+            "metadata": {
+                "name": spec.name,
+                "uid": "root-uid",
+                "resourceVersion": "1",
+                "creationTimestamp": text(BEGAN),
+                "labels": runobjects.labels(spec.name, spec.uid, Part.ROOT),
+                "annotations": marks | {f"{runobjects.PREFIX}/{name}": value for name, value in annotations.items()},
+            },
+            "data": {runobjects.SPEC_KEY: to_json(spec)},
+        }
+    )
+
+
+def status_map(status: Status | None, holder: str | None = None) -> Object:
+    term = {} if holder is None else {runobjects.TERM: to_json(Term(1, holder, 1, BEGAN))}
+    data = {} if status is None else {runobjects.STATUS_KEY: to_json(status)}
+    return {"metadata": {"name": "run-status", "annotations": term}, "data": data}
+
+
+def job(*conditions: str, suspend: bool = False) -> Object:
+    return {
+        "metadata": {"name": "run-launcher", "uid": "job-uid"},
+        "spec": {"suspend": suspend},
+        "status": {"conditions": [{"type": condition, "status": "True"} for condition in conditions]},
+    }
+
+
+def pod(
+    name: str = "run-launcher-a",
+    *,
+    created: datetime = BEGAN,
+    phase: str = "Pending",
+    state: Object | None = None,
+    scheduled: Object | None = None,
+    **status: str,
+) -> Object:
+    placed = {"type": "PodScheduled", "status": "True", "lastTransitionTime": text(created)} | (scheduled or {})
+    containers = [] if state is None else [{"name": runobjects.LAUNCHER_CONTAINER, "state": state}]
+    return {
+        "metadata": {"name": name, "uid": f"uid of {name}", "creationTimestamp": text(created)},
+        "status": {"phase": phase, "conditions": [placed], "containerStatuses": containers, **status},
+    }
+
+
+def waiting(reason: str, message: str = "") -> Object:
+    return {"waiting": {"reason": reason, "message": message}}
+
+
+def ended(code: int, reason: str = "Error", message: str = "", at: datetime = BEGAN) -> Object:
+    return {"terminated": {"exitCode": code, "reason": reason, "message": message, "finishedAt": text(at)}}
+
+
+RUNNING: Object = {"running": {"startedAt": time_to_text(BEGAN)}}
+
+
+def event(about: str, reason: str, message: str, count: int = 1, first: datetime = BEGAN) -> Object:
+    """About the object with that uid."""
+    return {
+        "involvedObject": {"uid": about},
+        "reason": reason,
+        "message": message,
+        "count": count,
+        "firstTimestamp": text(first),
+    }

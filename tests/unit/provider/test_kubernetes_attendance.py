@@ -1,0 +1,76 @@
+"""Who attends a run, while the shared watch lags behind what the API server knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from elastic_training.clusters.base import RunRef
+from elastic_training.clusters.kubernetes import cluster as module
+from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
+from elastic_training.clusters.kubernetes.resources import Kind, Object
+from tests.unit.provider.kubernetes_objects import SPEC, root
+
+REF = RunRef(SPEC.name, SPEC.uid)
+
+
+class Server:
+    """The root of one run, and how often it was read."""
+
+    namespace = "default"
+
+    def __init__(self) -> None:
+        self.thing = root(owner="me").thing
+        self.reads = 0
+
+    def get(self, kind: Kind, name: str) -> Object:
+        self.reads += 1
+        return self.thing
+
+    def patch(self, kind: Kind, name: str, patch: Mapping[str, Any]) -> Object:
+        annotations = self.thing["metadata"]["annotations"] | patch["metadata"]["annotations"]
+        self.thing = {**self.thing, "metadata": {**self.thing["metadata"], "annotations": annotations}}
+        return self.thing
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    server = Server()
+    monkeypatch.setattr(KubernetesCluster, "_api", server)
+    return server
+
+
+def seen(monkeypatch: pytest.MonkeyPatch, thing: Object | None) -> None:
+    """This is what the shared watch has told so far."""
+    found = None if thing is None else module.Root(thing)
+    monkeypatch.setattr(KubernetesCluster, "_cached", lambda *_, **__: found)
+
+
+class TestAttendance:
+    def test_it_is_ours_though_the_watch_has_not_told_of_it_yet(
+        self, server: Server, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        cluster = KubernetesCluster("somewhere")
+        seen(monkeypatch, server.thing)
+        assert cluster.attended_by(REF) is None
+        assert cluster.attended_by(REF) != (mine := cluster.attend(REF, "me").token)
+        assert cluster.attended_by(REF) == mine
+
+    def test_once_the_watch_has_told_of_it_nothing_is_asked_for(
+        self, server: Server, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        cluster = KubernetesCluster("somewhere")
+        mine = cluster.attend(REF, "me").token
+        seen(monkeypatch, server.thing)
+        before = server.reads
+        assert cluster.attended_by(REF) == mine
+        assert server.reads == before
+
+    def test_somebody_else_s_is_found_out(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+        cluster = KubernetesCluster("somewhere")
+        cluster.attend(REF, "me")
+        other = KubernetesCluster("somewhere").attend(REF, "me").token
+        seen(monkeypatch, server.thing)
+        assert cluster.attended_by(REF) == other

@@ -1,0 +1,96 @@
+"""Where a log was read up to: however it is cut, every line comes once."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastic_runtime.errors import InvalidDocument
+from elastic_training.clusters.base import LOG_START
+from elastic_training.clusters.kubernetes.cursor import Cursor, Lines, Passing, Stamp, split
+
+EPOCH = 1_760_000_000
+stamps = st.tuples(st.integers(EPOCH, EPOCH + 3), st.integers(0, 2))
+"""Few, so that many lines share one."""
+
+
+def written(stamp: Stamp, number: int) -> bytes:
+    moment = datetime.fromtimestamp(stamp[0], UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{moment}.{stamp[1]:09}Z line {number}".encode()
+
+
+def from_the_server(log: list[bytes], since: str | None) -> list[bytes]:
+    """As kubelets answer: whole seconds."""
+    return log if since is None else [line for line in log if line.decode()[: len(since) - 1] + "Z" >= since]
+
+
+def read(log: list[bytes], cursor: Cursor, most: int) -> tuple[list[str], Cursor]:
+    passing, found = Passing(cursor), []
+    for line in from_the_server(log, cursor.since):
+        stamp, words = split(line)
+        assert stamp is not None
+        if len(found) < most and passing.new(stamp):
+            found.append(words)
+            cursor = cursor.after(stamp)
+    return found, cursor
+
+
+@given(st.lists(stamps, max_size=40).map(sorted), st.lists(st.integers(1, 10), min_size=40, max_size=40))
+def test_streams_that_break_anywhere_give_every_line_once(times: list[Stamp], lengths: list[int]) -> None:
+    log = [written(stamp, number) for number, stamp in enumerate(times)]
+    cursor, found = Cursor("2026-01-01T00:00:00Z", "pod"), []
+    for length in lengths:
+        lines, cursor = read(log, Cursor.read(str(cursor)), length)
+        found += lines
+    assert found == [f"line {number}" for number in range(len(times))]
+
+
+@given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=8).map(sorted))
+def test_lines_are_the_same_however_they_are_cut(text: bytes, cuts: list[int]) -> None:
+    lines, found = Lines(), []
+    for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
+        found += lines.feed(text[begin:end])
+    *whole, last = text.split(b"\n")
+    assert found + lines.end() == ([*whole, last] if last else whole)
+
+
+@given(st.lists(st.binary(max_size=30).filter(lambda piece: b"\n" not in piece), max_size=6))
+def test_of_a_long_line_the_beginning_is_kept(pieces: list[bytes]) -> None:
+    lines = Lines(longest=16)
+    for piece in pieces:
+        assert lines.feed(piece) == []
+    assert lines.feed(b"\nnext\n") == [b"".join(pieces)[:16], b"next"]
+
+
+@pytest.mark.parametrize(
+    ("line", "stamp", "words"),
+    [
+        (b"2026-03-01T12:00:00.000000001Z hello world", (1772366400, 1), "hello world"),
+        (b"2026-03-01T13:00:00.5+01:00 hello", (1772366400, 500_000_000), "hello"),
+        (b"2026-03-01T12:00:00Z ", (1772366400, 0), ""),
+        (b"unable to retrieve container logs", None, "unable to retrieve container logs"),
+        (b"2026-03-01T12:00:00Z \xff", (1772366400, 0), "�"),
+    ],
+)
+def test_time_stamps_are_read_to_the_nanosecond(line: bytes, stamp: Stamp | None, words: str) -> None:
+    assert split(line) == (stamp, words)
+
+
+def test_the_beginning_is_the_one_of_all_clusters() -> None:
+    assert str(Cursor()) == LOG_START
+    assert Cursor.read(LOG_START) == Cursor()
+    assert Cursor("2026-01-01T00:00:00Z", "pod").since is None
+
+
+def test_another_pod_begins_at_its_beginning() -> None:
+    cursor = Cursor("2026-01-01T00:00:00Z", "pod", (EPOCH, 1), 3)
+    assert cursor.at("2026-01-01T00:00:00Z", "pod") is cursor
+    assert cursor.at("2026-01-01T00:00:09Z", "other") == Cursor("2026-01-01T00:00:09Z", "other")
+
+
+def test_a_cursor_of_another_cluster_is_refused() -> None:
+    with pytest.raises(InvalidDocument, match="no place"):
+        Cursor.read("4711")

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "horovod", "boto3", "kubernetes", "kubernetes_asyncio", "numpy")
+DAG_FILE = """
+from datetime import timedelta
+from airflow.providers.common.compat.sdk import DAG
+from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
+from elastic_training.operators.reclaim_worker import ReclaimWorkerOperator
+from elastic_training.sensors.scale_workers import ScaleWorkersSensor
+from elastic_training.pods import PodShape, Pods, SecretRef, Volume
+from elastic_training.settings import Checkpoints, Recovery, Workers
+
+with DAG("nightly", schedule=None, params={"most": 4}):
+    train = ElasticHorovodOperator(
+        task_id="train",
+        command=["python", "train.py", "--data", "{{ dag_run.conf['data'] }}"],
+        workers=Workers(min=1, start=2, max="{{ params.most }}"),
+        checkpoint="file:///tmp/checkpoints",
+        checkpoints=Checkpoints(every=30),
+        recovery=Recovery(max_wait=timedelta(minutes=5)),
+        deferrable=True,
+    )
+    pods = Pods(
+        volumes=[Volume("/data", claim="data")],
+        secrets=[SecretRef("aws")],
+        worker=PodShape(resources={"limits": {"memory": "8Gi"}}, template={"spec": {"dnsPolicy": "Default"}}),
+    )
+    ElasticHorovodOperator(
+        task_id="in_pods",
+        command=["python", "train.py"],
+        cluster="kubernetes_default",
+        image="registry/trainer:1",
+        workers=Workers(min="{{ params.most }}", start=4, max=8, gpus=1, shm="2Gi", spot=True),
+        pods=pods,
+    )
+    more = ScaleWorkersSensor(task_id="more", training_task_id="train", workers=3)
+    less = ReclaimWorkerOperator(task_id="less", training_task_id="train")
+    more >> less
+"""
+
+
+@pytest.mark.parametrize("code", ["import elastic_training", DAG_FILE], ids=["package", "dag"])
+def test_parsing_a_dag_imports_nothing_heavy(code: str) -> None:
+    report = f"\nimport sys\nprint('HEAVY', [name for name in {HEAVY!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code + report], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "HEAVY []"

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+from elastic_runtime.status import Checkpoint, Event, EventKind, FailureKind, Phase, Status, World
+from elastic_training.result import result_document, world_sizes
+
+BEGIN = datetime(2026, 11, 21, 8, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    return BEGIN + timedelta(seconds=seconds)
+
+
+FINAL = Status(
+    run="run",
+    uid="1",
+    phase=Phase.SUCCEEDED,
+    reason="all ranks ended with code 0",
+    updated=at(90),
+    started=at(10),
+    finished=at(90),
+    step=120,
+    metrics={"loss": 0.5},
+    checkpoint=Checkpoint("file:///runs/run/120", 120, at(89)),
+    events=(Event(at(10), EventKind.STARTED, "the first world trains", world_size=2),),
+    history=(
+        World(at(10), 2, 1, 0),
+        World(at(30), 0, 1, 40),
+        World(at(31), 2, 2, 40),
+        World(at(50), 3, 3, 80),
+        World(at(70), 2, 4, 100),
+    ),
+    worker_seconds={"worker-0": 80.0, "worker-1": 20.5},
+)
+
+
+def test_the_document_is_plain_json_and_complete() -> None:
+    document = result_document(FINAL)
+    assert json.loads(json.dumps(document)) == document
+    assert document["checkpoint"] == {"uri": "file:///runs/run/120", "step": 120, "time": "2026-11-21T08:01:29.000Z"}
+    assert (document["seconds"], document["worker_seconds_total"]) == (80.0, 100.5)
+    assert document["events"][0]["kind"] == "started"
+    assert len(document["history"]) == 5
+
+
+def test_world_sizes_leave_out_pauses_and_repetitions() -> None:
+    assert world_sizes(FINAL) == [2, 3, 2]
+
+
+def test_a_run_that_never_trained_has_a_document_too() -> None:
+    failed = Status(
+        "run", "1", Phase.FAILED, "no worker came", at(60), finished=at(60), failure=FailureKind.START_TIMEOUT
+    )
+    document = result_document(failed)
+    assert (document["failure"], document["seconds"], document["checkpoint"]) == ("start_timeout", None, None)
+    assert document["world_sizes"] == []

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from airflow.triggers.base import TriggerEvent
+
+from elastic_runtime.documents import from_plain
+from elastic_runtime.spec import RunSpec
+from elastic_runtime.status import FailureKind, Phase, Status
+from elastic_training.clusters.base import RunRef
+from elastic_training.clusters.fake import FakeCluster
+from elastic_training.clusters.registry import substituted
+from elastic_training.triggers.training_run import TrainingRunTrigger
+from tests.unit.provider.virtual_time import run_virtually
+
+OWNER = "try 1"
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeCluster]:
+    """Looked at once a virtual second."""
+    with substituted("local", cluster := FakeCluster(poll=1)):
+        yield cluster
+
+
+@pytest.fixture
+def ref(fake: FakeCluster) -> RunRef:
+    return fake.claim(RunSpec(name="run", uid="1", command=("python", "train.py")), OWNER).ref
+
+
+def trigger_of(ref: RunRef, **more: Any) -> TrainingRunTrigger:
+    return TrainingRunTrigger("local", ref.name, ref.uid, OWNER, **more)
+
+
+async def events_of(trigger: TrainingRunTrigger) -> list[TriggerEvent]:
+    return [event async for event in trigger.run()]
+
+
+async def started(trigger: TrainingRunTrigger) -> asyncio.Task[list[TriggerEvent]]:
+    task = asyncio.create_task(events_of(trigger))
+    await asyncio.sleep(10)
+    return task
+
+
+async def stopped(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def test_it_comes_back_from_its_serialized_form(ref: RunRef) -> None:
+    path, kwargs = trigger_of(ref).serialize()
+    assert path == "elastic_training.triggers.training_run.TrainingRunTrigger"
+    assert kwargs == {"cluster": "local", "name": "run", "uid": "1", "owner": OWNER}
+    again = TrainingRunTrigger(**trigger_of(ref, deadline="2026-11-21T08:00:00+00:00").serialize()[1])
+    assert again.serialize()[1]["deadline"] == "2026-11-21T08:00:00+00:00"
+
+
+def test_one_event_with_the_whole_final_status(fake: FakeCluster, ref: RunRef) -> None:
+    fake.script(lambda: fake.publish("run", step=7, metrics={"loss": 0.25}), lambda: fake.succeed("run"))
+    (event,) = run_virtually(events_of(trigger_of(ref)))
+    assert event.payload["ending"] == "finished"
+    status = from_plain(Status, event.payload["status"])
+    assert (status.phase, status.step, status.metrics) == (Phase.SUCCEEDED, 7, {"loss": 0.25})
+
+
+def test_a_deadline_in_the_past_ends_it(ref: RunRef) -> None:
+    past = (datetime.now(UTC) - timedelta(seconds=1)).isoformat()
+    (event,) = run_virtually(events_of(trigger_of(ref, deadline=past)))
+    assert event.payload["ending"] == "deadline"
+
+
+def test_a_kill_cancels_the_run(fake: FakeCluster, ref: RunRef) -> None:
+    async def kill() -> None:
+        trigger = trigger_of(ref)
+        await stopped(await started(trigger))
+        await trigger.on_kill()
+
+    run_virtually(kill())
+    assert fake.status(ref).failure is FailureKind.CANCELLED
+
+
+def test_a_kill_that_airflow_repeats_every_second_cancels_the_run(fake: FakeCluster, ref: RunRef) -> None:
+    async def kill() -> None:
+        trigger = trigger_of(ref)
+        await stopped(await started(trigger))
+        killing = asyncio.create_task(trigger.on_kill())
+        await asyncio.sleep(1)
+        killing.cancel("user-action")
+        with pytest.raises(asyncio.CancelledError):
+            await killing
+        assert fake.status(ref).phase is Phase.RUNNING
+        await asyncio.sleep(5)
+
+    run_virtually(kill())
+    assert fake.status(ref).failure is FailureKind.CANCELLED
+
+
+def test_a_kill_before_the_first_look_cancels_too(fake: FakeCluster, ref: RunRef) -> None:
+    run_virtually(trigger_of(ref).on_kill())
+    assert fake.status(ref).failure is FailureKind.CANCELLED
+
+
+def test_a_cleared_task_whose_next_try_has_adopted_the_run_does_not_end_it(fake: FakeCluster, ref: RunRef) -> None:
+    async def clear() -> None:
+        trigger = trigger_of(ref)
+        await stopped(await started(trigger))
+        killing = asyncio.create_task(trigger.on_kill())
+        await asyncio.sleep(2)
+        fake.claim(RunSpec(name="run", uid="2", command=("python", "train.py")), "try 2")
+        await killing
+
+    run_virtually(clear())
+    assert fake.status(ref).phase is Phase.RUNNING
+
+
+def test_a_false_kill_after_another_triggerer_took_over_does_not_end_the_run(fake: FakeCluster, ref: RunRef) -> None:
+    async def stall() -> None:
+        stale, healthy = trigger_of(ref), trigger_of(ref)
+        stalled = await started(stale)
+        watching = await started(healthy)
+        await stopped(stalled)
+        await stale.on_kill()
+        await stopped(watching)
+
+    run_virtually(stall())
+    assert fake.status(ref).phase is Phase.RUNNING
+
+
+def test_a_replaced_trigger_neither_fires_nor_ends_nor_repeats_a_line(
+    fake: FakeCluster, ref: RunRef, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def stall() -> list[TriggerEvent]:
+        stalled = await started(trigger_of(ref))
+        watching = await started(trigger_of(ref))
+        fake.write_log("run", "a line of the run")
+        fake.succeed("run")
+        events = await watching
+        await asyncio.sleep(3600)
+        assert not stalled.done()
+        await stopped(stalled)
+        return events
+
+    (event,) = run_virtually(stall())
+    assert event.payload["ending"] == "finished"
+    assert capsys.readouterr().out.count("a line of the run") == 1
+
+
+def test_cleanup_ends_nothing(fake: FakeCluster, ref: RunRef) -> None:
+    async def restart() -> None:
+        trigger = trigger_of(ref)
+        await stopped(await started(trigger))
+        await trigger.cleanup()
+
+    run_virtually(restart())
+    assert fake.status(ref).phase is Phase.RUNNING
+
+
+def test_a_kill_of_what_is_gone_is_harmless(fake: FakeCluster, ref: RunRef) -> None:
+    fake.delete(ref, OWNER)
+    run_virtually(trigger_of(ref).on_kill())

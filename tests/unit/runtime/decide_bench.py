@@ -1,0 +1,49 @@
+"""Facts and settings in a word, for the tests of the launcher's decision."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from elastic_runtime.launcher.facts import (
+    Facts,
+    SessionFact,
+    SessionOutcome,
+    SessionState,
+    Settings,
+    SlotFact,
+    WorkerFact,
+)
+from elastic_runtime.spec import RecoverySpec, WorkersSpec
+
+NOW = 1000.0
+
+
+def settings(
+    minimum: int = 2, start: int = 2, maximum: int = 4, slots: int = 1, lease: float = 0.0, **recovery: object
+) -> Settings:
+    return Settings(
+        WorkersSpec(minimum, start, maximum, slots),
+        RecoverySpec(**recovery),  # type: ignore[arg-type]  # each test names fields of the right type
+        lease,
+        gather=10.0,
+    )
+
+
+def worker(
+    name: str, slots: int = 1, *, ready: bool = True, leaving: bool = False, running: bool = False, usable_at: float = 0
+) -> WorkerFact:
+    rank_ids = [name] if slots == 1 else [f"{name}{index}" for index in range(slots)]
+    return WorkerFact(name, ready, tuple(SlotFact(each, usable_at) for each in rank_ids), leaving, running)
+
+
+def session(state: SessionState, *listed: str) -> SessionFact:
+    return SessionFact(state, listed)
+
+
+def ended(outcome: SessionOutcome, detail: str = "rank 0 (a) ended with SIGKILL") -> SessionFact:
+    return SessionFact(SessionState.ENDED, ("a", "b"), outcome, detail)
+
+
+def facts(wanted: int, *workers: WorkerFact, **others: object) -> Facts:
+    made = Facts(wanted, workers, launched=NOW)
+    return replace(made, **others)  # type: ignore[arg-type]  # each test names fields of the right type

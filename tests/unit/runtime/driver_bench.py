@@ -1,0 +1,158 @@
+"""An AdaptedDriver with ranks that are threads of the test: they report when the test says so."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+from horovod.runner.common.util import secret
+from horovod.runner.elastic.worker import HostUpdateResult, WorkerNotificationService
+
+from elastic_runtime.adaptations.driver import AdaptedDriver, PushedHosts, SessionEnd
+from elastic_runtime.adaptations.rendezvous import ElasticHandler
+from elastic_runtime.adaptations.rendezvous_server import RendezvousServer
+
+SOON = 10.0
+"""Seconds after which what should have happened has not."""
+
+
+def in_thread(function: Callable[[], Any]) -> Future[Any]:
+    """Its result, or what it raised."""
+    future: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:  # noqa: BLE001 - handed to whoever asks for the result
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="of the test", daemon=True).start()
+    return future
+
+
+class Listener:
+    """The notification service of a rank, Horovod's own: what it hears lies in a queue."""
+
+    def __init__(self) -> None:
+        self.heard: queue.Queue[tuple[float, HostUpdateResult]] = queue.Queue()
+        self.key = secret.make_secret_key()
+        self.service = WorkerNotificationService(self.key, "lo", self)
+        self.addresses = self.service.addresses()
+
+    def handle_hosts_updated(self, timestamp: float, update: HostUpdateResult) -> None:
+        """Called by the service."""
+        self.heard.put((timestamp, update))
+
+    def hear(self) -> tuple[float, HostUpdateResult]:
+        """The next notification."""
+        return self.heard.get(timeout=SOON)
+
+
+@contextmanager
+def listener() -> Iterator[Listener]:
+    """One that is gone in the end."""
+    made = Listener()
+    try:
+        yield made
+    finally:
+        made.service.shutdown()
+
+
+class Bench:
+    """Args: minimum: fewest ranks."""
+
+    def __init__(self, minimum: int = 1) -> None:
+        self.minimum = minimum
+        self.worlds: queue.Queue[list[str]] = queue.Queue()
+        self.waiting: queue.Queue[None] = queue.Queue()
+        self.ends: queue.Queue[SessionEnd] = queue.Queue()
+        self.joined: queue.Queue[str] = queue.Queue()
+        self.started: queue.Queue[str] = queue.Queue()
+        self._exits: dict[str, Future[int]] = {}
+        self.rendezvous = RendezvousServer("127.0.0.1")
+        self.driver = AdaptedDriver(
+            self.rendezvous,
+            PushedHosts(),
+            minimum,
+            on_assigned=lambda members: self.worlds.put([host for host, _ in members]),
+            on_waiting=lambda: self.waiting.put(None),
+            on_end=self.ends.put,
+        )
+        self.port = self.rendezvous.start(ElasticHandler(self.driver, self.joined.put))
+        self.start: Future[Any]
+
+    def begin(self, *hosts: str) -> list[str]:
+        """Start with these hosts. Returns those that were started as ranks."""
+        self.driver.push(hosts, self.minimum)
+        self.start = in_thread(lambda: self.driver.start(self.minimum, self._create_worker))
+        self.start.result(SOON)
+        assert self.worlds.get(timeout=SOON) == list(hosts)
+        return sorted(self.started.get(timeout=SOON) for _ in hosts)
+
+    def push(self, *hosts: str) -> None:
+        """List these."""
+        self.driver.push(hosts, self.minimum)
+
+    def ready(self, host: str) -> Future[Any]:
+        """The rank of that host comes to the barrier. Returns what it will be answered."""
+
+        def ask() -> Any:
+            self.driver.record_ready(host, 0)
+            return self.driver.get_slot_info(host, 0)
+
+        known = self.driver._worker_registry.get_recorded_slots
+        future = in_thread(ask)
+        wait_until(lambda: (host, 0) in known() or future.done())
+        return future
+
+    def exit(self, host: str, code: int) -> None:
+        """The rank of that host ends."""
+        self._exits[host].set_result(code)
+
+    def next_world(self) -> list[str]:
+        """Hosts of the next world, by rank."""
+        return self.worlds.get(timeout=SOON)
+
+    def end(self) -> SessionEnd:
+        """How the driver ended."""
+        return self.ends.get(timeout=SOON)
+
+    def _create_worker(self, slot: Any, _events: Sequence[threading.Event]) -> tuple[int, float]:
+        self._exits[slot.hostname] = Future()
+        self.started.put(slot.hostname)
+        return self._exits[slot.hostname].result(), time.time()
+
+    def close(self) -> None:
+        """End driver and ranks."""
+        self.driver.end(SessionEnd.STOPPED)
+        for each in self._exits.values():
+            if not each.done():
+                each.set_result(-9)
+        self.driver.get_results()  # joins the ranks' threads
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """For what Horovod has no event for."""
+    deadline = time.monotonic() + SOON
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.002)
+
+
+@contextmanager
+def bench(minimum: int = 1) -> Iterator[Bench]:
+    """One that leaves nothing behind."""
+    before = set(threading.enumerate())
+    made = Bench(minimum)
+    try:
+        yield made
+    finally:
+        made.close()
+        for thread in set(threading.enumerate()) - before:
+            thread.join(SOON)
+            assert not thread.is_alive(), f"{thread} is still there"

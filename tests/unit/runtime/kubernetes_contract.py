@@ -1,0 +1,280 @@
+"""What the launcher relies on at an API server. Run on the fake one here, and on real ones in ``tests/kubernetes``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from elastic_runtime.errors import Conflict, OwnershipLost, RunNotFound, WatchExpired
+from elastic_runtime.launcher.kubernetes.following import Mirror
+from elastic_runtime.launcher.kubernetes.interface import (
+    Change,
+    ChangeKind,
+    Kind,
+    Selector,
+    annotations_of,
+    name_of,
+    uid_of,
+    version_of,
+)
+from elastic_runtime.launcher.kubernetes.term import read_spec, take_over, term_of
+from elastic_runtime.runobjects import SPEC_KEY, ObjectNames, Part, selector
+from elastic_runtime.status import Phase
+from tests.unit.runtime.kubernetes_bench import (
+    NOON,
+    Place,
+    config_map,
+    enter,
+    lay_down,
+    published,
+    replica_set,
+    spec,
+    status,
+)
+
+PATIENCE = 20.0
+Opens = Callable[[], AbstractAsyncContextManager[Place]]
+
+
+class Contract:
+    """Subclasses give a fixture ``opens``, which opens a namespace."""
+
+    def run(self, opens: Opens, test: Callable[[Place], Awaitable[None]]) -> None:
+        async def main() -> None:
+            async with asyncio.timeout(PATIENCE), opens() as place:
+                await test(place)
+
+        asyncio.run(main())
+
+
+def a_run() -> Any:
+    """Of its own name and uid."""
+    return spec(f"run-{uuid4().hex[:8]}", uuid4().hex)
+
+
+async def until_changed(changes: AsyncIterator[Change], kind: ChangeKind) -> Change:
+    """The next change of this kind."""
+    async for change in changes:
+        if change.kind is kind:
+            return change
+    raise AssertionError(f"the watch has ended without a change of kind {kind}")
+
+
+class TestObjects(Contract):
+    def test_are_read_as_they_were_created(self, opens: Opens) -> None:
+        async def test(place: Place) -> None:
+            run = a_run()
+            made = await place.create(Kind.CONFIG_MAP, config_map(run, run.name, Part.ROOT, {"a": "1"}))
+            found = await place.api.read(Kind.CONFIG_MAP, run.name)
+            assert (name_of(found), uid_of(found), version_of(found)) == (run.name, uid_of(made), version_of(made))
+            assert found["data"] == {"a": "1"}
+
+        self.run(opens, test)
+
+    @pytest.mark.parametrize("kind", [Kind.CONFIG_MAP, Kind.REPLICA_SET, Kind.POD, Kind.NODE])
+    def test_that_are_not_there_are_missed(self, opens: Opens, kind: Kind) -> None:
+        async def test(place: Place) -> None:
+            with pytest.raises(RunNotFound, match="not found"):
+                await place.api.read(kind, "nobody")
+
+        self.run(opens, test)
+
+    def test_are_merged_with_a_patch(self, opens: Opens) -> None:
+        async def test(place: Place) -> None:
+            run = a_run()
+            made = await place.create(Kind.CONFIG_MAP, config_map(run, run.name, Part.ROOT, {"a": "1", "b": "2"}))
+            patch = {"metadata": {"annotations": {"x": "y"}}, "data": {"a": None, "c": "ü\n"}}
+            changed = await place.api.patch(Kind.CONFIG_MAP, run.name, patch)
+            assert changed["data"] == {"b": "2", "c": "ü\n"}
+            assert annotations_of(changed)["x"] == "y"
+            assert version_of(changed) != version_of(made)
+            assert await place.api.read(Kind.CONFIG_MAP, run.name) == changed
+
+        self.run(opens, test)
+
+    @pytest.mark.parametrize("wrong", ["uid", "resourceVersion"])
+    def test_are_changed_only_as_those_they_were_taken_for(self, opens: Opens, wrong: str) -> None:
+        async def test(place: Place) -> None:
+            run = a_run()
+            made = await place.create(Kind.CONFIG_MAP, config_map(run, run.name, Part.ROOT, {"a": "1"}))
+            await place.change(Kind.CONFIG_MAP, run.name, {"data": {"a": "2"}})
+            now = await place.api.read(Kind.CONFIG_MAP, run.name)
+            right = {"uid": uid_of(now), "resourceVersion": version_of(now)}
+            bad = {**right, wrong: {"uid": "00000000-0000", "resourceVersion": version_of(made)}[wrong]}
+            with pytest.raises(Conflict):
+                await place.api.patch(Kind.CONFIG_MAP, run.name, {"metadata": bad, "data": {"a": "3"}})
+            await place.api.patch(Kind.CONFIG_MAP, run.name, {"metadata": right, "data": {"a": "4"}})
+
+        self.run(opens, test)
+
+    @pytest.mark.parametrize("wrong", ["uid", "version"])
+    def test_are_deleted_only_as_those_they_were_taken_for(self, opens: Opens, wrong: str) -> None:
+        async def test(place: Place) -> None:
+            run = a_run()
+            made = await place.create(Kind.CONFIG_MAP, config_map(run, run.name, Part.ROOT, {"a": "1"}))
+            await place.change(Kind.CONFIG_MAP, run.name, {"data": {"a": "2"}})
+            now = await place.api.read(Kind.CONFIG_MAP, run.name)
+            right = {"uid": uid_of(now), "version": version_of(now)}
+            bad = {**right, wrong: {"uid": "00000000-0000", "version": version_of(made)}[wrong]}
+            with pytest.raises(Conflict):
+                await place.api.delete(Kind.CONFIG_MAP, run.name, **bad)
+            found = await place.api.list(Kind.CONFIG_MAP, Selector(labels=selector(run=run.name)))
+            async with place.api.watch(Kind.CONFIG_MAP, Selector(labels=selector(run=run.name)), found.version) as seen:
+                await place.api.delete(Kind.CONFIG_MAP, run.name, **right)
+                await until_changed(seen, ChangeKind.DELETED)
+
+        self.run(opens, test)
+
+    def test_are_scaled(self, opens: Opens) -> None:
+        async def test(place: Place) -> None:
+            run = a_run()
+            await place.create(Kind.REPLICA_SET, replica_set(run, 0))
+            await place.api.scale(ObjectNames(run.name).worker, 3)
+            found = await place.api.list(
+                Kind.REPLICA_SET, Selector(fields=f"metadata.name={ObjectNames(run.name).worker}")
+            )
+            assert [each["spec"]["replicas"] for each in found.objects] == [3]
+            await place.api.scale(ObjectNames(run.name).worker, 0)
+            with pytest.raises(RunNotFound):
+                await place.api.scale("nobody", 0)
+
+        self.run(opens, test)
+
+
+class TestWatching(Contract):
+    def test_tells_what_comes_after_a_listing_of_those_selected_alone(self, opens: Opens) -> None:
+        async def test(place: Place) -> None:
+            run, other = a_run(), a_run()
+            which = Selector(labels=selector(run=run.name))
+            await lay_down(place, run, workers=False)
+            listing = await place.api.list(Kind.CONFIG_MAP, which)
+            assert {name_of(each) for each in listing.objects} == {run.name, f"{run.name}-status"}
+            await lay_down(place, other, workers=False)
+            async with place.api.watch(Kind.CONFIG_MAP, which, listing.version) as changes:
+                await place.change(Kind.CONFIG_MAP, run.name, {"data": {"a": "1"}})
+                change = await until_changed(changes, ChangeKind.MODIFIED)
+                assert (name_of(change.object), change.object["data"]["a"]) == (run.name, "1")
+                await place.create(Kind.CONFIG_MAP, config_map(run, f"{run.name}-new", Part.ROOT, {}))
+                assert name_of((await until_changed(changes, ChangeKind.ADDED)).object) == f"{run.name}-new"
+                await place.remove(Kind.CONFIG_MAP, f"{run.name}-new")
+                assert name_of((await until_changed(changes, ChangeKind.DELETED)).object) == f"{run.name}-new"
+            async with place.api.watch(Kind.CONFIG_MAP, which, change.version) as changes:
+                assert name_of((await until_changed(changes, ChangeKind.ADDED)).object) == f"{run.name}-new"
+
+        self.run(opens, test)
+
+    def test_cannot_go_on_from_what_is_forgotten(self, opens: Opens) -> None:
+        async def test(place: Place) -> None:
+            with pytest.raises(WatchExpired):
+                async with place.api.watch(Kind.CONFIG_MAP, Selector(), "1") as changes:
+                    await until_changed(changes, ChangeKind.BOOKMARK)
+
+        self.run(opens, test)
+
+    def test_a_mirror_keeps_up(self, opens: Opens) -> None:
+        async def test(place: Place) -> None:
+            run, moved = a_run(), asyncio.Event()
+            await lay_down(place, run, workers=False)
+            mirror = Mirror(Kind.CONFIG_MAP, Selector(fields=f"metadata.name={run.name}"), moved.set)
+            await mirror.fill(place.api)
+            following = asyncio.create_task(mirror.follow(place.api))
+
+            async def until(condition: Callable[[], bool]) -> None:
+                while not condition():
+                    moved.clear()
+                    await moved.wait()
+
+            await place.change(Kind.CONFIG_MAP, run.name, {"data": {"a": "1"}})
+            await until(lambda: mirror.objects[run.name]["data"].get("a") == "1")
+            await place.remove(Kind.CONFIG_MAP, run.name)
+            await until(lambda: not mirror.objects)
+            following.cancel()
+            with suppress(asyncio.CancelledError):
+                await following
+
+        self.run(opens, test)
+
+
+class TestOffice(Contract):
+    def test_is_entered_and_its_status_read(self, opens: Opens) -> None:
+        async def test(place: Place) -> None:
+            run = a_run()
+            await lay_down(place, run, workers=False)
+            office, previous = await take_over(place.api, run, "pod-1", lambda: NOON)
+            assert previous is None
+            assert (office.term.number, office.term.holder, office.term.since) == (1, "pod-1", NOON)
+            for reason in ("ü", "y"):
+                await office.write(status(run, reason=reason))
+                assert await published(place, run) == status(run, reason=reason)
+            _, previous = await take_over(place.api, run, "pod-2", lambda: NOON)
+            assert previous == status(run, reason="y")
+
+        self.run(opens, test)
+
+    def test_the_one_before_can_write_no_more(self, opens: Opens) -> None:
+        async def test(place: Place) -> None:
+            run = a_run()
+            await lay_down(place, run, workers=False)
+            first, second = await enter(place, run, "pod-1"), await enter(place, run, "pod-2")
+            with pytest.raises(OwnershipLost, match="another launcher"):
+                await first.write(status(run, Phase.FAILED, "I am late"))
+            await second.write(status(run, reason="here I am"))
+            with pytest.raises(OwnershipLost):
+                await first.write(status(run, Phase.FAILED, "I am later"))
+            assert await published(place, run) == status(run, reason="here I am")
+            found = term_of(await place.api.read(Kind.CONFIG_MAP, ObjectNames(run.name).status))
+            assert found == second.term
+            assert second.term.number == 2
+            assert second.term.fence > first.term.fence
+
+        self.run(opens, test)
+
+    def test_is_not_lost_to_somebody_who_touches_the_status(self, opens: Opens) -> None:
+        async def test(place: Place) -> None:
+            run = a_run()
+            await lay_down(place, run, workers=False)
+            office = await enter(place, run)
+            await place.change(
+                Kind.CONFIG_MAP, ObjectNames(run.name).status, {"metadata": {"annotations": {"note": "to myself"}}}
+            )
+            await office.write(status(run))
+            assert await published(place, run) == status(run)
+
+        self.run(opens, test)
+
+    @pytest.mark.parametrize("what", ["removed", "made anew"])
+    def test_is_over_when_its_run_is_gone(self, opens: Opens, what: str) -> None:
+        async def test(place: Place) -> None:
+            run = a_run()
+            await lay_down(place, run, workers=False)
+            office, name = await enter(place, run), ObjectNames(run.name).status
+            await place.remove(Kind.CONFIG_MAP, name)
+            if what == "removed":
+                with pytest.raises(RunNotFound):
+                    await office.write(status(run))
+                return
+            await place.create(Kind.CONFIG_MAP, config_map(run, name, Part.STATUS, {}))
+            with pytest.raises(OwnershipLost):
+                await office.write(status(run))
+            assert await published(place, run) is None
+
+        self.run(opens, test)
+
+    def test_of_another_incarnation_is_not_taken(self, opens: Opens) -> None:
+        async def test(place: Place) -> None:
+            run = a_run()
+            await lay_down(place, run, workers=False)
+            late = spec(run.name, "an earlier uid")
+            with pytest.raises(OwnershipLost, match="another incarnation"):
+                await take_over(place.api, late, "pod-1", lambda: NOON)
+            with pytest.raises(OwnershipLost, match="another incarnation"):
+                await read_spec(place.api, run.name, late.uid)
+            found, root = await read_spec(place.api, run.name, run.uid)
+            assert (found, SPEC_KEY in root["data"]) == (run, True)
+
+        self.run(opens, test)

@@ -1,0 +1,336 @@
+"""The ranks' rows of the table in :mod:`elastic_runtime.adaptations`, beside stock Horovod where one rank suffices."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import horovod.torch.elastic.state as elastic_state
+import horovod.torch.mpi_ops
+import pytest
+import torch
+
+from elastic_runtime.adaptations import rank as adaptation
+from elastic_runtime.adaptations.rank import SchedulerStateHandler, cut, notice_silence, open_sockets, still_assigned
+from elastic_runtime.adaptations.rendezvous import rank_environment
+from elastic_runtime.framing import LineReader
+from elastic_runtime.rank_link import RANK_FD
+from tests.unit.runtime.driver_bench import SOON, Bench, bench, in_thread
+
+
+def gloo_sockets() -> tuple[int, int]:
+    """Two connected sockets that no Python code knows of."""
+    pair = (ctypes.c_int * 2)()
+    assert ctypes.CDLL(None).socketpair(socket.AF_UNIX, socket.SOCK_STREAM, 0, pair) == 0
+    return pair[0], pair[1]
+
+
+@pytest.fixture
+def c_sockets() -> Iterator[tuple[int, int]]:
+    pair = gloo_sockets()
+    yield pair
+    for descriptor in pair:
+        os.close(descriptor)
+
+
+def hung_up(descriptor: int) -> bool:
+    """Whether the other end is shut down; it never blocks."""
+    with socket.socket(fileno=os.dup(descriptor)) as sock:
+        try:
+            return sock.recv(1, socket.MSG_DONTWAIT) == b""
+        except BlockingIOError:
+            return False
+
+
+class TestCut:
+    """After a SIGKILL the survivors wait on old sockets of the one that noticed first."""
+
+    def test_the_other_end_hears_of_it(self, c_sockets: tuple[int, int]) -> None:
+        ours, theirs = c_sockets
+        assert cut({ours: open_sockets()[ours]}) == 1
+        assert hung_up(theirs)
+
+    def test_the_descriptor_stays_its_owners_to_close(self, c_sockets: tuple[int, int]) -> None:
+        ours, _ = c_sockets
+        cut({ours: open_sockets()[ours]})
+        os.fstat(ours)
+
+    def test_a_descriptor_that_is_somebody_elses_by_now_is_left_alone(self) -> None:
+        gone, other = gloo_sockets()
+        identity = open_sockets()[gone]
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            os.dup2(ours.fileno(), gone)
+            assert cut({gone: identity}) == 0
+            assert not hung_up(theirs.fileno())
+        os.close(gone)
+        os.close(other)
+
+    def test_what_is_closed_or_never_was_connected_is_no_error(self) -> None:
+        gone, other = gloo_sockets()
+        identity = open_sockets()[gone]
+        os.close(gone)
+        os.close(other)
+        with socket.socket() as alone:
+            assert cut({gone: identity, alone.fileno(): open_sockets()[alone.fileno()]}) == 0
+
+
+@pytest.fixture
+def horovod_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    """In the place of Horovod's C++ side; ``init`` opens a socket there and one in Python."""
+    made = SimpleNamespace(log=[], c=[], python=[])
+
+    def init() -> None:
+        made.log.append("init")
+        made.c.append(gloo_sockets())
+        made.python.append(socket.socketpair())
+
+    monkeypatch.setattr(horovod.torch.mpi_ops, "init", init)
+    monkeypatch.setattr(horovod.torch.mpi_ops, "shutdown", lambda: made.log.append("shutdown"))
+    monkeypatch.setattr(horovod.torch.mpi_ops, "is_initialized", lambda: False)
+    monkeypatch.setattr(horovod.torch.mpi_ops, "rank", lambda: 0)
+    monkeypatch.setattr(horovod.torch.mpi_ops, "size", lambda: 1)
+    yield made
+    for first, second in made.c:
+        os.close(first)
+        os.close(second)
+    for pair in made.python:
+        for sock in pair:
+            sock.close()
+
+
+class TestSilence:
+    """Survivors wait 30 s for a machine that vanished. With real ranks: tests/local/test_losses."""
+
+    def test_the_kernel_gives_up_a_peer_that_does_not_answer(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as ours:
+            notice_silence([ours.fileno()], 10.0)
+            assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            names = ("TCP_USER_TIMEOUT", "TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT")
+            options = [ours.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in names]
+            # Asked from the third second on, each second, seven times.
+            assert options == [10_000, 3, 1, 7]
+
+    def test_what_is_no_tcp_or_closed_is_left_as_it_is(self, c_sockets: tuple[int, int]) -> None:
+        closed, other = gloo_sockets()
+        os.close(closed)
+        os.close(other)
+        notice_silence([*c_sockets, closed], 10.0)
+        os.fstat(c_sockets[0])
+
+
+class TestReset:
+    def test_cuts_what_gloo_opened_and_nothing_of_pythons(
+        self, horovod_calls: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, c_sockets: tuple[int, int]
+    ) -> None:
+        monkeypatch.setattr(adaptation, "still_assigned", lambda: True)
+        rank = adaptation._Rank(None)
+        rank.init()
+        rank.reset()
+        (old, _), (new, _) = horovod_calls.c
+        assert hung_up(old)
+        assert not hung_up(new)
+        assert not hung_up(c_sockets[0]), "it was there before"
+        assert not any(hung_up(sock.fileno()) for pair in horovod_calls.python for sock in pair)
+
+    def test_calls_its_hooks_while_the_old_world_is_connected(
+        self, horovod_calls: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log = horovod_calls.log
+        rank = adaptation._Rank(None)
+        monkeypatch.setattr(adaptation, "before_reset", [lambda: log.append("hook")])
+        monkeypatch.setattr(adaptation, "cut", lambda sockets: log.append(f"cut {len(sockets)}"))
+        monkeypatch.setattr(adaptation, "still_assigned", lambda: log.append("ask") or True)
+        rank.init()
+        rank.reset()
+        assert log == ["init", "hook", "shutdown", "cut 2", "ask", "init"]
+
+    def test_of_a_rank_that_was_taken_out_ends_it_with_success(
+        self, horovod_calls: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(adaptation, "still_assigned", lambda: False)
+        rank = adaptation._Rank(None)
+        rank.init()
+        with pytest.raises(SystemExit) as end:
+            rank.reset()
+        assert end.value.code == 0
+        assert horovod_calls.log == ["init", "shutdown"]
+
+
+def as_rank(host: str, ours: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    slot = ours.driver.get_slot_info(host, 0)
+    for name, value in rank_environment("127.0.0.1", ours.port, "lo", slot).items():
+        monkeypatch.setenv(name, value)
+
+
+class TestStillAssigned:
+    def test_tells_who_stays_from_who_goes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with bench() as ours:
+            ours.begin("a", "b")
+            ours.push("a")
+            as_rank("b", ours, monkeypatch)
+            leaver = in_thread(still_assigned)
+            ours.ready("a").result(SOON)
+            assert leaver.result(SOON) is False
+            as_rank("a", ours, monkeypatch)
+            assert still_assigned() is True
+
+    def test_without_a_launcher_there_is_no_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with bench() as ours:
+            ours.begin("a")
+            as_rank("a", ours, monkeypatch)
+        with pytest.raises(ConnectionError, match="rendezvous is gone"):
+            still_assigned()
+
+
+def other_rank_0(scheduler: Any) -> Callable[..., Any]:
+    """``broadcast_object`` of a rank that is not 0: what comes is a copy of rank 0's, by pickle."""
+    return lambda _value, **_arguments: pickle.loads(pickle.dumps(scheduler))
+
+
+def training(rate: float) -> tuple[torch.optim.SGD, torch.optim.lr_scheduler.LRScheduler]:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=rate)
+    return optimizer, torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+
+
+def step(optimizer: torch.optim.Optimizer, scheduler: Any) -> float:
+    optimizer.step()
+    scheduler.step()
+    return float(optimizer.param_groups[0]["lr"])
+
+
+class TestScheduler:
+    """horovod#1281: a scheduler in TorchState is pickled with a copy of its optimizer."""
+
+    def test_stock_leaves_the_optimizer_without_a_scheduler(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        optimizer, scheduler = training(0.8)
+        state = elastic_state.TorchState(scheduler=scheduler)
+        state._bcast_object = other_rank_0({"scheduler": training(0.8)[1]} | {"model": None, "optimizer": None})
+        state.sync()
+        assert state.scheduler is not scheduler
+        assert state.scheduler.optimizer is not optimizer
+        optimizer.step()
+        with pytest.warns(UserWarning, match="overridden"):  # as torch sees it: the copy's step() is not wrapped
+            state.scheduler.step()
+        assert optimizer.param_groups[0]["lr"] == 0.8
+        assert scheduler.get_last_lr() == [0.8]
+
+    def test_the_very_scheduler_stays_and_moves_the_very_optimizer(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        registry = [(torch.optim.lr_scheduler.LRScheduler, SchedulerStateHandler)]
+        monkeypatch.setattr(elastic_state, "_handler_registry", registry)
+        rank_0 = training(0.8)
+        assert step(*rank_0) == 0.4
+        optimizer, scheduler = training(0.8)
+        optimizer.param_groups[0]["lr"] = 0.4  # as the optimizer's own handler does
+        state = elastic_state.TorchState(scheduler=scheduler)
+        monkeypatch.setattr(adaptation, "broadcast_object", other_rank_0(rank_0[1].state_dict()))
+        state._bcast_object = other_rank_0({"model": None, "optimizer": None})
+        state.sync()
+        assert state.scheduler is scheduler
+        assert scheduler.optimizer is optimizer
+        assert scheduler.state_dict() == rank_0[1].state_dict()
+        assert step(optimizer, state.scheduler) == step(*rank_0) == 0.2
+
+    def test_it_goes_back_to_the_last_commit(self) -> None:
+        optimizer, scheduler = training(0.8)
+        handler = SchedulerStateHandler(scheduler)
+        step(optimizer, scheduler)
+        handler.save()
+        committed = dict(scheduler.state_dict())
+        step(optimizer, scheduler)
+        for _ in range(2):  # what is kept is no part of what is used
+            handler.restore()
+            assert scheduler.state_dict() == committed
+            step(optimizer, scheduler)
+
+
+@pytest.mark.parametrize("value", ["1", "true", "TRUE"])
+def test_autotune_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("HOROVOD_AUTOTUNE", value)
+    with pytest.raises(SystemExit, match="HOROVOD_AUTOTUNE hangs"):
+        adaptation.install()
+
+
+RANK = """
+    import os
+    import pathlib
+    import time
+
+    timeline = pathlib.Path(os.environ["HOROVOD_TIMELINE"])
+
+    from elastic_runtime.adaptations import rank
+    rank.install()
+    rank.install()
+    import horovod.torch as hvd
+    import horovod.torch.elastic.state as elastic_state
+    import torch
+    from horovod.common.exceptions import HostsUpdatedInterrupt
+
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.8)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)
+    said = []
+
+    class State(hvd.elastic.TorchState):
+        def on_run_end(self):
+            said.append(self.step)
+
+    @hvd.elastic.run
+    def train(state):
+        hvd.allreduce(torch.ones(1))
+        state.step += 1
+        # Horovod writes it in a thread of its own, which drops what it has not written when the world ends.
+        written = timeline.with_name(f"timeline.a.{state.step}.json")
+        while "allreduce" not in written.read_text().lower():
+            time.sleep(0.01)
+        state.commit()
+        if state.step < 3:
+            raise HostsUpdatedInterrupt(False)
+
+    hvd.init()
+    state = State(scheduler=scheduler, step=0)
+    train(state)
+    assert state.scheduler is scheduler
+    assert said == [3], said
+    print("done", hvd.size())
+"""
+
+
+def test_installed_in_a_rank_that_resets_twice(tmp_path: Path) -> None:
+    """Timeline per generation; joined, as told by the rank and as seen by the server; a word at the end of the run."""
+    ours_end, its_end = socket.socketpair()
+    with ours_end, its_end, bench() as ours:
+        ours.begin("a")
+        slot = ours.driver.get_slot_info("a", 0)
+        environment = {
+            **os.environ,
+            **rank_environment("127.0.0.1", ours.port, "lo", slot),
+            "HOROVOD_TIMELINE": str(tmp_path / "timeline.json"),
+            RANK_FD: str(its_end.fileno()),
+        }
+        rank = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(RANK)],
+            check=False,
+            env=environment,
+            pass_fds=[its_end.fileno()],
+            capture_output=True,
+            text=True,
+            timeout=50,
+        )
+        assert rank.stdout == "done 1\n", rank.stderr
+        assert rank.returncode == 0
+        ours.exit("a", 0)
+        assert [ours.joined.get(timeout=SOON) for _ in range(3)] == ["0"] * 3
+        messages = list(LineReader().feed(ours_end.recv(65536)))
+    assert messages == [{"type": "joined", "rank": 0, "size": 1}] * 3
+    files = sorted(tmp_path.iterdir())
+    assert [file.name for file in files] == [f"timeline.a.{generation}.json" for generation in (1, 2, 3)]
+    assert all("allreduce" in file.read_text().lower() for file in files)

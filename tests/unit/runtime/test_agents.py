@@ -1,0 +1,239 @@
+"""The launcher's end of its agents: who comes in, who does not, and how each leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from elastic_runtime import certificates
+from elastic_runtime.certificates import LAUNCHER, agent_context, launcher_context
+from elastic_runtime.framing import decode_line
+from elastic_runtime.launcher import agents
+from elastic_runtime.runobjects import pod_of
+from elastic_runtime.wire import Heartbeat, Hello, Ready, Release, Welcome, decode, encode
+from tests.unit.runtime.agent_bench import SOON, Desk, handshakes, listening, spec
+
+HELLO = encode(Hello("worker-0", "node", 1, 1, "lo"))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Certificates of two runs."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name in ("this", "other"):
+        certificates.create(folder / name, ["127.0.0.1"])
+    return folder / "this", folder / "other"
+
+
+@pytest.fixture
+def tls(runs: tuple[Path, Path]) -> Path:
+    return runs[0]
+
+
+class Client:
+    """A peer that says whatever it likes."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    def say(self, *lines: bytes) -> None:
+        self.writer.write(b"".join(lines))
+
+    async def hear(self) -> bytes:
+        """The next line; nothing when the server has hung up, however."""
+        try:
+            async with asyncio.timeout(SOON):
+                return await self.reader.readline()
+        except (OSError, ssl.SSLError):
+            return b""
+
+
+@asynccontextmanager
+async def dialled(desk: Desk, context: ssl.SSLContext) -> AsyncIterator[Client]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", desk.port, ssl=context, server_hostname=LAUNCHER)
+    try:
+        yield Client(reader, writer)
+    finally:
+        writer.transport.abort()
+
+
+class TestStrangers:
+    def test_one_without_a_certificate_does_not_come_in(self, tls: Path) -> None:
+        context = ssl.create_default_context(cafile=str(tls / "ca.crt"))
+        assert turned_away(tls, context) == []
+
+    def test_one_of_another_run_does_not_come_in(self, runs: tuple[Path, Path]) -> None:
+        this, other = runs
+        context = agent_context(other)
+        context.load_verify_locations(str(this / "ca.crt"))  # it does not mind whom it talks to
+        assert turned_away(this, context) == []
+
+    def test_one_with_the_launchers_own_certificate_is_no_agent(self, tls: Path) -> None:
+        context = ssl.create_default_context(cafile=str(tls / "ca.crt"))
+        context.load_cert_chain(tls / "launcher.crt", tls / "launcher.key")
+        assert turned_away(tls, context) == []
+
+    def test_an_agent_does_not_speak_to_another_runs_launcher(self, runs: tuple[Path, Path]) -> None:
+        this, other = runs
+
+        async def run() -> None:
+            async with listening(this, spec()) as desk:
+                with pytest.raises(ssl.SSLCertVerificationError):
+                    async with dialled(desk, agent_context(other)):
+                        pass
+
+        asyncio.run(run())
+
+    def test_an_agent_does_not_take_another_agent_for_the_launcher(self, tls: Path) -> None:
+        fake = launcher_context(tls)
+        fake.load_cert_chain(tls / "agent.crt", tls / "agent.key")
+
+        async def run() -> None:
+            server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=fake)
+            desk = Desk(port=server.sockets[0].getsockname()[1])
+            async with server:
+                with pytest.raises(ssl.SSLCertVerificationError):
+                    async with dialled(desk, agent_context(tls)):
+                        pass
+            await handshakes()
+
+        asyncio.run(run())
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            b"GET / HTTP/1.1\r\n",
+            b"\n",
+            b"[]\n",
+            b"{}\n",
+            b'{"type":"hello"}\n',
+            b'{"type":"shell","command":"id"}\n',
+            b'{"type":"ready","warm":true}\n',
+            b"\xff\xfe\n",
+        ],
+    )
+    def test_one_that_says_anything_but_hello_is_hung_up_on(self, tls: Path, line: bytes) -> None:
+        async def run() -> None:
+            async with listening(tls, spec()) as desk, dialled(desk, agent_context(tls)) as client:
+                client.say(line, HELLO)
+                assert await client.hear() == b""
+                assert desk.arrivals == []
+
+        asyncio.run(run())
+
+
+def turned_away(tls: Path, context: ssl.SSLContext) -> list[object]:
+    """Dial and say hello, and be hung up on. Returns the arrivals."""
+
+    async def run() -> list[object]:
+        async with listening(tls, spec()) as desk:
+            try:
+                async with dialled(desk, context) as client:
+                    client.say(HELLO)
+                    assert await client.hear() == b""
+            except (OSError, ssl.SSLError):
+                pass  # TLS 1.3: the server's no can come in the handshake or with the first bytes
+            return list(desk.arrivals)
+
+    return asyncio.run(run())
+
+
+class TestAgent:
+    def test_is_welcomed_with_the_run_and_heard(self, tls: Path) -> None:
+        async def run() -> None:
+            async with listening(tls, spec("python", "train.py")) as desk:
+                async with dialled(desk, agent_context(tls)) as client:
+                    client.say(HELLO, encode(Ready(True)), encode(Heartbeat(1.5, 7)))
+                    assert decode(decode_line(await client.hear())) == Welcome(spec("python", "train.py"), "worker-0")
+                    await desk.until(lambda: len(desk.messages) == 2)
+                    assert [each.hello.worker for each in desk.arrivals] == ["worker-0"]
+                    assert desk.messages == [Ready(True), Heartbeat(1.5, 7)]
+                    desk.arrivals[0].send(Release("enough"))
+                    assert decode(decode_line(await client.hear())) == Release("enough")
+                    assert desk.ends == []
+                await desk.until(lambda: desk.ends == ["worker-0"])
+                desk.arrivals[0].send(Release("too late"))  # dropped
+
+        asyncio.run(run())
+
+    def test_a_second_one_with_the_same_name_is_turned_away(self, tls: Path) -> None:
+        async def run() -> None:
+            async with listening(tls, spec()) as desk, dialled(desk, agent_context(tls)) as first:
+                first.say(HELLO)
+                await first.hear()
+                async with dialled(desk, agent_context(tls)) as second:
+                    second.say(HELLO)
+                    assert await second.hear() == b""
+                first.say(encode(Ready(False)))
+                await desk.until(lambda: desk.messages == [Ready(False)])
+                assert len(desk.arrivals) == 1
+                assert desk.ends == []
+
+        asyncio.run(run())
+
+    def test_one_that_comes_again_has_another_name(self, tls: Path) -> None:
+        names = ["worker-0", "worker-0.r2", "worker-0.r3"]
+
+        async def run() -> None:
+            async with listening(tls, spec(), used=["worker-0.r1", "worker-1"]) as desk:
+                for count, name in enumerate(names, start=1):
+                    async with dialled(desk, agent_context(tls)) as client:
+                        client.say(HELLO)
+                        assert decode(decode_line(await client.hear())) == Welcome(spec(), name)
+                    await desk.until(lambda count=count: len(desk.ends) == count)
+                assert [each.hello.worker for each in desk.arrivals] == desk.ends == names
+
+        asyncio.run(run())
+        assert {pod_of(name) for name in names} == {"worker-0"}
+
+    @pytest.mark.parametrize("rest", [b"x" * 5000, b"x" * 5000 + b"\n", b"nonsense\n", b'{"type":"ready"}\n'])
+    def test_one_that_talks_too_long_or_nonsense_is_gone(
+        self, tls: Path, rest: bytes, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(agents, "MAX_LINE", 2000)
+
+        async def run() -> None:
+            async with listening(tls, spec()) as desk, dialled(desk, agent_context(tls)) as client:
+                client.say(HELLO)
+                await client.hear()
+                client.say(rest)
+                await desk.until(lambda: desk.ends == ["worker-0"])
+                assert await client.hear() == b""
+
+        asyncio.run(run())
+
+    def test_one_that_is_silent_is_lost(self, tls: Path) -> None:
+        async def run() -> None:
+            run_spec = spec(agent_silence=0.15)
+            async with listening(tls, run_spec) as desk, dialled(desk, agent_context(tls)) as client:
+                client.say(HELLO)
+                await client.hear()
+                begin = asyncio.get_running_loop().time()
+                for _ in range(4):
+                    await asyncio.sleep(0.05)  # its heart beats
+                    client.say(encode(Heartbeat(0, 0)))
+                await desk.until(lambda: desk.ends == ["worker-0"])
+                assert asyncio.get_running_loop().time() - begin >= 0.2
+                assert await client.hear() == b""
+
+        asyncio.run(run())
+
+    def test_is_hung_up_on_when_the_server_closes(self, tls: Path) -> None:
+        async def run() -> None:
+            async with listening(tls, spec()) as desk:
+                reader, writer = await asyncio.open_connection(
+                    "127.0.0.1", desk.port, ssl=agent_context(tls), server_hostname=LAUNCHER
+                )
+                writer.write(HELLO)
+                await reader.readline()
+            assert desk.ends == ["worker-0"]
+            with pytest.raises(OSError, match=r".*"):
+                await asyncio.open_connection("127.0.0.1", desk.port)
+            writer.transport.abort()
+
+        asyncio.run(run())

@@ -1,0 +1,64 @@
+"""The run's certificate authority; what it keeps out is in ``test_agents``."""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+import stat
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from elastic_runtime import certificates
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("run") / "tls"
+    certificates.create(made, ["10.0.0.7", "launcher.svc"])
+    return made
+
+
+def read(path: Path) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(path.read_bytes())
+
+
+def test_keeps_no_key_of_the_authority_and_shows_the_others_to_nobody(folder: Path) -> None:
+    assert {path.name for path in folder.iterdir()} == {
+        *("ca.crt", "agent.crt", "agent.key", "launcher.crt", "launcher.key"),
+    }
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize(
+    ("name", "usage"),
+    [("launcher", ExtendedKeyUsageOID.SERVER_AUTH), ("agent", ExtendedKeyUsageOID.CLIENT_AUTH)],
+)
+def test_each_is_signed_for_one_use_and_signs_nothing(folder: Path, name: str, usage: object) -> None:
+    certificate, authority = read(folder / f"{name}.crt"), read(folder / "ca.crt")
+    certificate.verify_directly_issued_by(authority)
+    assert list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value) == [usage]
+    assert not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    assert authority.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+
+
+def test_the_launcher_is_known_by_its_name_and_its_addresses(folder: Path) -> None:
+    names = read(folder / "launcher.crt").extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["launcher", "launcher.svc"]
+    assert names.get_values_for_type(x509.IPAddress) == [ipaddress.ip_address("10.0.0.7")]
+
+
+def test_both_sides_ask_for_a_certificate_and_speak_the_newest_tls(folder: Path) -> None:
+    for context in (certificates.launcher_context(folder), certificates.agent_context(folder)):
+        assert context.verify_mode is ssl.CERT_REQUIRED
+        assert context.minimum_version is ssl.TLSVersion.TLSv1_3
+        assert len(context.get_ca_certs()) == 1, "the run's own authority, and no public one"
+    assert certificates.agent_context(folder).check_hostname
+
+
+def test_does_not_write_over_another_runs(folder: Path) -> None:
+    with pytest.raises(FileExistsError):
+        certificates.create(folder)

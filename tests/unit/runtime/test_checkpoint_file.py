@@ -1,0 +1,183 @@
+"""The file store: torn and altered files, crashed writers, a full or absent disk, URIs."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import torch
+
+from elastic_runtime.checkpoint import open_store, validate_store_uri
+from elastic_runtime.checkpoint.checkpoints import Checkpoints, PartStream, StoredCheckpoint
+from elastic_runtime.errors import InvalidSettings, StoreUnavailable
+from elastic_runtime.torch.parts import part_writers
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def checkpoints(folder: Path) -> Checkpoints:
+    return Checkpoints(open_store(folder.as_uri()), fence=1, keep=2)
+
+
+def write(checkpoints: Checkpoints, step: int) -> StoredCheckpoint:
+    def model(stream: PartStream) -> None:
+        stream.write(f"model of step {step}".encode())
+
+    return checkpoints.write(step, NOON, {"model.pt": model})
+
+
+def newest(checkpoints: Checkpoints) -> tuple[int | None, list[tuple[str, str]]]:
+    skipped: list[tuple[str, str]] = []
+
+    def read(stored: StoredCheckpoint) -> None:
+        stored.open_part("model.pt").close()
+
+    found = checkpoints.newest(read, lambda uri, reason: skipped.append((uri, reason)))
+    return (None if found is None else found[0].manifest.step), skipped
+
+
+def truncate(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 1)
+
+
+def alter(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def other_content(path: Path) -> None:
+    path.write_bytes(b"x" * path.stat().st_size)
+
+
+@pytest.mark.parametrize("file", ["model.pt", "manifest.json"])
+@pytest.mark.parametrize("damage", [truncate, alter, other_content, Path.unlink])
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
+    checkpoints: Checkpoints, folder: Path, file: str, damage: Callable[[Path], None]
+) -> None:
+    write(checkpoints, 1)
+    broken = write(checkpoints, 2)
+    damage(folder / broken.name / file)
+    step, skipped = newest(checkpoints)
+    assert step == 1
+    assert [uri for uri, _ in skipped] == [broken.uri]
+    assert any(word in skipped[0][1] for word in ("torn", "altered", "bytes", "cannot be read"))
+
+
+def test_all_damaged_is_as_none_and_each_is_named(checkpoints: Checkpoints, folder: Path) -> None:
+    uris = set()
+    for step in (1, 2):
+        stored = write(checkpoints, step)
+        truncate(folder / stored.name / "model.pt")
+        uris.add(stored.uri)
+    step_found, skipped = newest(checkpoints)
+    assert step_found is None
+    assert {uri for uri, _ in skipped} == uris
+
+
+def test_a_writer_that_was_killed_leaves_nothing_to_find_and_is_swept_up(
+    checkpoints: Checkpoints, folder: Path
+) -> None:
+    killed = f"""
+import os, signal
+from datetime import UTC, datetime
+from elastic_runtime.checkpoint import open_store
+from elastic_runtime.checkpoint.checkpoints import Checkpoints
+def write(stream):
+    stream.write(b"half")
+    stream.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+Checkpoints(open_store({folder.as_uri()!r}), 1, 2).write(7, datetime.now(UTC), {{"model.pt": write}})
+"""
+    assert subprocess.run([sys.executable, "-c", killed], check=False).returncode == -9
+    assert [path.name[:7] for path in folder.glob(".draft-*")] == [".draft-"]
+    assert newest(checkpoints) == (None, [])
+    write(checkpoints, 1)
+    assert list(folder.glob(".draft-*")) == []
+
+
+def test_a_writer_that_is_at_work_is_not_swept_up(folder: Path) -> None:
+    store = open_store(folder.as_uri())
+    with store.begin("ckpt-f1-s1-t1-aa") as one:
+        with one.part("model.pt") as stream:
+            stream.write(b"one")
+        with store.begin("ckpt-f1-s2-t1-bb") as two, two.part("model.pt") as stream:
+            stream.write(b"two")
+        one.publish(b"manifest", fence=1)
+    assert store.names() == ["ckpt-f1-s1-t1-aa"]
+    assert sorted(path.name for path in (folder / "ckpt-f1-s1-t1-aa").iterdir()) == ["manifest.json", "model.pt"]
+
+
+def test_files_that_are_none_of_ours_are_left_alone(checkpoints: Checkpoints, folder: Path) -> None:
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    for step in (1, 2, 3):
+        write(checkpoints, step)
+    assert newest(checkpoints) == (3, [])
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_a_store_that_cannot_be_written_to_is_unavailable(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    checkpoints = Checkpoints(open_store((tmp_path / "file" / "run").as_uri()), fence=1, keep=1)
+    with pytest.raises(StoreUnavailable, match="Not a directory"):
+        checkpoints.claim()
+    with pytest.raises(StoreUnavailable, match="Not a directory"):
+        write(checkpoints, 1)
+
+
+def test_a_disk_that_fills_up_while_torch_writes_is_the_stores_fault(checkpoints: Checkpoints, folder: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # The kernel refuses in the middle of a write, as it does on a full disk; Python ignores the signal.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(StoreUnavailable, match="File too large"):
+            checkpoints.write(1, NOON, part_writers({"model": torch.zeros(100_000)}, {}))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [path.name for path in folder.iterdir() if path.name != ".lock"] == []
+
+
+@pytest.mark.parametrize(
+    ("uri", "problem"),
+    [
+        ("gs://bucket/run", r"no checkpoint store knows 'gs://bucket/run' \(known schemes: file"),
+        ("/just/a/path", "no checkpoint store knows '/just/a/path'"),
+        ("", "no checkpoint store knows ''"),
+        ("file://relative/path", "not the URI of a folder on this machine"),
+        ("file:///", "not the URI of a folder on this machine"),
+        ("file:///a?b=c", "has a query or a fragment"),
+        ("file://[/a", "is no URI"),
+    ],
+)
+def test_a_uri_that_no_store_knows_is_refused_with_the_remedy(uri: str, problem: str) -> None:
+    with pytest.raises(InvalidSettings, match=rf"^checkpoint: .*{problem}.*Write|Leave") as raised:
+        validate_store_uri(uri)
+    assert raised.value.field == "checkpoint"
+
+
+def test_a_uri_with_blanks_and_a_slash_at_its_end_is_the_same_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "my run"
+    uri = folder.as_uri() + "/"
+    validate_store_uri(uri)
+    stored = write(Checkpoints(open_store(uri), fence=1, keep=1), 1)
+    assert stored.uri == f"{folder.as_uri()}/{stored.name}"
+    assert (folder / stored.name / "manifest.json").is_file()
+
+
+def test_checking_a_uri_imports_nothing_heavy() -> None:
+    program = "import sys, elastic_runtime.checkpoint as c; c.validate_store_uri('file:///a'); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert {"torch", "horovod", "cattrs", "numpy", "boto3"}.isdisjoint(done.stdout.split())

@@ -1,0 +1,185 @@
+"""What every checkpoint store must do, and what is built on it. A new store joins ``STORES`` and must pass."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from elastic_runtime.checkpoint.checkpoints import (
+    Checkpoints,
+    PartStream,
+    PartWriter,
+    StoredCheckpoint,
+    open_checkpoint,
+)
+from elastic_runtime.checkpoint.store import CheckpointStore, open_store
+from elastic_runtime.errors import InvalidDocument, InvalidSettings, OwnershipLost
+from tests.s3_server import new_bucket
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def file_uri(folder: Path) -> str:
+    return (folder / "a run").as_uri()
+
+
+def s3_uri(folder: Path) -> str:
+    return f"s3://{new_bucket()}/some folder/a run"
+
+
+STORES: dict[str, Callable[[Path], str]] = {"file": file_uri, "s3": s3_uri}
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, tmp_path: Path, s3: str) -> Iterator[CheckpointStore]:
+    store = open_store(STORES[request.param](tmp_path))
+    before = set(os.listdir("/proc/self/fd"))
+    yield store
+    store.close()
+    assert set(os.listdir("/proc/self/fd")) == before, "a file was left open"
+
+
+def part(content: bytes) -> PartWriter:
+    def write(stream: PartStream) -> None:
+        for start in range(0, len(content), 7):
+            stream.write(content[start : start + 7])
+
+    return write
+
+
+def write(checkpoints: Checkpoints, step: int, content: bytes | None = None) -> StoredCheckpoint:
+    content = f"model of step {step}".encode() if content is None else content
+    parts = {"model.pt": part(content), "empty": part(b"")}
+    return checkpoints.write(step, NOON + timedelta(seconds=step), parts)
+
+
+def read_model(stored: StoredCheckpoint) -> bytes:
+    with stored.open_part("model.pt") as stream:
+        return stream.read()
+
+
+def newest(checkpoints: Checkpoints) -> tuple[int | None, list[str]]:
+    """Step of what is chosen, and the reasons for which others were passed over."""
+    reasons: list[str] = []
+    found = checkpoints.newest(read_model, lambda uri, reason: reasons.append(reason))
+    if found is None:
+        return None, reasons
+    assert found[1] == f"model of step {found[0].manifest.step}".encode()
+    return found[0].manifest.step, reasons
+
+
+def steps(store: CheckpointStore) -> set[int]:
+    return {open_checkpoint(f"{store.uri}/{name}").manifest.step for name in store.names()}
+
+
+def test_a_store_that_was_never_written_to_is_empty(store: CheckpointStore) -> None:
+    assert newest(Checkpoints(store, fence=1, keep=2)) == (None, [])
+
+
+def test_what_was_written_is_read_again_by_its_uri(store: CheckpointStore) -> None:
+    stored = write(Checkpoints(store, fence=1, keep=2), 5)
+    again = open_checkpoint(stored.uri)
+    assert again.manifest == stored.manifest
+    assert read_model(again) == b"model of step 5"
+    assert {part.name: part.size for part in again.manifest.parts} == {"model.pt": 15, "empty": 0}
+
+
+def test_the_highest_step_is_the_newest_whoever_published_last(store: CheckpointStore) -> None:
+    checkpoints = Checkpoints(store, fence=1, keep=3)
+    write(checkpoints, 20)
+    write(checkpoints, 10)  # a leaving rank 0 whose slow write ended after its successor's
+    assert newest(checkpoints) == (20, [])
+
+
+def test_a_later_try_that_started_afresh_is_newer_than_a_higher_step(store: CheckpointStore) -> None:
+    write(Checkpoints(store, fence=1, keep=3), 1000)
+    later = Checkpoints(store, fence=2, keep=3)
+    write(later, 10)
+    assert newest(later) == (10, [])
+
+
+def test_only_so_many_are_kept(store: CheckpointStore) -> None:
+    checkpoints = Checkpoints(store, fence=1, keep=2)
+    for step in (1, 2, 3, 4):
+        write(checkpoints, step)
+    assert steps(store) == {3, 4}
+
+
+def test_what_a_broken_one_is_replaced_by_is_never_retired_for_it(store: CheckpointStore) -> None:
+    write(Checkpoints(store, fence=1, keep=2), 100)
+    write(Checkpoints(store, fence=1, keep=2), 300)
+    checkpoints = Checkpoints(store, fence=1, keep=1)
+
+    def torn(stored: StoredCheckpoint) -> None:
+        if stored.manifest.step == 300:
+            raise InvalidDocument("torn")
+
+    found = checkpoints.newest(torn, lambda uri, reason: None)
+    assert found is not None
+    assert found[0].manifest.step == 100
+    checkpoints.write(150, NOON, {"model.pt": part(b"model of step 150")})
+    assert steps(store) == {150}
+
+
+def test_keeping_none_is_refused(store: CheckpointStore) -> None:
+    with pytest.raises(InvalidSettings, match=r"checkpoint\.keep: 0 is less than 1"):
+        Checkpoints(store, fence=1, keep=0)
+
+
+def test_a_writer_that_was_replaced_publishes_nothing(store: CheckpointStore) -> None:
+    old = Checkpoints(store, fence=1, keep=2)
+    write(old, 1)
+    Checkpoints(store, fence=2, keep=2).claim()
+    with pytest.raises(OwnershipLost, match="its fence is 2, ours is 1"):
+        write(old, 2)
+    with pytest.raises(OwnershipLost):
+        old.claim()
+    assert steps(store) == {1}
+
+
+def test_a_writer_that_is_replaced_while_it_writes_publishes_nothing(store: CheckpointStore) -> None:
+    old = Checkpoints(store, fence=1, keep=2)
+
+    def replaced_meanwhile(stream: PartStream) -> None:
+        stream.write(b"half")
+        Checkpoints(store, fence=2, keep=2).claim()
+
+    with pytest.raises(OwnershipLost):
+        old.write(1, NOON, {"model.pt": replaced_meanwhile})
+    assert store.names() == []
+
+
+def test_a_writer_with_the_same_fence_may_go_on(store: CheckpointStore) -> None:
+    write(Checkpoints(store, fence=3, keep=2), 1)
+    again = Checkpoints(store, fence=3, keep=2)
+    again.claim()
+    write(again, 2)
+    assert steps(store) == {1, 2}
+
+
+def test_a_write_that_fails_leaves_nothing(store: CheckpointStore) -> None:
+    def fails(stream: PartStream) -> None:
+        stream.write(b"half")
+        raise RuntimeError("out of words")
+
+    with pytest.raises(RuntimeError, match="out of words"):
+        Checkpoints(store, fence=1, keep=2).write(1, NOON, {"model.pt": fails})
+    assert store.names() == []
+
+
+def test_deleting_what_is_gone_is_no_error(store: CheckpointStore) -> None:
+    stored = write(Checkpoints(store, fence=1, keep=2), 1)
+    store.delete(stored.name)
+    store.delete(stored.name)
+    assert store.names() == []
+    with pytest.raises(InvalidDocument, match=r"manifest\.json cannot be read"):
+        open_checkpoint(stored.uri)
+
+
+def test_the_uri_of_a_store_is_not_that_of_a_checkpoint(store: CheckpointStore) -> None:
+    with pytest.raises(InvalidSettings, match="not the URI of one checkpoint"):
+        open_checkpoint(store.uri)

@@ -1,0 +1,126 @@
+"""What the launcher decides about its own place in the run, and about workers that its surroundings refuse."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from elastic_runtime.launcher.decide import decide
+from elastic_runtime.launcher.facts import (
+    CloseSession,
+    Decision,
+    Facts,
+    Finish,
+    MakeWay,
+    OpenSession,
+    Refusal,
+    SessionOutcome,
+    SessionState,
+    Tenure,
+)
+from elastic_runtime.status import FailureKind, Phase
+from tests.unit.runtime.decide_bench import NOW, ended, facts, session, settings, worker
+
+USUAL = settings()
+A, B = worker("a"), worker("b")
+TRAINING = facts(2, A, B, session=session(SessionState.SETTLED, "a", "b"), trained=True)
+ALONE = facts(2)
+
+
+class TestMakesWay:
+    def decided(self, given: Facts, tenure: Tenure) -> Decision:
+        return decide(replace(given, tenure=tenure), USUAL, NOW)
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            TRAINING,
+            ALONE,
+            replace(TRAINING, cancel="enough"),
+            replace(TRAINING, session=ended(SessionOutcome.SUCCEEDED)),
+            replace(TRAINING, session=ended(SessionOutcome.FAILED)),
+            replace(ALONE, launched=NOW - 1e6),
+        ],
+    )
+    def test_to_another_that_has_taken_over_whatever_else_there_is(self, given: Facts) -> None:
+        assert self.decided(given, Tenure.LOST).actions == (MakeWay(handover=False),)
+
+    def test_when_it_is_taken_after_a_hand_over(self) -> None:
+        decided = self.decided(TRAINING, Tenure.ENDING)
+        assert decided == Decision(
+            (MakeWay(handover=True),), Phase.SUSPENDED, "the launcher is being taken, and replaced"
+        )
+
+    @pytest.mark.parametrize("state", [SessionState.FORMING, SessionState.WAITING, SessionState.FINISHING])
+    def test_at_once_when_nobody_could_hand_over(self, state: SessionState) -> None:
+        given = replace(TRAINING, session=session(state, "a", "b"))
+        assert self.decided(given, Tenure.ENDING).actions == (MakeWay(handover=False),)
+        assert self.decided(ALONE, Tenure.ENDING).actions == (MakeWay(handover=False),)
+
+    @pytest.mark.parametrize(
+        ("given", "phase"),
+        [
+            (replace(TRAINING, session=ended(SessionOutcome.SUCCEEDED)), Phase.SUCCEEDED),
+            (replace(TRAINING, session=ended(SessionOutcome.FAILED)), Phase.FAILED),
+            (replace(TRAINING, cancel="enough"), Phase.FAILED),
+        ],
+    )
+    def test_not_before_an_end_that_is_here_is_told(self, given: Facts, phase: Phase) -> None:
+        [action] = self.decided(given, Tenure.ENDING).actions
+        assert isinstance(action, Finish)
+        assert action.phase is phase
+
+    def test_rather_than_begin_again(self) -> None:
+        given = replace(TRAINING, session=ended(SessionOutcome.LOST))
+        assert self.decided(given, Tenure.ENDING).actions == (CloseSession(),)
+        assert self.decided(replace(given, session=None), Tenure.ENDING).actions == (MakeWay(handover=False),)
+
+
+QUEUE = Refusal("Kubernetes says: no room")
+NO_IMAGE = Refusal("Kubernetes says: no such image", hopeless=True)
+
+
+class TestRefusals:
+    def test_are_the_reason_of_a_wait(self) -> None:
+        starting = decide(replace(ALONE, refusal=QUEUE), USUAL, NOW)
+        assert starting == Decision((), Phase.STARTING, "0 of 2 ranks can start; Kubernetes says: no room")
+        waiting = facts(2, A, trained=True, session=session(SessionState.WAITING, "a"), refusal=QUEUE)
+        assert decide(waiting, USUAL, NOW).reason == "1 ranks can train, the least is 2; Kubernetes says: no room"
+
+    @pytest.mark.parametrize(
+        ("given", "kind"),
+        [
+            (replace(ALONE, launched=NOW - 601), FailureKind.START_TIMEOUT),
+            (replace(ALONE, trained=True, short_since=NOW - 1801), FailureKind.MAX_WAIT_EXCEEDED),
+        ],
+    )
+    def test_are_the_cause_when_the_wait_was_too_long(self, given: Facts, kind: FailureKind) -> None:
+        decided = decide(replace(given, refusal=QUEUE), USUAL, NOW)
+        assert decided.actions == (Finish(Phase.FAILED, kind),)
+        assert decided.reason.endswith("; Kubernetes says: no room")
+
+    def test_without_hope_end_a_run_that_has_not_begun(self) -> None:
+        given = replace(ALONE, refusal=NO_IMAGE, hopeless_since=NOW - 60)
+        assert decide(given, USUAL, NOW).actions == ()
+        assert decide(replace(given, hopeless_since=NOW - 60.1), USUAL, NOW) == Decision(
+            (Finish(Phase.FAILED, FailureKind.POD_REFUSED),),
+            Phase.FAILED,
+            "its workers cannot run; Kubernetes says: no such image",
+        )
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            replace(ALONE, trained=True),
+            facts(2, A, B, session=session(SessionState.FORMING, "a", "b")),
+            TRAINING,
+        ],
+    )
+    def test_without_hope_are_waited_for_by_one_that_has(self, given: Facts) -> None:
+        decided = decide(replace(given, refusal=NO_IMAGE, hopeless_since=NOW - 1000), USUAL, NOW)
+        assert decided.phase is not Phase.FAILED
+
+    def test_do_not_matter_to_those_that_are_here(self) -> None:
+        decided = decide(facts(2, A, B, refusal=NO_IMAGE, hopeless_since=NOW - 1), USUAL, NOW)
+        assert decided == Decision((OpenSession(("a", "b"), 2),), Phase.STARTING, "2 ranks can start")

@@ -1,0 +1,261 @@
+"""The launcher's decision: what holds for any facts whatever. Row by row: test_decide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastic_runtime.launcher.decide import choose_ranks, decide, minimum_ranks
+from elastic_runtime.launcher.facts import (
+    CloseSession,
+    Decision,
+    Facts,
+    Finish,
+    ListRanks,
+    MakeWay,
+    OpenSession,
+    ReleaseWorker,
+    SessionFact,
+    SessionOutcome,
+    SessionState,
+    Settings,
+    SlotFact,
+    Tenure,
+    WorkerFact,
+)
+from elastic_runtime.spec import RecoveryMode
+from elastic_runtime.status import Phase
+from tests.unit.runtime.decide_bench import NOW, settings
+
+NAMES = tuple("abcdefgh")
+SLOTS = 2
+
+
+@st.composite
+def some_settings(draw: st.DrawFn) -> Settings:
+    low, middle, high = sorted(draw(st.tuples(*[st.integers(1, 5)] * 3)))
+    return settings(low, middle, high, SLOTS, mode=draw(st.sampled_from(RecoveryMode)))
+
+
+@st.composite
+def some_workers(draw: st.DrawFn) -> tuple[WorkerFact, ...]:
+    names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=6))
+    flags, moments = st.booleans(), st.sampled_from([0.0, NOW + 5])
+    return tuple(
+        WorkerFact(
+            name,
+            ready=draw(flags),
+            slots=tuple(SlotFact(f"{name}{index}", draw(moments)) for index in range(SLOTS)),
+            leaving=draw(flags),
+            running=draw(flags),
+        )
+        for name in names
+    )
+
+
+@st.composite
+def some_session(draw: st.DrawFn) -> SessionFact | None:
+    if draw(st.booleans()):
+        return None
+    state = draw(st.sampled_from(SessionState))
+    listed = draw(
+        st.lists(st.sampled_from([f"{name}{index}" for name in NAMES for index in range(SLOTS)]), unique=True)
+    )
+    outcome = draw(st.sampled_from(SessionOutcome)) if state is SessionState.ENDED else None
+    return SessionFact(state, tuple(listed), outcome)
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> tuple[Facts, Settings]:
+    """Anything that the launcher can find itself in: the size is within its bounds, as its surroundings see to."""
+    chosen = draw(some_settings())
+    moments = st.none() | st.floats(0, NOW)
+    return (
+        Facts(
+            wanted=draw(st.integers(chosen.workers.minimum, chosen.workers.maximum)),
+            workers=draw(some_workers()),
+            launched=draw(st.sampled_from([NOW - 10_000, NOW - 1])),
+            session=draw(some_session()),
+            trained=draw(st.booleans()),
+            short_since=draw(moments),
+            gathering_since=draw(moments),
+            rank_failures=draw(st.sampled_from([0, 0, 0, 11])),
+            cancel=draw(st.sampled_from([None, None, None, "enough"])),
+            tenure=draw(st.sampled_from([Tenure.HELD, Tenure.HELD, *Tenure])),
+            hopeless_since=draw(moments),
+        ),
+        chosen,
+    )
+
+
+@st.composite
+def living_situations(draw: st.DrawFn) -> tuple[Facts, Settings]:
+    """One in which nothing ends the run."""
+    given, chosen = draw(situations())
+    going = replace(given, launched=NOW - 1, short_since=None, rank_failures=0, cancel=None)
+    going = replace(going, tenure=Tenure.HELD, hopeless_since=None)
+    if going.session and going.session.outcome not in (None, SessionOutcome.LOST):
+        going = replace(going, session=None)
+    return going, chosen
+
+
+def leaving_ranks(given: Facts) -> set[str]:
+    return {slot.rank_id for each in given.workers if each.leaving for slot in each.slots}
+
+
+def holders(given: Facts) -> set[str]:
+    """Ranks that train, and so have the state."""
+    running = {slot.rank_id for each in given.workers if each.ready and each.running for slot in each.slots}
+    return running & set(listed_in(given))
+
+
+def listed_in(given: Facts) -> tuple[str, ...]:
+    return given.session.listed if given.session else ()
+
+
+def kept_for_the_state(given: Facts, ranks: Sequence[str]) -> set[str]:
+    """The one that has to go and is kept only because all others are new."""
+    running = {slot.rank_id for each in given.workers if each.running for slot in each.slots}
+    survivors = set(ranks) & set(listed_in(given)) & running
+    return survivors & leaving_ranks(given) if len(survivors) == 1 else set()
+
+
+class TestAnySituation:
+    @given(situations())
+    def test_an_end_is_the_only_action_and_final(self, situation: tuple[Facts, Settings]) -> None:
+        decided = decide(*situation, NOW)
+        ends = [action for action in decided.actions if isinstance(action, Finish)]
+        assert bool(ends) == decided.phase.final
+        if ends:
+            assert list(decided.actions) == ends
+            assert (ends[0].failure is None) == (ends[0].phase is Phase.SUCCEEDED)
+            assert ends[0].phase is decided.phase
+
+    @given(situations())
+    def test_making_way_is_the_only_action(self, situation: tuple[Facts, Settings]) -> None:
+        facts, _ = situation
+        actions = decide(*situation, NOW).actions
+        ways = [action for action in actions if isinstance(action, MakeWay)]
+        assert not ways or list(actions) == ways
+        assert (facts.tenure is not Tenure.LOST) or ways
+        assert facts.tenure is not Tenure.HELD or not ways
+
+    @given(living_situations())
+    def test_goes_on_unless_something_ends_it(self, situation: tuple[Facts, Settings]) -> None:
+        assert not decide(*situation, NOW).phase.final
+
+    @given(situations())
+    def test_never_more_ranks_than_wanted_but_for_one_that_alone_holds_the_state(
+        self, situation: tuple[Facts, Settings]
+    ) -> None:
+        given, chosen = situation
+        ranks = choose_ranks(given, chosen, NOW)
+        assert len(set(ranks)) == len(ranks)
+        holding = set(ranks) & holders(given)
+        alone = len(holding) == 1 and holding <= leaving_ranks(given)
+        assert len(ranks) <= given.wanted * SLOTS + alone
+
+    @given(situations())
+    def test_leaving_ones_are_kept_only_for_the_minimum_or_for_the_state(
+        self, situation: tuple[Facts, Settings]
+    ) -> None:
+        given, chosen = situation
+        ranks, going = choose_ranks(given, chosen, NOW), leaving_ranks(given)
+        if kept := going & set(ranks):
+            assert kept <= set(listed_in(given)), "a worker with a notice is never newly listed"
+            alone = kept & holders(given) and not holders(given) & (set(ranks) - going)
+            assert len(ranks) <= minimum_ranks(given, chosen) or (
+                alone and len(ranks) - len(kept) <= given.wanted * SLOTS
+            )
+
+    @given(situations())
+    def test_the_state_is_kept_where_only_leaving_ones_hold_it(self, situation: tuple[Facts, Settings]) -> None:
+        given, chosen = situation
+        if holders(given) and holders(given) <= leaving_ranks(given):
+            assert holders(given) & set(choose_ranks(given, chosen, NOW))
+
+    @given(situations())
+    def test_only_ranks_that_can_run(self, situation: tuple[Facts, Settings]) -> None:
+        given, chosen = situation
+        ready = {slot.rank_id: slot for each in given.workers if each.ready for slot in each.slots}
+        for rank_id in choose_ranks(given, chosen, NOW):
+            assert rank_id in ready
+            assert ready[rank_id].usable_at <= NOW or rank_id in listed_in(given)
+
+    @given(situations())
+    def test_ranks_that_train_stay_in_order_and_before_newcomers(self, situation: tuple[Facts, Settings]) -> None:
+        given, chosen = situation
+        ranks, before = choose_ranks(given, chosen, NOW), listed_in(given)
+        survivors = [rank_id for rank_id in ranks if rank_id in before]
+        assert list(ranks[: len(survivors)]) == survivors
+        assert survivors == [rank_id for rank_id in before if rank_id in survivors]
+
+    @given(situations())
+    def test_no_newcomer_in_the_place_of_one_that_could_stay(self, situation: tuple[Facts, Settings]) -> None:
+        given, chosen = situation
+        ranks, before = set(choose_ranks(given, chosen, NOW)), listed_in(given)
+        could_stay = {
+            slot.rank_id for each in given.workers if each.ready and not each.leaving for slot in each.slots
+        } & set(before)
+        if ranks - set(before):
+            assert could_stay <= ranks
+
+    @given(situations())
+    def test_changes_no_world_that_is_forming_or_ending(self, situation: tuple[Facts, Settings]) -> None:
+        given, chosen = situation
+        if given.session and given.session.state in (SessionState.FORMING, SessionState.FINISHING):
+            for action in decide(given, chosen, NOW).actions:
+                assert isinstance(action, ReleaseWorker | Finish | MakeWay)
+
+    @given(situations())
+    def test_lists_at_least_the_minimum_where_ranks_train(self, situation: tuple[Facts, Settings]) -> None:
+        given, chosen = situation
+        for action in decide(given, chosen, NOW).actions:
+            if isinstance(action, OpenSession):
+                assert given.session is None
+                assert len(action.ranks) >= action.minimum == minimum_ranks(given, chosen)
+            if isinstance(action, ListRanks):
+                assert given.session is not None
+                assert action.minimum == minimum_ranks(given, chosen)
+                assert given.session.state is SessionState.WAITING or len(action.ranks) >= action.minimum
+
+    @given(situations())
+    def test_releases_only_who_leaves_and_runs_nothing(self, situation: tuple[Facts, Settings]) -> None:
+        given, chosen = situation
+        by_name = {each.name: each for each in given.workers}
+        decided = decide(given, chosen, NOW)
+        newly = {rank_id for action in decided.actions if isinstance(action, ListRanks) for rank_id in action.ranks}
+        for action in decided.actions:
+            if isinstance(action, ReleaseWorker):
+                released = by_name[action.name]
+                assert released.leaving
+                assert not released.running
+                assert not {slot.rank_id for slot in released.slots} & newly
+
+    @given(living_situations())
+    def test_does_nothing_twice(self, situation: tuple[Facts, Settings]) -> None:
+        given, chosen = situation
+        after = carried_out(given, decide(given, chosen, NOW))
+        assert decide(after, chosen, NOW).actions == ()
+
+
+def carried_out(given: Facts, decided: Decision) -> Facts:
+    """The facts right after these actions, when nothing else has happened yet."""
+    for action in decided.actions:
+        match action:
+            case ReleaseWorker(name):
+                given = replace(given, workers=tuple(each for each in given.workers if each.name != name))
+            case ListRanks(ranks):
+                assert given.session is not None
+                given = replace(given, session=replace(given.session, listed=ranks))
+            case OpenSession(ranks):
+                given = replace(given, session=SessionFact(SessionState.FORMING, ranks))
+            case CloseSession():
+                # What follows is a decision of its own, about other facts.
+                given = replace(given, session=SessionFact(SessionState.FORMING, ()), workers=())
+            case Finish() | MakeWay():
+                raise AssertionError("an end among living situations")
+    return given

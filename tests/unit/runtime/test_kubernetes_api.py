@@ -1,0 +1,241 @@
+"""The one module with a Kubernetes client, against a server that answers as told (a real one: kubernetes_launcher)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elastic_runtime.errors import (
+    ClusterUnavailable,
+    Conflict,
+    ElasticError,
+    InvalidSettings,
+    MissingRight,
+    PermanentError,
+    RunNotFound,
+    WatchExpired,
+)
+from elastic_runtime.launcher.kubernetes.api import ClusterApi, connect
+from elastic_runtime.launcher.kubernetes.interface import ChangeKind, Kind, Selector, version_of
+
+POD: dict[str, Any] = {"metadata": {"name": "a", "uid": "u", "resourceVersion": "7"}}
+
+
+@dataclass
+class Server:
+    """Gives every request the same answer, and notes them."""
+
+    status: int = 200
+    body: str | bytes = "{}"
+    asked: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        method, path, _ = head[0].split(" ")
+        headers = {key.lower(): value for key, value in (line.split(": ", 1) for line in head[1:] if line)}
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
+        self.asked.append((method, path, headers, body))
+        content = self.body if isinstance(self.body, bytes) else self.body.encode()
+        if self.status:
+            length = len(content)
+            writer.write(
+                f"HTTP/1.1 {self.status} x\r\nContent-Type: application/json\r\nConnection: close\r\n"
+                f"Content-Length: {length}\r\n\r\n".encode()
+            )
+            writer.write(content)
+            await writer.drain()
+        writer.close()
+
+
+def asking(server: Server, test: Callable[[ClusterApi], Awaitable[object]], folder: Path) -> None:
+    async def main() -> None:
+        listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+        port = listening.sockets[0].getsockname()[1]
+        async with listening, connect("ns", kubeconfig(folder, f"http://127.0.0.1:{port}")) as api:
+            await test(api)
+
+    asyncio.run(main())
+
+
+def kubeconfig(folder: Path, server: str) -> Path:
+    path = folder / "config"
+    settings = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": {"token": "secret"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path.write_text(json.dumps(settings))
+    return path
+
+
+def said(message: str, **more: Any) -> str:
+    return json.dumps({"kind": "Status", "message": message, **more})
+
+
+class TestRequests:
+    @pytest.mark.parametrize(
+        ("call", "method", "path", "body"),
+        [
+            (lambda api: api.read(Kind.POD, "a"), "GET", "/api/v1/namespaces/ns/pods/a", None),
+            (lambda api: api.read(Kind.NODE, "n"), "GET", "/api/v1/nodes/n", None),
+            (
+                lambda api: api.list(Kind.EVENT, Selector(fields="involvedObject.uid=u,type=Warning")),
+                "GET",
+                "/api/v1/namespaces/ns/events?fieldSelector=involvedObject.uid%3Du,type%3DWarning",
+                None,
+            ),
+            (
+                lambda api: api.patch(Kind.CONFIG_MAP, "m", {"data": {"a": "ü"}}),
+                "PATCH",
+                "/api/v1/namespaces/ns/configmaps/m",
+                {"data": {"a": "ü"}},
+            ),
+            (
+                lambda api: api.scale("s", 3),
+                "PATCH",
+                "/apis/apps/v1/namespaces/ns/replicasets/s/scale",
+                {"spec": {"replicas": 3}},
+            ),
+            (
+                lambda api: api.delete(Kind.CONFIG_MAP, "m", "u", "7"),
+                "DELETE",
+                "/api/v1/namespaces/ns/configmaps/m",
+                {"preconditions": {"uid": "u", "resourceVersion": "7"}, "propagationPolicy": "Foreground"},
+            ),
+        ],
+    )
+    def test_are_what_kubernetes_expects(
+        self, tmp_path: Path, call: Callable[[ClusterApi], Awaitable[object]], method: str, path: str, body: object
+    ) -> None:
+        server = Server(body=json.dumps({"items": [POD], "metadata": {"resourceVersion": "9"}}))
+        asking(server, call, tmp_path)
+        [(asked, where, headers, content)] = server.asked
+        assert (asked, where) == (method, path)
+        assert headers["authorization"] == "Bearer secret"
+        assert headers["user-agent"] == "elastic-training-launcher"
+        assert (json.loads(content) if content else None) == body
+        patched = headers["content-type"] == "application/merge-patch+json"
+        assert patched == (method == "PATCH")
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("status", "body", "kind", "words"),
+        [
+            (
+                403,
+                said("cannot patch configmaps"),
+                MissingRight,
+                "cannot patch configmaps. Grant the .*deploy/rbac.yaml",
+            ),
+            (404, said('pods "a" not found'), RunNotFound, 'pods "a" not found'),
+            (409, said("has been modified"), Conflict, "has been modified"),
+            (422, said("immutable", details={"causes": [{"field": "metadata.uid"}]}), Conflict, "immutable"),
+            (422, said("too long", details={"causes": [{"field": "data"}]}), PermanentError, "422 too long"),
+            (410, said("too old"), WatchExpired, "too old"),
+            (401, said("Unauthorized"), ClusterUnavailable, "401 Unauthorized"),
+            (429, said("slow down"), ClusterUnavailable, "slow down"),
+            (500, said("etcd is away"), ClusterUnavailable, "500 etcd is away"),
+            (503, "<html>a proxy</html>", ClusterUnavailable, "503 <html>"),
+            (400, "nonsense", PermanentError, "400 nonsense"),
+            (400, "[]", PermanentError, r"400 \[\]"),
+            (0, "", ClusterUnavailable, "no answer from the API server"),
+            (200, "<html>a proxy</html>", ClusterUnavailable, "no answer from the API server"),
+        ],
+    )
+    def test_are_told_apart(self, tmp_path: Path, status: int, body: str, kind: type[ElasticError], words: str) -> None:
+        async def test(api: ClusterApi) -> None:
+            with pytest.raises(kind, match=words) as caught:
+                await api.read(Kind.POD, "a")
+            assert type(caught.value) is kind
+
+        asking(Server(status, body), test, tmp_path)
+
+    def test_each_right_has_its_manifest(self, tmp_path: Path) -> None:
+        async def test(api: ClusterApi) -> None:
+            with pytest.raises(MissingRight, match=r"deploy/rbac-nodes\.yaml"):
+                await api.read(Kind.NODE, "n")
+
+        asking(Server(403, said("cannot get nodes")), test, tmp_path)
+
+    def test_nobody_there(self, tmp_path: Path) -> None:
+        async def main() -> None:
+            async with connect("ns", kubeconfig(tmp_path, "http://127.0.0.1:1")) as api:
+                with pytest.raises(ClusterUnavailable, match="no answer from the API server to /api/v1"):
+                    await api.read(Kind.POD, "a")
+
+        asyncio.run(main())
+
+    def test_not_in_a_pod(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+        async def main() -> None:
+            async with connect("ns", None):
+                raise AssertionError("connected to nothing")
+
+        with pytest.raises(InvalidSettings, match="automountServiceAccountToken"):
+            asyncio.run(main())
+
+    def test_no_such_kubeconfig(self, tmp_path: Path) -> None:
+        async def main() -> None:
+            async with connect("ns", tmp_path / "none"):
+                raise AssertionError("connected to nothing")
+
+        with pytest.raises(InvalidSettings, match="--kubeconfig"):
+            asyncio.run(main())
+
+
+class TestWatches:
+    def watch(self, tmp_path: Path, body: str | bytes, status: int = 200) -> list[tuple[ChangeKind, str]]:
+        seen = []
+        server = Server(status, body)
+
+        async def test(api: ClusterApi) -> None:
+            async with api.watch(Kind.POD, Selector(labels="a=b"), "5") as changes:
+                async for change in changes:
+                    seen.append((change.kind, change.version))
+
+        try:
+            asking(server, test, tmp_path)
+        finally:
+            query = "labelSelector=a%3Db&watch=true&allowWatchBookmarks=true&resourceVersion=5&timeoutSeconds=120"
+            assert server.asked[0][1] == f"/api/v1/namespaces/ns/pods?{query}"
+        return seen
+
+    def lines(self, *events: tuple[str, Any]) -> str:
+        return "".join(json.dumps({"type": kind, "object": thing}) + "\n" for kind, thing in events)
+
+    def test_tell_of_changes_until_the_server_ends_them(self, tmp_path: Path) -> None:
+        body = self.lines(("ADDED", POD), ("BOOKMARK", {"metadata": {"resourceVersion": "8"}}))
+        assert self.watch(tmp_path, body) == [(ChangeKind.ADDED, "7"), (ChangeKind.BOOKMARK, "8")]
+        assert version_of(POD) == "7"
+
+    def test_take_large_objects(self, tmp_path: Path) -> None:
+        large = {**POD, "data": {"status.json": "x" * 1_500_000}}
+        assert self.watch(tmp_path, self.lines(("MODIFIED", large))) == [(ChangeKind.MODIFIED, "7")]
+
+    @pytest.mark.parametrize(
+        ("body", "status", "kind"),
+        [
+            ('{"type":"ERROR","object":{"code":410,"message":"too old resource version"}}\n', 200, WatchExpired),
+            ('{"type":"ERROR","object":{"code":500,"message":"etcd"}}\n', 200, ClusterUnavailable),
+            ('{"type":"ADDED","obj', 200, ClusterUnavailable),
+            ('{"type":"NEW","object":{}}\n', 200, ClusterUnavailable),
+            (said("too old"), 410, WatchExpired),
+            (said("no"), 403, MissingRight),
+        ],
+    )
+    def test_say_why_they_end_before_time(
+        self, tmp_path: Path, body: str, status: int, kind: type[ElasticError]
+    ) -> None:
+        with pytest.raises(kind):
+            self.watch(tmp_path, body, status)

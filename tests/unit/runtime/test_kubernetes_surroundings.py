@@ -1,0 +1,361 @@
+"""The launcher's surroundings in a namespace, which is in memory; on virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from elastic_runtime.errors import OwnershipLost
+from elastic_runtime.launcher.facts import Tenure
+from elastic_runtime.launcher.kubernetes import surroundings as module
+from elastic_runtime.launcher.kubernetes.interface import Kind
+from elastic_runtime.launcher.surroundings import Machine
+from elastic_runtime.runobjects import CANCEL, LEASE, ObjectNames
+from elastic_runtime.status import Phase
+from tests.unit.provider.virtual_time import run_virtually
+from tests.unit.runtime.kubernetes_bench import NOON, Watched, enter, lay_down, pod, published, spec, status, surrounded
+from tests.unit.runtime.test_kubernetes_fake import FakePlace
+
+RUN = spec()
+NAMES = ObjectNames(RUN.name)
+MOMENT = 0.1
+"""Seconds in which everybody has heard."""
+
+
+def within(test: Callable[[FakePlace, Watched, asyncio.Event], Awaitable[None]]) -> None:
+    """Run the test in open surroundings."""
+
+    async def main() -> None:
+        place, taken = FakePlace(), asyncio.Event()
+        await lay_down(place, RUN)
+        async with surrounded(place, RUN, taken) as watched:
+            await asyncio.sleep(MOMENT)
+            watched.changes.clear()
+            await test(place, watched, taken)
+
+    run_virtually(main())
+
+
+class TestSize:
+    @pytest.mark.parametrize(("replicas", "wanted"), [(0, 1), (1, 1), (3, 3), (4, 4), (9, 4)])
+    def test_is_that_of_the_replica_set_within_bounds(self, replicas: int, wanted: int) -> None:
+        async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
+            assert watched.surroundings.wanted() == 2
+            await place.scale(NAMES.worker, replicas)
+            await asyncio.sleep(MOMENT)
+            assert watched.surroundings.wanted() == wanted
+            assert watched.changes
+
+        within(test)
+
+    def test_is_what_it_was_while_there_is_no_replica_set(self) -> None:
+        async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
+            await place.scale(NAMES.worker, 3)
+            await asyncio.sleep(MOMENT)
+            assert watched.surroundings.wanted() == 3
+            await place.remove(Kind.REPLICA_SET, NAMES.worker)
+            await asyncio.sleep(MOMENT)
+            assert watched.surroundings.wanted() == 3
+
+        within(test)
+
+    def test_is_the_first_one_before_there_is_a_replica_set(self) -> None:
+        async def main() -> None:
+            place = FakePlace()
+            await lay_down(place, RUN, workers=False)
+            async with surrounded(place, RUN, asyncio.Event()) as watched:
+                assert watched.surroundings.wanted() == RUN.workers.start
+
+        run_virtually(main())
+
+
+class TestCancel:
+    def test_is_an_annotation_of_the_root(self) -> None:
+        async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
+            assert watched.surroundings.cancel() is None
+            await place.change(Kind.CONFIG_MAP, RUN.name, {"metadata": {"annotations": {CANCEL: ""}}})
+            await asyncio.sleep(MOMENT)
+            assert watched.surroundings.cancel() == ""
+            assert watched.changes
+
+        within(test)
+
+    @pytest.mark.parametrize("how", ["going", "gone", "another"])
+    def test_is_the_roots_deletion(self, how: str) -> None:
+        async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
+            if how == "going":
+                going = {"metadata": {"deletionTimestamp": "2026-01-02T12:00:00Z"}}
+                await place.change(Kind.CONFIG_MAP, RUN.name, going)
+            else:
+                await place.remove(Kind.CONFIG_MAP, RUN.name)
+            if how == "another":
+                await place.remove(Kind.CONFIG_MAP, NAMES.status)
+                await lay_down(place, spec(uid="second"), workers=False)
+            await asyncio.sleep(MOMENT)
+            assert watched.surroundings.cancel() == "the run has been deleted"
+
+        within(test)
+
+
+class TestLease:
+    def test_is_as_old_as_its_last_change_by_our_own_clock(self) -> None:
+        async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
+            await asyncio.sleep(100)
+            assert watched.surroundings.lease_age() == pytest.approx(100, abs=1)
+            await place.change(Kind.CONFIG_MAP, RUN.name, {"metadata": {"annotations": {"other": "x"}}})
+            await asyncio.sleep(10)
+            assert watched.surroundings.lease_age() == pytest.approx(110, abs=1)
+            await place.change(Kind.CONFIG_MAP, RUN.name, {"metadata": {"annotations": {LEASE: "two"}}})
+            await asyncio.sleep(10)
+            assert watched.surroundings.lease_age() == pytest.approx(10, abs=1)
+            await place.change(Kind.CONFIG_MAP, RUN.name, {"metadata": {"annotations": {LEASE: None}}})
+            await asyncio.sleep(MOMENT)
+            assert watched.surroundings.lease_age() is None
+
+        within(test)
+
+    def test_does_not_run_out_while_nobody_could_renew_it(self) -> None:
+        async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
+            await asyncio.sleep(100)
+            await place.go_away()
+            await asyncio.sleep(30_000)
+            assert watched.surroundings.lease_age() == 0.0
+            place.away = False
+            await asyncio.sleep(60)
+            age = watched.surroundings.lease_age()
+            assert age is not None
+            assert 40 <= age <= 60
+
+        within(test)
+
+
+class TestTenure:
+    def test_ends_when_the_pod_is_taken(self) -> None:
+        async def test(_: FakePlace, watched: Watched, taken: asyncio.Event) -> None:
+            assert watched.surroundings.tenure() is Tenure.HELD
+            taken.set()
+            await asyncio.sleep(MOMENT)
+            assert watched.surroundings.tenure() is Tenure.ENDING
+            assert watched.changes
+
+        within(test)
+
+    def test_is_lost_to_a_newer_launcher_and_nothing_is_touched_any_more(self) -> None:
+        async def test(place: FakePlace, watched: Watched, taken: asyncio.Event) -> None:
+            newer = await enter(place, RUN, "pod-2")
+            await newer.write(status(RUN, reason="mine"))
+            watched.surroundings.publish(status(RUN, Phase.FAILED, "late"))
+            await asyncio.sleep(MOMENT)
+            assert watched.surroundings.tenure() is Tenure.LOST
+            assert watched.changes
+            taken.set()
+            assert watched.surroundings.tenure() is Tenure.LOST
+            with pytest.raises(OwnershipLost):
+                await watched.surroundings.flush()
+            assert await published(place, RUN) == status(RUN, reason="mine")
+
+        within(test)
+
+
+class TestWorkers:
+    def test_have_the_deadline_of_their_pod_whatever_they_are_called(self) -> None:
+        async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
+            await place.create(Kind.POD, pod(RUN, "a", phase="Running"))
+            await asyncio.sleep(MOMENT)
+            assert watched.surroundings.deadline("a") is None
+            watched.changes.clear()
+            soon = NOON + timedelta(seconds=30)
+            await place.change(Kind.POD, "a", {"metadata": {"deletionTimestamp": "2026-01-02T12:00:30Z"}})
+            await asyncio.sleep(MOMENT)
+            assert [watched.surroundings.deadline(name) for name in ("a", "a.r2", "b")] == [soon, soon, None]
+            assert watched.changes
+
+        within(test)
+
+    def test_run_on_machines_as_far_as_one_may_look(self) -> None:
+        async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
+            await place.create(
+                Kind.NODE,
+                {"metadata": {"name": "n1", "labels": {"karpenter.sh/capacity-type": "spot"}}},
+            )
+            for name, node in (("a", "n1"), ("b", "n2"), ("c", "")):
+                await place.create(Kind.POD, pod(RUN, name, node=node, phase="Running"))
+            await asyncio.sleep(10)
+            machines = [watched.surroundings.machine(name) for name in ("a", "a.r1", "b", "c", "d")]
+            assert machines == [Machine("spot"), Machine("spot"), None, None, None]
+
+        within(test)
+
+    def test_without_the_right_are_not_looked_at_twice(self, caplog: pytest.LogCaptureFixture) -> None:
+        async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
+            place.forbidden = {("get", Kind.NODE), ("list", Kind.EVENT)}
+            creating = [{"name": "worker", "state": {"waiting": {"reason": "ContainerCreating"}}}]
+            await place.create(Kind.POD, pod(RUN, "a", node="n1", containerStatuses=creating))
+            await asyncio.sleep(100)
+            assert watched.surroundings.machine("a") is None
+            assert (place.calls["get", Kind.NODE], place.calls["list", Kind.EVENT]) == (1, 1)
+
+        with caplog.at_level(logging.INFO):
+            within(test)
+        assert [each for each in caplog.messages if "cannot get" in each] == [
+            "capacity and instance types of the workers are not told: nodes is forbidden: cannot get"
+        ]
+
+    def test_that_are_refused_are_told_of_once_and_while_they_are(self, caplog: pytest.LogCaptureFixture) -> None:
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}
+
+        async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
+            for name in ("a", "b"):
+                await place.create(Kind.POD, pod(RUN, name, conditions=[condition]))
+                await asyncio.sleep(MOMENT)
+            refusal = watched.surroundings.refusal()
+            assert refusal is not None
+            assert refusal.words.startswith("Kubernetes says of worker pod a and 1 more: Unschedulable: no room. ")
+            for name in ("a", "b"):
+                await place.change(Kind.POD, name, {"status": {"conditions": None, "phase": "Running"}})
+            await asyncio.sleep(MOMENT)
+            assert watched.surroundings.refusal() is None
+
+        within(test)
+        assert len([each for each in caplog.messages if "Unschedulable" in each]) == 1
+
+    def test_that_are_stuck_are_told_of_by_their_events(self) -> None:
+        async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
+            creating = [{"name": "worker", "state": {"waiting": {"reason": "ContainerCreating"}}}]
+            made = await place.create(Kind.POD, pod(RUN, "a", containerStatuses=creating))
+            event = {
+                "metadata": {"name": "e"},
+                "involvedObject": {"uid": made["metadata"]["uid"]},
+                "type": "Warning",
+                "reason": "FailedMount",
+                "message": 'secret "keys" not found',
+            }
+            await place.create(Kind.EVENT, event)
+            await asyncio.sleep(10)
+            refusal = watched.surroundings.refusal()
+            assert refusal is not None
+            assert refusal.hopeless
+            assert 'FailedMount: secret "keys" not found' in refusal.words
+
+        within(test)
+
+
+class TestEnd:
+    def test_sends_the_workers_home_and_waits_for_them(self) -> None:
+        async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
+            await place.create(Kind.POD, pod(RUN, "a", phase="Running"))
+            await place.create(Kind.POD, pod(RUN, "evicted", phase="Failed"))
+            ending = asyncio.create_task(watched.surroundings.end_workers())
+            await asyncio.sleep(5)
+            assert not ending.done()
+            found = await place.read(Kind.REPLICA_SET, NAMES.worker)
+            assert found["spec"]["replicas"] == 0
+            await place.remove(Kind.POD, "a")
+            await ending
+            assert asyncio.get_running_loop().time() < 6
+
+        within(test)
+
+    def test_does_not_wait_for_a_dead_node_for_ever(self, caplog: pytest.LogCaptureFixture) -> None:
+        async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
+            await place.create(Kind.POD, pod(RUN, "a", phase="Running"))
+            await asyncio.sleep(MOMENT)
+            begun = asyncio.get_running_loop().time()
+            await watched.surroundings.end_workers()
+            assert asyncio.get_running_loop().time() - begun == pytest.approx(module.END_PATIENCE)
+
+        within(test)
+        assert "these worker pods have not ended in time: a" in caplog.messages
+
+    @pytest.mark.parametrize("what", ["away", "no replica set", "no right"])
+    def test_of_workers_copes_with(self, what: str) -> None:
+        async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
+            if what == "away":
+                await place.go_away()
+                asyncio.get_running_loop().call_later(600, setattr, place, "away", False)
+            elif what == "no right":
+                place.forbidden = {("scale", Kind.REPLICA_SET)}
+            else:
+                await place.remove(Kind.REPLICA_SET, NAMES.worker)
+            await watched.surroundings.end_workers()
+            assert (asyncio.get_running_loop().time() > 600) == (what == "away")
+
+        within(test)
+
+    def test_writes_what_is_left_to_write_if_it_can_soon(self) -> None:
+        async def main(away: bool) -> None:
+            place = FakePlace()
+            await lay_down(place, RUN)
+            async with surrounded(place, RUN, asyncio.Event()) as watched:
+                watched.surroundings.publish(status(RUN, reason="first"))
+                await asyncio.sleep(MOMENT)
+                watched.surroundings.publish(status(RUN, reason="last"))
+                place.away = away
+                begun = asyncio.get_running_loop().time()
+            assert asyncio.get_running_loop().time() - begun <= module.LAST_WRITE + MOMENT
+            place.away = False
+            assert await published(place, RUN) == status(RUN, reason="first" if away else "last")
+
+        run_virtually(main(away=False))
+        run_virtually(main(away=True))
+
+
+class TestAbandoned:
+    def test_is_deleted(self) -> None:
+        async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
+            await place.change(Kind.CONFIG_MAP, RUN.name, {"data": {"more": "since we looked"}})
+            await watched.surroundings.abandon()
+            assert not (await place.list(Kind.CONFIG_MAP, module.Selector(fields=f"metadata.name={RUN.name}"))).objects
+
+        within(test)
+
+    @pytest.mark.parametrize("who", ["waits after all", "has made it anew", "has deleted it", "is away"])
+    def test_is_not_deleted_when_somebody(self, who: str) -> None:
+        async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
+            if who == "waits after all":
+                renewed = {"metadata": {"annotations": {LEASE: "two"}}}
+                await place.change(Kind.CONFIG_MAP, RUN.name, renewed)
+            elif who == "is away":
+                place.away = True
+            else:
+                await place.remove(Kind.CONFIG_MAP, RUN.name)
+                if who == "has made it anew":
+                    await place.remove(Kind.CONFIG_MAP, NAMES.status)
+                    await lay_down(place, spec(uid="second"), workers=False)
+            await watched.surroundings.abandon()
+            place.away = False
+            found = await place.list(Kind.CONFIG_MAP, module.Selector(fields=f"metadata.name={RUN.name}"))
+            assert len(found.objects) == (who != "has deleted it")
+
+        within(test)
+
+
+def test_keeps_quiet_and_up_to_date_through_cuts_and_a_forgetful_server(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
+        for replicas in (3, 4, 3, 2):
+            await place.scale(NAMES.worker, replicas)
+            await (place.forget() if replicas == 3 else place.cut_watches())
+            await asyncio.sleep(5)
+            assert watched.surroundings.wanted() == replicas
+
+    within(test)
+    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
+
+
+def test_costs_little_while_nothing_happens() -> None:
+    async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
+        await place.create(Kind.POD, pod(RUN, "a", phase="Running"))
+        watched.surroundings.publish(status(RUN))
+        await asyncio.sleep(MOMENT)
+        place.calls.clear()
+        for second in range(600):
+            watched.surroundings.publish(replace(status(RUN), updated=NOON + timedelta(seconds=second)))
+            await asyncio.sleep(1)
+        assert sum(place.calls.values()) == 0
+
+    within(test)

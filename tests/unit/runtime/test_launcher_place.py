@@ -1,0 +1,227 @@
+"""The launcher's loop and its place: what it does, in which order, when it ends, makes way, or goes on for another."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from elastic_runtime import certificates
+from elastic_runtime.certificates import agent_context
+from elastic_runtime.clock import utc_now
+from elastic_runtime.errors import OwnershipLost
+from elastic_runtime.framing import decode_line
+from elastic_runtime.launcher.facts import Refusal, Tenure
+from elastic_runtime.launcher.loop import Launcher
+from elastic_runtime.launcher.output import OutputLog
+from elastic_runtime.launcher.surroundings import Machine
+from elastic_runtime.spec import RunSpec, Timing
+from elastic_runtime.status import EventKind, FailureKind, Phase, Status, World
+from elastic_runtime.wire import Heartbeat, Hello, Ready, Release, Welcome, decode, encode
+from tests.unit.runtime.agent_bench import SOON, handshakes
+
+RUN = RunSpec("run", "uid", ("true",), warm=False, timing=Timing(tick=0.02, lease=60.0))
+THEN = datetime(2026, 1, 2, 12, tzinfo=UTC)
+BEFORE = Status(
+    run="run",
+    uid="uid",
+    phase=Phase.RUNNING,
+    reason="1 ranks train",
+    updated=THEN,
+    started=THEN,
+    world_size=1,
+    generation=4,
+    step=70,
+    history=(World(THEN, 1, 4, 60),),
+    worker_seconds={"w": 9.0},
+)
+
+
+@dataclass
+class Place:
+    """Surroundings that note what is asked of them, and answer as told."""
+
+    tenure_: Tenure = Tenure.HELD
+    cancelled: str | None = None
+    lost: bool = False
+    deadlines: dict[str, datetime] = field(default_factory=dict)
+    did: list[str] = field(default_factory=list)
+    published: list[Status] = field(default_factory=list)
+    port: int = 0
+    on_change: Callable[[], None] = lambda: None
+    heard: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def open(self, port: int, on_change: Callable[[], None]) -> None:
+        self.port, self.on_change = port, on_change
+
+    def wanted(self) -> int:
+        return 1
+
+    def cancel(self) -> str | None:
+        return self.cancelled
+
+    def lease_age(self) -> float | None:
+        return None
+
+    def tenure(self) -> Tenure:
+        return self.tenure_
+
+    def refusal(self) -> Refusal | None:
+        return None
+
+    def deadline(self, worker: str, /) -> datetime | None:
+        return self.deadlines.get(worker)
+
+    def machine(self, worker: str, /) -> Machine | None:
+        return Machine("spot", "large")
+
+    def publish(self, status: Status) -> None:
+        self.published.append(status)
+        self.did.append("final" if status.phase.final else "status")
+        self.heard.set()
+
+    async def end_workers(self) -> None:
+        self.did.append("end workers")
+
+    async def flush(self) -> None:
+        self.did.append("flush")
+        if self.lost:
+            raise OwnershipLost("another launcher has taken over")
+
+    async def close(self) -> None:
+        self.did.append("close")
+
+    async def until(self, wanted: Callable[[Status], bool]) -> Status:
+        async with asyncio.timeout(SOON):
+            while not (self.published and wanted(self.published[-1])):
+                self.heard.clear()
+                await self.heard.wait()
+        return self.published[-1]
+
+    def last(self, count: int) -> list[str]:
+        return self.did[-count:]
+
+
+class Worker:
+    """An agent's end of a connection, without an agent."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    async def dial(cls, tls: Path, port: int) -> Worker:
+        context = agent_context(tls)
+        made = cls(*await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="launcher"))
+        for message in (Hello("w", "n1", 7, 1, "lo"), Heartbeat(1.0, 1)):
+            made.writer.write(encode(message))
+        return made
+
+    async def hear(self) -> object:
+        line = await self.reader.readline()
+        return decode(decode_line(line)) if line else None
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run") / "tls"
+    certificates.create(folder)
+    return folder
+
+
+def launched(
+    tls: Path, test: Callable[[Place, Worker, asyncio.Task[Status]], object], previous: Status | None = None
+) -> Place:
+    """Run the test with a launcher whose one worker has come; both are gone afterwards."""
+
+    async def main() -> Place:
+        place = Place()
+        launcher = Launcher(RUN, place, OutputLog(io.StringIO()), tls, "127.0.0.1", previous=previous)
+        running = asyncio.create_task(launcher.run())
+        await place.until(lambda _: True)
+        worker = await Worker.dial(tls, place.port)
+        assert isinstance(await worker.hear(), Welcome)
+        await place.until(lambda status: any(each.node == "n1" for each in status.workers))
+        try:
+            await test(place, worker, running)  # type: ignore[misc]  # tests are coroutines
+        finally:
+            worker.writer.transport.abort()
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await handshakes()
+        return place
+
+    return asyncio.run(main())
+
+
+def test_at_the_end_it_makes_sure_of_the_run_before_the_workers_go_and_tells_of_the_end_after(tls: Path) -> None:
+    async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
+        place.cancelled = "enough"
+        place.did.clear()
+        status = await running
+        assert (status.phase, status.failure) == (Phase.FAILED, FailureKind.CANCELLED)
+        assert isinstance(await worker.hear(), Release)
+        order = place.did[place.did.index("flush") - 1 :]
+        assert order == ["status", "flush", "end workers", "final", "flush", "close"]
+        assert place.published[-1] == status
+
+    launched(tls, test)
+
+
+def test_one_that_has_lost_the_run_unawares_leaves_the_workers_alone_at_the_end(tls: Path) -> None:
+    async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
+        place.lost, place.cancelled = True, "enough"
+        with pytest.raises(OwnershipLost):
+            await running
+        assert await worker.hear() is None  # It is hung up on, and will dial the other launcher.
+        assert place.last(3) == ["status", "flush", "close"]
+
+    launched(tls, test)
+
+
+@pytest.mark.parametrize("tenure", [Tenure.ENDING, Tenure.LOST])
+def test_one_that_makes_way_hangs_up_and_leaves_the_workers_to_the_next(tls: Path, tenure: Tenure) -> None:
+    async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
+        place.tenure_ = tenure
+        place.on_change()
+        status = await running
+        assert not status.phase.final
+        assert await worker.hear() is None
+        assert not {"end workers", "final", "flush"} & set(place.did)
+        assert place.last(1) == ["close"]
+
+    launched(tls, test)
+
+
+def test_the_next_one_goes_on(tls: Path) -> None:
+    async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
+        status = place.published[-1]
+        assert (status.phase, status.started, status.generation, status.step) == (Phase.SUSPENDED, THEN, 4, 70)
+        assert [(world.size, world.generation) for world in status.history] == [(1, 4), (0, 4)]
+        kinds = [event.kind for event in status.events]
+        assert kinds[:2] == [EventKind.RESTARTED, EventKind.SUSPENDED]
+        [name] = [each.name for each in status.workers if each.node == "n1"]
+        assert name == "w.r1"
+
+    launched(tls, test, BEFORE)
+
+
+def test_it_knows_of_its_workers_what_their_place_knows(tls: Path) -> None:
+    async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
+        worker.writer.write(encode(Ready(warm=False)))
+        [known] = place.published[-1].workers
+        assert (known.capacity_type, known.instance_type) == ("spot", "large")
+        place.deadlines["w"] = utc_now() + timedelta(seconds=30)
+        place.on_change()
+        while not isinstance(message := await worker.hear(), Release):
+            assert message is not None
+        await place.until(lambda status: any(event.kind is EventKind.NOTICE for event in status.events))
+        notices = [event for event in place.published[-1].events if event.kind is EventKind.NOTICE]
+        assert [notice.worker for notice in notices] == ["w"]
+        assert notices[0].message.endswith("(the cluster)")
+
+    launched(tls, test)

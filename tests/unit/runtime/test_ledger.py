@@ -1,0 +1,298 @@
+"""What has happened, and the status document made from it."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from elastic_runtime.documents import from_json, to_json
+from elastic_runtime.launcher.agents import AgentConnection
+from elastic_runtime.launcher.ledger import Ledger
+from elastic_runtime.launcher.output import LAST_LINE_LENGTH, OutputLog
+from elastic_runtime.launcher.roster import Slot, Worker
+from elastic_runtime.launcher.surroundings import Machine
+from elastic_runtime.rank_link import (
+    CheckpointFailed,
+    CheckpointSkipped,
+    CheckpointWritten,
+    Joined,
+    Metrics,
+    Progress,
+    Resumed,
+)
+from elastic_runtime.spec import RunSpec
+from elastic_runtime.status import (
+    EARLIER_WORKERS,
+    MAX_EVENTS,
+    MAX_HISTORY,
+    MAX_METRICS,
+    MAX_PAST_WORKERS,
+    MAX_REASON,
+    MAX_WORKER_SECONDS,
+    Checkpoint,
+    EventKind,
+    FailureKind,
+    Phase,
+    Status,
+    WorkerState,
+    World,
+)
+from elastic_runtime.wire import Hello
+
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+
+
+@dataclass
+class Clock:
+    now: datetime = NOON
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def tick(self, seconds: float) -> datetime:
+        self.now += timedelta(seconds=seconds)
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def ledger(clock: Clock) -> Ledger:
+    return Ledger(RunSpec("run", "uid", ("true",)), clock)
+
+
+def worker(name: str = "worker-0", slots: int = 1) -> Worker:
+    connection = AgentConnection(Hello(name, "node", 7, slots, "lo"), writer=None)  # type: ignore[arg-type]  # nothing is sent
+    return Worker(connection, [Slot(name, index) for index in range(slots)], NOON)
+
+
+def kinds(status: Status) -> list[EventKind]:
+    return [event.kind for event in status.events]
+
+
+class TestStanding:
+    def test_at_first(self, ledger: Ledger) -> None:
+        status = ledger.status([], {}, 2)
+        assert (status.run, status.uid, status.phase, status.updated) == ("run", "uid", Phase.STARTING, NOON)
+        assert (status.target_size, status.world_size, status.generation) == (2, 0, 0)
+        assert (status.started, status.finished, status.step, status.checkpoint) == (None, None, None, None)
+
+    def test_worlds_come_and_go(self, ledger: Ledger, clock: Clock) -> None:
+        first = clock.tick(1)
+        ledger.world(["a", "b"])
+        ledger.rank_said(Progress(7), "worker-0")
+        second = clock.tick(1)
+        ledger.world(["a"])
+        third = clock.tick(1)
+        ledger.no_world()
+        ledger.no_world()
+        status = ledger.status([], {}, 2)
+        assert status.history == (World(first, 2, 1), World(second, 1, 2, 7), World(third, 0, 2, 7))
+        assert (status.started, status.generation, status.world_size) == (first, 2, 0)
+        assert [(event.kind, event.world_size, event.step) for event in status.events] == [
+            (EventKind.STARTED, 2, None),
+            (EventKind.SCALED, 1, 7),
+        ]
+
+    def test_tells_of_a_suspension_once_and_of_its_end(self, ledger: Ledger) -> None:
+        for phase in (
+            *(Phase.STARTING, Phase.RUNNING, Phase.RUNNING),
+            *(Phase.SUSPENDED, Phase.SUSPENDED, Phase.RUNNING),
+        ):
+            ledger.stand(phase, f"it is {phase}")
+        status = ledger.status([], {}, 1)
+        assert kinds(status) == [EventKind.SUSPENDED, EventKind.RESUMED]
+        assert (status.phase, status.reason) == (Phase.RUNNING, "it is running")
+
+    @pytest.mark.parametrize("end", [Phase.SUCCEEDED, Phase.FAILED])
+    def test_an_end_that_is_only_decided_is_no_end_yet(self, ledger: Ledger, end: Phase) -> None:
+        ledger.stand(Phase.RUNNING, "2 ranks train")
+        ledger.stand(end, "it is decided")
+        status = ledger.status([], {}, 1)
+        assert (status.phase, status.reason) == (Phase.RUNNING, "2 ranks train")
+
+    def test_finishes(self, ledger: Ledger, clock: Clock) -> None:
+        end = clock.tick(5)
+        ledger.finish(Phase.FAILED, "nobody came", FailureKind.START_TIMEOUT)
+        status = ledger.status([], {}, 1)
+        assert (status.phase, status.reason, status.failure, status.finished) == (
+            *(Phase.FAILED, "nobody came", FailureKind.START_TIMEOUT, end),
+        )
+        assert status.events[-1].message == "failed: nobody came"
+
+
+class TestRanks:
+    def test_report(self, ledger: Ledger) -> None:
+        ledger.rank_said(Joined(0, 1), "worker-0")
+        ledger.rank_said(Metrics({"loss": 2.0, "accuracy": 0.1}), "worker-0")
+        ledger.rank_said(Metrics({"loss": 1.0}, step=3), "worker-0")
+        ledger.rank_said(Progress(3), "worker-0")
+        status = ledger.status([], {}, 1)
+        assert (status.metrics, status.step, status.events) == ({"loss": 1.0, "accuracy": 0.1}, 3, ())
+
+    @pytest.mark.parametrize(
+        ("message", "kind", "words"),
+        [
+            (CheckpointWritten("f/3", 3, NOON, False, 0.5), EventKind.CHECKPOINT, "of step 3 at f/3 in 0.50 s"),
+            (CheckpointWritten("f/3", 3, NOON, True, 0.5), EventKind.HANDOVER, "of step 3 at f/3 in 0.50 s"),
+            (CheckpointFailed(3, "disk full"), EventKind.CHECKPOINT, "of step 3 FAILED: disk full"),
+            (CheckpointSkipped("f/3", "torn"), EventKind.CHECKPOINT_SKIPPED, "f/3 is not used: torn"),
+            (Resumed("f/3", 3), EventKind.RESUMED, "of step 3 at f/3"),
+        ],
+    )
+    def test_tell_of_checkpoints(self, ledger: Ledger, message: Resumed, kind: EventKind, words: str) -> None:
+        ledger.rank_said(message, "worker-0")
+        status = ledger.status([], {}, 1)
+        [event] = status.events
+        assert (event.kind, event.worker) == (kind, "worker-0")
+        assert event.message.endswith(words)
+        written = isinstance(message, CheckpointWritten)
+        assert status.checkpoint == (Checkpoint("f/3", 3, NOON) if written else None)
+        assert status.step == (3 if isinstance(message, Resumed) else None)
+
+
+class TestWorkers:
+    def test_live_from_starting_to_leaving(self, ledger: Ledger, clock: Clock) -> None:
+        one = worker(slots=2)
+        ranks = {"worker-0.0.0": 4, "worker-0.1.0": 1, "other.0.0": 0}
+
+        def state(ranks: dict[str, int]) -> tuple[WorkerState, datetime, tuple[int, ...]]:
+            clock.tick(1)
+            [found] = ledger.status([one], ranks, 1).workers
+            return found.state, found.since, found.ranks
+
+        assert state({}) == (WorkerState.STARTING, NOON + timedelta(seconds=1), ())
+        one.ready = True
+        assert state({}) == (WorkerState.READY, NOON + timedelta(seconds=2), ())
+        assert state(ranks) == (WorkerState.TRAINING, NOON + timedelta(seconds=3), (1, 4))
+        assert state(ranks) == (WorkerState.TRAINING, NOON + timedelta(seconds=3), (1, 4))
+        one.deadline = NOON
+        assert state(ranks) == (WorkerState.LEAVING, NOON + timedelta(seconds=5), (1, 4))
+
+    def test_that_are_gone_are_remembered_with_their_seconds(self, ledger: Ledger, clock: Clock) -> None:
+        one, two = worker("worker-0"), worker("worker-1")
+        one.ranks = {"worker-0.0.0~0": 8, "worker-0.0.1~0": None}
+        clock.tick(10)
+        ledger.gone(one, WorkerState.LOST)
+        clock.tick(5)
+        status = ledger.status([two], {}, 2)
+        lost, present = status.workers
+        assert (lost.name, lost.state, lost.seconds, lost.pids) == ("worker-0", WorkerState.LOST, 10.0, (7, 8))
+        assert (present.name, present.seconds) == ("worker-1", 15.0)
+        assert status.worker_seconds == {"worker-0": 10.0, "worker-1": 15.0}
+
+
+MANY, LONG = 1500, "ü" * 5000
+CONFIG_MAP = 1024 * 1024
+"""Bytes that the values of a Kubernetes ConfigMap may have together."""
+
+
+def test_stays_bounded_and_can_be_written(ledger: Ledger, clock: Clock) -> None:
+    pods = [f"{'run' * 17}-worker-{number:05d}.r12" for number in range(MANY)]
+    for pod in pods:
+        clock.tick(1)
+        ledger.world(pods)  # its event names every rank of the world
+        ledger.rank_said(CheckpointSkipped("file:///there", LONG), pod)
+        ledger.rank_said(Metrics({f"{pod} {LONG}": 0.12345678901234567}), pod)
+        gone = worker(pod)
+        gone.since = clock.now - timedelta(seconds=1)
+        ledger.gone(gone, WorkerState.LEFT)
+    ledger.stand(Phase.RUNNING, LONG)
+    present = [worker(f"present-{pod}") for pod in pods[:1000]]
+    for each in present:
+        each.machine, each.cpu_percent, each.memory_bytes = Machine("on-demand", "p4d.24xlarge"), 799.9, 2**40
+    status = ledger.status(present, {}, 1)
+    assert (len(status.events), len(status.history), len(status.metrics)) == (MAX_EVENTS, MAX_HISTORY, MAX_METRICS)
+    assert len(status.workers) == MAX_PAST_WORKERS + len(present)
+    assert len(status.reason) == MAX_REASON
+    assert status.history[-1].generation == MANY
+    assert list(status.metrics)[-1].startswith(pods[-1])
+    assert len(to_json(status)) < CONFIG_MAP
+    assert from_json(Status, to_json(status)) == status
+    past = {name: seconds for name, seconds in status.worker_seconds.items() if not name.startswith("present")}
+    assert len(past) == MAX_WORKER_SECONDS
+    assert past[EARLIER_WORKERS] == MANY - MAX_WORKER_SECONDS + 1
+    assert sum(past.values()) == MANY
+
+
+class TestAfterAnotherLauncher:
+    @pytest.fixture
+    def before(self, ledger: Ledger, clock: Clock) -> Status:
+        """It had a world of two at step 7, a checkpoint of step 5, one worker lost and one training."""
+        ledger.world(["worker-0.0.0", "worker-1.0.0"])
+        ledger.rank_said(CheckpointWritten("f/5", 5, NOON, False, 0.5), "worker-0")
+        ledger.rank_said(Progress(7), "worker-0")
+        ledger.rank_said(Metrics({"loss": 2.0}), "worker-0")
+        ledger.stand(Phase.RUNNING, "2 ranks train")
+        ledger.rank_failures, ledger.forced_resets = 3, 2
+        clock.tick(10)
+        ledger.gone(worker("worker-1"), WorkerState.LOST)
+        here = worker("worker-0")
+        here.ready = True
+        return from_json(Status, to_json(ledger.status([here], {"worker-0.0.0": 0}, 2)))
+
+    @pytest.fixture
+    def after(self, before: Status, clock: Clock) -> Ledger:
+        clock.tick(60)
+        return Ledger(RunSpec("run", "uid", ("true",)), clock, before)
+
+    def test_says_so_and_goes_on(self, after: Ledger, before: Status) -> None:
+        status = after.status([], {}, 2)
+        assert status.events[:-1] == before.events
+        assert (status.events[-1].kind, status.events[-1].message) == (
+            *(EventKind.RESTARTED, "a new launcher has taken over"),
+        )
+        for name in (
+            *("started", "generation", "step", "checkpoint", "metrics"),
+            *("worker_seconds", "rank_failures", "forced_resets"),
+        ):
+            assert getattr(status, name) == getattr(before, name), name
+        assert after.trained
+        assert (status.rank_failures, status.forced_resets) == (3, 2)
+
+    def test_no_world_trains_until_the_next_one(self, after: Ledger, before: Status, clock: Clock) -> None:
+        after.no_world()
+        gap = World(clock.now, 0, 1, 7)
+        assert after.status([], {}, 2).history == (*before.history, gap)
+        clock.tick(5)
+        after.world(["worker-0.r1.0.0"])
+        assert after.status([], {}, 2).history == (*before.history, gap, World(clock.now, 1, 2, 7))
+        assert kinds(after.status([], {}, 2))[-1] is EventKind.SCALED
+
+    def test_its_wait_is_a_suspension(self, after: Ledger) -> None:
+        after.stand(Phase.SUSPENDED, "0 of 2 ranks can start")
+        assert kinds(after.status([], {}, 2))[-1] is EventKind.SUSPENDED
+
+    def test_its_workers_are_past(self, after: Ledger, clock: Clock) -> None:
+        lost, here = after.status([], {}, 2).workers
+        assert (lost.name, lost.state, lost.since) == ("worker-1", WorkerState.LOST, NOON + timedelta(seconds=10))
+        assert (here.name, here.state, here.since, here.ranks) == ("worker-0", WorkerState.LOST, clock.now, ())
+        assert here.seconds == 10.0
+
+
+class TestOutput:
+    def test_each_line_says_when_who_and_where(self) -> None:
+        stream = io.StringIO()
+        log = OutputLog(stream)
+        log.write(NOON, "worker-0", 3, "stdout", ["a", "", "b"])
+        log.write(NOON, "worker-1", None, "stderr", ["é"])
+        assert stream.getvalue().splitlines() == [
+            "2026-01-02T12:00:00.000Z worker-0 [3]<stdout>: a",
+            "2026-01-02T12:00:00.000Z worker-0 [3]<stdout>: ",
+            "2026-01-02T12:00:00.000Z worker-0 [3]<stdout>: b",
+            "2026-01-02T12:00:00.000Z worker-1 [?]<stderr>: é",
+        ]
+
+    def test_keeps_the_last_words_on_stderr(self) -> None:
+        log = OutputLog(io.StringIO())
+        assert log.last_error() == ""
+        log.write(NOON, "worker-0", 0, "stdout", ["all is well"])
+        log.write(NOON, "worker-0", 0, "stderr", [f"line {number}" for number in range(9)])
+        log.write(NOON, "worker-0", 0, "stderr", ["", "  ", "x" * 1000])
+        assert log.last_error() == " | ".join([*(f"line {number}" for number in range(5, 9)), "x" * LAST_LINE_LENGTH])

@@ -1,0 +1,85 @@
+"""The rank's end of its line to the agent."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from elastic_runtime.framing import LineReader
+from elastic_runtime.rank_link import (
+    RANK_FD,
+    HandoverWanted,
+    Joined,
+    LastCommitBy,
+    Progress,
+    RankLink,
+    encode_rank_message,
+)
+
+WANTED = HandoverWanted("worker-1", datetime(2026, 1, 2, tzinfo=UTC))
+LAST = LastCommitBy(datetime(2026, 1, 3, tzinfo=UTC))
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[RankLink, socket.socket]]:
+    ours, agents = socket.socketpair()
+    link = RankLink(ours)
+    with agents:
+        yield link, agents
+    link.close()
+    link.close()
+
+
+def test_sends_lines(pair: tuple[RankLink, socket.socket]) -> None:
+    link, agent = pair
+    link.send(Joined(1, 2))
+    link.send(Progress(7))
+    assert list(LineReader().feed(agent.recv(65536))) == [
+        {"type": "joined", "rank": 1, "size": 2},
+        {"type": "progress", "step": 7},
+    ]
+
+
+def test_hears_what_was_said_since_and_never_waits(pair: tuple[RankLink, socket.socket]) -> None:
+    link, agent = pair
+    assert list(link.poll()) == []
+    line = encode_rank_message(WANTED)
+    agent.sendall(line + b'{"type":"colour"}\n' + line[:10])
+    assert list(link.poll()) == [WANTED]
+    assert list(link.poll()) == []
+    agent.sendall(line[10:] + encode_rank_message(LAST) + encode_rank_message(LastCommitBy(None)))
+    assert list(link.poll()) == [WANTED, LAST, LastCommitBy(None)]
+
+
+def test_an_agent_that_is_gone_is_no_error(pair: tuple[RankLink, socket.socket]) -> None:
+    link, agent = pair
+    agent.close()
+    assert list(link.poll()) == []
+    link.send(Progress(1))
+    assert list(link.poll()) == []
+
+
+def test_sending_to_one_that_is_gone_is_none_either(pair: tuple[RankLink, socket.socket]) -> None:
+    link, agent = pair
+    agent.close()
+    link.send(Progress(1))
+    link.send(Progress(2))
+    assert list(link.poll()) == []
+
+
+def test_is_found_in_the_environment_and_leaves_its_descriptor_to_others() -> None:
+    ours, agent = socket.socketpair()
+    with ours, agent:
+        for step in (1, 2):
+            link = RankLink.from_environment({RANK_FD: str(ours.fileno())})
+            assert link is not None
+            link.send(Progress(step))
+            link.close()
+        assert len(list(LineReader().feed(agent.recv(65536)))) == 2
+
+
+def test_without_an_agent_there_is_none() -> None:
+    assert RankLink.from_environment({}) is None

@@ -1,0 +1,67 @@
+"""What report() sends, and what it leaves out."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import horovod.torch as hvd
+import pytest
+import torch
+
+from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.rank_link import RankLink
+from elastic_runtime.torch import report, reporting
+
+
+@pytest.fixture
+def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    agent, rank_end = socket.socketpair()
+    link = reporting.SharedLink(RankLink(rank_end))
+    monkeypatch.setattr(reporting, "shared_link", lambda: link)
+    monkeypatch.setattr(reporting, "_warned", set())
+    monkeypatch.setattr(hvd, "is_initialized", lambda: True)
+    monkeypatch.setattr(hvd, "rank", lambda: 0)
+    yield agent
+    link.close()
+    agent.close()
+
+
+def heard(agent: socket.socket) -> list[dict[str, Any]]:
+    try:
+        return [json.loads(line) for line in agent.recv(65536, socket.MSG_DONTWAIT).splitlines()]
+    except BlockingIOError:
+        return []
+
+
+def test_numbers_and_single_tensors_are_sent(agent: socket.socket) -> None:
+    report(7, loss=torch.tensor([0.5]), accuracy=1)
+    assert heard(agent) == [{"type": "metrics", "values": {"loss": 0.5, "accuracy": 1.0}, "step": 7}]
+
+
+def test_what_is_not_finite_is_left_out_and_said_once(agent: socket.socket, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        report(loss=float("nan"), accuracy=0.25)
+        report(loss=float("inf"))
+    assert [message["values"] for message in heard(agent)] == [{"accuracy": 0.25}] * 2
+    assert [record.message for record in caplog.records] == [
+        "report: loss is nan and is left out; further ones are left out silently"
+    ]
+
+
+def test_other_ranks_say_nothing(agent: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hvd, "rank", lambda: 1)
+    report(loss=1.0)
+    assert heard(agent) == []
+
+
+def test_what_is_no_number_is_refused_by_name(agent: socket.socket) -> None:
+    with pytest.raises(InvalidSettings, match=r"^report\.loss: .* is not a number"):
+        report(loss=torch.zeros(2))
+
+
+def test_without_an_agent_it_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reporting, "shared_link", lambda: reporting.SharedLink(None))
+    report(loss=1.0)

@@ -1,0 +1,223 @@
+"""Workers, their slots, and the ranks that run in them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from elastic_runtime.launcher.agents import AgentConnection
+from elastic_runtime.launcher.facts import SlotFact, WorkerFact
+from elastic_runtime.launcher.roster import Roster, Worker
+from elastic_runtime.launcher.session import LOST
+from elastic_runtime.spec import RecoverySpec
+from elastic_runtime.wire import Handover, Hello, LastCommit, LauncherMessage, RankExited, Release, StartRank, StopRank
+
+NOON = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+class Connection(AgentConnection):
+    """Keeps what it was to send."""
+
+    def __init__(self, name: str, slots: int = 1) -> None:
+        super().__init__(Hello(name, "node", 1, slots, f"eth-{name}"), writer=None)  # type: ignore[arg-type]  # no writer
+        self.sent: list[LauncherMessage] = []
+
+    def send(self, message: LauncherMessage) -> None:
+        self.sent.append(message)
+
+
+@dataclass
+class Scene:
+    now: float = 100.0
+    connections: dict[str, Connection] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        recovery = RecoverySpec(backoff=1.0, backoff_maximum=3.0, backoff_forgiven=60.0)
+        self.roster = Roster(recovery, 7.0, lambda: self.now)
+
+    def add(self, name: str, slots: int = 1, ready: bool = True) -> Worker:
+        self.connections[name] = Connection(name, slots)
+        worker = self.roster.add(self.connections[name], NOON)
+        worker.ready = ready
+        return worker
+
+    def sent(self, name: str) -> list[LauncherMessage]:
+        return self.connections[name].sent
+
+    async def run(
+        self,
+        rank_id: str,
+        code: int,
+        stand_in: bool = False,
+        attempt: int = 0,
+        *,
+        lived: float = 0.0,
+        stop: bool = False,
+    ) -> int:
+        """Start it, and have its agent say that it has ended."""
+        task = asyncio.create_task(self.roster.run_rank(rank_id, attempt, {}, stand_in))
+        await asyncio.sleep(0)
+        self.now += lived
+        if stop:
+            self.roster.stop_ranks()
+        process = f"{rank_id}~{attempt}"
+        [worker] = [each for each in self.roster.workers.values() if process in each.ranks]
+        self.roster.rank_exited(worker, RankExited(process, code))
+        return await task
+
+
+def play(act: Callable[[Scene], Awaitable[None]]) -> None:
+    async def run() -> None:
+        await act(Scene())
+
+    asyncio.run(run())
+
+
+def test_facts() -> None:
+    scene = Scene()
+    scene.add("a", slots=2)
+    scene.add("b", ready=False).deadline = NOON
+    scene.add("c").ranks["c.0.0~0"] = None
+    scene.roster.release("c", "enough")
+    scene.add("d").ranks["d.0.0~0"] = None
+    assert scene.roster.facts() == (
+        WorkerFact("a", True, (SlotFact("a.0.0"), SlotFact("a.1.0"))),
+        WorkerFact("b", False, (SlotFact("b.0.0"),), leaving=True),
+        WorkerFact("d", True, (SlotFact("d.0.0"),), running=True),
+    )
+    assert scene.sent("c") == [Release("enough")]
+
+
+def test_runs_a_rank_on_its_own_slot() -> None:
+    async def act(scene: Scene) -> None:
+        scene.add("a", slots=2)
+        task = asyncio.create_task(scene.roster.run_rank("a.1.0", 2, {"X": "y"}, False))
+        await asyncio.sleep(0)
+        assert scene.sent("a") == [StartRank("a.1.0~2", 1, {"X": "y"})]
+        assert scene.roster.workers["a"].ranks == {"a.1.0~2": None}
+        assert scene.roster.interface("a.1.0", False) == "eth-a"
+        scene.roster.stop_ranks()
+        assert scene.sent("a")[1:] == [StopRank("a.1.0~2", 7.0)]
+        scene.roster.rank_exited(scene.roster.workers["a"], RankExited("a.1.0~2", 0))
+        assert await task == 0
+        assert scene.roster.workers["a"].ranks == {}
+
+    play(act)
+
+
+def test_a_rank_goes_with_its_worker() -> None:
+    async def act(scene: Scene) -> None:
+        scene.add("a")
+        task = asyncio.create_task(scene.roster.run_rank("a.0.0", 0, {}, False))
+        await asyncio.sleep(0)
+        scene.roster.remove("a")
+        assert await task == LOST
+        assert await scene.roster.run_rank("a.0.0", 1, {}, False) == LOST
+        assert scene.roster.interface("a.0.0", False) is None
+        assert scene.roster.worker_of("a.0.0") is None
+
+    play(act)
+
+
+def test_a_stand_in_runs_with_any_worker_that_is_ready_and_stays() -> None:
+    async def act(scene: Scene) -> None:
+        assert scene.roster.interface("a.0.0", True) is None
+        scene.add("b", ready=False)
+        scene.add("c")
+        scene.roster.release("c", "enough")
+        scene.add("d")
+        assert scene.roster.interface("a.0.0", True) == "eth-d"
+        assert await scene.run("a.0.0", 1, stand_in=True) == 1
+        assert scene.sent("d") == [StartRank("a.0.0~0", 0, {})]
+        assert scene.roster.workers["d"].slots[0].usable_at == 0.0, "the failure is none of that slot"
+
+    play(act)
+
+
+def test_each_rank_of_a_slot_has_a_name_of_its_own() -> None:
+    scene = Scene()
+    worker = scene.add("a.b", slots=2)  # a name may have dots
+    scene.roster.retire("a.b.1.0")
+    assert [slot.rank_id for slot in worker.slots] == ["a.b.0.0", "a.b.1.1"]
+    scene.roster.retire("a.b.1.0")  # that one is over already
+    assert [slot.rank_id for slot in worker.slots] == ["a.b.0.0", "a.b.1.1"]
+    assert scene.roster.interface("a.b.1.0", False) is None
+    assert scene.roster.worker_of("a.b.1.0") is worker
+
+
+def test_a_slot_whose_ranks_fail_is_held_back_longer_and_longer() -> None:
+    async def act(scene: Scene) -> None:
+        [slot] = scene.add("a").slots
+        await scene.run("a.0.0", 0)
+        assert slot.usable_at == 0.0
+        for attempt, delay in enumerate([1.0, 2.0, 3.0, 3.0]):
+            await scene.run("a.0.0", 1, attempt=attempt)
+            assert slot.usable_at == scene.now + delay
+
+    play(act)
+
+
+def test_a_slot_is_forgiven_once_its_rank_has_run_for_long() -> None:
+    async def act(scene: Scene) -> None:
+        [slot] = scene.add("a").slots
+        delays = []
+        for attempt, lived in enumerate([0.0, 59.0, 0.0, 60.0, 0.0]):
+            await scene.run("a.0.0", 1, attempt=attempt, lived=lived)
+            delays.append(slot.usable_at - scene.now)
+        assert delays == [1.0, 2.0, 3.0, 1.0, 2.0]
+
+    play(act)
+
+
+def test_a_worker_that_is_lost_and_comes_back_again_and_again_is_held_back_longer_and_longer() -> None:
+    async def act(scene: Scene) -> None:
+        for name, delay in [("pod-x", 0.0), ("pod-x.r1", 1.0), ("pod-x.r2", 2.0), ("pod-x.r3", 3.0), ("pod-x.r4", 3.0)]:
+            [slot] = scene.add(name).slots
+            assert slot.usable_at == (scene.now + delay if delay else 0.0)
+            task = asyncio.create_task(scene.roster.run_rank(slot.rank_id, 0, {}, False))
+            await asyncio.sleep(0)
+            scene.roster.remove(name)
+            assert await task == LOST
+        scene.now += 3.0 + 60.0
+        scene.add("other")
+        await scene.run("other.0.0", 1)
+        assert scene.add("pod-x.r5").slots[0].usable_at == 0.0, "it has not been seen for long"
+
+    play(act)
+
+
+def test_nobody_is_held_back_for_being_stopped_or_taken_away() -> None:
+    async def act(scene: Scene) -> None:
+        [slot] = scene.add("a").slots
+        await scene.run("a.0.0", -15, stop=True)
+        assert slot.usable_at == 0.0
+        scene.roster.workers["a"].deadline = NOON
+        await scene.run("a.0.0", -9, attempt=1)
+        assert slot.usable_at == 0.0
+
+    play(act)
+
+
+def test_every_worker_hears_of_a_handover() -> None:
+    scene = Scene()
+    scene.add("a")
+    scene.add("b")
+    scene.roster.hand_over("b", NOON)
+    assert scene.sent("a") == scene.sent("b") == [Handover("b", NOON)]
+
+
+def test_a_last_commit_is_due_once_every_worker_of_the_world_will_be_taken() -> None:
+    scene = Scene()
+    a, b, c = scene.add("a"), scene.add("b", slots=2), scene.add("c")
+    world = ("a.0.0", "b.0.0", "b.1.0")
+    assert scene.roster.last_commit_by(()) is None
+    assert scene.roster.last_commit_by(world) is None
+    a.deadline = c.deadline = NOON + timedelta(seconds=5)
+    assert scene.roster.last_commit_by(world) is None, "b will have the state"
+    assert scene.roster.last_commit_by(("c.0.0",)) == NOON + timedelta(seconds=5)
+    b.deadline = NOON
+    assert scene.roster.last_commit_by(world) == NOON
+    scene.roster.tell_last_commit(NOON)
+    assert scene.sent("a") == scene.sent("b") == scene.sent("c") == [LastCommit(NOON)]

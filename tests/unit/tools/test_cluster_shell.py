@@ -1,0 +1,60 @@
+"""Commands that fail say why, and none goes on after its step was given up."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cluster_kit.errors import ClusterError
+from cluster_kit.shell import Progress, run, succeeds, wait_until
+
+
+def test_what_a_command_says_is_returned() -> None:
+    assert run("cat", text="words") == "words"
+    assert run("cat", stdin=Path("/dev/null")) == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["no-such-program"], "no-such-program is not installed"),
+        (["sh", "-c", "echo why >&2; exit 3"], "status 3: why"),
+        (["sleep", "60"], "sleep did not end within 0 s"),
+    ],
+)
+def test_a_command_that_fails_says_why(command: list[str], words: str) -> None:
+    with pytest.raises(ClusterError, match=words):
+        run(*command, seconds=0.2)
+    assert not succeeds(*command, seconds=0.2)
+
+
+def test_what_does_not_come_is_named() -> None:
+    with pytest.raises(ClusterError, match="waited 0 s in vain for the moon"):
+        wait_until(lambda: False, "the moon", 0.05, every=0.01)
+
+
+def test_a_step_that_fails_shows_the_end_of_its_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ClusterError, match=r"(?s)building: status 2; .*log\nthe cause"):
+        Progress().step("building", ["sh", "-c", "echo the cause; exit 2"], tmp_path / "log")
+
+    assert "building" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_a_step_with_its_children(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    def interrupt() -> None:
+        wait_until(lambda: log.exists() and log.read_text() == "started\n", "the child", 10.0, every=0.02)
+        signal.raise_signal(signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        Progress().step("building", ["sh", "-c", "sleep 60 & echo started; wait"], log)
+    thread.join()
+
+    assert [each for each in psutil.Process().children(recursive=True) if each.status() != psutil.STATUS_ZOMBIE] == []
