@@ -1,0 +1,1 @@
+"""Durable checkpoints: stall, hand-over, upload. The program is ``benchmarks/checkpoints.py``."""

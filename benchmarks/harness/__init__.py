@@ -1,0 +1,1 @@
+"""Side-by-side benchmarks of this launcher and plain ``horovodrun``."""

@@ -1,0 +1,44 @@
+"""Our side: the launcher of ``elastic_runtime`` with its local worker set, everything on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+
+from benchmarks.harness.sides import MAXIMUM, Job, Launched, environment
+from elastic_runtime.rundir import RunDir
+from elastic_runtime.spec import CheckpointSpec, RunSpec, WorkersSpec
+
+
+class OurLauncher:
+    """``python -m elastic_runtime.launcher`` with its defaults: agents, heartbeats, status, warm processes.
+
+    Args:
+        checkpoint_every: seconds between durable checkpoints, for scripts that write any.
+    """
+
+    name = "elastic_runtime"
+
+    def __init__(self, checkpoint_every: float = 60.0) -> None:
+        self._checkpoint_every = checkpoint_every
+
+    def launch(self, job: Job) -> Launched:
+        """Lay the run down and start its launcher."""
+        run = RunDir(job.folder / "run")
+        run.create(
+            RunSpec(
+                name="benchmark",
+                uid=uuid.uuid4().hex,
+                command=job.command,
+                workers=WorkersSpec(minimum=1, start=job.size, maximum=MAXIMUM),
+                checkpoint=CheckpointSpec(f"file://{job.folder}/checkpoints", every=self._checkpoint_every),
+            ),
+            owner="benchmark",
+        )
+        with run.log.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "elastic_runtime.launcher", str(run.path)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment(), start_new_session=True,
+            )  # fmt: skip
+        return Launched(process, run.write_size)

@@ -1,0 +1,252 @@
+"""Runs the launcher's real decision over a trace, on virtual time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.traces.account import Account, Cause
+from benchmarks.traces.checkpoints import Checkpoints
+from benchmarks.traces.fleet import Fleet, Worker
+from benchmarks.traces.policy import Job, Policy, PolicyName, oracle_rate
+from benchmarks.traces.progress import Progress
+from benchmarks.traces.session import Session
+from benchmarks.traces.timeline import Event, Timeline
+from benchmarks.traces.trace import Notices, Trace
+from elastic_runtime.launcher.decide import decide, minimum_ranks
+from elastic_runtime.launcher.facts import (
+    Action,
+    CloseSession,
+    Facts,
+    Finish,
+    ListRanks,
+    OpenSession,
+    ReleaseWorker,
+    SessionState,
+    Settings,
+)
+from elastic_runtime.spec import RecoveryMode, RecoverySpec, WorkersSpec
+
+TICK = 1.0
+"""Seconds: the launcher decides so often when something may come due (:attr:`elastic_runtime.spec.Timing.tick`)."""
+ROUNDS = 20
+"""Decisions at one moment; more of them would be a launcher that goes round in circles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a policy fared on a trace. Work is in seconds of a worker that trains alone."""
+
+    policy: PolicyName
+    account: Account
+    useful: float
+    """Work done and kept."""
+    steps: int
+    """Global steps done and kept."""
+    lost_steps: int
+    """Whole steps done in vain: they had not been committed, or the commit went with the last who held it."""
+    planned_resets: int
+    forced_resets: int
+    """By a loss."""
+    sessions: int
+    """Lives of the ElasticDriver: the first, and one for each restart."""
+    checkpoints: int
+    end: str | None
+    """Why the run had to end before the trace did."""
+    history: tuple[tuple[float, int, int], ...]
+    """(seconds, machines there, ranks that train), an entry for each change."""
+
+    @property
+    def goodput(self) -> float:
+        """Share of the oracle's work that was done and kept."""
+        return self.useful / self.account.oracle if self.account.oracle else 0.0
+
+
+def simulate(trace: Trace, policy: Policy, job: Job, notices: Notices) -> Outcome:
+    """Replay it to its end."""
+    return _Simulation(trace, policy, job, notices).run()
+
+
+class _Simulation:
+    """The launcher's loop (:class:`elastic_runtime.launcher.loop.Launcher`) with a modelled world around it."""
+
+    def __init__(self, trace: Trace, policy: Policy, job: Job, notices: Notices) -> None:
+        self._trace, self._policy, self._job = trace, policy, job
+        fixed = policy.mode is RecoveryMode.FIXED
+        self._wanted = job.fixed if fixed else job.maximum
+        # The start may take as long as it takes, as everything else may; max_wait is the one limit that a job can set.
+        recovery = RecoverySpec(policy.mode, max_wait=job.max_wait, start_timeout=trace.duration)
+        workers = WorkersSpec(min(job.minimum, self._wanted), self._wanted, self._wanted)
+        self._settings = Settings(workers, recovery, lease=0.0, gather=policy.gather)
+        self._timeline, self._account = Timeline(), Account()
+        self._progress = Progress(job.step_work)
+        self._checkpoints = Checkpoints(self._timeline, self._progress, policy.costs)
+        self._fleet = Fleet(
+            self._timeline,
+            trace,
+            notices,
+            policy.costs,
+            self._wanted,
+            listens=policy.listens,
+            on_notice=self._noticed,
+            on_vanished=self._vanished,
+            on_missed=self._missed,
+        )
+        self._session: Session | None = None
+        self._tick: Event | None = None
+        self._trained = False
+        self._short_since: float | None = None
+        self._gathering_since: float | None = None
+        self._end: str | None = None
+        self._sessions = self._planned_resets = self._forced_resets = 0
+        self._history: list[tuple[float, int, int]] = []
+
+    def run(self) -> Outcome:
+        self._timeline.run(self._trace.duration, passes=self._pass, happened=self._happened)
+        self._count_resets()
+        self._account.redo(self._progress.lost_work)
+        return Outcome(
+            policy=self._policy.name,
+            account=self._account,
+            useful=self._progress.work,
+            steps=self._progress.steps,
+            lost_steps=self._progress.lost_steps,
+            planned_resets=self._planned_resets,
+            forced_resets=self._forced_resets,
+            sessions=self._sessions,
+            checkpoints=self._checkpoints.written,
+            end=self._end,
+            history=tuple(self._history),
+        )
+
+    # Time
+
+    def _pass(self, seconds: float) -> None:
+        oracle, session = oracle_rate(self._fleet.size, self._job), self._session
+        if session and session.trains:
+            self._progress.train(seconds * session.rate)
+            self._account.train(seconds, oracle, session.rate, self._fleet.idle(session.members))
+        else:
+            self._account.pause(seconds, oracle, self._cause())
+
+    def _cause(self) -> Cause:
+        if self._end is not None:
+            return Cause.STOPPED
+        if not self._trained:
+            return Cause.STARTING
+        if self._session:
+            return self._session.cause
+        return Cause.RESTARTING if self._gathering_since is not None else Cause.WAITING
+
+    def _happened(self) -> None:
+        self._decide_until_nothing_is_left()
+        ranks = len(self._session.members) if self._session and self._session.trains else 0
+        entry = (self._timeline.now, self._fleet.size, ranks)
+        if not self._history or self._history[-1][1:] != entry[1:]:
+            self._history.append(entry)
+
+    # The launcher's loop
+
+    def _decide_until_nothing_is_left(self) -> None:
+        for _ in range(ROUNDS):
+            if self._end is not None:
+                return
+            decision = decide(self._collect(), self._settings, self._timeline.now)
+            for action in decision.actions:
+                self._carry_out(action, decision.reason)
+            if self._session:
+                self._session.last_commit_by(self._fleet.last_commit_by(self._session.fact.listed))
+            if not decision.actions:
+                self._wake_up()
+                return
+        raise AssertionError(f"the launcher goes round in circles at {self._timeline.now} s")
+
+    def _collect(self) -> Facts:
+        """As ``Launcher._collect`` does, whose order it keeps."""
+        now, session = self._timeline.now, self._session
+        fact = session.fact if session else None
+        facts = Facts(
+            wanted=self._wanted,
+            workers=self._fleet.facts(session.members if session else ()),
+            launched=0.0,
+            session=fact,
+            trained=self._trained,
+            short_since=self._short_since,
+            gathering_since=self._gathering_since,
+            forced_resets=self._forced_resets + (session.forced_resets if session else 0),
+        )
+        usable = sum(len(worker.slots) for worker in facts.workers if worker.ready and not worker.leaving)
+        enough = usable >= minimum_ranks(facts, self._settings)
+        gathers = enough and fact is None
+        self._gathering_since = (now if self._gathering_since is None else self._gathering_since) if gathers else None
+        training = fact is not None and fact.state not in (SessionState.WAITING, SessionState.ENDED)
+        if self._trained and not training:
+            self._short_since = now if self._short_since is None else self._short_since
+        elif fact is not None and fact.state is not SessionState.FORMING:
+            self._short_since = None
+        return facts
+
+    def _wake_up(self) -> None:
+        """While the world stands, nothing comes due but what is an event anyway."""
+        settled = self._session and self._session.fact.state is SessionState.SETTLED
+        if not settled and (self._tick is None or self._tick.at <= self._timeline.now):
+            self._tick = self._timeline.after(TICK, lambda: None)
+
+    def _carry_out(self, action: Action, reason: str) -> None:
+        match action:
+            case OpenSession(ranks, minimum):
+                self._open(ranks, minimum)
+            case ListRanks(ranks, minimum):
+                assert self._session is not None  # or there were no ranks to list
+                self._session.list_ranks(ranks, minimum)
+            case CloseSession():
+                self._count_resets()
+                self._session = None
+            case ReleaseWorker(name):
+                self._fleet.release(name)
+            case Finish():
+                self._count_resets()
+                self._session, self._end = None, reason
+            case _:
+                raise AssertionError(f"the simulator does not know of {action}")
+
+    def _open(self, ranks: tuple[str, ...], minimum: int) -> None:
+        costs = self._policy.costs
+        self._session = Session(
+            self._timeline,
+            self._fleet,
+            self._progress,
+            self._checkpoints,
+            costs,
+            self._job.scaling,
+            most=self._wanted,
+            in_place=self._policy.in_place,
+            on_world=self._world_complete,
+        )
+        self._sessions += 1
+        read = costs.checkpoint_read if self._progress.durable else 0.0
+        self._session.open(ranks, minimum, costs.session_start + read)
+
+    def _count_resets(self) -> None:
+        if self._session:
+            self._planned_resets += self._session.planned_resets
+            self._forced_resets += self._session.forced_resets
+
+    # What is heard
+
+    def _world_complete(self) -> None:
+        self._trained = True
+
+    def _noticed(self, _worker: Worker) -> None:
+        if self._session:
+            self._session.hand_over()
+
+    def _vanished(self, worker: Worker) -> None:
+        if self._session:
+            self._session.vanished(worker.rank_id)
+
+    def _missed(self, worker: Worker) -> None:
+        if self._session:
+            # The launcher hears first that an agent is gone, and decides; then all ranks stand at the barrier.
+            self._decide_until_nothing_is_left()
+        if self._session:
+            self._session.missed(worker.rank_id)
