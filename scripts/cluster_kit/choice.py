@@ -32,8 +32,8 @@ def choose(state: Path, progress: Progress) -> Backend:
     started = state / _STARTED
     before = started.read_text() if started.exists() else None
     for name, possible, make in (
-        (kind.KindCluster.name, kind.possible, lambda: kind.KindCluster(state, progress)),
-        (lab.DebianLab.name, lab.possible, lambda: lab.DebianLab(Places.default(state), progress)),
+        (kind.KindCluster.name, kind.possible, lambda: kind.KindCluster(state / "kind", progress)),
+        (lab.DebianLab.name, lab.possible, lambda: lab.DebianLab(Places.default(state / "debian"), progress)),
     ):
         if before is not None and before != name:
             continue
@@ -52,6 +52,11 @@ def remember(state: Path, backend: Backend) -> None:
     (state / _STARTED).write_text(backend.name)
 
 
+def forget(state: Path) -> None:
+    """What was started has ended."""
+    (state / _STARTED).unlink(missing_ok=True)
+
+
 def is_started(state: Path) -> bool:
     """Whether there is something that ``down`` would end."""
     return (state / _STARTED).exists()
@@ -61,6 +66,6 @@ def _given_kubeconfig(state: Path) -> Path | None:
     """Of KUBECONFIG, unless it is our own cluster's."""
     value = os.environ.get("KUBECONFIG", "")
     first = next((part for part in value.split(os.pathsep) if part), None)
-    if first is None or Path(first).resolve().parent == state.resolve():
+    if first is None or state.resolve() in Path(first).resolve().parents:
         return None
     return Path(first)

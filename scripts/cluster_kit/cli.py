@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster_kit.backend import Backend, NodeWish
-from cluster_kit.choice import choose, is_started, remember
+from cluster_kit.choice import choose, forget, is_started, remember
 from cluster_kit.errors import ClusterError
 from cluster_kit.namespaces import make_restricted
 from cluster_kit.shell import Progress
@@ -86,6 +86,7 @@ class _Context:
         """End what was started, if anything; wants to be called while held."""
         if is_started(self.state):
             choose(self.state, self.progress).down()
+            forget(self.state)
             self.progress.say("down")
 
 

@@ -33,7 +33,7 @@ class KindCluster:
     """See :class:`cluster_kit.backend.Backend`. kind names nodes itself: it is the number of nodes wished that counts.
 
     Args:
-        state: a folder that lives as long as the cluster.
+        state: a folder of its own that lives as long as the cluster.
         progress: where it says how far it is.
     """
 
@@ -47,6 +47,7 @@ class KindCluster:
 
     def up(self, nodes: Sequence[NodeWish]) -> None:
         """Create it, or bring back what was taken down."""
+        self._state.mkdir(exist_ok=True)
         if NAME in run("kind", "get", "clusters").split():
             for node in self._containers(running=False):
                 self.node_up(node)
@@ -115,8 +116,7 @@ class KindCluster:
     def down(self) -> None:
         """``kind delete cluster``."""
         run("kind", "delete", "cluster", f"--name={NAME}", f"--kubeconfig={self.kubeconfig}")
-        for path in self._state.iterdir():
-            path.unlink()
+        shutil.rmtree(self._state)
 
     def _containers(self, *, running: bool) -> list[str]:
         state = ["--filter=status=running"] if running else ["--filter=status=exited"]

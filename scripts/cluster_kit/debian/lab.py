@@ -55,9 +55,11 @@ class DebianLab:
 
     def up(self, nodes: Sequence[NodeWish]) -> None:
         """Start what does not run. What was taken down comes back; what another session's end left dead is rebuilt."""
+        self._places.state.mkdir(exist_ok=True)
         if self._complete.exists() and not self._daemons.runs("etcd"):
             self._progress.say("what is left of a lab that ended without `down` is removed")
             self.down()
+            self._places.state.mkdir()
         if not self._complete.exists():
             self._make()
         if not self._control.answers() or len(self._running_parts()) < len(self._control.parts):
@@ -108,7 +110,7 @@ class DebianLab:
         self._control.start_api_server()
 
     def down(self) -> None:
-        """Nodes first, each as if its machine had gone; then the rest, the network and the folder's content."""
+        """Nodes first, each as if its machine had gone; then the rest, the network and the folder."""
         nodes = self._nodes()
         for node in nodes:
             node.kill()
@@ -118,8 +120,7 @@ class DebianLab:
         self._control.clean_up()
         network.remove(range(MOST_NODES))
         _unmount_below(self._places.state)
-        for path in self._places.state.iterdir():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.rmtree(self._places.state)
 
     def _make(self) -> None:
         Binaries(self._places, self._progress).provide()

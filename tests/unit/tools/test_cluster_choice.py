@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from cluster_kit import cli
-from cluster_kit.choice import choose, remember
+from cluster_kit.choice import choose, is_started, remember
 from cluster_kit.debian import lab
-from cluster_kit.errors import NoWay
+from cluster_kit.errors import ClusterError, NoWay
 from cluster_kit.given import GivenCluster
 from cluster_kit.kind import KindCluster
 from cluster_kit.shell import Progress
@@ -84,7 +84,7 @@ def test_a_kubeconfig_behind_which_nothing_answers_is_passed_over(
 def test_our_own_kubeconfig_is_not_somebody_elses(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.program("docker", DOCKER)
     machine.program("kubectl", "echo ok")
-    monkeypatch.setenv("KUBECONFIG", str(machine.state / "kind.conf"))
+    monkeypatch.setenv("KUBECONFIG", str(machine.state / "kind" / "kind.conf"))
 
     assert isinstance(choose(machine.state, Progress()), KindCluster)
 
@@ -97,6 +97,30 @@ def test_what_was_started_is_what_is_used(machine: Machine, monkeypatch: pytest.
 
     assert isinstance(started, lab.DebianLab)
     assert isinstance(choose(machine.state, Progress()), lab.DebianLab)
+
+
+def test_clearing_away_a_dead_lab_does_not_forget_that_one_is_started(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nothing finds what ``up`` has started: not ``load``, and not ``down``."""
+    monkeypatch.setattr(lab, "possible", lambda: None)
+    for name in ("ip", "iptables"):
+        machine.program(name, "exit 0")
+    remember(machine.state, choose(machine.state, Progress()))
+    (machine.state / "debian").mkdir()
+    (machine.state / "debian" / "complete").touch()  # and no process of it
+    started: list[bool] = []
+
+    def make(of: lab.DebianLab) -> None:
+        started.append(is_started(machine.state))
+        raise ClusterError("far enough")
+
+    monkeypatch.setattr(lab.DebianLab, "_make", make)
+    assert cli.main(["up"]) == 1
+
+    assert started == [True]
+    assert cli.main(["down"]) == 0
+    assert not machine.state.exists()
 
 
 def test_kind_gets_a_worker_for_each_node_and_is_deleted_by_down(machine: Machine) -> None:
@@ -126,7 +150,7 @@ def test_with_hands_the_cluster_to_a_command_and_ends_what_it_started(machine: M
     )
 
     assert status == 7
-    assert (machine.folder / "seen").read_text() == f"{machine.state / 'kind.conf'} 172.18.0.1\n"
+    assert (machine.folder / "seen").read_text() == f"{machine.state / 'kind' / 'kind.conf'} 172.18.0.1\n"
     assert machine.calls("kind")[-1].startswith("delete cluster")
 
 
