@@ -127,6 +127,14 @@ def test_a_namespace_without_rights_says_which_and_what_to_do(namespace: Namespa
             cluster.claim(standin.spec(), OWNER)
 
 
+def test_an_adopted_run_with_other_pods_is_told_of(standin: StandIn) -> None:
+    first = standin.cluster().claim(standin.spec(), OWNER)
+    assert standin.cluster().claim(standin.spec(), OWNER).differs == ()
+    again = standin.cluster(env={"NEW": "1"}).claim(standin.spec(), OWNER)
+    assert again.ref == first.ref
+    assert again.differs == ("pods",)
+
+
 def test_a_config_map_of_somebody_else_is_left_alone(namespace: Namespace, standin: StandIn) -> None:
     namespace.kubectl("create", "configmap", standin.name)
     try:

@@ -133,9 +133,10 @@ def quantity(field: str, value: object) -> str:
 
 
 def amount(text: str) -> Decimal:
-    """A quantity as a number, for comparing two of them."""
+    """A quantity as a number, for comparing two of them. Raises ValueError, not InvalidSettings: nobody has set it."""
     found = _QUANTITY.fullmatch(text)
-    assert found, text
+    if found is None:
+        raise ValueError(f"{text!r} is not a quantity")
     number, suffix, exponent = found.groups()
     factor = _SUFFIXES[suffix] if suffix else Decimal(10) ** int(exponent or 0)
     return Decimal(number) * factor

@@ -4,6 +4,7 @@ import base64
 import re
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from elastic_runtime.agent.__main__ import parse_arguments
 from elastic_runtime.documents import from_json
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.spec import RunSpec, Timing, WorkersSpec
-from elastic_training.clusters.kubernetes.manifests import Capabilities, RunObjects, render, run_objects
+from elastic_training.clusters.kubernetes.manifests import Capabilities, RunObjects, pods_digest, render, run_objects
 from elastic_training.clusters.kubernetes.placement import SPOT_LABELS
 from elastic_training.naming import run_name
 from elastic_training.pods import Hardware, Pods, PodShape, SecretRef, Volume
@@ -183,6 +184,14 @@ def test_what_the_user_has_given_stays_as_it_was(pods: Pods) -> None:
     assert pods == before
 
 
+def test_only_the_same_settings_of_the_pods_have_the_same_digest() -> None:
+    pods = Pods(image="registry/trainer:1", env={"A": "1", "B": "2"}, worker=PodShape(resources={"limits": {"cpu": 1}}))
+    same = replace(pods, env={"B": "2", "A": "1"})
+    others = (replace(pods, image="registry/trainer:2"), replace(pods, worker=PodShape()), replace(pods, env={}))
+    assert pods_digest(pods) == pods_digest(same)
+    assert len({pods_digest(each) for each in (pods, *others)}) == 4
+
+
 @given(names)
 def test_any_run_has_valid_names_and_labels(name: str) -> None:
     spec = RunSpec(name=name, uid=SPEC.uid, command=("python",))
@@ -196,7 +205,10 @@ def test_the_root_carries_spec_and_owner_and_owns_all_others() -> None:
     found = everything(objects_of())
     root = found.pop("ConfigMap root")
     assert root["metadata"]["name"] == SPEC.name
-    assert root["metadata"]["annotations"] == {runobjects.OWNER: "the first try"}
+    assert root["metadata"]["annotations"] == {
+        runobjects.OWNER: "the first try",
+        runobjects.PODS: pods_digest(objects_of().pods),
+    }
     assert from_json(RunSpec, root["data"][runobjects.SPEC_KEY]) == SPEC
     assert "ownerReferences" not in root["metadata"]
     for manifest in found.values():

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from elastic_training.clusters.kubernetes import words
-from elastic_training.clusters.kubernetes.quantities import exceeds, number
+from elastic_training.clusters.kubernetes.quota import exceeds
+from elastic_training.kubernetes_syntax import amount
 from tests.unit.provider.kubernetes_objects import Object, after, ended, event, job, pod, waiting
 
 SOON, LATE = 5.0, 60.0
@@ -158,12 +159,12 @@ class TestQuantities:
         [("2", 2), ("500m", 0.5), ("2Gi", 2 * 2**30), ("1k", 1000), ("1Ki", 1024), ("1e3", 1000), ("0.5", 0.5)],
     )
     def test_are_numbers(self, written: str, value: float) -> None:
-        assert float(number(written)) == value
+        assert float(amount(written)) == value
 
     @pytest.mark.parametrize("written", ["", "2GB", "x", "1.2.3"])
     def test_or_they_are_none(self, written: str) -> None:
         with pytest.raises(ValueError, match="not a quantity"):
-            number(written)
+            amount(written)
 
     @pytest.mark.parametrize(
         ("requested", "limited", "never"),

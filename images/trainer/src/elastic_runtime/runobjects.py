@@ -44,6 +44,8 @@ PART_LABEL = f"{PREFIX}/part"
 # Annotations of the root. All but LEASE and CANCEL are of no interest to the launcher.
 OWNER = f"{PREFIX}/owner"
 """Opaque text: the try of the task that the run works for."""
+PODS = f"{PREFIX}/pods"
+"""Opaque text that is the same for the same settings of the pods."""
 ATTENDANCE = f"{PREFIX}/attendance"
 """JSON: who streams the log, and how far it has come."""
 LEASE = f"{PREFIX}/lease"

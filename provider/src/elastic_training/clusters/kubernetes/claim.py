@@ -18,6 +18,7 @@ from elastic_runtime.status import Phase
 from elastic_training.clusters.base import Claim, ClaimOutcome, differing
 from elastic_training.clusters.kubernetes import changes, creation, resources, words
 from elastic_training.clusters.kubernetes.api import Api
+from elastic_training.clusters.kubernetes.manifests import pods_digest
 from elastic_training.clusters.kubernetes.reading import read_seen
 from elastic_training.clusters.kubernetes.removal import remove
 from elastic_training.clusters.kubernetes.resources import CONFIG_MAPS
@@ -107,7 +108,7 @@ class Claiming:
         if (running or uncollected) and not self._fresh:
             changes.patch(self._api, found, changes.owned(self._owner, found.attendance))
             note = f"it is {status.phase}: {status.reason}"
-            return Claim(found.ref, ClaimOutcome.ADOPTED, note, differing(found.spec, self._spec))
+            return Claim(found.ref, ClaimOutcome.ADOPTED, note, self._differing(found))
         self._before = self._before or f"before it {status.phase}: {status.reason}"
         can_end = any(words.running(pod) for pod in seen.pods)
         if status.phase.final or not can_end or self._lasts("ending", found, self._times.order):
@@ -115,6 +116,10 @@ class Claiming:
         elif found.cancelled is None:
             changes.patch(self._api, found, {runobjects.CANCEL: "a new try of the task takes its place"})
         return None
+
+    def _differing(self, found: Root) -> tuple[str, ...]:
+        same_pods = found.pods in (None, pods_digest(self._pods))
+        return differing(found.spec, self._spec) + (() if same_pods else ("pods",))
 
     def _lasts(self, state: str, found: Root, limit: float) -> bool:
         """Whether the same root has been so for longer than that, as this claim has seen."""

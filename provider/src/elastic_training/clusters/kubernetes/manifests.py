@@ -14,6 +14,7 @@ What each is for: :mod:`elastic_runtime.runobjects`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
@@ -23,7 +24,7 @@ from typing import Any
 import yaml
 
 from elastic_runtime import runobjects
-from elastic_runtime.documents import to_json
+from elastic_runtime.documents import to_json, to_plain
 from elastic_runtime.runobjects import LAUNCHER_PORT, ObjectNames, Part
 from elastic_runtime.spec import RunSpec
 from elastic_training.clusters.kubernetes import pod
@@ -61,7 +62,7 @@ class RunObjects:
     def root(self) -> Manifest:
         """The ConfigMap that owns all others; without COMPLETE and LEASE."""
         root = self._object("v1", "ConfigMap", self._names.root, Part.ROOT)
-        root["metadata"]["annotations"] = {runobjects.OWNER: self.owner}
+        root["metadata"]["annotations"] = {runobjects.OWNER: self.owner, runobjects.PODS: pods_digest(self.pods)}
         # Its annotations change all the time, what is to be run never does.
         return {**root, "immutable": True, "data": {runobjects.SPEC_KEY: to_json(self.spec)}}
 
@@ -189,6 +190,11 @@ def run_objects(
     objects = RunObjects(spec, owner, pods, namespace, capabilities or Capabilities())
     objects.all()
     return objects
+
+
+def pods_digest(pods: Pods) -> str:
+    """The same text for the same settings, in which they cannot be read."""
+    return hashlib.sha256(json.dumps(to_plain(pods), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def render(manifests: Iterable[Manifest]) -> str:

@@ -75,6 +75,11 @@ class Root:
         return self._annotations.get(runobjects.OWNER, "")
 
     @property
+    def pods(self) -> str | None:
+        """What :func:`~elastic_training.clusters.kubernetes.manifests.pods_digest` said of the run's pods."""
+        return self._annotations.get(runobjects.PODS)
+
+    @property
     def attendance(self) -> Attended | None:
         """Who streams the log."""
         text = self._annotations.get(runobjects.ATTENDANCE)
