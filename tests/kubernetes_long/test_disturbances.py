@@ -6,10 +6,12 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import pytest
 
-from elastic_runtime.errors import InvalidSettings, PermanentError
+from elastic_runtime.errors import PermanentError
 from elastic_runtime.runobjects import ObjectNames, Part, pod_of, selector
 from elastic_runtime.spec import RecoverySpec
 from elastic_runtime.status import EventKind, FailureKind, Phase, Status, WorkerState
@@ -130,10 +132,44 @@ def compute_of(namespace: Namespace, ref: RunRef) -> list[str]:
     return namespace.kubectl("get", "jobs,replicasets", f"--selector={selector(run=ref.name)}", "--output=name").split()
 
 
+@contextmanager
+def empty_registry() -> Iterator[str]:
+    """Its address for the nodes, which are this machine. It answers, and has nothing."""
+
+    class Nothing(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:  # the name is http.server's
+            self.send_error(404)
+
+        do_GET = do_HEAD  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            """Is not printed."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Nothing) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"localhost:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 def test_an_image_that_does_not_exist_fails_with_its_name(kind: KubernetesKind, namespace: Namespace) -> None:
-    status = refused(namespace, kind, image="localhost/elastic-training/no-such:1")
+    with empty_registry() as address:
+        status = refused(namespace, kind, image=f"{address}/elastic-training/no-such:1")
     assert status.failure is FailureKind.POD_REFUSED
-    assert "localhost/elastic-training/no-such:1" in status.reason
+    assert f"{address}/elastic-training/no-such:1" in status.reason
+    assert "Correct the image's name" in status.reason
+
+
+def test_a_registry_that_does_not_answer_is_waited_for_and_named(kind: KubernetesKind, namespace: Namespace) -> None:
+    spec = replace(kind.spec(), recovery=RecoverySpec(start_timeout=50.0))  # longer than what fails sooner needs
+    pods = replace(namespace.pods, image="localhost:1/elastic-training/no-such:1")
+    kind.cluster = KubernetesCluster(CONNECTION, namespace.name, pods)
+    status = until(kind, kind.cluster.claim(spec, OWNER).ref, over)
+    assert status.failure is FailureKind.START_TIMEOUT
+    assert "localhost:1/elastic-training/no-such:1" in status.reason
 
 
 def test_a_secret_that_does_not_exist_is_named(kind: KubernetesKind, namespace: Namespace) -> None:
@@ -157,6 +193,6 @@ def test_gpus_that_no_node_has_are_waited_for_and_named(kind: KubernetesKind, na
 
 def test_a_namespace_that_is_not_there_is_named_with_a_remedy(kind: KubernetesKind, namespace: Namespace) -> None:
     kind.cluster = KubernetesCluster(CONNECTION, "no-such-namespace", namespace.pods)
-    with pytest.raises((PermanentError, InvalidSettings), match="no-such-namespace"):
+    with pytest.raises(PermanentError, match='"no-such-namespace" not found.*Make it, or correct'):
         kind.cluster.claim(kind.spec(), OWNER)
     kind.cluster = KubernetesCluster(CONNECTION, namespace.name, namespace.pods)

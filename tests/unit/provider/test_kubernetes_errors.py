@@ -44,6 +44,12 @@ def test_each_answer_has_its_error(code: int, kind: type[ElasticError]) -> None:
     assert "cannot create jobs x: words" in str(error)
 
 
+def test_a_namespace_that_is_not_there_is_no_run_that_went() -> None:
+    error = answer(404, 'namespaces "no-such" not found', "NotFound")
+    assert type(error) is PermanentError
+    assert 'namespaces "no-such" not found (404). Make it, or correct the namespace' in str(error)
+
+
 def test_a_name_that_is_taken_is_told_apart() -> None:
     assert type(answer(409, reason="AlreadyExists")) is AlreadyExists
 

@@ -7,6 +7,7 @@ answer                        error
 403, no right                 MissingRight: the server's words (verb, resource, account) and the remedy
 403, quota                    PermanentError: another try of the task may find room
 400, 403, 422 and the like    InvalidSettings ``pods``: the server's words
+404, no such namespace        PermanentError: no try would find it
 404                           RunNotFound
 409                           Conflict, or its special case AlreadyExists
 410                           WatchExpired: a watch has to list again
@@ -30,6 +31,7 @@ from elastic_runtime.errors import (
 )
 
 _NO_RIGHT = re.compile(r'User "(?P<user>[^"]*)" cannot (?P<verb>\w+) resource "(?P<resource>[^"]*)"')
+_NO_NAMESPACE = re.compile(r'namespaces "[^"]*" not found')
 _QUOTA = re.compile(r"exceeded quota|failed quota")
 _LATER = frozenset({0, 401, 408, 429})
 
@@ -48,6 +50,8 @@ def translate(code: int, body: str, what: str) -> ElasticError:
     """
     reason, message = _read(body)
     said = f"cannot {what}: {message} ({code})" if message else f"cannot {what} ({code})"
+    if code == 404 and _NO_NAMESPACE.match(message):
+        return PermanentError(f"{said}. Make it, or correct the namespace of the connection or of the DAG file")
     if code == 404:
         return RunNotFound(said)
     if code == 409:
