@@ -193,6 +193,6 @@ def test_gpus_that_no_node_has_are_waited_for_and_named(kind: KubernetesKind, na
 
 def test_a_namespace_that_is_not_there_is_named_with_a_remedy(kind: KubernetesKind, namespace: Namespace) -> None:
     kind.cluster = KubernetesCluster(CONNECTION, "no-such-namespace", namespace.pods)
-    with pytest.raises(PermanentError, match='"no-such-namespace" not found.*Make it, or correct'):
+    with pytest.raises(PermanentError, match=r'"no-such-namespace" not found.*Make it, or correct'):
         kind.cluster.claim(kind.spec(), OWNER)
     kind.cluster = KubernetesCluster(CONNECTION, namespace.name, namespace.pods)
