@@ -9,6 +9,7 @@ from benchmarks.traces.account import Cause
 from benchmarks.traces.costs import Costs
 from benchmarks.traces.timeline import Timeline
 from benchmarks.traces.trace import Notices, Stay, Trace
+from elastic_runtime.launcher.decide import choose_keeper
 from elastic_runtime.launcher.facts import SlotFact, WorkerFact
 
 
@@ -123,6 +124,12 @@ class Fleet:
         machines = [worker.machine for worker in self._workers.values() if worker.rank_id in listed]
         ends = [machine.stay.end for machine in machines if machine.noticed]
         return min(ends, default=None) if len(ends) == len(machines) else None
+
+    def keeper(self, members: Collection[str]) -> str | None:
+        """Who has to have the state durable, if these wait for a world: as the roster says, too."""
+        machines = {worker.rank_id: worker.machine for worker in self._workers.values()}
+        holders = {rank_id: machines[rank_id] for rank_id in members if rank_id in machines}
+        return choose_keeper({rank_id: each.stay.end if each.noticed else None for rank_id, each in holders.items()})
 
     def idle(self, members: Collection[str]) -> dict[Cause, int]:
         """Machines that are there without a rank in the world, by the reason."""

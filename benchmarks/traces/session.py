@@ -76,6 +76,7 @@ class Session:
         self._broken = self._copying = self._standing = False
         self._last_commit = LastCommit()
         self._deadline: float | None = None
+        self._writer = ""
         self.members: tuple[str, ...] = ()
         """Ranks of the present world, or the one that forms."""
         self.cause = Cause.RESTARTING
@@ -113,6 +114,13 @@ class Session:
         elif self.trains or self._standing:
             self._plan()
 
+    def keep(self, rank_id: str | None) -> None:
+        """While ranks wait: this one is to have the last commit durable. At once, for no other commit will come."""
+        steps = self._progress.committed
+        if self._state is SessionState.WAITING and rank_id and not self._checkpoints.takes_care_of(steps):
+            self._writer = rank_id
+            self._checkpoints.take(steps)
+
     def last_commit_by(self, deadline: float | None) -> None:
         """When everybody who holds the state will be gone; None: somebody will stay."""
         if deadline == self._deadline:
@@ -132,7 +140,7 @@ class Session:
         """A rank is gone; the others wait for it, and know nothing."""
         if rank_id not in self.members or self._state is SessionState.ENDED:
             return
-        if rank_id == self.members[0]:
+        if rank_id == self._writer:
             self._checkpoints.writer_lost()
         if self._state is SessionState.WAITING:
             return
@@ -202,6 +210,7 @@ class Session:
     def _commit(self) -> None:
         steps = self._progress.commit()
         if self._checkpoints.due or (self._is_last and not self._checkpoints.takes_care_of(steps)):
+            self._writer = self.members[0]
             self._checkpoints.take(steps)
             self._copying, self.cause = True, Cause.CHECKPOINTING
             self._wait_for(self._timeline.after(self._costs.checkpoint_stall, self._copied))

@@ -155,6 +155,7 @@ class _Simulation:
                 self._carry_out(action, decision.reason)
             if self._session:
                 self._session.last_commit_by(self._fleet.last_commit_by(self._session.fact.listed))
+                self._session.keep(self._fleet.keeper(self._session.members))
             if not decision.actions:
                 self._wake_up()
                 return

@@ -1,4 +1,4 @@
-"""The whole fleet has a notice, and nobody comes in time: what was committed last is on the store."""
+"""All who have the state have a notice, and nobody comes in time: what was committed last is on the store."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import os
 import signal
 from pathlib import Path
 
+import psutil
 import pytest
 
-from elastic_runtime.spec import CheckpointSpec, RecoverySpec
+from elastic_runtime.spec import CheckpointSpec, RecoveryMode, RecoverySpec
 from elastic_runtime.status import EventKind, Phase, Status
 from tests.local.conftest import Start, Undisturbed
 from tests.local.harness import Script, ScriptedRun, sizes_of
@@ -86,5 +87,52 @@ def test_workers_that_are_killed_before_their_deadline_have_handed_over(
     assert run.events(*TOLD) == ["started 2", "suspended", "restarted", "scaled 2"]
     assert set(run.events(EventKind.LOST)) == {f"lost {name}" for name in old}
     assert resumed_at(status) == [20]
+    assert set(run.ledger().steps().items()) == {(step, 1) for step in range(1, 71)}
+    undisturbed.assert_same(run)
+
+
+@pytest.mark.parametrize(
+    ("mode", "size", "killed", "writer"),
+    [(RecoveryMode.ELASTIC, 2, 0, 1), (RecoveryMode.FIXED, 3, 1, 0)],
+    ids=["elastic", "fixed"],
+)
+def test_no_step_is_lost_when_all_who_wait_for_others_are_taken(
+    start: Start, undisturbed: Undisturbed, tmp_path: Path, mode: RecoveryMode, size: int, killed: int, writer: int
+) -> None:
+    minimum = 1 if mode is RecoveryMode.FIXED else size
+    run = start(
+        *(Script("exact.py", holds=(23,)), (minimum, size, size)),
+        checkpoint=on_notice_only(tmp_path),
+        recovery=RecoverySpec(mode, backoff=0.1),
+    )
+    run.at(23)
+    names = [run.worker(rank).name for rank in range(size)]
+    lost, writes = names.pop(killed), run.worker(writer).name
+    source = psutil.Process(run.agent_pid(lost)).parent()
+    assert source is not None
+    source.suspend()  # No worker can be forked: nobody takes a place until we say so.
+    os.kill(run.agent_pid(lost), signal.SIGKILL)
+    paused = run.until_status(lambda status: status.phase is Phase.SUSPENDED, "the others wait")
+    assert f"the least is {size}" in paused.reason
+    assert paused.checkpoint is None, "what was trained is in their memory only"
+    for name in names:
+        run.reclaim(name, 4.0)
+    run.until_status(lambda _: len(run.events(EventKind.LEFT)) == len(names), "their time is over")
+    source.resume()
+    run.worlds(size, 0, size)
+
+    status = run.finish()
+
+    assert status.phase is Phase.SUCCEEDED
+    assert sizes_of(status) == [size, 0, size, 0]
+    assert run.events(*TOLD) == [f"started {size}", "suspended", "restarted", f"scaled {size}"]
+    told = run.events(EventKind.LOST, EventKind.NOTICE, EventKind.HANDOVER, EventKind.LEFT)
+    count = len(names)
+    assert told[0] == f"lost {lost}"
+    assert set(told[1 : 1 + count]) == {f"notice {name}" for name in names}
+    assert told[1 + count] == f"handover {writes}"
+    assert set(told[2 + count : 2 + 2 * count]) == {f"left {name}" for name in names}
+    assert len(run.events(EventKind.HANDOVER)) == 1
+    assert resumed_at(status) == [23]
     assert set(run.ledger().steps().items()) == {(step, 1) for step in range(1, 71)}
     undisturbed.assert_same(run)

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ import torch
 from elastic_runtime.adaptations import rank as adaptation
 from elastic_runtime.adaptations.rank import SchedulerStateHandler, cut, notice_silence, open_sockets, still_assigned
 from elastic_runtime.adaptations.rendezvous import rank_environment
+from elastic_runtime.errors import OwnershipLost
 from elastic_runtime.framing import LineReader
 from elastic_runtime.rank_link import RANK_FD
 from tests.unit.runtime.driver_bench import SOON, Bench, bench, in_thread
@@ -184,6 +186,41 @@ class TestStillAssigned:
             as_rank("a", ours, monkeypatch)
             assert still_assigned() is True
 
+    def test_has_hooks_called_while_it_waits_for_enough_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        calls: list[None] = []
+        twice = threading.Event()
+
+        def hook() -> None:
+            calls.append(None)
+            if len(calls) == 2:
+                twice.set()
+
+        monkeypatch.setattr(adaptation, "while_waiting", [hook])
+        with bench(minimum=2) as ours:
+            ours.begin("a", "b")
+            as_rank("a", ours, monkeypatch)
+            waiter = in_thread(still_assigned)
+            ours.exit("b", 1)
+            ours.waiting.get(timeout=SOON)
+            ours.push("a")
+            assert twice.wait(SOON)
+            assert not waiter.done()
+            ours.push("a", "c")
+            assert waiter.result(SOON) is True
+
+    def test_ends_with_what_a_hook_raises(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refused() -> None:
+            raise OwnershipLost("the run has a newer owner")
+
+        monkeypatch.setattr(adaptation, "while_waiting", [refused])
+        with bench(minimum=2) as ours:
+            ours.begin("a", "b")
+            as_rank("a", ours, monkeypatch)
+            with pytest.raises(OwnershipLost):
+                still_assigned()
+            ours.exit("a", 1)
+            ours.exit("b", 1)
+
     def test_without_a_launcher_there_is_no_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with bench() as ours:
             ours.begin("a")
@@ -282,6 +319,10 @@ RANK = """
     class State(hvd.elastic.TorchState):
         def on_run_end(self):
             said.append(self.step)
+            assert rank.while_waiting == [self.on_wait]
+
+        def on_wait(self):
+            pass
 
     @hvd.elastic.run
     def train(state):
@@ -300,6 +341,7 @@ RANK = """
     train(state)
     assert state.scheduler is scheduler
     assert said == [3], said
+    assert rank.while_waiting == []
     print("done", hvd.size())
 """
 

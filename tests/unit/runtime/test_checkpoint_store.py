@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -107,6 +109,42 @@ def test_only_so_many_are_kept(store: CheckpointStore) -> None:
     for step in (1, 2, 3, 4):
         write(checkpoints, step)
     assert steps(store) == {3, 4}
+
+
+def test_how_far_its_owner_has_come(store: CheckpointStore) -> None:
+    checkpoints = Checkpoints(store, fence=2, keep=5)
+    assert not checkpoints.reaches(0)
+    write(Checkpoints(store, fence=1, keep=5), 1000)  # of an owner before, whose steps are none of ours
+    write(checkpoints, 20)
+    write(checkpoints, 30)
+    assert [checkpoints.reaches(step) for step in (20, 25, 30, 31)] == [True, True, True, False]
+
+
+def test_a_damaged_one_reaches_no_step(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints = Checkpoints(store, fence=1, keep=5)
+    write(checkpoints, 20)
+    broken = write(checkpoints, 30)
+    open_part = type(store).open_part
+
+    def damaged(store: CheckpointStore, name: str, part: str) -> BinaryIO:
+        whole = open_part(store, name, part)
+        if name != broken.name or part != "model.pt":
+            return whole
+        with whole:
+            return io.BytesIO(whole.read()[::-1])
+
+    monkeypatch.setattr(type(store), "open_part", damaged)
+    assert checkpoints.reaches(20)
+    assert not checkpoints.reaches(25)
+
+
+def test_one_that_retires_nothing_leaves_that_to_the_next(store: CheckpointStore) -> None:
+    checkpoints = Checkpoints(store, fence=1, keep=1)
+    write(checkpoints, 30)
+    checkpoints.write(20, NOON, {"model.pt": part(b"model of step 20")}, retire=False)
+    assert newest(checkpoints) == (30, [])
+    write(checkpoints, 40)
+    assert steps(store) == {40}
 
 
 def test_what_a_broken_one_is_replaced_by_is_never_retired_for_it(store: CheckpointStore) -> None:

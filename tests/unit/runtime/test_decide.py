@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from elastic_runtime.launcher.decide import decide
+from elastic_runtime.launcher.decide import choose_keeper, decide
 from elastic_runtime.launcher.facts import (
     CloseSession,
     Decision,
@@ -441,3 +441,22 @@ class TestTable:
         given = facts(3, A, trained=True, short_since=NOW - 31, session=session(WAITING, "a"))
         decided = decide(given, settings(mode=RecoveryMode.FIXED, max_wait=30.0), NOW)
         assert decided == failed(FailureKind.MAX_WAIT_EXCEEDED, "fewer than 3 ranks for 31 s")
+
+
+@pytest.mark.parametrize(
+    ("ends", "keeper"),
+    [
+        ({}, None),
+        ({"a": None}, None),
+        ({"a": 9.0, "b": None}, None),
+        ({"a": 9.0}, "a"),
+        ({"b": 9.0, "a": 9.0}, "b"),
+        ({"b": 8.5, "a": 9.0}, "b"),
+        ({"b": 7.5, "a": 9.0}, "a"),
+        ({"c": 7.5, "b": 9.5, "a": 9.0}, "b"),
+    ],
+)
+def test_of_those_that_wait_and_will_go_the_lowest_that_stays_longest_keeps_the_state(
+    ends: dict[str, float | None], keeper: str | None
+) -> None:
+    assert choose_keeper(ends) == keeper

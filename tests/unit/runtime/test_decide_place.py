@@ -46,13 +46,14 @@ class TestMakesWay:
     def test_to_another_that_has_taken_over_whatever_else_there_is(self, given: Facts) -> None:
         assert self.decided(given, Tenure.LOST).actions == (MakeWay(handover=False),)
 
-    def test_when_it_is_taken_after_a_hand_over(self) -> None:
-        decided = self.decided(TRAINING, Tenure.ENDING)
+    @pytest.mark.parametrize("state", [SessionState.SETTLED, SessionState.WAITING])
+    def test_when_it_is_taken_after_a_hand_over(self, state: SessionState) -> None:
+        decided = self.decided(replace(TRAINING, session=session(state, "a", "b")), Tenure.ENDING)
         assert decided == Decision(
             (MakeWay(handover=True),), Phase.SUSPENDED, "the launcher is being taken, and replaced"
         )
 
-    @pytest.mark.parametrize("state", [SessionState.FORMING, SessionState.WAITING, SessionState.FINISHING])
+    @pytest.mark.parametrize("state", [SessionState.FORMING, SessionState.FINISHING])
     def test_at_once_when_nobody_could_hand_over(self, state: SessionState) -> None:
         given = replace(TRAINING, session=session(state, "a", "b"))
         assert self.decided(given, Tenure.ENDING).actions == (MakeWay(handover=False),)

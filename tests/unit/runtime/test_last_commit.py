@@ -11,17 +11,20 @@ from pathlib import Path
 
 import horovod.torch as hvd
 import pytest
+import torch
 from horovod.common.exceptions import HostsUpdatedInterrupt
 
+from elastic_runtime.checkpoint.checkpoints import Checkpoints, open_checkpoint
 from elastic_runtime.checkpoint.file import FileStore
-from elastic_runtime.checkpoint.store import Draft
+from elastic_runtime.checkpoint.store import Draft, open_store
 from elastic_runtime.clock import utc_now
-from elastic_runtime.errors import StoreUnavailable
+from elastic_runtime.errors import OwnershipLost, StoreUnavailable
 from elastic_runtime.rank_link import CheckpointWritten, LastCommitBy
 from elastic_runtime.spec import CheckpointSpec
-from elastic_runtime.torch import DurableState
+from elastic_runtime.torch import DurableState, load_checkpoint, notices
 from elastic_runtime.torch import state as module
 from elastic_runtime.torch.last_commit import LastCommit
+from elastic_runtime.torch.parts import part_writers
 from tests.unit.runtime.rank_bench import Agent, Clock
 
 DEADLINE = 100.0
@@ -67,6 +70,29 @@ class TestJudgement:
         assert not last.is_here(99.0, 0.0, 0)
 
 
+class TestJudgementWhileWaiting:
+    """No other commit will come: whoever is to write the last one does so at once."""
+
+    def test_who_was_chosen_writes_long_before_the_deadline(self) -> None:
+        last = judge()
+        last.expect_end(DEADLINE, "b.0.0")
+        assert last.is_held_by("b.0.0", DEADLINE - 3600.0)
+        assert not last.is_held_by("a.0.0", DEADLINE)
+
+    def test_nobody_does_without_a_deadline_or_when_training_goes_on(self) -> None:
+        assert not judge().is_held_by("", 0.0), "a world trains, and nobody was chosen"
+        last = judge()
+        last.expect_end(DEADLINE, "b.0.0")
+        last.expect_end(None)
+        assert not last.is_held_by("b.0.0", 0.0)
+
+    def test_it_is_tried_until_the_deadline_has_passed_for_long(self) -> None:
+        last = judge()
+        last.expect_end(DEADLINE, "b.0.0")
+        assert last.is_held_by("b.0.0", 110.0)
+        assert not last.is_held_by("b.0.0", 110.1)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def horovod() -> Iterator[None]:
     hvd.init()
@@ -78,13 +104,14 @@ class Stand:
     """A training of one rank, and what happens while it stands."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HOROVOD_HOSTNAME", "a.0.0")
         self.agent, self.clock = Agent(), Clock()
         self.spec = CheckpointSpec((folder / "run").as_uri(), every=3600)
         self.state = DurableState(step=0, checkpoint=self.spec, link=self.agent.link, clock=self.clock)
         self.looks = 0
         self.meanwhile: Callable[[], None] = lambda: None
         monkeypatch.setattr(module.time, "sleep", self._sleep)
-        monkeypatch.setattr(module, "utc_now", lambda: self.wall + timedelta(seconds=self.clock.now - 1000.0))
+        monkeypatch.setattr(notices, "utc_now", lambda: self.wall + timedelta(seconds=self.clock.now - 1000.0))
         self.wall = utc_now()
 
     def _sleep(self, seconds: float) -> None:
@@ -99,11 +126,28 @@ class Stand:
             self.state.step += 1
             self.state.commit()
 
-    def taken_at(self, seconds: float) -> datetime:
+    def taken_at(self, seconds: float, keeper: str = "") -> datetime:
         """Everybody will be, so many seconds from now."""
         deadline = self.wall + timedelta(seconds=self.clock.now - 1000.0 + seconds)
-        self.agent.say(LastCommitBy(deadline))
+        self.agent.say(LastCommitBy(deadline, keeper))
         return deadline
+
+    def wait(self, looks: int = 1) -> None:
+        """For the next world, that many looks long; writing takes no time on this clock."""
+        for _ in range(looks):
+            self.state.on_wait()
+            assert self.state._writer is not None
+            wait(self.state._writer._writing)
+            self.clock.now += 0.1
+
+    def written(self) -> list[tuple[int, bool]]:
+        """Step, and whether for a notice, of what was published since the last call."""
+        return [(each.step, each.handover) for each in self.agent.heard() if isinstance(each, CheckpointWritten)]
+
+    def published(self) -> list[int]:
+        """Steps of what is in the store."""
+        uris = [f"{self.spec.uri}/{name}" for name in open_store(self.spec.uri).names()]
+        return sorted(open_checkpoint(uri).manifest.step for uri in uris)
 
 
 @pytest.fixture
@@ -193,3 +237,111 @@ class TestState:
         stand.taken_at(0.0)
         stand.train(3)
         assert stand.looks == 0
+
+
+class TestWaiting:
+    """For a world, after the end of the one before: no commit comes, and no collective may be called."""
+
+    def test_who_was_chosen_writes_its_commit_at_once_and_once(self, stand: Stand) -> None:
+        stand.train(3)
+        stand.wait(3)
+        assert stand.written() == []
+        stand.taken_at(60.0, keeper="a.0.0")
+        stand.wait(50)
+        assert stand.written() == [(3, True)]
+
+    def test_what_is_written_is_the_commit_and_not_what_the_step_after_it_has_left(self, stand: Stand) -> None:
+        stand.state = DurableState(
+            weight=torch.zeros(2), checkpoint=stand.spec, link=stand.agent.link, clock=stand.clock
+        )
+        stand.train(3)
+        stand.state.weight += 1.0
+        stand.state.step += 1
+        stand.taken_at(60.0, keeper="a.0.0")
+        stand.wait()
+        [name] = open_store(stand.spec.uri).names()
+        assert load_checkpoint(f"{stand.spec.uri}/{name}")["weight"].tolist() == [0.0, 0.0]
+        assert stand.published() == [3]
+        stand.state.restore()
+
+    def test_horovod_is_not_asked(self, stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+        stand.train(3)
+        stand.taken_at(60.0, keeper="a.0.0")
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "hvd", None)  # As good as that, after hvd.shutdown().
+            stand.wait()
+        assert stand.written() == [(3, True)]
+
+    def test_another_that_was_chosen_writes(self, stand: Stand) -> None:
+        stand.train(3)
+        stand.taken_at(60.0, keeper="b.0.0")
+        stand.wait(3)
+        assert stand.written() == []
+        stand.taken_at(60.0, keeper="a.0.0")  # b is gone
+        stand.wait(3)
+        assert stand.written() == [(3, True)]
+
+    def test_who_has_heard_nothing_of_the_state_has_nothing_to_write(self, stand: Stand) -> None:
+        stand.taken_at(60.0, keeper="a.0.0")
+        stand.wait(3)
+        assert stand.published() == []
+
+    @pytest.mark.parametrize("step", [3, 4])
+    def test_nothing_is_written_where_another_has_come_as_far(self, stand: Stand, step: int) -> None:
+        stand.train(3)
+        checkpoints = Checkpoints(open_store(stand.spec.uri), stand.spec.fence, keep=1)
+        checkpoints.write(step, utc_now(), part_writers({}, {"step": step}))
+        stand.taken_at(60.0, keeper="a.0.0")
+        stand.wait(3)
+        assert (stand.written(), stand.published()) == ([], [step])
+        stand.state.step = 5
+        stand.state.commit()
+
+    def test_a_newer_one_that_comes_after_all_is_not_retired_for_it(self, stand: Stand) -> None:
+        spec = CheckpointSpec(stand.spec.uri, every=3600, keep=1)
+        stand.state = DurableState(step=0, checkpoint=spec, link=stand.agent.link, clock=stand.clock)
+        stand.train(3)
+        checkpoints = Checkpoints(open_store(spec.uri), spec.fence, keep=1)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Checkpoints, "reaches", lambda self, step: False)
+            checkpoints.write(4, utc_now(), part_writers({}, {"step": 4}))
+            stand.taken_at(60.0, keeper="a.0.0")
+            stand.wait()
+        assert stand.published() == [3, 4]
+
+    def test_a_newer_owner_is_not_written_against(self, stand: Stand) -> None:
+        stand.train(3)
+        Checkpoints(open_store(stand.spec.uri), stand.spec.fence + 1, keep=1).claim()
+        stand.taken_at(60.0, keeper="a.0.0")
+        with pytest.raises(OwnershipLost):
+            stand.wait(3)
+        with pytest.raises(OwnershipLost):
+            stand.state.finish()
+        assert stand.published() == []
+        stand.state = DurableState(step=0, link=stand.agent.link, clock=stand.clock)
+
+    def test_a_store_that_is_away_is_tried_again(self, stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+        stand.train(3)
+        attempts: list[float] = []
+        begin = FileStore.begin
+
+        def away(store: FileStore, name: str) -> Draft:
+            attempts.append(stand.clock.now)
+            if len(attempts) < 3:
+                raise StoreUnavailable("no space left on device")
+            return begin(store, name)
+
+        monkeypatch.setattr(FileStore, "begin", away)
+        stand.taken_at(60.0, keeper="a.0.0")
+        stand.wait(50)
+        assert len(attempts) == 3
+        assert all(later - earlier >= 0.9 for earlier, later in pairwise(attempts))
+        assert stand.written() == [(3, True)]
+
+    def test_a_notice_that_was_heard_meanwhile_is_heeded_at_the_next_commit(self, stand: Stand) -> None:
+        stand.train(3)
+        stand.agent.give_notice()
+        stand.wait()
+        assert stand.written() == []
+        stand.train(1)
+        assert stand.agent.until(CheckpointWritten).step == 4

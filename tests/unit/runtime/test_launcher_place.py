@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,15 +14,30 @@ import pytest
 from elastic_runtime import certificates
 from elastic_runtime.certificates import agent_context
 from elastic_runtime.clock import utc_now
+from elastic_runtime.documents import to_plain
 from elastic_runtime.errors import OwnershipLost
 from elastic_runtime.framing import decode_line
-from elastic_runtime.launcher.facts import Refusal, Tenure
+from elastic_runtime.launcher import loop
+from elastic_runtime.launcher.facts import Refusal, SessionFact, SessionState, Tenure
 from elastic_runtime.launcher.loop import Launcher
 from elastic_runtime.launcher.output import OutputLog
 from elastic_runtime.launcher.surroundings import Machine
-from elastic_runtime.spec import RunSpec, Timing
-from elastic_runtime.status import EventKind, FailureKind, Phase, Status, World
-from elastic_runtime.wire import Heartbeat, Hello, Ready, Release, Welcome, decode, encode
+from elastic_runtime.rank_link import CheckpointWritten
+from elastic_runtime.spec import CheckpointSpec, RunSpec, Timing
+from elastic_runtime.status import Checkpoint, EventKind, FailureKind, Phase, Status, World
+from elastic_runtime.wire import (
+    Heartbeat,
+    Hello,
+    LastCommit,
+    RankExited,
+    RankSaid,
+    RankStarted,
+    Ready,
+    Release,
+    Welcome,
+    decode,
+    encode,
+)
 from tests.unit.runtime.agent_bench import SOON, handshakes
 
 RUN = RunSpec("run", "uid", ("true",), warm=False, timing=Timing(tick=0.02, lease=60.0))
@@ -125,6 +140,12 @@ class Worker:
         line = await self.reader.readline()
         return decode(decode_line(line)) if line else None
 
+    async def hear_last_commit(self) -> LastCommit:
+        async with asyncio.timeout(SOON):
+            while not isinstance(message := await self.hear(), LastCommit):
+                assert message is not None
+        return message
+
 
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -134,13 +155,16 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def launched(
-    tls: Path, test: Callable[[Place, Worker, asyncio.Task[Status]], object], previous: Status | None = None
+    tls: Path,
+    test: Callable[[Place, Worker, asyncio.Task[Status]], object],
+    previous: Status | None = None,
+    spec: RunSpec = RUN,
 ) -> Place:
     """Run the test with a launcher whose one worker has come; both are gone afterwards."""
 
     async def main() -> Place:
         place = Place()
-        launcher = Launcher(RUN, place, OutputLog(io.StringIO()), tls, "127.0.0.1", previous=previous)
+        launcher = Launcher(spec, place, OutputLog(io.StringIO()), tls, "127.0.0.1", previous=previous)
         running = asyncio.create_task(launcher.run())
         await place.until(lambda _: True)
         worker = await Worker.dial(tls, place.port)
@@ -225,3 +249,62 @@ def test_it_knows_of_its_workers_what_their_place_knows(tls: Path) -> None:
         assert notices[0].message.endswith("(the cluster)")
 
     launched(tls, test)
+
+
+class WaitingSession:
+    """In the place of Horovod's: its world has ended, and its ranks wait for another."""
+
+    def __init__(self, *_arguments: object, **_callbacks: object) -> None:
+        self.rank_of: dict[str, int] = {}
+        self.proven: frozenset[str] = frozenset()
+
+    @property
+    def fact(self) -> SessionFact:
+        return SessionFact(SessionState.WAITING, tuple(self.rank_of))
+
+    def open(self, ranks: tuple[str, ...], _minimum: int) -> None:
+        self.rank_of = {"lost.0.0": 0, **{rank_id: rank for rank, rank_id in enumerate(ranks, start=1)}}
+
+    def list_ranks(self, _ranks: tuple[str, ...], _minimum: int) -> None:
+        pass
+
+    async def close(self, _grace: float) -> None:
+        pass
+
+
+class TestWhileRanksWait:
+    @pytest.fixture(autouse=True)
+    def session(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(loop, "HorovodSession", WaitingSession)
+
+    async def begin(self, place: Place, worker: Worker) -> None:
+        """The worker's one rank holds the state."""
+        worker.writer.write(encode(Ready(warm=False)))
+        worker.writer.write(encode(RankStarted("w.0.0~0", 8)))
+        await place.until(lambda status: any(8 in each.pids for each in status.workers))
+
+    def test_the_last_of_them_is_told_to_write_and_told_when_it_need_not(self, tls: Path) -> None:
+        async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
+            await self.begin(place, worker)
+            deadline = place.deadlines["w"] = utc_now().replace(microsecond=0) + timedelta(seconds=30)
+            place.on_change()
+            assert await worker.hear_last_commit() == LastCommit(deadline, "w.0.0")
+            worker.writer.write(encode(RankExited("w.0.0~0", -9)))
+            assert await worker.hear_last_commit() == LastCommit(None)
+
+        launched(tls, test)
+
+    def test_a_launcher_that_is_taken_has_them_write_before_it_goes(self, tls: Path) -> None:
+        async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
+            await self.begin(place, worker)
+            place.tenure_ = Tenure.ENDING
+            place.on_change()
+            assert (await worker.hear_last_commit()).keeper == "w.0.0"
+            assert not running.done()
+            written = CheckpointWritten("file:///c/1", 20, THEN, handover=True, seconds=1.0)
+            worker.writer.write(encode(RankSaid("w.0.0~0", {"type": written.type, **to_plain(written)})))
+            async with asyncio.timeout(SOON):
+                status = await running
+            assert status.checkpoint == Checkpoint("file:///c/1", 20, THEN)
+
+        launched(tls, test, spec=replace(RUN, checkpoint=CheckpointSpec("file:///c")))

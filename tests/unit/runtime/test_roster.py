@@ -219,5 +219,75 @@ def test_a_last_commit_is_due_once_every_worker_of_the_world_will_be_taken() -> 
     assert scene.roster.last_commit_by(("c.0.0",)) == NOON + timedelta(seconds=5)
     b.deadline = NOON
     assert scene.roster.last_commit_by(world) == NOON
-    scene.roster.tell_last_commit(NOON)
+    scene.roster.tell_last_commit(LastCommit(NOON))
     assert scene.sent("a") == scene.sent("b") == scene.sent("c") == [LastCommit(NOON)]
+
+
+class TestLastWord:
+    """Who of those that wait for a world has to make the state durable."""
+
+    WORLD = ("a.0.0", "b.0.0", "b.1.0", "c.0.0")
+
+    def scene(self, *ranks: str) -> Scene:
+        """These run; ``new`` is here without one."""
+        scene = Scene()
+        for name in ("a", "b", "c", "new"):
+            scene.add(name, slots=2)
+        for rank_id in ranks:
+            scene.roster.workers[rank_id[0]].ranks[f"{rank_id}~0"] = None
+        return scene
+
+    def word(self, scene: Scene, proven: tuple[str, ...] = WORLD, by: datetime | None = None) -> LastCommit:
+        return scene.roster.last_word(self.WORLD, proven, by)
+
+    def give_notice(self, scene: Scene, **seconds: float) -> None:
+        for name, ahead in seconds.items():
+            scene.roster.workers[name].deadline = NOON + timedelta(seconds=ahead)
+
+    def test_is_for_the_lowest_rank_that_is_left(self) -> None:
+        scene = self.scene("c.0.0", "b.1.0")
+        self.give_notice(scene, a=5, b=5, c=5)
+        assert self.word(scene) == LastCommit(NOON + timedelta(seconds=5), "b.1.0")
+
+    def test_is_for_another_that_is_there_longer_and_until_its_end(self) -> None:
+        scene = self.scene("a.0.0", "c.0.0")
+        self.give_notice(scene, a=5, c=9)
+        assert self.word(scene) == LastCommit(NOON + timedelta(seconds=9), "c.0.0")
+
+    def test_is_not_needed_while_one_of_them_stays(self) -> None:
+        scene = self.scene("a.0.0", "b.0.0", "c.0.0")
+        self.give_notice(scene, a=9, c=5)
+        assert self.word(scene) == LastCommit(None)
+
+    def test_does_not_count_on_newcomers_that_hold_nothing(self) -> None:
+        scene = self.scene("a.0.0")
+        self.give_notice(scene, a=9)
+        assert self.word(scene).keeper == "a.0.0", "new has no notice, and no state"
+
+    def test_does_not_count_on_who_joined_a_world_that_broke_at_once(self) -> None:
+        scene = self.scene("a.0.0", "c.0.0")
+        self.give_notice(scene, a=5)
+        assert self.word(scene, proven=("a.0.0", "b.0.0")).keeper == "a.0.0"
+        self.give_notice(scene, c=9)
+        assert self.word(scene, proven=("a.0.0", "b.0.0")).keeper == "a.0.0"
+
+    def test_asks_whoever_is_left_where_none_surely_has_the_state(self) -> None:
+        scene = self.scene("c.0.0")
+        self.give_notice(scene, c=9)
+        assert self.word(scene, proven=("a.0.0",)).keeper == "c.0.0"
+
+    def test_finds_a_stand_in_where_it_runs(self) -> None:
+        scene = self.scene()
+        scene.roster.workers["new"].ranks["a.0.0~3"] = None
+        self.give_notice(scene, a=1)
+        assert self.word(scene) == LastCommit(None)
+        self.give_notice(scene, new=9)
+        assert self.word(scene) == LastCommit(NOON + timedelta(seconds=9), "a.0.0")
+
+    def test_needs_no_notice_when_the_launcher_ends_them_all(self) -> None:
+        assert self.word(self.scene("b.0.0"), by=NOON) == LastCommit(NOON, "b.0.0")
+
+    def test_is_for_nobody_when_nobody_is_left(self) -> None:
+        scene = self.scene()
+        self.give_notice(scene, a=9, b=9, c=9)
+        assert self.word(scene, by=NOON) == self.word(scene) == LastCommit(None)

@@ -197,6 +197,26 @@ class TestWorlds:
 
         play(act)
 
+    def test_prove_by_a_commit_that_all_their_ranks_have_the_state(self) -> None:
+        async def act(scene: Scene) -> None:
+            await scene.train("a", "b")
+            assert scene.session.proven == set()
+            scene.session.committed()
+            assert scene.session.proven == {"a", "b"}
+            scene.session.list_ranks(("a", "b", "c"), 1)
+            await asyncio.gather(*scene.reset("a", "b"))
+            await scene.until_state(SessionState.FORMING)
+            scene.session.committed()  # Told late, by the world before.
+            assert scene.session.proven == {"a", "b"}
+            await scene.running("c")
+            await scene.join(0, 1, 2)
+            await scene.until_state(SessionState.SETTLED)
+            assert scene.session.proven == {"a", "b"}
+            scene.session.committed()
+            assert scene.session.proven == {"a", "b", "c"}
+
+        play(act)
+
     def test_waits_with_too_few(self) -> None:
         async def act(scene: Scene) -> None:
             await scene.train("a", "b", minimum=2)

@@ -55,9 +55,13 @@ class TestAnyTrace:
         assert run(made, policy, job_for(made), announced) == run(made, policy, job_for(made), announced)
 
     @few
-    @given(traces(shortest=ENOUGH + 1))
-    def test_no_step_is_lost_when_every_loss_is_announced_in_time(self, made: Trace) -> None:
-        assert run(made, ELASTIC, job(1, made.peak), Notices(1.0, ENOUGH)).lost_steps == 0
+    @given(traces(shortest=ENOUGH + 1), st.sampled_from([ELASTIC, FIXED]), st.integers(1, 8), st.integers(1, 8))
+    def test_no_step_is_lost_when_every_loss_is_announced_in_time(
+        self, made: Trace, policy: Policy, minimum: int, fixed: int
+    ) -> None:
+        least = min(minimum, made.peak)
+        work = job(least, made.peak, min(max(least, fixed), made.peak))
+        assert run(made, policy, work, Notices(1.0, ENOUGH)).lost_steps == 0
 
     @few
     @given(traces(), notices)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.traces.account import Cause
+from benchmarks.traces.policy import Policy
 from benchmarks.traces.trace import Notices
 from elastic_runtime.torch.last_commit import CAUTION, MARGIN
 from tests.unit.runtime.trace_bench import COSTS, ELASTIC, FIXED, RESTART, STOCK, job, run, trace, with_costs
@@ -61,6 +62,13 @@ class TestBelowTheMinimum:
         assert outcome.end == "fewer than 2 ranks for 101 s"
         assert outcome.account.paused[Cause.WAITING] == pytest.approx(101, abs=1)
         assert outcome.account.paused[Cause.STOPPED] == pytest.approx(299, abs=1)
+
+    @pytest.mark.parametrize(("policy", "minimum"), [(ELASTIC, 2), (FIXED, 1)])
+    def test_the_last_who_waits_writes_what_it_holds_when_it_has_a_notice(self, policy: Policy, minimum: int) -> None:
+        # The first trains to its deadline, for fewer would be too few; the other has its notice when it waits already.
+        made = trace(1000, (0, 650), (0, 600.5), (700, 1000), (700, 1000))
+        outcome = run(made, with_costs(policy, checkpoint_every=1e9), job(minimum, 2), Notices(1.0, 30.0))
+        assert (outcome.sessions, outcome.lost_steps) == (2, 0)
 
     def test_in_fixed_mode_a_spare_machine_takes_over(self) -> None:
         outcome = run(trace(1000, STAYS, STAYS, (0, 600.5)), with_costs(FIXED, checkpoint_every=1e9), job(1, 3, 2))

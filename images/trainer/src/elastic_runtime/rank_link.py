@@ -121,7 +121,9 @@ class LastCommitBy:
 
     type: ClassVar[str] = "last_commit_by"
     deadline: datetime | None
-    """Of the first of them; None takes it back: some will stay."""
+    """Of the first of them; of the keeper, if one is named. None takes it back: some will stay."""
+    keeper: str = ""
+    """While ranks wait for a world: the rank (its host name to Horovod) that is to make its last commit durable."""
 
 
 AgentWord = HandoverWanted | LastCommitBy

@@ -150,7 +150,9 @@ class LastCommit:
 
     type: ClassVar[str] = "last_commit"
     deadline: datetime | None
-    """Of the first of them."""
+    """Of the first of them; of the keeper, if one is named."""
+    keeper: str = ""
+    """Rank id of who is to make the last commit durable, when the world is over and its ranks wait for another."""
 
 
 @dataclass(frozen=True, slots=True)

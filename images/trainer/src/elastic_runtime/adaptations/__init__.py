@@ -37,6 +37,7 @@ After a SIGKILL the survivors wait 30 s on old         The sockets that ``hvd.in
 sockets of the one that noticed first                  the reset.
 They wait as long for a machine that vanished, which   The kernel probes the peers of those sockets, and gives up
 ends no connection                                     one that is silent for ten seconds.
+A rank that waits for hosts hears nothing else         Hooks are called meanwhile, every tenth of a second.
 A removed rank is aborted 50 ms after its next commit  It asks whether it still has a rank, and exits with 0.
 A scheduler in TorchState is pickled with a copy of    Schedulers get a state handler that keeps their
 its optimizer; rates drift apart silently (#1281)      ``state_dict()``.

@@ -11,9 +11,10 @@ import copy
 import functools
 import http.client
 import os
+import select
 import socket
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,10 @@ DEFAULT_SILENCE = 10.0
 """Seconds; see :data:`elastic_runtime.rank_link.PEER_SILENCE`."""
 before_reset: list[Callable[[], None]] = []
 """Called at the begin of each reset, when all ranks stand at the same step and the old world is still connected."""
+while_waiting: list[Callable[[], None]] = []
+"""Called every :data:`LOOK` seconds while this rank waits for the next world, connected to nobody."""
+LOOK = 0.1
+"""See :data:`while_waiting`."""
 
 
 class _PythonSockets:
@@ -121,17 +126,33 @@ def still_assigned() -> bool:
     connection = http.client.HTTPConnection(
         os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
     )
-    try:
-        connection.request("GET", f"/{NEXT_ASSIGNMENT}/{host}:{slot}")
-        answer = connection.getresponse()
-        body = answer.read().decode("ascii")
-    except (http.client.HTTPException, OSError) as error:
-        raise ConnectionError(f"the launcher's rendezvous is gone: {error!r}") from error
-    finally:
-        connection.close()
+    with contextlib.closing(connection):
+        with _rendezvous_errors():
+            connection.request("GET", f"/{NEXT_ASSIGNMENT}/{host}:{slot}")
+        while not _has_come(connection, LOOK):
+            for hook in while_waiting:
+                hook()
+        with _rendezvous_errors():
+            answer = connection.getresponse()
+            body = answer.read().decode("ascii")
     if answer.status != http.client.OK:
         raise ConnectionError(f"the launcher's rendezvous answered {answer.status}")
     return int(body.split(",")[0]) >= 0
+
+
+@contextlib.contextmanager
+def _rendezvous_errors() -> Iterator[None]:
+    try:
+        yield
+    except (http.client.HTTPException, OSError) as error:
+        raise ConnectionError(f"the launcher's rendezvous is gone: {error!r}") from error
+
+
+def _has_come(connection: http.client.HTTPConnection, seconds: float) -> bool:
+    """Whether an answer, or the connection's end, comes within so many seconds."""
+    poll = select.poll()  # select.select() knows no descriptor above 1023
+    poll.register(connection.sock, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
 
 
 class SchedulerStateHandler(elastic_state.StateHandler):  # type: ignore[misc]  # horovod is not typed
@@ -240,7 +261,8 @@ class _Rank:
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """``hvd.elastic.run``, after which a state that has a word for its end (``on_run_end``) may say it.
 
-    It is said inside upstream's loop: should a rank be lost meanwhile, the others come back to it.
+    It is said inside upstream's loop: should a rank be lost meanwhile, the others come back to it. And while the rank
+    waits for a world, a state that has something to do then (``on_wait``) may do it.
     """
 
     @functools.wraps(func)
@@ -252,7 +274,18 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     wrapped: Callable[..., Any] = run_fn(to_the_end, _current_reset)
-    return wrapped
+
+    @functools.wraps(func)
+    def with_hook(state: Any, *args: Any, **kwargs: Any) -> Any:
+        hooks = [hook for hook in [getattr(state, "on_wait", None)] if hook is not None]
+        while_waiting.extend(hooks)
+        try:
+            return wrapped(state, *args, **kwargs)
+        finally:
+            for hook in hooks:
+                while_waiting.remove(hook)
+
+    return with_hook
 
 
 def _current_reset() -> None:

@@ -242,8 +242,8 @@ class Agent:
                     stop.add_done_callback(self._stops.discard)
                 case Handover(worker, deadline):
                     ranks.tell(HandoverWanted(worker, deadline))
-                case LastCommit(deadline):
-                    ranks.tell(LastCommitBy(deadline))
+                case LastCommit(deadline, keeper):
+                    ranks.tell(LastCommitBy(deadline, keeper))
                 case Release(reason):
                     log.info("released: %s", reason)
                     return Parting.RELEASED

@@ -138,8 +138,29 @@ class Checkpoints:
                 skipped(f"{self.store.uri}/{name}", str(error))
         return None
 
+    def reaches(self, step: int) -> bool:
+        """Whether the owner of our fence has published this step or a later one, whole. Raises StoreUnavailable."""
+        published = ((*_numbers(name), name) for name in self.store.names() if _NAME.fullmatch(name))
+        as_far = [name for fence, its_step, _, name in published if fence == self.fence and its_step >= step]
+        return any(self._is_whole(name) for name in sorted(as_far, key=_by_progress, reverse=True))
+
+    def _is_whole(self, name: str) -> bool:
+        try:
+            found = _read(self.store, name)
+            for part in found.manifest.parts:
+                found.open_part(part.name).close()
+        except InvalidDocument:
+            return False
+        return True
+
     def write(
-        self, step: int, time: datetime, parts: Mapping[str, PartWriter], *, handover: bool = False
+        self,
+        step: int,
+        time: datetime,
+        parts: Mapping[str, PartWriter],
+        *,
+        handover: bool = False,
+        retire: bool = True,
     ) -> StoredCheckpoint:
         """Write and publish one, then retire what is over :attr:`keep`.
 
@@ -148,6 +169,7 @@ class Checkpoints:
             time: when the state was taken.
             parts: name (``[A-Za-z0-9_.-]+``) to writer.
             handover: whether a reclaim notice is the reason.
+            retire: False leaves all others where they are, for the next write.
 
         Raises:
             OwnershipLost: the run has a newer owner; nothing was published.
@@ -164,7 +186,8 @@ class Checkpoints:
             manifest = Manifest(step=step, time=time, fence=self.fence, parts=tuple(written), handover=handover)
             draft.publish(encode_manifest(manifest), self.fence)
         try:
-            self._retire(name)
+            if retire:
+                self._retire(name)
         except StoreUnavailable as error:  # the checkpoint is there; the next one retires again
             _log.warning("old checkpoints stay for now: %s", error)
         return StoredCheckpoint(self.store, name, manifest)

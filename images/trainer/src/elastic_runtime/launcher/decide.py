@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from elastic_runtime.launcher.facts import (
     CloseSession,
     Decision,
@@ -18,6 +20,9 @@ from elastic_runtime.launcher.facts import (
 )
 from elastic_runtime.spec import RecoveryMode
 from elastic_runtime.status import FailureKind, Phase
+
+AS_LONG = 1.0
+"""Seconds by which two notices of one event may differ."""
 
 
 def decide(facts: Facts, settings: Settings, now: float) -> Decision:
@@ -72,6 +77,21 @@ def choose_ranks(facts: Facts, settings: Settings, now: float) -> tuple[str, ...
     return tuple(rank_id for _, _, rank_id in sorted(chosen, key=lambda each: each[1]))
 
 
+def choose_keeper(ends: Mapping[str, float | None]) -> str | None:
+    """Which of the ranks that wait for a world has to make the state that they hold durable; None: nobody has to.
+
+    The one that is there longest, for nobody knows how long a write will take; of several the lowest rank.
+
+    Args:
+        ends: when each of them will be taken, by rank id, from the lowest rank on; None: it stays.
+    """
+    known = [end for end in ends.values() if end is not None]
+    if not known or len(known) < len(ends):
+        return None
+    longest = max(known) - AS_LONG
+    return next(rank_id for rank_id, end in ends.items() if end is not None and end >= longest)
+
+
 def _lost(facts: Facts) -> Decision | None:
     if facts.tenure is not Tenure.LOST:
         return None
@@ -81,8 +101,8 @@ def _lost(facts: Facts) -> Decision | None:
 def _taken(facts: Facts) -> Decision | None:
     if facts.tenure is not Tenure.ENDING:
         return None
-    training = facts.session is not None and facts.session.state is SessionState.SETTLED
-    return Decision((MakeWay(handover=training),), _short_phase(facts), "the launcher is being taken, and replaced")
+    held = facts.session is not None and facts.session.state in (SessionState.SETTLED, SessionState.WAITING)
+    return Decision((MakeWay(handover=held),), _short_phase(facts), "the launcher is being taken, and replaced")
 
 
 def _session_over(facts: Facts) -> Decision | None:

@@ -30,10 +30,20 @@ from elastic_runtime.launcher.output import OutputLog
 from elastic_runtime.launcher.roster import Roster, Worker
 from elastic_runtime.launcher.session import HorovodSession, describe
 from elastic_runtime.launcher.surroundings import Surroundings
-from elastic_runtime.rank_link import decode_rank_message
+from elastic_runtime.rank_link import Progress, decode_rank_message
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import EventKind, Phase, Status, WorkerState
-from elastic_runtime.wire import AgentMessage, Heartbeat, Noticed, Output, RankExited, RankSaid, RankStarted, Ready
+from elastic_runtime.wire import (
+    AgentMessage,
+    Heartbeat,
+    LastCommit,
+    Noticed,
+    Output,
+    RankExited,
+    RankSaid,
+    RankStarted,
+    Ready,
+)
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +92,7 @@ class Launcher:
         self._gathering_since: float | None = None
         self._hopeless_since: float | None = None
         self._wanted = surroundings.wanted()
-        self._last_commit_told: tuple[datetime | None, int] = (None, 0)
+        self._last_commit_told: tuple[LastCommit, int] = (LastCommit(None), 0)
         self._published = 0.0
 
     async def run(self) -> Status:
@@ -157,13 +167,21 @@ class Launcher:
             if deadline is not None and (worker.deadline is None or deadline < worker.deadline):
                 self._noticed(worker, "the cluster", deadline)
 
+    def _last_word(self, by: datetime | None = None) -> LastCommit | None:
+        """To ranks that wait for a world; None while none do."""
+        session = self._session
+        if session is None or session.fact.state is not SessionState.WAITING:
+            return None
+        return self._roster.last_word(session.rank_of, session.proven, by)
+
     def _tell_last_commit(self) -> None:
         """To be told again to each new world, some ranks of which are new."""
-        deadline = self._roster.last_commit_by(self._session.fact.listed) if self._session else None
-        told = (deadline, self._ledger.generation if deadline else 0)
+        listed = self._session.fact.listed if self._session else ()
+        word = self._last_word() or LastCommit(self._roster.last_commit_by(listed))
+        told = (word, self._ledger.generation if word.deadline else 0)
         if told != self._last_commit_told:
             self._last_commit_told = told
-            self._roster.tell_last_commit(deadline)
+            self._roster.tell_last_commit(word)
 
     async def _carry_out(self, action: Action) -> None:
         log.debug("%s", action)
@@ -218,8 +236,14 @@ class Launcher:
 
     async def _hand_over(self) -> None:
         """Have the state durable, if that can be had soon."""
-        before, patience = self._ledger.checkpoint, timedelta(seconds=HANDOVER_PATIENCE)
-        self._roster.hand_over("the launcher", utc_now() + patience)
+        before, by = self._ledger.checkpoint, utc_now() + timedelta(seconds=HANDOVER_PATIENCE)
+        word = self._last_word(by)
+        if word is None:
+            self._roster.hand_over("the launcher", by)
+        elif word.keeper:
+            self._roster.tell_last_commit(word)
+        else:
+            return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HANDOVER_PATIENCE):
                 while self._ledger.checkpoint == before:
@@ -326,6 +350,8 @@ class Launcher:
         except InvalidDocument as error:
             log.warning("a rank of %s said what cannot be read: %s", worker.name, error)
             return
+        if isinstance(message, Progress) and self._session:
+            self._session.committed()
         if message:
             self._ledger.rank_said(message, worker.name)
 

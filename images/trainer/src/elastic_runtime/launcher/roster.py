@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from elastic_runtime.launcher.agents import AgentConnection
 from elastic_runtime.launcher.backoff import Backoff
+from elastic_runtime.launcher.decide import choose_keeper
 from elastic_runtime.launcher.facts import SlotFact, WorkerFact
 from elastic_runtime.launcher.session import LOST
 from elastic_runtime.launcher.surroundings import Machine
@@ -132,10 +133,26 @@ class Roster:
         deadlines = [worker.deadline for worker in holders if worker.deadline is not None]
         return min(deadlines, default=None) if len(deadlines) == len(holders) else None
 
-    def tell_last_commit(self, deadline: datetime | None) -> None:
-        """Have every rank hear by when to have stopped at a commit; None: it need not stop."""
+    def last_word(self, members: Iterable[str], proven: Collection[str], by: datetime | None = None) -> LastCommit:
+        """What ranks that wait are to be told: who of them has to make the state durable, if all of them will go.
+
+        Args:
+            members: ranks of the world that has ended, by rank id, from rank 0 on. Of those that run one has the state;
+                nobody else does, for whoever has come since waits to be let in.
+            proven: who surely has it; where none of these runs, all members may.
+            by: when all of them will go; None: as their workers' notices say.
+        """
+        places = {process.partition("~")[0]: worker for worker in self.workers.values() for process in worker.ranks}
+        running = [rank_id for rank_id in members if rank_id in places]
+        holders = [rank_id for rank_id in running if rank_id in proven] or running
+        ends = {rank_id: by or places[rank_id].deadline for rank_id in holders}
+        keeper = choose_keeper({rank_id: end.timestamp() if end else None for rank_id, end in ends.items()})
+        return LastCommit(ends[keeper], keeper) if keeper else LastCommit(None)
+
+    def tell_last_commit(self, word: LastCommit) -> None:
+        """Have every rank hear by when to have stopped at a commit, or that it need not stop."""
         for worker in self.workers.values():
-            worker.connection.send(LastCommit(deadline))
+            worker.connection.send(word)
 
     def interface(self, rank_id: str, stand_in: bool) -> str | None:
         """See :class:`RankRunner`."""

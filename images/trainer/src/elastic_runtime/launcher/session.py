@@ -83,6 +83,7 @@ class HorovodSession:
         self._members: list[str] = []
         self._joining: set[int] = set()
         self._joined: set[str] = set()
+        self._proven: frozenset[str] = frozenset()
         self._exits: dict[str, int] = {}
         self._end: SessionEnd | None = None
         self._worlds = 0
@@ -99,6 +100,19 @@ class HorovodSession:
     def rank_of(self) -> dict[str, int]:
         """Rank by rank id, in the present world or the one that is forming."""
         return {rank_id: rank for rank, rank_id in enumerate(self._members)}
+
+    @property
+    def proven(self) -> frozenset[str]:
+        """Ranks of the last world that is known to have trained: whoever was in it has the state.
+
+        A newcomer to a world that broke before may have heard nothing of it yet.
+        """
+        return self._proven
+
+    def committed(self) -> None:
+        """Rank 0 says so."""
+        if self._state is SessionState.SETTLED:
+            self._proven = frozenset(self._members)
 
     def open(self, ranks: tuple[str, ...], minimum: int) -> None:
         """Start with these ranks."""

@@ -12,6 +12,7 @@ Corrects what is wrong with Horovod 0.28.1's own handlers:
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
@@ -22,9 +23,10 @@ from horovod.torch.elastic.state import (
     get_handler_registry,
 )
 
+from elastic_runtime.errors import InvalidDocument, InvalidSettings
 from elastic_runtime.torch.collectives import broadcast_tree
 from elastic_runtime.torch.copies import Loan, RenewedCopy
-from elastic_runtime.torch.trees import Tree, copy_tree
+from elastic_runtime.torch.trees import Tree, copy_tree, dump, load
 
 
 @runtime_checkable
@@ -116,6 +118,22 @@ def handler_of(value: object) -> StateDictHandler | ForeignHandler | None:
         if isinstance(value, kind) and not _is_replaced(handler):
             return ForeignHandler(handler(value))
     return StateDictHandler(value) if isinstance(value, HasState) else None
+
+
+def check_storable(handlers: Mapping[str, StateDictHandler | ForeignHandler]) -> None:
+    """A state that could be written and not read again must not come to light when it is needed.
+
+    Raises:
+        InvalidSettings: of the attribute.
+    """
+    for name, handler in handlers.items():
+        remedy = "Have its state_dict give tensors and plain values alone, or keep it out of the state"
+        if not isinstance(handler.value, HasState):
+            raise InvalidSettings(f"DurableState.{name}", "it has no state_dict", remedy)
+        try:
+            load(dump(handler.saved.newest))
+        except (InvalidDocument, pickle.PicklingError, AttributeError, TypeError) as error:
+            raise InvalidSettings(f"DurableState.{name}", f"its state cannot be kept: {error}", remedy) from error
 
 
 def _is_replaced(handler: type[StateHandler]) -> bool:

@@ -1,6 +1,7 @@
 """When to stop training because everybody who has the state will be taken: at a commit that can still be made durable.
 
-A rank that trains on to the deadline would do steps that nobody keeps.
+A rank that trains on to the deadline would do steps that nobody keeps. A rank that waits for a world does no more: the
+commit that it holds is the last one.
 """
 
 from __future__ import annotations
@@ -16,16 +17,22 @@ PAUSE = 0.05
 
 
 class LastCommit:
-    """Rank 0's judgement at each commit. All times in seconds of one monotonic clock."""
+    """Rank 0's judgement at each commit, and each rank's while it waits. Times in seconds of one monotonic clock."""
 
     def __init__(self) -> None:
         self._deadline: float | None = None
+        self._keeper = ""
         self._committed: float | None = None
         self._interval = 0.0
 
-    def expect_end(self, deadline: float | None) -> None:
-        """Everybody who has the state will be taken at this time; None: no more, somebody else has it too."""
-        self._deadline = deadline
+    def expect_end(self, deadline: float | None, keeper: str = "") -> None:
+        """Everybody who has the state will be taken at this time; None: no more, somebody else has it too.
+
+        Args:
+            deadline: of the first of them; of the keeper, if one is named.
+            keeper: name of the rank that is to write, when the world is over and all wait for another.
+        """
+        self._deadline, self._keeper = deadline, keeper
 
     def begin(self) -> None:
         """A new world trains: what passed since the last commit says nothing about the next one."""
@@ -45,7 +52,17 @@ class LastCommit:
             write: seconds that the last write took.
             writes: how many are under way before this commit's own.
         """
-        if self._deadline is None or now > self._deadline + PATIENCE:
+        if self._deadline is None or self._has_passed(now):
             return False
         needed = MARGIN + CAUTION * (self._interval + write * (1 + writes))
         return now + needed >= self._deadline
+
+    def is_held_by(self, rank: str, now: float) -> bool:
+        """Whether the rank of this name, while it waits, has to make the commit that it holds durable.
+
+        At once: no later commit will come, and nothing is gained by waiting.
+        """
+        return self._deadline is not None and not self._has_passed(now) and rank == self._keeper != ""
+
+    def _has_passed(self, now: float) -> bool:
+        return self._deadline is not None and now > self._deadline + PATIENCE

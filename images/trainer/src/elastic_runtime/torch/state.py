@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import pickle
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -19,17 +18,17 @@ from elastic_runtime.checkpoint import open_store
 from elastic_runtime.checkpoint.checkpoints import Checkpoints
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import from_json
-from elastic_runtime.errors import ElasticError, InvalidDocument, InvalidSettings
-from elastic_runtime.rank_link import CHECKPOINT, CheckpointSkipped, LastCommitBy, Progress, RankLink, Resumed
+from elastic_runtime.errors import ElasticError, InvalidSettings
+from elastic_runtime.rank_link import CHECKPOINT, CheckpointSkipped, Progress, RankLink, Resumed
 from elastic_runtime.spec import CheckpointSpec
 from elastic_runtime.torch.attributes import Attributes, SavedAttributes, sort_attributes
 from elastic_runtime.torch.collectives import Signals, agree, broadcast_tree
 from elastic_runtime.torch.copies import host_memory
-from elastic_runtime.torch.handlers import HasState, StateDictHandler, handlers_of
-from elastic_runtime.torch.last_commit import PAUSE, LastCommit
+from elastic_runtime.torch.handlers import StateDictHandler, check_storable, handlers_of
+from elastic_runtime.torch.last_commit import PAUSE
+from elastic_runtime.torch.notices import Notices
 from elastic_runtime.torch.parts import read_parts
 from elastic_runtime.torch.reporting import SharedLink, shared_link
-from elastic_runtime.torch.trees import dump, load
 from elastic_runtime.torch.writer import CheckpointWriter, Snapshot
 
 PROGRESS_PAUSE = 0.25
@@ -104,12 +103,12 @@ class DurableState(TorchState):  # type: ignore[misc]  # horovod is untyped
         self._ends_at_exit = False
         self._has_prepared = False
         self._may_resume = True
-        self._last_commit = LastCommit()
+        self._notices = Notices(self._link, os.environ.get("HOROVOD_HOSTNAME", ""), clock)
         self._spec = _spec(checkpoint)
         self._checkpoints: Checkpoints | None = None
         self._writer: CheckpointWriter | None = None
         if self._spec is not None:
-            self._check_storable()
+            check_storable(self._handlers)
             self._checkpoints = Checkpoints(open_store(self._spec.uri), self._spec.fence, self._spec.keep)
             self._writer = CheckpointWriter(self._checkpoints, self._spec.every, self._link.send, clock)
         if hvd.is_initialized():
@@ -151,7 +150,7 @@ class DurableState(TorchState):  # type: ignore[misc]  # horovod is untyped
             self._set(Attributes(synced["plain"], synced["trees"]).values())
         self.save()
         self._may_resume = False
-        self._last_commit.begin()
+        self._notices.last_commit.begin()
 
     def commit(self) -> None:
         """Save, let rank 0 tell its progress and write a durable checkpoint if one is due, and hear of changed hosts.
@@ -169,7 +168,7 @@ class DurableState(TorchState):  # type: ignore[misc]  # horovod is untyped
         self._end_at_exit()
         if self._is_writer:
             self._send_progress(last=False)
-            self._last_commit.committed(self._clock())
+            self._notices.last_commit.committed(self._clock())
             if self._writer is not None:
                 self._write_ahead(self._writer)
         while self._hear(committed=True):
@@ -198,10 +197,10 @@ class DurableState(TorchState):  # type: ignore[misc]  # horovod is untyped
         while not self._host_messages.empty():
             timestamp, _ = self._host_messages.get()
             newest = max(newest, timestamp)
-        noticed = self._hear_agent()
+        self._notices.hear()
         stand = committed and self._stands()
         # A newcomer has acted upon nothing yet. That ranks agree on that number too keeps it from raising alone.
-        agreed = agree(Signals(newest, self._last_updated_timestamp, noticed, stand))
+        agreed = agree(Signals(newest, self._last_updated_timestamp, self._notices.take_handover(), stand))
         self._last_updated_timestamp = agreed.updated
         if self._writer is not None and hvd.rank() == 0:
             if agreed.handover:
@@ -213,28 +212,33 @@ class DurableState(TorchState):  # type: ignore[misc]  # horovod is untyped
             raise HostsUpdatedInterrupt(False)
         return agreed.stand
 
-    def _hear_agent(self) -> bool:
-        """Whether a worker has had a notice."""
-        noticed = False
-        for word in self._link.poll():
-            if isinstance(word, LastCommitBy):
-                left = None if word.deadline is None else (word.deadline - utc_now()).total_seconds()
-                self._last_commit.expect_end(None if left is None else self._clock() + left)
-            else:
-                noticed = True
-        return noticed
-
     def _stands(self) -> bool:
         """On rank 0: whether all have to wait at the commit that was just made; it is then made durable."""
         writer = self._writer
         if writer is None or hvd.rank() != 0:
             return False
         writer.collect()
-        if not self._last_commit.is_here(self._clock(), writer.seconds, writer.under_way):
+        if not self._notices.last_commit.is_here(self._clock(), writer.seconds, writer.under_way):
             return False
         if not writer.takes_care_of(self._serial) and not writer.holds_off:
             writer.begin(self._snapshot(), handover=True)
         return True
+
+    def on_wait(self) -> None:
+        """For who resets: to be called every so often while this rank waits for the next world. No collective.
+
+        Nobody commits then. When all that have the state will be taken, the chosen rank writes its last commit.
+
+        Raises:
+            OwnershipLost: it was refused because the run has a newer owner.
+        """
+        self._notices.hear()
+        writer = self._writer
+        if writer is None or not self._has_commits or not self._notices.is_keeper:
+            return
+        if not writer.takes_care_of(self._serial) and not writer.holds_off:
+            self._end_at_exit()
+            writer.begin(self._snapshot(), handover=True, waiting=True)
 
     # The end
 
@@ -325,17 +329,6 @@ class DurableState(TorchState):  # type: ignore[misc]  # horovod is untyped
                 problem = f"{uri} does not fit the {name} of this script: {error}"
                 raise InvalidSettings("checkpoint", problem, "Start afresh, or give the run another URI") from error
         self.save()
-
-    def _check_storable(self) -> None:
-        """A state that could be written and not read again must not come to light when it is needed."""
-        for name, handler in self._handlers.items():
-            remedy = "Have its state_dict give tensors and plain values alone, or keep it out of the state"
-            if not isinstance(handler.value, HasState):
-                raise InvalidSettings(f"DurableState.{name}", "it has no state_dict", remedy)
-            try:
-                load(dump(handler.saved.newest))
-            except (InvalidDocument, pickle.PicklingError, AttributeError, TypeError) as error:
-                raise InvalidSettings(f"DurableState.{name}", f"its state cannot be kept: {error}", remedy) from error
 
     def _snapshot(self) -> Snapshot:
         """Of the last save."""

@@ -113,13 +113,20 @@ class CheckpointWriter:
         """Call it in the writing thread, after what is under way."""
         self._running().submit(prepare)
 
-    def begin(self, snapshot: Snapshot, *, handover: bool = False) -> None:
-        """Write it in the background, after those that are under way."""
+    def begin(self, snapshot: Snapshot, *, handover: bool = False, waiting: bool = False) -> None:
+        """Write it in the background, after those that are under way.
+
+        Args:
+            snapshot: of the newest save.
+            handover: whether a notice is the reason.
+            waiting: this rank is in no world, and another may have written before it, or be at it still: nothing is
+                written if the store has the step already, and nothing is retired.
+        """
         self._started, self._begun = self._clock(), snapshot.serial
         if handover:
             self._handover = self._started
             self._wanted = False
-        self._writing.append(self._running().submit(self._write_and_go_on, snapshot, handover))
+        self._writing.append(self._running().submit(self._write_and_go_on, snapshot, handover, waiting))
 
     def collect(self) -> None:
         """Forget what is written. Raises what went wrong, as OwnershipLost; an unavailable store does not count."""
@@ -149,19 +156,22 @@ class CheckpointWriter:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         return self._executor
 
-    def _write_and_go_on(self, snapshot: Snapshot, handover: bool) -> None:
+    def _write_and_go_on(self, snapshot: Snapshot, handover: bool, waiting: bool) -> None:
         try:
-            self._write(snapshot, handover=handover)
+            self._write(snapshot, handover=handover, waiting=waiting)
         except REFUSED as error:
             _log.warning("training goes on without the checkpoint of step %d: %s", snapshot.step, error)
             if handover:
                 self._failed, self._wanted = self._clock(), True  # again, with what is newest then
 
-    def _write(self, snapshot: Snapshot, *, handover: bool) -> None:
+    def _write(self, snapshot: Snapshot, *, handover: bool, waiting: bool = False) -> None:
         started = self._clock()
         parts = part_writers(snapshot.trees, snapshot.attributes)
         try:
-            stored = self._checkpoints.write(snapshot.step, snapshot.time, parts, handover=handover)
+            if waiting and self._checkpoints.reaches(snapshot.step):
+                self._durable = snapshot.serial
+                return
+            stored = self._checkpoints.write(snapshot.step, snapshot.time, parts, handover=handover, retire=not waiting)
         except REFUSED as error:
             self._send(CheckpointFailed(step=snapshot.step, reason=str(error)))
             raise
