@@ -58,10 +58,6 @@ test-airflow: setup ## real Airflow components, from the DAG down
 test-kubernetes: setup ## pods on a real Kubernetes, where there is a way to one
 	scripts/test-kubernetes $(AIRFLOW) $(TRAINER)
 
-test-kubernetes-long: setup image ## claims, logs, lost nodes, an API server away: most of an hour, not in `make test`
-	scripts/cluster with -- $(AIRFLOW)/python -m pytest --junitxml=build/junit/kubernetes-long.xml \
-	    tests/kubernetes tests/kubernetes_long
-
 demo: setup $(if $(filter kubernetes,$(CLUSTER)),image) ## the digits DAG through real Airflow, with a report; CLUSTER=kubernetes: with pods
 	$(if $(filter kubernetes,$(CLUSTER)),scripts/cluster with --) $(AIRFLOW)/python scripts/demo.py --cluster $(CLUSTER)
 
@@ -107,5 +103,5 @@ clean-all: clean
 	rm -rf .venv .venv-trainer
 
 .PHONY: help setup test lint lint-ruff lint-types lint-imports test-unit test-unit-provider test-unit-runtime \
-    test-contract test-local test-airflow test-kubernetes test-kubernetes-long \
+    test-contract test-local test-airflow test-kubernetes \
     demo bench bench-deferred bench-checkpoints bench-traces image cluster-up cluster-down build requirements clean clean-all

@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 RIGHTS = REPOSITORY / "deploy" / "rbac.yaml"
 CONNECTION = "tests"
 """Id of the Airflow connection."""
-IMAGE = "localhost/elastic-training/trainer:0.1.0"
+IMAGE = os.environ.get("ELASTIC_TRAINING_TEST_IMAGE") or "localhost/elastic-training/trainer:0.1.0"
 TRAINING = Path(__file__).parent / "contract" / "training"
 _CODE = "training-code"
 """ConfigMap with the training script."""

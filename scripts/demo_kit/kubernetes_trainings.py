@@ -79,8 +79,11 @@ class KubernetesTrainings:
         core = self._core()
         pods = self.pods(run, Part.LAUNCHER)
         pods.sort(key=lambda pod: pod.metadata.creation_timestamp)
-        text = (core.read_namespaced_pod_log(pod.metadata.name, self.namespace) for pod in pods)
-        return [line for log in text for line in log.splitlines()]
+        # Not preloaded: the client makes "b'…'" of bytes.
+        answers = (
+            core.read_namespaced_pod_log(pod.metadata.name, self.namespace, _preload_content=False) for pod in pods
+        )
+        return [line for answer in answers for line in answer.data.decode().splitlines()]
 
     def pods(self, run: str | None = None, part: Part | None = None) -> list[Any]:
         """Present pods of a run, or of all."""

@@ -7,17 +7,19 @@ from collections.abc import Iterator
 import pytest
 
 from demo_kit.airflow_stack import AirflowStack
-from tests.airflow.real_airflow import Airflow, stack_without_triggerer, trainings_of, with_triggerer
+from tests.airflow.real_airflow import Airflow, completed, stack_without, trainings_of
+
+KILLED = ("triggerer",)
 
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowStack]:
     home = tmp_path_factory.mktemp("airflow") / "home"
-    with stack_without_triggerer(home, trainings_of(home)) as running:
+    with stack_without(KILLED, home, trainings_of(home)) as running:
         yield running
 
 
 @pytest.fixture
 def airflow(stack: AirflowStack) -> Iterator[Airflow]:
-    with with_triggerer(stack, trainings_of(stack.settings.home)) as running:
+    with completed(stack, KILLED, trainings_of(stack.settings.home)) as running:
         yield running

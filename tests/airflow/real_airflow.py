@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -56,10 +56,11 @@ def _is_airflow(process: psutil.Process) -> bool:
 
 
 @contextmanager
-def stack_without_triggerer(home: Path, trainings: Trainings) -> Iterator[AirflowStack]:
+def stack_without(components: Sequence[str], home: Path, trainings: Trainings) -> Iterator[AirflowStack]:
     """Start all else, wait until it is healthy, stop it; what was left running by then is an error.
 
     Args:
+        components: that tests kill, and that are therefore each test's own.
         home: for its files.
         trainings: where the workers run.
     """
@@ -67,7 +68,7 @@ def stack_without_triggerer(home: Path, trainings: Trainings) -> Iterator[Airflo
         settings = stack_settings(Path(sys.executable), home, trainings, database, **QUICK)
         stack = AirflowStack(settings)
         try:
-            stack.start([component for component in COMPONENTS if component != "triggerer"])
+            stack.start([component for component in COMPONENTS if component not in components])
             with AirflowApi(stack.url) as api:
                 stack.wait_until_healthy(api, DAG_ID)
             yield stack
@@ -77,9 +78,10 @@ def stack_without_triggerer(home: Path, trainings: Trainings) -> Iterator[Airflo
 
 
 @contextmanager
-def with_triggerer(stack: AirflowStack, trainings: Trainings) -> Iterator[Airflow]:
-    """The whole Airflow, with a triggerer and a client of its own for one test."""
-    stack.start_component("triggerer")
+def completed(stack: AirflowStack, components: Sequence[str], trainings: Trainings) -> Iterator[Airflow]:
+    """The whole Airflow, with these components and a client of its own for one test."""
+    for component in components:
+        stack.start_component(component)
     try:
         with AirflowApi(stack.url) as api:
             yield Airflow(stack, api, trainings)
@@ -87,4 +89,5 @@ def with_triggerer(stack: AirflowStack, trainings: Trainings) -> Iterator[Airflo
         try:
             trainings.end_all()
         finally:
-            stack.stop_component("triggerer")
+            for component in components:
+                stack.stop_component(component)

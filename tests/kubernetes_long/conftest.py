@@ -1,4 +1,4 @@
-"""One Airflow and one namespace of a real Kubernetes for all tests; the triggerer is each test's own."""
+"""One Airflow and one namespace of a real Kubernetes for all tests; triggerer and scheduler are each test's own."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import pytest
 
 from demo_kit.airflow_stack import AirflowStack
 from demo_kit.kubernetes_trainings import KubernetesTrainings, prepared
-from tests.airflow.real_airflow import TRAINER, Airflow, stack_without_triggerer, with_triggerer
+from tests.airflow.real_airflow import TRAINER, Airflow, completed, stack_without
 from tests.kubernetes_namespace import Namespace, prepare
 
 NAMESPACE = "elastic-training-airflow"
+KILLED = ("triggerer", "scheduler")
 
 
 @pytest.fixture(scope="session")
@@ -37,13 +38,13 @@ def trainings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesTr
 
 @pytest.fixture(scope="session")
 def stack(home: Path, trainings: KubernetesTrainings) -> Iterator[AirflowStack]:
-    """All of Airflow but the triggerer."""
-    with stack_without_triggerer(home, trainings) as running:
+    """All of Airflow but what tests kill."""
+    with stack_without(KILLED, home, trainings) as running:
         yield running
 
 
 @pytest.fixture
 def airflow(stack: AirflowStack, trainings: KubernetesTrainings) -> Iterator[Airflow]:
-    """With a triggerer."""
-    with with_triggerer(stack, trainings) as running:
+    """The whole of it."""
+    with completed(stack, KILLED, trainings) as running:
         yield running
