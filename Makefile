@@ -5,6 +5,8 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 export PYTHON
+# Compiled modules and tests are kept for the next run, which is seconds faster; `make clean` removes them.
+unexport PYTHONDONTWRITEBYTECODE
 
 CLUSTER := local
 AIRFLOW := .venv/bin

@@ -113,6 +113,7 @@ def make_airflow(progress: Progress) -> None:
         progress.step(".venv: uv", [*pip, "-r", ROOT / "requirements" / "uv.txt"])
         progress.step(".venv: Airflow, linters, test tools", [*uv(AIRFLOW), "-r", requirements])
         progress.step(".venv: provider and runtime, editable", [*editable(AIRFLOW), "-e", runtime, "-e", provider])
+        progress.step(".venv: compiled modules", compiled(AIRFLOW))
 
 
 def make_trainer(progress: Progress) -> None:
@@ -131,6 +132,7 @@ def make_trainer(progress: Progress) -> None:
         wheel = horovod_wheel(python, progress)
         progress.step(f".venv-trainer: Horovod {HOROVOD}", [*uv(TRAINER), "--no-deps", "--reinstall", wheel])
         progress.step(".venv-trainer: runtime, editable", [*editable(TRAINER), "-e", runtime])
+        progress.step(".venv-trainer: compiled modules", compiled(TRAINER))
         works = "import horovod.torch as hvd; hvd.init(); assert hvd.gloo_built() and hvd.size() == 1; hvd.shutdown()"
         progress.step(".venv-trainer: Horovod starts", [python, "-c", works])
 
@@ -152,6 +154,17 @@ def uv(environment: Path) -> list[str | Path]:
 def editable(environment: Path) -> list[str | Path]:
     """The command that installs this repository's own packages, everything they need being there already."""
     return [*uv(environment), "--no-deps", "--no-build-isolation"]
+
+
+def compiled(environment: Path) -> list[str | Path]:
+    """The command that compiles what is installed, as uv does not.
+
+    Otherwise the first program that imports a module does it, and where ``PYTHONDONTWRITEBYTECODE`` is set, as it is in
+    many containers, every program: seconds each, for one that imports Airflow or torch.
+    """
+    # Not `python -m compileall`: some modules are written for a later Python, and are no failure.
+    program = "import compileall, sysconfig; compileall.compile_dir(sysconfig.get_path('purelib'), quiet=2, workers=0)"
+    return [environment / "bin" / "python", "-c", program]
 
 
 def horovod_wheel(python: Path, progress: Progress) -> Path:
