@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -23,6 +24,12 @@ os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 def pytest_configure() -> None:
     leaks.adopt_orphans()
     leaks.watch_event_loops()
+
+
+def pytest_collection_finish() -> None:
+    """Modules stay: to go through all of Airflow or torch for every search for garbage takes seconds in the end."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import asyncio.runners
+import contextlib
 import ctypes
 import gc
 import os
@@ -69,7 +70,7 @@ def holdings() -> Holdings:
     """Everything that is held now."""
     _unfinished.clear()
     return Holdings(
-        frozenset(psutil.Process().children(recursive=True)),
+        frozenset(_descendants()),
         frozenset(threading.enumerate()),
         frozenset(_descriptors()),
     )
@@ -89,7 +90,7 @@ def _end_processes(before: frozenset[psutil.Process]) -> Iterator[str]:
     # What a process of a wider fixture starts is that process's to end.
     new = [
         process
-        for process in set(psutil.Process().children(recursive=True)) - before
+        for process in set(_descendants()) - before
         if not before.intersection(_ancestors(process)) and not _of_the_cluster(process)
     ]
     _, alive = psutil.wait_procs(new, timeout=GRACE)
@@ -97,6 +98,25 @@ def _end_processes(before: frozenset[psutil.Process]) -> Iterator[str]:
         yield f"process {_described(process)}"
         process.kill()
     psutil.wait_procs(alive, timeout=GRACE)
+
+
+def _descendants() -> Iterator[psutil.Process]:
+    """As psutil's ``children`` finds them too, which reads of every process on the machine, for every test, twice."""
+    pending = [os.getpid()]
+    while pending:
+        for pid in _children(pending.pop()):
+            pending.append(pid)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                yield psutil.Process(pid)
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
+    return found
 
 
 def _of_the_cluster(process: psutil.Process) -> bool:
