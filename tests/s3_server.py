@@ -6,6 +6,7 @@ it never outlives who started it.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import subprocess
@@ -42,12 +43,27 @@ def s3_server() -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
-def new_bucket() -> str:
-    """Make a bucket on the server of the environment; its name."""
+@functools.cache
+def s3_client(url: str) -> Any:
+    """The tests' own, one for each server, since making one takes as long as several requests.
+
+    To close it lets go of its connections; the next request makes new ones.
+    """
     import boto3
 
+    return boto3.client(
+        "s3",
+        endpoint_url=url,
+        region_name=CREDENTIALS["AWS_REGION"],
+        aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+    )
+
+
+def new_bucket() -> str:
+    """Make a bucket on the server of the environment; its name."""
     name = f"tests-{os.urandom(6).hex()}"
-    client = boto3.client("s3")
+    client = s3_client(os.environ["AWS_ENDPOINT_URL_S3"])
     client.create_bucket(Bucket=name)
     client.close()
     return name
@@ -67,7 +83,7 @@ def one_write_at_a_time(application: Callable[..., Iterable[bytes]]) -> Callable
 
 
 def main() -> None:
-    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+    from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
     from werkzeug.serving import make_server
 
     class Handler(MotoRequestHandler):
@@ -75,7 +91,8 @@ def main() -> None:
         disable_nagle_algorithm = True
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    application = one_write_at_a_time(DomainDispatcherApplication(create_backend_app))
+    # Not moto's dispatcher, which looks through the folders of all services at every request.
+    application = one_write_at_a_time(create_backend_app("s3"))
     server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(server.server_port, flush=True)
