@@ -1,4 +1,7 @@
-"""The ranks' rows of the table in :mod:`elastic_runtime.adaptations`, beside stock Horovod where one rank suffices."""
+"""The ranks' rows of the table in :mod:`elastic_runtime.adaptations`, beside stock Horovod where one rank suffices.
+
+All of them at once, installed in a real rank: ``tests/local/test_adaptations.py``.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,8 @@ import ctypes
 import os
 import pickle
 import socket
-import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,8 +23,6 @@ from elastic_runtime.adaptations import rank as adaptation
 from elastic_runtime.adaptations.rank import SchedulerStateHandler, cut, notice_silence, open_sockets, still_assigned
 from elastic_runtime.adaptations.rendezvous import rank_environment
 from elastic_runtime.errors import OwnershipLost
-from elastic_runtime.framing import LineReader
-from elastic_runtime.rank_link import RANK_FD
 from tests.unit.runtime.driver_bench import SOON, Bench, bench, in_thread
 
 
@@ -295,84 +292,3 @@ def test_autotune_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> Non
     monkeypatch.setenv("HOROVOD_AUTOTUNE", value)
     with pytest.raises(SystemExit, match="HOROVOD_AUTOTUNE hangs"):
         adaptation.install()
-
-
-RANK = """
-    import os
-    import pathlib
-    import time
-
-    timeline = pathlib.Path(os.environ["HOROVOD_TIMELINE"])
-
-    from elastic_runtime.adaptations import rank
-    rank.install()
-    rank.install()
-    import horovod.torch as hvd
-    import horovod.torch.elastic.state as elastic_state
-    import torch
-    from horovod.common.exceptions import HostsUpdatedInterrupt
-
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.8)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)
-    said = []
-
-    class State(hvd.elastic.TorchState):
-        def on_run_end(self):
-            said.append(self.step)
-            assert rank.while_waiting == [self.on_wait]
-
-        def on_wait(self):
-            pass
-
-    @hvd.elastic.run
-    def train(state):
-        hvd.allreduce(torch.ones(1))
-        state.step += 1
-        # Horovod writes it in a thread of its own, which drops what it has not written when the world ends.
-        written = timeline.with_name(f"timeline.a.{state.step}.json")
-        while "allreduce" not in written.read_text().lower():
-            time.sleep(0.01)
-        state.commit()
-        if state.step < 3:
-            raise HostsUpdatedInterrupt(False)
-
-    hvd.init()
-    state = State(scheduler=scheduler, step=0)
-    train(state)
-    assert state.scheduler is scheduler
-    assert said == [3], said
-    assert rank.while_waiting == []
-    print("done", hvd.size())
-"""
-
-
-def test_installed_in_a_rank_that_resets_twice(tmp_path: Path) -> None:
-    """Timeline per generation; joined, as told by the rank and as seen by the server; a word at the end of the run."""
-    ours_end, its_end = socket.socketpair()
-    with ours_end, its_end, bench() as ours:
-        ours.begin("a")
-        slot = ours.driver.get_slot_info("a", 0)
-        environment = {
-            **os.environ,
-            **rank_environment("127.0.0.1", ours.port, "lo", slot),
-            "HOROVOD_TIMELINE": str(tmp_path / "timeline.json"),
-            RANK_FD: str(its_end.fileno()),
-        }
-        rank = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(RANK)],
-            check=False,
-            env=environment,
-            pass_fds=[its_end.fileno()],
-            capture_output=True,
-            text=True,
-            timeout=50,
-        )
-        assert rank.stdout == "done 1\n", rank.stderr
-        assert rank.returncode == 0
-        ours.exit("a", 0)
-        assert [ours.joined.get(timeout=SOON) for _ in range(3)] == ["0"] * 3
-        messages = list(LineReader().feed(ours_end.recv(65536)))
-    assert messages == [{"type": "joined", "rank": 0, "size": 1}] * 3
-    files = sorted(tmp_path.iterdir())
-    assert [file.name for file in files] == [f"timeline.a.{generation}.json" for generation in (1, 2, 3)]
-    assert all("allreduce" in file.read_text().lower() for file in files)
