@@ -21,7 +21,7 @@ class _Jumping(selectors.DefaultSelector):  # type: ignore[misc, valid-type]  # 
     working = 0
 
     def select(self, timeout: float | None = None) -> Any:
-        if ready := super().select(0):
+        if (ready := super().select(0)) or timeout == 0:  # 0: the loop has something to do.
             return ready
         if self.working:
             return super().select(_BUSY)
