@@ -1,10 +1,8 @@
-"""The example DAG as Airflow sees it: shape, parameters, and what parsing it costs."""
+"""The example DAG as Airflow sees it: shape and parameters. What parsing it costs: ``test_light_imports``."""
 
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,7 +14,6 @@ from airflow.serialization.serialized_objects import DagSerialization
 from digits.code import copy_code
 
 DAG_FILE = Path(__file__).resolve().parents[3] / "dags" / "digits_elastic.py"
-HEAVY = ("torch", "horovod", "sklearn", "numpy", "boto3", "kubernetes", "kubernetes_asyncio")
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +40,6 @@ def test_more_and_reclaim_run_beside_the_training_and_evaluate_after_it(dag: Any
         "release": {"reclaim"},
         "evaluate": {"train"},
     }
-
-
-def test_parsing_it_imports_nothing_heavy() -> None:
-    code = f"import sys, runpy; runpy.run_path({str(DAG_FILE)!r}); print([m for m in {HEAVY!r} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_it_survives_the_way_through_the_database(dag: Any) -> None:
