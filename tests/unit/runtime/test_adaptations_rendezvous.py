@@ -10,7 +10,8 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, partialmethod
+from http.server import HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,8 @@ def adapted() -> Iterator[Place]:
 
 @pytest.fixture
 def stock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    # So often it looks whether it shall stop, which takes it half a second otherwise.
+    monkeypatch.setattr(RendezvousHTTPServer, "serve_forever", partialmethod(HTTPServer.serve_forever, 0.01))
     driver = Driver()
     with running(Place(StockServer(), create_rendezvous_handler(driver), driver, [])) as place:
         yield place

@@ -36,6 +36,11 @@ NAME = "run-worker-x"
 T = TypeVar("T")
 
 
+@pytest.fixture(autouse=True)
+def dials_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialling, "PAUSE", 0.02)
+
+
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run") / "tls"

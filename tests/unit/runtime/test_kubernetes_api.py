@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,6 +52,12 @@ class Server:
             writer.write(content)
             await writer.drain()
         writer.close()
+
+
+@pytest.fixture(autouse=True)
+def no_authorities(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here speaks TLS, and the client reads all authorities of the machine whenever it is made."""
+    monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
 
 
 def asking(server: Server, test: Callable[[ClusterApi], Awaitable[object]], folder: Path) -> None:

@@ -147,6 +147,11 @@ class Worker:
         return message
 
 
+@pytest.fixture(autouse=True)
+def published_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "PUBLISH_INTERVAL", 0.01)
+
+
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run") / "tls"

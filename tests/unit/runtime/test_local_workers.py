@@ -225,6 +225,14 @@ def test_goes_on_with_other_agents_when_their_zygote_was_killed(tmp_path: Path, 
 @pytest.mark.parametrize("script", [WILLING, STUBBORN])
 def test_closing_leaves_nothing(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     monkeypatch.setattr(local_workers, "CLOSE_TIMEOUT", SOON if script == WILLING else 0.1)
+    send = LocalWorkers._signal
+
+    def send_and_be_patient_after_sigkill(own: LocalWorkers, agent: Any, number: int) -> None:
+        if number == signal.SIGKILL:
+            monkeypatch.setattr(local_workers, "CLOSE_TIMEOUT", SOON)
+        send(own, agent, number)
+
+    monkeypatch.setattr(Set, "_signal", send_and_be_patient_after_sigkill)
 
     async def run() -> Set:
         async with workers(tmp_path, script) as some:
