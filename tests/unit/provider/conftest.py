@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.registry import substituted
+from tests import examples
 
-# On a machine that others use too, an example that is slow once is no failure.
-settings.register_profile("busy", deadline=None)
-settings.load_profile("busy")
+examples.choose()
 
 
 @pytest.fixture

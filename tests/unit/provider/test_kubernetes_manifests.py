@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_runtime import runobjects
@@ -21,6 +21,7 @@ from elastic_training.clusters.kubernetes.manifests import Capabilities, RunObje
 from elastic_training.clusters.kubernetes.placement import SPOT_LABELS
 from elastic_training.naming import run_name
 from elastic_training.pods import Hardware, Pods, PodShape, SecretRef, Volume
+from tests.examples import costly
 
 SPEC = RunSpec(
     name=run_name("digits", "manual", "train"),
@@ -88,7 +89,6 @@ any_pods = st.builds(
         spot=st.booleans(),
     ),
 )
-some_examples = settings(max_examples=25)  # all of them together within seconds
 names = st.builds(run_name, *(st.text(min_size=1, max_size=80),) * 3, st.integers(-1, 10**6))
 
 
@@ -140,14 +140,14 @@ def not_restricted(spec: dict[str, Any]) -> Iterator[str]:
             yield f"{container['name']} takes a port of the node"
 
 
-@some_examples
+@costly()
 @given(any_pods)
 def test_whatever_is_set_every_container_is_restricted(pods: Pods) -> None:
     for pod in pods_of(objects_of(pods)):
         assert list(not_restricted(pod["spec"])) == []
 
 
-@some_examples
+@costly()
 @given(any_pods)
 def test_whatever_is_set_selectors_find_the_pods_of_this_run_alone(pods: Pods) -> None:
     found = everything(objects_of(pods))
@@ -167,7 +167,7 @@ def test_whatever_is_set_selectors_find_the_pods_of_this_run_alone(pods: Pods) -
         assert selector[runobjects.UID_LABEL] == SPEC.uid
 
 
-@some_examples
+@costly()
 @given(any_pods)
 def test_whatever_is_set_the_pods_carry_only_fields_that_pods_have(pods: Pods) -> None:
     from elastic_training.clusters.kubernetes.template import check_fields
@@ -176,7 +176,7 @@ def test_whatever_is_set_the_pods_carry_only_fields_that_pods_have(pods: Pods) -
         check_fields(pod, "pod")
 
 
-@some_examples
+@costly()
 @given(any_pods)
 def test_what_the_user_has_given_stays_as_it_was(pods: Pods) -> None:
     before = deepcopy(pods)

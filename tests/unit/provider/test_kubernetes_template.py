@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.client import V1Affinity, V1Container, V1NodeAffinity, V1Pod, V1PodSpec, V1Toleration
 
@@ -13,6 +13,7 @@ from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.spec import RunSpec
 from elastic_training.clusters.kubernetes import pod
 from elastic_training.pods import Hardware, Pods, PodShape, Volume
+from tests.examples import costly
 
 SPEC = RunSpec(name="digits-train-0123456789", uid="5f0c", command=("python", "train.py"))
 
@@ -190,7 +191,7 @@ def test_a_file_that_went_away_after_the_parse_is_refused(tmp_path: Path) -> Non
 words = st.from_regex("[a-z]{1,6}", fullmatch=True)
 
 
-@settings(max_examples=25)
+@costly()
 @given(
     template=st.fixed_dictionaries(
         {

@@ -1,16 +1,18 @@
-"""Hypothesis on a machine that others use too: an example that is slow once is no failure. And an S3."""
+"""What the tests of the runtime share: an S3, and how many examples Hypothesis tries."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
 
+from tests import examples
 from tests.s3_server import CREDENTIALS, s3_server
 
-settings.register_profile("busy", deadline=None)
-settings.load_profile("busy")
+examples.choose()
+# Before torch is imported: its threads would wait for each other busily, with tensors as small as the tests'.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 
 @pytest.fixture(scope="session")

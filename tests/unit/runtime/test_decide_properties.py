@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hypothesis import given
@@ -28,7 +28,13 @@ from elastic_runtime.launcher.facts import (
 )
 from elastic_runtime.spec import RecoveryMode
 from elastic_runtime.status import Phase
+from tests.examples import rewarding
 from tests.unit.runtime.decide_bench import NOW, settings
+
+Situation = tuple[Facts, Settings]
+Check = Callable[[Situation], None]
+ALWAYS: list[Check] = []
+WHILE_IT_GOES_ON: list[Check] = []
 
 NAMES = tuple("abcdefgh")
 SLOTS = 2
@@ -124,122 +130,153 @@ def kept_for_the_state(given: Facts, ranks: Sequence[str]) -> set[str]:
 
 
 class TestAnySituation:
-    @given(situations())
-    def test_an_end_is_the_only_action_and_final(self, situation: tuple[Facts, Settings]) -> None:
-        decided = decide(*situation, NOW)
-        ends = [action for action in decided.actions if isinstance(action, Finish)]
-        assert bool(ends) == decided.phase.final
-        if ends:
-            assert list(decided.actions) == ends
-            assert (ends[0].failure is None) == (ends[0].phase is Phase.SUCCEEDED)
-            assert ends[0].phase is decided.phase
+    """What must hold, of the same situations: to draw one takes longer than to ask everything of it."""
 
+    @rewarding()
     @given(situations())
-    def test_making_way_is_the_only_action(self, situation: tuple[Facts, Settings]) -> None:
-        facts, _ = situation
-        actions = decide(*situation, NOW).actions
-        ways = [action for action in actions if isinstance(action, MakeWay)]
-        assert not ways or list(actions) == ways
-        assert (facts.tenure is not Tenure.LOST) or ways
-        assert facts.tenure is not Tenure.HELD or not ways
+    def test_always(self, situation: Situation) -> None:
+        for holds in ALWAYS:
+            holds(situation)
 
+    @rewarding()
     @given(living_situations())
-    def test_goes_on_unless_something_ends_it(self, situation: tuple[Facts, Settings]) -> None:
-        assert not decide(*situation, NOW).phase.final
+    def test_while_it_goes_on(self, situation: Situation) -> None:
+        for holds in WHILE_IT_GOES_ON:
+            holds(situation)
 
-    @given(situations())
-    def test_never_more_ranks_than_wanted_but_for_one_that_alone_holds_the_state(
-        self, situation: tuple[Facts, Settings]
-    ) -> None:
-        given, chosen = situation
-        ranks = choose_ranks(given, chosen, NOW)
-        assert len(set(ranks)) == len(ranks)
-        holding = set(ranks) & holders(given)
-        alone = len(holding) == 1 and holding <= leaving_ranks(given)
-        assert len(ranks) <= given.wanted * SLOTS + alone
 
-    @given(situations())
-    def test_leaving_ones_are_kept_only_for_the_minimum_or_for_the_state(
-        self, situation: tuple[Facts, Settings]
-    ) -> None:
-        given, chosen = situation
-        ranks, going = choose_ranks(given, chosen, NOW), leaving_ranks(given)
-        if kept := going & set(ranks):
-            assert kept <= set(listed_in(given)), "a worker with a notice is never newly listed"
-            alone = kept & holders(given) and not holders(given) & (set(ranks) - going)
-            assert len(ranks) <= minimum_ranks(given, chosen) or (
-                alone and len(ranks) - len(kept) <= given.wanted * SLOTS
-            )
+def always(check: Check) -> Check:
+    ALWAYS.append(check)
+    return check
 
-    @given(situations())
-    def test_the_state_is_kept_where_only_leaving_ones_hold_it(self, situation: tuple[Facts, Settings]) -> None:
-        given, chosen = situation
-        if holders(given) and holders(given) <= leaving_ranks(given):
-            assert holders(given) & set(choose_ranks(given, chosen, NOW))
 
-    @given(situations())
-    def test_only_ranks_that_can_run(self, situation: tuple[Facts, Settings]) -> None:
-        given, chosen = situation
-        ready = {slot.rank_id: slot for each in given.workers if each.ready for slot in each.slots}
-        for rank_id in choose_ranks(given, chosen, NOW):
-            assert rank_id in ready
-            assert ready[rank_id].usable_at <= NOW or rank_id in listed_in(given)
+def while_it_goes_on(check: Check) -> Check:
+    WHILE_IT_GOES_ON.append(check)
+    return check
 
-    @given(situations())
-    def test_ranks_that_train_stay_in_order_and_before_newcomers(self, situation: tuple[Facts, Settings]) -> None:
-        given, chosen = situation
-        ranks, before = choose_ranks(given, chosen, NOW), listed_in(given)
-        survivors = [rank_id for rank_id in ranks if rank_id in before]
-        assert list(ranks[: len(survivors)]) == survivors
-        assert survivors == [rank_id for rank_id in before if rank_id in survivors]
 
-    @given(situations())
-    def test_no_newcomer_in_the_place_of_one_that_could_stay(self, situation: tuple[Facts, Settings]) -> None:
-        given, chosen = situation
-        ranks, before = set(choose_ranks(given, chosen, NOW)), listed_in(given)
-        could_stay = {
-            slot.rank_id for each in given.workers if each.ready and not each.leaving for slot in each.slots
-        } & set(before)
-        if ranks - set(before):
-            assert could_stay <= ranks
+@always
+def an_end_is_the_only_action_and_final(situation: Situation) -> None:
+    decided = decide(*situation, NOW)
+    ends = [action for action in decided.actions if isinstance(action, Finish)]
+    assert bool(ends) == decided.phase.final
+    if ends:
+        assert list(decided.actions) == ends
+        assert (ends[0].failure is None) == (ends[0].phase is Phase.SUCCEEDED)
+        assert ends[0].phase is decided.phase
 
-    @given(situations())
-    def test_changes_no_world_that_is_forming_or_ending(self, situation: tuple[Facts, Settings]) -> None:
-        given, chosen = situation
-        if given.session and given.session.state in (SessionState.FORMING, SessionState.FINISHING):
-            for action in decide(given, chosen, NOW).actions:
-                assert isinstance(action, ReleaseWorker | Finish | MakeWay)
 
-    @given(situations())
-    def test_lists_at_least_the_minimum_where_ranks_train(self, situation: tuple[Facts, Settings]) -> None:
-        given, chosen = situation
+@always
+def making_way_is_the_only_action(situation: Situation) -> None:
+    facts, _ = situation
+    actions = decide(*situation, NOW).actions
+    ways = [action for action in actions if isinstance(action, MakeWay)]
+    assert not ways or list(actions) == ways
+    assert (facts.tenure is not Tenure.LOST) or ways
+    assert facts.tenure is not Tenure.HELD or not ways
+
+
+@while_it_goes_on
+def goes_on_unless_something_ends_it(situation: Situation) -> None:
+    assert not decide(*situation, NOW).phase.final
+
+
+@always
+def never_more_ranks_than_wanted_but_for_one_that_alone_holds_the_state(situation: Situation) -> None:
+    given, chosen = situation
+    ranks = choose_ranks(given, chosen, NOW)
+    assert len(set(ranks)) == len(ranks)
+    holding = set(ranks) & holders(given)
+    alone = len(holding) == 1 and holding <= leaving_ranks(given)
+    assert len(ranks) <= given.wanted * SLOTS + alone
+
+
+@always
+def leaving_ones_are_kept_only_for_the_minimum_or_for_the_state(situation: Situation) -> None:
+    given, chosen = situation
+    ranks, going = choose_ranks(given, chosen, NOW), leaving_ranks(given)
+    if kept := going & set(ranks):
+        assert kept <= set(listed_in(given)), "a worker with a notice is never newly listed"
+        alone = kept & holders(given) and not holders(given) & (set(ranks) - going)
+        assert len(ranks) <= minimum_ranks(given, chosen) or (alone and len(ranks) - len(kept) <= given.wanted * SLOTS)
+
+
+@always
+def the_state_is_kept_where_only_leaving_ones_hold_it(situation: Situation) -> None:
+    given, chosen = situation
+    if holders(given) and holders(given) <= leaving_ranks(given):
+        assert holders(given) & set(choose_ranks(given, chosen, NOW))
+
+
+@always
+def only_ranks_that_can_run(situation: Situation) -> None:
+    given, chosen = situation
+    ready = {slot.rank_id: slot for each in given.workers if each.ready for slot in each.slots}
+    for rank_id in choose_ranks(given, chosen, NOW):
+        assert rank_id in ready
+        assert ready[rank_id].usable_at <= NOW or rank_id in listed_in(given)
+
+
+@always
+def ranks_that_train_stay_in_order_and_before_newcomers(situation: Situation) -> None:
+    given, chosen = situation
+    ranks, before = choose_ranks(given, chosen, NOW), listed_in(given)
+    survivors = [rank_id for rank_id in ranks if rank_id in before]
+    assert list(ranks[: len(survivors)]) == survivors
+    assert survivors == [rank_id for rank_id in before if rank_id in survivors]
+
+
+@always
+def no_newcomer_in_the_place_of_one_that_could_stay(situation: Situation) -> None:
+    given, chosen = situation
+    ranks, before = set(choose_ranks(given, chosen, NOW)), listed_in(given)
+    could_stay = {
+        slot.rank_id for each in given.workers if each.ready and not each.leaving for slot in each.slots
+    } & set(before)
+    if ranks - set(before):
+        assert could_stay <= ranks
+
+
+@always
+def changes_no_world_that_is_forming_or_ending(situation: Situation) -> None:
+    given, chosen = situation
+    if given.session and given.session.state in (SessionState.FORMING, SessionState.FINISHING):
         for action in decide(given, chosen, NOW).actions:
-            if isinstance(action, OpenSession):
-                assert given.session is None
-                assert len(action.ranks) >= action.minimum == minimum_ranks(given, chosen)
-            if isinstance(action, ListRanks):
-                assert given.session is not None
-                assert action.minimum == minimum_ranks(given, chosen)
-                assert given.session.state is SessionState.WAITING or len(action.ranks) >= action.minimum
+            assert isinstance(action, ReleaseWorker | Finish | MakeWay)
 
-    @given(situations())
-    def test_releases_only_who_leaves_and_runs_nothing(self, situation: tuple[Facts, Settings]) -> None:
-        given, chosen = situation
-        by_name = {each.name: each for each in given.workers}
-        decided = decide(given, chosen, NOW)
-        newly = {rank_id for action in decided.actions if isinstance(action, ListRanks) for rank_id in action.ranks}
-        for action in decided.actions:
-            if isinstance(action, ReleaseWorker):
-                released = by_name[action.name]
-                assert released.leaving
-                assert not released.running
-                assert not {slot.rank_id for slot in released.slots} & newly
 
-    @given(living_situations())
-    def test_does_nothing_twice(self, situation: tuple[Facts, Settings]) -> None:
-        given, chosen = situation
-        after = carried_out(given, decide(given, chosen, NOW))
-        assert decide(after, chosen, NOW).actions == ()
+@always
+def lists_at_least_the_minimum_where_ranks_train(situation: Situation) -> None:
+    given, chosen = situation
+    for action in decide(given, chosen, NOW).actions:
+        if isinstance(action, OpenSession):
+            assert given.session is None
+            assert len(action.ranks) >= action.minimum == minimum_ranks(given, chosen)
+        if isinstance(action, ListRanks):
+            assert given.session is not None
+            assert action.minimum == minimum_ranks(given, chosen)
+            assert given.session.state is SessionState.WAITING or len(action.ranks) >= action.minimum
+
+
+@always
+def releases_only_who_leaves_and_runs_nothing(situation: Situation) -> None:
+    given, chosen = situation
+    by_name = {each.name: each for each in given.workers}
+    decided = decide(given, chosen, NOW)
+    newly = {rank_id for action in decided.actions if isinstance(action, ListRanks) for rank_id in action.ranks}
+    for action in decided.actions:
+        if isinstance(action, ReleaseWorker):
+            released = by_name[action.name]
+            assert released.leaving
+            assert not released.running
+            assert not {slot.rank_id for slot in released.slots} & newly
+
+
+@while_it_goes_on
+def does_nothing_twice(situation: Situation) -> None:
+    given, chosen = situation
+    after = carried_out(given, decide(given, chosen, NOW))
+    assert decide(after, chosen, NOW).actions == ()
 
 
 def carried_out(given: Facts, decided: Decision) -> Facts:

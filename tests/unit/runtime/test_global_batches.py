@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
@@ -16,6 +16,7 @@ from torch.utils.data import Dataset, TensorDataset
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.torch.batches import Batch, GlobalBatches
 from elastic_runtime.torch.plan import BatchPlan, epoch_order
+from tests.examples import costly
 
 worlds = st.integers(1, 9)
 
@@ -72,7 +73,7 @@ def test_one_step_in_each_epoch_ends_it(plan: BatchPlan) -> None:
     assert ends == [plan.steps_per_epoch * (epoch + 1) for epoch in range(plan.epochs)]
 
 
-@settings(deadline=None, max_examples=30)
+@costly()
 @given(plans(), worlds)
 def test_the_average_of_weighted_gradients_is_the_gradient_of_the_global_mean(plan: BatchPlan, ranks: int) -> None:
     generator = torch.Generator().manual_seed(0)

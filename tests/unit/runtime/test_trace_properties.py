@@ -15,7 +15,8 @@ from benchmarks.traces.policy import Job, Policy, PolicyName, job_for, oracle_ra
 from benchmarks.traces.scaling import Scaling
 from benchmarks.traces.trace import Notices, Stay, Trace
 from elastic_runtime.spec import RecoveryMode
-from tests.unit.runtime.trace_bench import ELASTIC, FIXED, few, job, notices, policies, run, trace, traces
+from tests.examples import costly
+from tests.unit.runtime.trace_bench import ELASTIC, FIXED, job, notices, policies, run, trace, traces
 
 ENOUGH = 60.0
 """Seconds of notice: for a commit, a write under way, one more, and all the caution that there is."""
@@ -28,7 +29,7 @@ def oracle_work(made: Trace, work: Job) -> float:
 
 
 class TestAnyTrace:
-    @few
+    @costly()
     @given(traces(), policies, notices, efficiencies)
     def test_never_more_than_the_oracle(
         self, made: Trace, policy: Policy, announced: Notices, efficiency: float
@@ -38,7 +39,7 @@ class TestAnyTrace:
         assert outcome.account.oracle == pytest.approx(oracle_work(made, work))
         assert 0 <= outcome.useful <= outcome.account.oracle + 1e-6
 
-    @few
+    @costly()
     @given(traces(), policies, notices, efficiencies)
     def test_whatever_is_missed_has_a_cause(
         self, made: Trace, policy: Policy, announced: Notices, efficiency: float
@@ -49,12 +50,11 @@ class TestAnyTrace:
         assert outcome.useful + sum(account.missed.values()) == pytest.approx(account.oracle)
         assert account.training + sum(account.paused.values()) == pytest.approx(made.duration)
 
-    @few
+    @costly()
     @given(traces(), policies, notices)
     def test_is_the_same_every_time(self, made: Trace, policy: Policy, announced: Notices) -> None:
         assert run(made, policy, job_for(made), announced) == run(made, policy, job_for(made), announced)
 
-    @few
     @given(traces(shortest=ENOUGH + 1), st.sampled_from([ELASTIC, FIXED]), st.integers(1, 8), st.integers(1, 8))
     def test_no_step_is_lost_when_every_loss_is_announced_in_time(
         self, made: Trace, policy: Policy, minimum: int, fixed: int
@@ -63,7 +63,7 @@ class TestAnyTrace:
         work = job(least, made.peak, min(max(least, fixed), made.peak))
         assert run(made, policy, work, Notices(1.0, ENOUGH)).lost_steps == 0
 
-    @few
+    @costly()
     @given(traces(), notices)
     def test_in_fixed_mode_it_trains_with_exactly_as_many_or_not_at_all(self, made: Trace, announced: Notices) -> None:
         work = job_for(made)
@@ -71,7 +71,7 @@ class TestAnyTrace:
         # One beyond the wanted, while it alone holds the state.
         assert sizes <= {0, work.fixed, work.fixed + 1}
 
-    @few
+    @costly()
     @given(traces())
     def test_when_nothing_takes_any_time_next_to_nothing_is_missed(self, made: Trace) -> None:
         one_stays = replace(made, stays=(Stay("z", 0.0, made.duration), *made.stays))
@@ -80,7 +80,7 @@ class TestAnyTrace:
         # A launcher waits a tick before it opens a session with fewer than wanted; a loss costs the step begun.
         assert outcome.account.oracle - outcome.useful <= one_stays.peak + 0.1 * len(one_stays.stays)
 
-    @few
+    @costly()
     @given(st.floats(60, 7200), st.integers(1, 16), st.sampled_from([RecoveryMode.ELASTIC, RecoveryMode.FIXED]))
     def test_without_events_it_costs_nothing_but_the_start(
         self, duration: float, machines: int, mode: RecoveryMode

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from benchmarks.traces.costs import Costs
@@ -31,8 +30,6 @@ FIXED = Policy(PolicyName.FIXED, COSTS, RecoveryMode.FIXED)
 STOCK = Policy(PolicyName.STOCK, COSTS, listens=False)
 RESTART = Policy(PolicyName.RESTART, COSTS, listens=False, in_place=False, gather=0.0)
 UNANNOUNCED = Notices(0.0)
-few = settings(max_examples=40)
-"""Simulations take a while."""
 
 
 def trace(duration: float, *stays: tuple[float, float]) -> Trace:
