@@ -40,13 +40,17 @@ lint-imports: setup
 	$(AIRFLOW)/lint-imports
 
 test-unit: setup ## unit tests, on virtual time, under 30 s
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-unit-provider test-unit-runtime
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(UNIT)
+UNIT := test-unit-runtime test-unit-provider test-unit-checkpoints # the longest first
 
 test-unit-provider: setup
 	$(call pytest,$(AIRFLOW),unit-provider,tests/unit/provider tests/unit/tools)
 
 test-unit-runtime: setup
 	$(call pytest,$(TRAINER),unit-runtime,tests/unit/runtime)
+
+test-unit-checkpoints: setup
+	$(call pytest,$(TRAINER),unit-checkpoints,tests/unit/checkpoints)
 
 test-contract: setup ## what every kind of cluster must do
 	$(call pytest,$(AIRFLOW),contract,tests/contract)
@@ -104,6 +108,6 @@ clean: ## remove what was built; `make clean-all` removes the environments too
 clean-all: clean
 	rm -rf .venv .venv-trainer
 
-.PHONY: help setup test lint lint-ruff lint-types lint-imports test-unit test-unit-provider test-unit-runtime \
+.PHONY: help setup test lint lint-ruff lint-types lint-imports test-unit $(UNIT) \
     test-contract test-local test-airflow test-kubernetes \
     demo bench bench-deferred bench-checkpoints bench-traces image cluster-up cluster-down build requirements clean clean-all
