@@ -18,7 +18,7 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 from elastic_runtime.documents import from_json
-from elastic_runtime.runobjects import STATUS_KEY, ObjectNames, Part, selector
+from elastic_runtime.runobjects import STATUS_KEY, WATCHED, ObjectNames, Part, selector
 from elastic_runtime.status import Status
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -84,6 +84,11 @@ class KubernetesTrainings:
             core.read_namespaced_pod_log(pod.metadata.name, self.namespace, _preload_content=False) for pod in pods
         )
         return [line for answer in answers for line in answer.data.decode().splitlines()]
+
+    def watched(self, run: str) -> bool:
+        """Whether a trigger has begun to watch the run since it was claimed."""
+        root = self._core().read_namespaced_config_map(ObjectNames(run).root, self.namespace)
+        return WATCHED in (root.metadata.annotations or {})
 
     def pods(self, run: str | None = None, part: Part | None = None) -> list[Any]:
         """Present pods of a run, or of all."""

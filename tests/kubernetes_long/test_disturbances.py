@@ -1,4 +1,4 @@
-"""What happens to pods and nodes of a real cluster while a real run trains there, and what cannot run at all."""
+"""What happens to pods and nodes of a real cluster while a real run trains there."""
 
 from __future__ import annotations
 
@@ -6,21 +6,15 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import pytest
 
-from elastic_runtime.errors import PermanentError
 from elastic_runtime.runobjects import ObjectNames, Part, pod_of, selector
-from elastic_runtime.spec import RecoverySpec
-from elastic_runtime.status import EventKind, FailureKind, Phase, Status, WorkerState
-from elastic_training.clusters.base import RunRef
-from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
-from elastic_training.pods import Hardware, SecretRef
+from elastic_runtime.status import EventKind, Phase, Status, WorkerState
+from elastic_training.clusters.base import ClaimOutcome
 from tests.contract.cluster_kinds import OWNER, KubernetesKind
-from tests.contract.test_cluster_contract import over, training, until
-from tests.kubernetes_namespace import CONNECTION, REPOSITORY, Namespace
+from tests.contract.test_cluster_contract import NEWER, over, training, until
+from tests.kubernetes_namespace import REPOSITORY, Namespace
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -105,6 +99,16 @@ def test_a_run_goes_on_and_grows_back_whatever_happens_to_its_workers(
     assert {event.kind for event in after.events}.isdisjoint({EventKind.RESTARTED, EventKind.SUSPENDED}), "in place"
 
 
+def test_a_run_that_nobody_begins_to_watch_takes_itself_away(kind: KubernetesKind, namespace: Namespace) -> None:
+    spec = kind.spec()
+    spec = replace(spec, timing=replace(spec.timing, unwatched=5.0))
+    ref = kind.cluster.claim(spec, OWNER).ref
+    kind.cluster.attend(ref, OWNER)
+    until(kind, ref, training(1))
+    assert kind.cluster.claim(spec, NEWER).outcome is ClaimOutcome.ADOPTED
+    namespace.kubectl("wait", "--for=delete", f"configmap/{ObjectNames(ref.name).root}", "--timeout=90s")
+
+
 def test_another_launcher_takes_over(kind: KubernetesKind, namespace: Namespace) -> None:
     ref = kind.cluster.claim(kind.spec(start=2), OWNER).ref
     before = until(kind, ref, training(2))
@@ -115,84 +119,3 @@ def test_another_launcher_takes_over(kind: KubernetesKind, namespace: Namespace)
     assert EventKind.RESTARTED in {event.kind for event in after.events}
     kind.finish(ref)
     assert until(kind, ref, over).phase is Phase.SUCCEEDED
-
-
-def refused(namespace: Namespace, kind: KubernetesKind, **pods: object) -> Status:
-    """How a run of such pods ends."""
-    kind.cluster = KubernetesCluster(CONNECTION, namespace.name, replace(namespace.pods, **pods))  # type: ignore[arg-type]  # any field
-    ref = kind.cluster.claim(kind.spec(), OWNER).ref
-    status = until(kind, ref, over)
-    kind.cluster.collect(ref, OWNER)
-    assert compute_of(namespace, ref) == []
-    return status
-
-
-def compute_of(namespace: Namespace, ref: RunRef) -> list[str]:
-    """What would cost something."""
-    return namespace.kubectl("get", "jobs,replicasets", f"--selector={selector(run=ref.name)}", "--output=name").split()
-
-
-@contextmanager
-def empty_registry() -> Iterator[str]:
-    """Its address for the nodes, which are this machine. It answers, and has nothing."""
-
-    class Nothing(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:  # the name is http.server's
-            self.send_error(404)
-
-        do_GET = do_HEAD  # noqa: N815
-
-        def log_message(self, *_: object) -> None:
-            """Is not printed."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Nothing) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"localhost:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-def test_an_image_that_does_not_exist_fails_with_its_name(kind: KubernetesKind, namespace: Namespace) -> None:
-    with empty_registry() as address:
-        status = refused(namespace, kind, image=f"{address}/elastic-training/no-such:1")
-    assert status.failure is FailureKind.POD_REFUSED
-    assert f"{address}/elastic-training/no-such:1" in status.reason
-    assert "Correct the image's name" in status.reason
-
-
-def test_a_registry_that_does_not_answer_is_waited_for_and_named(kind: KubernetesKind, namespace: Namespace) -> None:
-    spec = replace(kind.spec(), recovery=RecoverySpec(start_timeout=50.0))  # longer than what fails sooner needs
-    pods = replace(namespace.pods, image="localhost:1/elastic-training/no-such:1")
-    kind.cluster = KubernetesCluster(CONNECTION, namespace.name, pods)
-    status = until(kind, kind.cluster.claim(spec, OWNER).ref, over)
-    assert status.failure is FailureKind.START_TIMEOUT
-    assert "localhost:1/elastic-training/no-such:1" in status.reason
-
-
-def test_a_secret_that_does_not_exist_is_named(kind: KubernetesKind, namespace: Namespace) -> None:
-    spec = replace(kind.spec(), recovery=RecoverySpec(start_timeout=20.0))
-    pods = replace(namespace.pods, secrets=[SecretRef("no-such-secret", key="token", env="TOKEN")])
-    kind.cluster = KubernetesCluster(CONNECTION, namespace.name, pods)
-    status = until(kind, kind.cluster.claim(spec, OWNER).ref, over)
-    assert status.phase is Phase.FAILED
-    assert "no-such-secret" in status.reason
-
-
-def test_gpus_that_no_node_has_are_waited_for_and_named(kind: KubernetesKind, namespace: Namespace) -> None:
-    spec = replace(kind.spec(), recovery=RecoverySpec(start_timeout=20.0))
-    pods = replace(namespace.pods, hardware=Hardware(gpus=8))
-    kind.cluster = KubernetesCluster(CONNECTION, namespace.name, pods)
-    ref = kind.cluster.claim(spec, OWNER).ref
-    status = until(kind, ref, over)
-    assert status.failure is FailureKind.START_TIMEOUT
-    assert "nvidia.com/gpu" in status.reason
-
-
-def test_a_namespace_that_is_not_there_is_named_with_a_remedy(kind: KubernetesKind, namespace: Namespace) -> None:
-    kind.cluster = KubernetesCluster(CONNECTION, "no-such-namespace", namespace.pods)
-    with pytest.raises(PermanentError, match=r'"no-such-namespace" not found.*Make it, or correct'):
-        kind.cluster.claim(kind.spec(), OWNER)
-    kind.cluster = KubernetesCluster(CONNECTION, namespace.name, namespace.pods)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.spec import CheckpointSpec
+from elastic_runtime.spec import CheckpointSpec, Timing
 from elastic_runtime.status import EventKind, FailureKind, Phase
 from tests.local.conftest import Start, Undisturbed
 from tests.local.harness import Script, ScriptedRun, sizes_of
@@ -48,6 +48,17 @@ def test_a_run_whose_folder_is_deleted_ends(start: Start) -> None:
     run.until(lambda: run.launcher.poll() is not None, "the launcher has ended", 15.0, alive=False)
     assert run.launcher.returncode == 1
     run.assert_nothing_left()
+
+
+def test_a_run_that_nobody_begins_to_watch_ends(start: Start) -> None:
+    run = start(HELD, timing=Timing(unwatched=2.0))
+    run.folder.watched.touch()
+    run.at(10)
+    os.utime(run.folder.lease)  # as at a claim, whose task is then ended before a trigger runs
+    run.folder.watched.unlink()
+    status = run.end(patience=15.0)
+    assert status.failure is FailureKind.ABANDONED
+    assert status.reason.startswith("nobody has begun to watch the run for ")
 
 
 def test_two_runs_at_once_do_not_disturb_each_other(start: Start, undisturbed: Undisturbed, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from os import PathLike
 from typing import Any, TypeVar
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.spec import CheckpointSpec, NoticeService, RecoveryMode, RecoverySpec, WorkersSpec
+from elastic_runtime.spec import CheckpointSpec, NoticeService, RecoveryMode, RecoverySpec, Timing, WorkersSpec
 from elastic_training import kubernetes_syntax as syntax
 
 S = TypeVar("S", bound="Settings")
@@ -142,6 +142,9 @@ class Recovery(Settings):
     """Most ranks that may end by themselves with an error, over the whole run."""
     lease: Duration = timedelta(hours=6)
     """A run that nobody in Airflow has waited for, for so long, ends itself; 0: never."""
+    unwatched: Duration = timedelta(minutes=15)
+    """The same for a run that no trigger has begun to watch since its task created or adopted it. Longer than any
+    triggerer of yours may be away or full; of no effect where ``lease`` is 0."""
     notices: str = NoticeService.AUTO.value
     """Which metadata service announces that a machine will be taken, beside SIGTERM: ``aws``, ``aws-rebalance``
     (recommendations to rebalance count too), ``gcp``, ``azure``, ``alibaba``, ``none``; ``auto``: on Kubernetes the one
@@ -156,7 +159,7 @@ class Recovery(Settings):
             raise InvalidSettings(
                 "recovery.notices", f"{self.notices!r} is none of its values", f"Write one of {known}"
             )
-        for name in ("max_wait", "start_timeout", "lease"):
+        for name in ("max_wait", "start_timeout", "lease", "unwatched"):
             if not is_template(value := getattr(self, name)):
                 seconds_of(f"recovery.{name}", value, zero=name == "lease")
         for name in ("reset_limit", "rank_failures"):
@@ -177,9 +180,12 @@ class Recovery(Settings):
             notices=NoticeService(self.notices),
         )
 
-    def lease_seconds(self) -> float:
-        """Raises InvalidSettings."""
-        return seconds_of("recovery.lease", self.lease, zero=True)
+    def timing(self) -> Timing:
+        """For the launcher. Raises InvalidSettings."""
+        return Timing(
+            lease=seconds_of("recovery.lease", self.lease, zero=True),
+            unwatched=seconds_of("recovery.unwatched", self.unwatched),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.spec import NoticeService, RecoveryMode, WorkersSpec
+from elastic_runtime.spec import NoticeService, RecoveryMode, Timing, WorkersSpec
 from elastic_training.settings import Checkpoints, Recovery, Workers, check_environment, command_words, truth
 
 
@@ -38,6 +38,7 @@ from elastic_training.settings import Checkpoints, Recovery, Workers, check_envi
         (lambda: Recovery(reset_limit=-1), "recovery.reset_limit"),
         (lambda: Recovery(rank_failures=-1), "recovery.rank_failures"),
         (lambda: Recovery(lease=-1), "recovery.lease"),
+        (lambda: Recovery(unwatched=0), "recovery.unwatched"),
         (lambda: Checkpoints(every=0), "checkpoints.every"),
         (lambda: Checkpoints(keep=0), "checkpoints.keep"),
     ],
@@ -81,7 +82,7 @@ def test_templates_are_checked_only_once_they_are_rendered() -> None:
 def test_time_spans_are_seconds_for_the_launcher() -> None:
     spec = Recovery(mode="fixed", max_wait=timedelta(minutes=2), start_timeout="90", reset_limit="3").spec()
     assert (spec.mode, spec.max_wait, spec.start_timeout, spec.reset_limit) == (RecoveryMode.FIXED, 120.0, 90.0, 3)
-    assert Recovery(lease=0).lease_seconds() == 0.0
+    assert Recovery(lease=0).timing() == Timing(lease=0.0)
 
 
 def test_a_metadata_service_is_named_or_left_to_the_cluster() -> None:

@@ -347,6 +347,15 @@ ENDS = [
         settings(lease=60),
     ),
     Row(
+        "nobody has begun to watch",
+        replace(GOOD, lease_age=901.0, watched=False),
+        failed(
+            FailureKind.ABANDONED,
+            "nobody has begun to watch the run for 901 s: its task was ended, or no triggerer has room",
+        ),
+        settings(lease=6 * 3600),
+    ),
+    Row(
         "a rank ended early",
         replace(GOOD, session=ended(SessionOutcome.EARLY_EXIT, "rank 1 (b) ended with code 0")),
         failed(FailureKind.EARLY_EXIT, "a rank ended while others were still training: rank 1 (b) ended with code 0"),
@@ -385,6 +394,23 @@ GOES_ON = [
         replace(GOOD, lease_age=60.0),
         Decision((), Phase.RUNNING, "2 ranks train"),
         settings(lease=60),
+    ),
+    Row(
+        "somebody may yet begin to watch",
+        replace(GOOD, lease_age=900.0, watched=False),
+        Decision((), Phase.RUNNING, "2 ranks train"),
+        settings(lease=6 * 3600),
+    ),
+    Row(
+        "somebody watches",
+        replace(GOOD, lease_age=901.0),
+        Decision((), Phase.RUNNING, "2 ranks train"),
+        settings(lease=6 * 3600),
+    ),
+    Row(
+        "nobody has to watch",
+        replace(GOOD, lease_age=1e9, watched=False),
+        Decision((), Phase.RUNNING, "2 ranks train"),
     ),
     Row(
         "there is no lease",

@@ -15,7 +15,7 @@ from elastic_runtime.launcher.facts import Tenure
 from elastic_runtime.launcher.kubernetes import surroundings as module
 from elastic_runtime.launcher.kubernetes.interface import Kind
 from elastic_runtime.launcher.surroundings import Machine
-from elastic_runtime.runobjects import CANCEL, LEASE, ObjectNames
+from elastic_runtime.runobjects import CANCEL, LEASE, WATCHED, ObjectNames
 from elastic_runtime.status import Phase
 from tests.unit.provider.virtual_time import run_virtually
 from tests.unit.runtime.kubernetes_bench import NOON, Watched, enter, lay_down, pod, published, spec, status, surrounded
@@ -116,6 +116,16 @@ class TestLease:
             await place.change(Kind.CONFIG_MAP, RUN.name, {"metadata": {"annotations": {LEASE: None}}})
             await asyncio.sleep(MOMENT)
             assert watched.surroundings.lease_age() is None
+
+        within(test)
+
+    def test_tells_whether_anybody_has_begun_to_watch(self) -> None:
+        async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
+            await asyncio.sleep(MOMENT)
+            for said, expected in (("", True), (None, False)):
+                await place.change(Kind.CONFIG_MAP, RUN.name, {"metadata": {"annotations": {WATCHED: said}}})
+                await asyncio.sleep(MOMENT)
+                assert watched.surroundings.watched() is expected
 
         within(test)
 

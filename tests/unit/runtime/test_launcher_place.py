@@ -83,6 +83,9 @@ class Place:
     def lease_age(self) -> float | None:
         return None
 
+    def watched(self) -> bool:
+        return True
+
     def tenure(self) -> Tenure:
         return self.tenure_
 

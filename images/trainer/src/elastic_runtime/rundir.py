@@ -7,6 +7,7 @@ file                      written by                  meaning
 ``owner``                 creator or adopter          fencing: opaque text naming who owns the run
 ``size``                  anybody                     wanted workers, decimal
 ``lease``                 the trigger, by touching    time stamp: somebody still waits for this run
+``watched``               the trigger                 exists once it has begun, until another owner adopts the run
 ``cancel``                anybody, once               asks the launcher to end; holds the reason
 ``notices/WORKER.json``   anybody                     a reclaim :class:`ReclaimNotice` for that worker's agent
 ``tls/``                  launcher                    the run's certificate authority and certificates
@@ -97,6 +98,11 @@ class RunDir:
     def lease(self) -> Path:
         """Its modification time is the last renewal."""
         return self.path / "lease"
+
+    @property
+    def watched(self) -> Path:
+        """Exists once somebody has begun to watch the run, until somebody else claims it."""
+        return self.path / "watched"
 
     @property
     def cancel(self) -> Path:

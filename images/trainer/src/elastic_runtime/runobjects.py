@@ -41,7 +41,7 @@ UID_LABEL = f"{PREFIX}/uid"
 PART_LABEL = f"{PREFIX}/part"
 """On every object and pod: a :class:`Part`."""
 
-# Annotations of the root. All but LEASE and CANCEL are of no interest to the launcher.
+# Annotations of the root. All but LEASE, WATCHED and CANCEL are of no interest to the launcher.
 OWNER = f"{PREFIX}/owner"
 """Opaque text: the try of the task that the run works for."""
 PODS = f"{PREFIX}/pods"
@@ -51,6 +51,8 @@ ATTENDANCE = f"{PREFIX}/attendance"
 LEASE = f"{PREFIX}/lease"
 """RFC 3339, renewed while somebody waits. The launcher measures the time since it last saw it change, by its own
 clock: two machines' clocks need not agree."""
+WATCHED = f"{PREFIX}/watched"
+"""Present once somebody has begun to watch the run, until somebody else claims it."""
 CANCEL = f"{PREFIX}/cancel"
 """Present once somebody asked for the end; holds the reason."""
 COLLECTED = f"{PREFIX}/collected"

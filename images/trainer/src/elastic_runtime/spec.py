@@ -119,6 +119,9 @@ class Timing:
     """How long a worker that is scaled in has to leave, before it is killed."""
     lease: float = 6 * 3600.0
     """A run whose lease nobody renewed for so long ends itself; 0: never."""
+    unwatched: float = 900.0
+    """The same for a run that nobody has begun to watch since it was claimed: its task may have been ended before a
+    trigger ran, of which Airflow tells nobody. Counts only where ``lease`` does."""
     tick: float = 1.0
     """The launcher's loop runs at least so often, and at once on every change."""
 

@@ -110,6 +110,8 @@ class LocalCluster(Cluster):
         running = alive and not status.phase.final and not run.cancel.exists()
         if (running or uncollected) and not fresh:
             run.write_owner(owner)
+            os.utime(run.lease)
+            run.watched.unlink(missing_ok=True)
             if before := files.read_attendance(run):
                 files.write_attendance(run, files.StoredAttendance(NOBODY, before.cursor))
             return Claim(ref, ClaimOutcome.ADOPTED, f"it is {status.phase}: {status.reason}", differing(old, spec))
@@ -234,6 +236,8 @@ class LocalCluster(Cluster):
             before = files.read_attendance(run)
             mine = files.StoredAttendance(secrets.token_hex(8), before.cursor if before else LOG_START)
             files.write_attendance(run, mine)
+            os.utime(run.lease)
+            run.watched.touch()
             return Attendance(mine.token, mine.cursor, run.read_spec().timing.lease)
 
     def advance(self, ref: RunRef, token: str, cursor: str) -> None:

@@ -20,7 +20,7 @@ from airflow.providers.common.compat.sdk import (
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import from_plain
 from elastic_runtime.errors import InvalidSettings, OwnershipLost, RetryableError, RunNotFound
-from elastic_runtime.spec import RunSpec, Timing
+from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Phase, Status
 from elastic_training.clusters.base import ClaimOutcome, Cluster, RunRef
 from elastic_training.clusters.registry import LOCAL, check_cluster, get_cluster
@@ -199,7 +199,7 @@ class ElasticHorovodOperator(RendersSettings, BaseOperator):
             environment=check_environment(self.environment),
             working_directory=self.working_directory or None,
             warm=self.warm,
-            timing=Timing(lease=self.recovery.lease_seconds()),
+            timing=self.recovery.timing(),
         )
 
     def execute(self, context: Any) -> dict[str, Any]:

@@ -123,8 +123,13 @@ def _session_over(facts: Facts) -> Decision | None:
 def _unwanted(facts: Facts, settings: Settings) -> Decision | None:
     if facts.cancel is not None:
         return _failed(FailureKind.CANCELLED, f"cancelled: {facts.cancel}")
-    if settings.lease and facts.lease_age is not None and facts.lease_age > settings.lease:
+    if not settings.lease or facts.lease_age is None:
+        return None
+    if facts.lease_age > settings.lease:
         return _failed(FailureKind.ABANDONED, f"nobody has renewed the lease for {facts.lease_age:.0f} s")
+    if not facts.watched and facts.lease_age > settings.unwatched:
+        waited = f"nobody has begun to watch the run for {facts.lease_age:.0f} s"
+        return _failed(FailureKind.ABANDONED, f"{waited}: its task was ended, or no triggerer has room")
     return None
 
 

@@ -121,6 +121,8 @@ class Facts:
     """Why somebody asked for the end."""
     lease_age: float | None = None
     """Since the last renewal; None where there are no leases."""
+    watched: bool = True
+    """Whether anybody has watched the run since its last claim."""
     tenure: Tenure = Tenure.HELD
     refusal: Refusal | None = None
     hopeless_since: float | None = None
@@ -135,6 +137,8 @@ class Settings:
     recovery: RecoverySpec
     lease: float
     """Age in seconds at which a lease has run out; 0: never."""
+    unwatched: float = 900.0
+    """The same, where nobody has begun to watch the run."""
     gather: float = 10.0
     """Seconds to wait for all wanted workers, before a session is opened with at least the minimum."""
     refused_patience: float = 60.0

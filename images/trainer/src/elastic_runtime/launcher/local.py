@@ -55,6 +55,10 @@ class LocalSurroundings:
         except FileNotFoundError:
             return None
 
+    def watched(self) -> bool:
+        """See :class:`Surroundings`."""
+        return self._folder.watched.exists()
+
     def tenure(self) -> Tenure:
         """One launcher at a time, by the folder's lock."""
         return Tenure.HELD

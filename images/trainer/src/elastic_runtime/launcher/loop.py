@@ -78,7 +78,7 @@ class Launcher:
     ) -> None:
         self._spec, self._surroundings, self._output = spec, surroundings, output
         self._tls, self._address, self._port = tls, address, port
-        self._settings = Settings(spec.workers, spec.recovery, spec.timing.lease)
+        self._settings = Settings(spec.workers, spec.recovery, spec.timing.lease, spec.timing.unwatched)
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
         self._roster = Roster(spec.recovery, spec.timing.stop_grace, self._loop.time)
@@ -143,6 +143,7 @@ class Launcher:
             forced_resets=self._ledger.forced_resets,
             cancel=self._surroundings.cancel(),
             lease_age=self._surroundings.lease_age(),
+            watched=self._surroundings.watched(),
             tenure=self._surroundings.tenure(),
             refusal=refusal,
             hopeless_since=self._hopeless_since,

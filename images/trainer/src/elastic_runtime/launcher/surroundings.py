@@ -40,6 +40,9 @@ class Surroundings(Protocol):
     def lease_age(self) -> float | None:
         """Seconds since the lease was renewed; None where there are no leases."""
 
+    def watched(self) -> bool:
+        """Whether anybody has watched the run since its last claim."""
+
     def tenure(self) -> Tenure:
         """How this launcher stands to other launchers of the run."""
 

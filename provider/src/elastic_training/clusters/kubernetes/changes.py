@@ -31,7 +31,8 @@ def lease() -> Annotations:
 
 def attended(token: str, cursor: str) -> Annotations:
     """The attendance, and the lease with it: who attends also waits."""
-    return {runobjects.ATTENDANCE: to_json(Attended(token, cursor)), **lease()}
+    watched = None if token == NOBODY else ""
+    return {runobjects.ATTENDANCE: to_json(Attended(token, cursor)), runobjects.WATCHED: watched, **lease()}
 
 
 def owned(owner: str, before: Attended | None) -> Annotations:

@@ -27,7 +27,7 @@ from elastic_runtime.launcher.kubernetes.publishing import Publisher
 from elastic_runtime.launcher.kubernetes.reclaims import Reclaims
 from elastic_runtime.launcher.kubernetes.term import Office
 from elastic_runtime.launcher.surroundings import Machine
-from elastic_runtime.runobjects import CANCEL, LEASE, ObjectNames, Part
+from elastic_runtime.runobjects import CANCEL, LEASE, WATCHED, ObjectNames, Part
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Status
 
@@ -105,6 +105,11 @@ class KubernetesSurroundings:
         if text is None:
             return None
         return 0.0 if self._root.away else self._loop.time() - since
+
+    def watched(self) -> bool:
+        """See :class:`Surroundings`."""
+        root = self._root.objects.get(self._names.root)
+        return root is not None and WATCHED in annotations_of(root)
 
     def tenure(self) -> Tenure:
         """See :class:`Surroundings`."""
