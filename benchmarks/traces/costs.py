@@ -85,8 +85,11 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
     "grow": ("scale_out",),
     "leave": ("planned_leave_pause",),
     "forced_reset": ("sigkill_mean", "sigkill"),
+    "checkpoint_stall": ("checkpoint_stall_async_1gb",),
+    "checkpoint_write": ("checkpoint_durable_1gb",),
 }
-"""Field to measures of ``results.json``, the best first. A whole start (launcher included) stands for a session's."""
+"""Field to measures of ``results.json``, the best first. A whole start (launcher included) stands for a session's. The
+peer's checkpoints are those of ``torch.distributed.checkpoint.async_save``: the best that a stock script can do."""
 
 AFTER_SILENCE = 0.7
 """Seconds from the end of :attr:`elastic_runtime.spec.Timing.agent_silence` to the next world, at most, in
