@@ -115,9 +115,15 @@ def test_has_as_many_agents_as_wanted_the_newest_leaving_first(tmp_path: Path, c
 
 
 def test_one_that_was_asked_to_end_does_not_count_and_is_asked_once(tmp_path: Path, clock: Clock) -> None:
+    ready = tmp_path / "ready"
+    ready.mkdir()
+
     async def run() -> None:
-        async with workers(tmp_path, "trap 'test -e go && exit 0' TERM; while :; do sleep 0.02; done") as some:
+        deaf = f"trap 'test -e go && exit 0' TERM; : > {ready}/$$; while :; do sleep 0.02; done"
+        async with workers(tmp_path, deaf) as some, asyncio.timeout(SOON):
             await some.have(2)
+            while len(list(ready.iterdir())) < 2:  # noqa: ASYNC110  # a shell tells nobody that its trap is set
+                await asyncio.sleep(0.01)
             some.reconcile(1)
             some.reconcile(2)
             await some.until(lambda: len(some.started) == 3)
