@@ -1,4 +1,4 @@
-"""A namespace for all tests, and a name of its own for each test's run."""
+"""A namespace for the tests of a module, and a name of its own for each test's run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tests.kubernetes.standin import StandIn
 from tests.kubernetes_namespace import Namespace, prepare
 
 
-@pytest.fixture(scope="session")
-def namespace() -> Namespace:
-    """Of a Kubernetes."""
-    return prepare("elastic-training-tests")
+@pytest.fixture(scope="module")
+def namespace(request: pytest.FixtureRequest) -> Namespace:
+    """Of a Kubernetes; another one for each module, so that modules can run side by side."""
+    return prepare(f"elastic-training-{request.path.stem.replace('_', '-')}")
 
 
 @pytest.fixture

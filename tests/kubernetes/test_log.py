@@ -10,7 +10,7 @@ import pytest
 
 from elastic_runtime.status import Phase
 from elastic_training.clusters.base import LOG_START, Cluster, LogLines, RunRef, StatusChanged
-from elastic_training.clusters.kubernetes import updates
+from elastic_training.clusters.kubernetes import batches
 from tests.kubernetes.standin import OWNER, StandIn
 from tests.kubernetes.wires import wired
 from tests.wire import Wire
@@ -72,7 +72,8 @@ def test_the_whole_log_comes_before_the_final_status(standin: StandIn) -> None:
 def test_watchers_that_are_replaced_again_and_again_miss_nothing(
     standin: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(updates, "BATCHES", 1e9)
+    monkeypatch.setattr(batches, "BATCHES", 1e9)
+    monkeypatch.setattr(batches, "LEAST", 0.0)
     cluster = standin.cluster(COUNTS)
     ref = cluster.claim(standin.spec(), OWNER).ref
     standin.without_workers(ref)
