@@ -75,7 +75,7 @@ bench: setup ## our launcher against horovodrun, and spot traces; writes benchma
 bench-checkpoints: setup ## durable checkpoints: stall, upload, hand-over at a notice; a quarter of an hour, 10 GiB of memory
 	$(TRAINER)/python benchmarks/checkpoints.py
 
-bench-deferred: setup ## N deferred runs in one triggerer against KubernetesPodOperator's; Debian as root; an hour
+bench-deferred: setup ## N deferred runs in one triggerer against KubernetesPodOperator's; Debian as root; half an hour
 	$(AIRFLOW)/python benchmarks/deferred_runs.py
 
 bench-traces: setup ## spot traces alone: goodput against an oracle, steps lost, cost; half a minute

@@ -33,8 +33,10 @@ from benchmarks.harness.sections import Section, write_section  # noqa: E402
 from cluster_kit.errors import ClusterError, NoWay  # noqa: E402  # the path above has to be there first
 
 BUILD = HERE.parent / "build" / "bench" / "deferred"
-ROUNDS = {10: 3, 100: 3, LARGEST: 2}
-"""By N; of idle triggers there is one."""
+COUNTS = (10, 100, LARGEST)
+"""N."""
+ROUNDS = 1
+"""Of each side at every N. The figures of a round are averages over minutes, and of up to thirty ends."""
 QUICK = Pace(settle=5.0, window=10.0, window_each=0.0, ends=5, gap=0.5)
 NO_WAY = 3
 PACKAGES = ("apache-airflow", "apache-airflow-providers-cncf-kubernetes", "kubernetes_asyncio")
@@ -65,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         end_descendants()
     figures = figures_of(rounds)
-    as_shipped = not (options.quick or options.only or options.side or options.rounds or _load(options) != Load())
+    as_shipped = not (options.quick or options.only or options.side or _load(options) != Load())
     output: Path = options.output or (HERE if as_shipped else BUILD)
     lines = as_lines(figures, rounds, _load(options), machine, troubles)
     write_section(output, Section.DEFERRED_RUNS, lines, as_measures(figures))
@@ -83,7 +85,7 @@ async def _play(
         await api.create("nodes", node(port))
         bench = Bench(server, api, installed, say)
         sides = (Idle(), Runs(api, kubelet, _load(options)), Pods(api, installed.extras))
-        for count in options.only or ROUNDS:
+        for count in options.only or COUNTS:
             for side, number in _order(sides, options, count):
                 try:
                     played = await bench.play(side, count, _pace(options), seed=number)
@@ -100,7 +102,7 @@ def _order(sides: Sequence[Side], options: argparse.Namespace, count: int) -> li
     """Ours, peer, peer, ours, …, after one round of idle triggers."""
     idle, *both = sides
     order = [(idle, 1)]
-    for number in range(1, (options.rounds or (1 if options.quick else ROUNDS.get(count, 1))) + 1):
+    for number in range(1, options.rounds + 1):
         order += [(side, number) for side in (both if number % 2 else reversed(both))]
     return [(side, number) for side, number in order if not options.side or side.name in options.side]
 
@@ -122,7 +124,7 @@ def _load(options: argparse.Namespace) -> Load:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, help="of each side at every N (default: 3; 2 for N = 1000)")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of each side at every N (default: %(default)s)")
     parser.add_argument("--only", type=int, action="append", metavar="N", help="only this N, may be repeated")
     parser.add_argument("--side", type=Name, choices=list(Name), action="append", help="only this one, may be repeated")
     parser.add_argument("--quick", action="store_true", help="one round each, short windows: does it run at all?")
