@@ -86,7 +86,7 @@ async def _play(
         bench = Bench(server, api, installed, say)
         sides = (Idle(), Runs(api, kubelet, _load(options)), Pods(api, installed.extras))
         for count in options.only or COUNTS:
-            for side, number in _order(sides, options, count):
+            for side, number in _order(sides, options):
                 try:
                     played = await bench.play(side, count, _pace(options), seed=number)
                 except* (TimeoutError, RuntimeError) as errors:
@@ -98,7 +98,7 @@ async def _play(
     return rounds, troubles
 
 
-def _order(sides: Sequence[Side], options: argparse.Namespace, count: int) -> list[tuple[Side, int]]:
+def _order(sides: Sequence[Side], options: argparse.Namespace) -> list[tuple[Side, int]]:
     """Ours, peer, peer, ours, …, after one round of idle triggers."""
     idle, *both = sides
     order = [(idle, 1)]
