@@ -36,7 +36,7 @@ BUILD = HERE.parent / "build" / "bench" / "deferred"
 COUNTS = (10, 100, LARGEST)
 """N."""
 ROUNDS = 1
-"""Of each side at every N. The figures of a round are averages over minutes, and of up to thirty ends."""
+"""Of each side at every N. The figures of a round are averages over minutes, and of up to twenty ends."""
 QUICK = Pace(settle=5.0, window=10.0, window_each=0.0, ends=5, gap=0.5)
 NO_WAY = 3
 PACKAGES = ("apache-airflow", "apache-airflow-providers-cncf-kubernetes", "kubernetes_asyncio")
@@ -86,7 +86,7 @@ async def _play(
         bench = Bench(server, api, installed, say)
         sides = (Idle(), Runs(api, kubelet, _load(options)), Pods(api, installed.extras))
         for count in options.only or COUNTS:
-            for side, number in _order(sides, options):
+            for side, number in _order(sides, options, count):
                 try:
                     played = await bench.play(side, count, _pace(options), seed=number)
                 except* (TimeoutError, RuntimeError) as errors:
@@ -98,10 +98,10 @@ async def _play(
     return rounds, troubles
 
 
-def _order(sides: Sequence[Side], options: argparse.Namespace) -> list[tuple[Side, int]]:
-    """Ours, peer, peer, ours, …, after one round of idle triggers."""
+def _order(sides: Sequence[Side], options: argparse.Namespace, count: int) -> list[tuple[Side, int]]:
+    """Ours, peer, peer, ours, …; at the largest N after one round of idle triggers."""
     idle, *both = sides
-    order = [(idle, 1)]
+    order = [(idle, 1)] if count == LARGEST else []
     for number in range(1, options.rounds + 1):
         order += [(side, number) for side in (both if number % 2 else reversed(both))]
     return [(side, number) for side, number in order if not options.side or side.name in options.side]

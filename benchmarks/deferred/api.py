@@ -76,8 +76,13 @@ class Api:
         return await self._ask("PATCH", Kind("PATCH", plural, subresource), path, json=change, headers=headers)
 
     async def delete_all(self, version: str, resource: str) -> None:
-        """Every object of a kind, at once: no kubelet is there to take its time."""
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
+        """Every object of a kind, at once: no kubelet is there to take its time, and nobody to remove a finalizer."""
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "gracePeriodSeconds": 0,
+            "propagationPolicy": "Background",
+        }
         await self._ask("DELETE", Kind("DELETECOLLECTION", resource), _path(version, resource), json=options)
 
     async def answered(self) -> Counter[Kind]:

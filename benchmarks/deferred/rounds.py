@@ -33,7 +33,7 @@ class Pace:
     """For which requests, CPU and memory are measured, at least."""
     window_each: float = 0.2
     """Seconds that it is for each run, at least: 200 s for 1,000; ours notes each log's place once in them."""
-    ends: int = 30
+    ends: int = 20
     """Runs that are ended after it, at most, one after the other."""
     gap: float = 1.0
     """Between two of them, on average; drawn anew for each, so that polling is met at every phase."""
