@@ -7,14 +7,12 @@ import itertools
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
@@ -35,7 +33,7 @@ from benchmarks.durable.measures import (  # noqa: E402
 from benchmarks.durable.sink import s3_sink  # noqa: E402
 from benchmarks.harness.machine import description  # noqa: E402
 from benchmarks.harness.measures import Bound, Target  # noqa: E402
-from benchmarks.harness.processes import become_subreaper, end_descendants  # noqa: E402
+from benchmarks.harness.processes import become_subreaper, end_descendants, heed_sigterm  # noqa: E402
 from benchmarks.harness.sections import Section, write_section  # noqa: E402
 from benchmarks.harness.sides import RoundFailed  # noqa: E402
 
@@ -63,7 +61,7 @@ class Telling:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what was asked for; exit status 1 when something failed."""
     options = _parse(arguments)
-    signal.signal(signal.SIGTERM, _interrupt)
+    heed_sigterm()
     become_subreaper()
     say, machine, rows = Telling(), description(), list[Row]()
     shutil.rmtree(BUILD, ignore_errors=True)
@@ -209,10 +207,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="folder for results.json and RESULTS.md (default: this one; build/bench/checkpoints for less than all)",
     )  # fmt: skip
     return parser.parse_args(arguments)
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "scripts")]
@@ -28,7 +26,7 @@ from benchmarks.deferred.runs import Runs  # noqa: E402
 from benchmarks.deferred.sides import Load, Name, Side  # noqa: E402
 from benchmarks.deferred.triggerer import Airflow, airflow  # noqa: E402
 from benchmarks.harness.machine import description  # noqa: E402
-from benchmarks.harness.processes import become_subreaper, end_descendants  # noqa: E402
+from benchmarks.harness.processes import become_subreaper, end_descendants, heed_sigterm  # noqa: E402
 from benchmarks.harness.sections import Section, write_section  # noqa: E402
 from cluster_kit.errors import ClusterError, NoWay  # noqa: E402  # the path above has to be there first
 
@@ -46,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run what was asked for; exit status 1 when nothing could be compared, 3 without a way to an API server."""
     options = _parse(arguments)
     begin = time.monotonic()
-    signal.signal(signal.SIGTERM, _interrupt)  # As ctrl-C: everything that was started is ended on the way out.
+    heed_sigterm()
     become_subreaper()
 
     def say(line: str) -> None:
@@ -142,10 +140,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="folder for results.json and RESULTS.md (default: this one; build/bench/deferred when not all as shipped)",
     )  # fmt: skip
     return parser.parse_args(arguments)
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from benchmarks.harness.machine import description  # noqa: E402  # the path above has to be there first
 from benchmarks.harness.measures import Measure  # noqa: E402
-from benchmarks.harness.processes import become_subreaper, end_descendants  # noqa: E402
+from benchmarks.harness.processes import become_subreaper, end_descendants, heed_sigterm  # noqa: E402
 from benchmarks.harness.report import as_lines, as_measures, results_of, table  # noqa: E402
 from benchmarks.harness.rounds import Collected, chosen, run_scenario  # noqa: E402
 from benchmarks.harness.scenarios import NORMAL, QUICK, scenarios  # noqa: E402
@@ -29,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     begin = time.monotonic()
     # As ctrl-C: unwinds to the `finally` below, and to every training's own end.
-    signal.signal(signal.SIGTERM, _interrupt)
+    heed_sigterm()
     become_subreaper()
     machine = description()
     folder = BUILD / "runs" / time.strftime("%Y%m%d-%H%M%S")
@@ -66,10 +64,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="folder for results.json and RESULTS.md (default: this one; build/bench with --only or --quick)",
     )  # fmt: skip
     return parser.parse_args(arguments)
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

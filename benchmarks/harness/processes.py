@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+from types import FrameType
 
 import psutil
 
@@ -23,6 +24,11 @@ def become_subreaper() -> None:
     library = ctypes.CDLL(None, use_errno=True)
     if library.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
+
+
+def heed_sigterm() -> None:
+    """Take it as ctrl-C: everything that was started is ended on the way out."""
+    signal.signal(signal.SIGTERM, _interrupt)
 
 
 def end_descendants(patience: float = 0.0) -> int:
@@ -49,6 +55,10 @@ def end_descendants(patience: float = 0.0) -> int:
 def kill(pid: int) -> None:
     """SIGKILL one process. Raises ProcessLookupError when it is gone."""
     os.kill(pid, signal.SIGKILL)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def _living() -> list[psutil.Process]:

@@ -6,6 +6,8 @@ import os
 import shutil
 import signal
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -147,6 +149,17 @@ class KubernetesKind(Kind):
             self._namespace.kubectl(
                 "exec", pod, "--", "sh", "-c", f"echo -n {word} > {_WORD}.new; mv {_WORD}.new {_WORD}"
             )
+
+
+@contextmanager
+def leaving_nothing(namespace: Namespace) -> Iterator[KubernetesKind]:
+    """A kind of which no object of its run is left in the end."""
+    made = KubernetesKind(namespace)
+    try:
+        yield made
+    finally:
+        made.close()
+        assert namespace.left(made.name) == []
 
 
 def trainer_python() -> str:

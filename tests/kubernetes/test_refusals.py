@@ -17,7 +17,7 @@ from elastic_runtime.status import FailureKind, Phase, Status
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
 from elastic_training.pods import Hardware, SecretRef
-from tests.contract.cluster_kinds import OWNER, KubernetesKind
+from tests.contract.cluster_kinds import OWNER, KubernetesKind, leaving_nothing
 from tests.contract.test_cluster_contract import over, until
 from tests.kubernetes_namespace import CONNECTION, Namespace
 
@@ -26,12 +26,8 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture
 def kind(namespace: Namespace) -> Iterator[KubernetesKind]:
-    made = KubernetesKind(namespace)
-    try:
+    with leaving_nothing(namespace) as made:
         yield made
-    finally:
-        made.close()
-        assert namespace.left(made.name) == []
 
 
 def refused(namespace: Namespace, kind: KubernetesKind, **pods: object) -> Status:

@@ -12,7 +12,7 @@ import pytest
 from elastic_runtime.runobjects import ObjectNames, Part, pod_of, selector
 from elastic_runtime.status import EventKind, Phase, Status, WorkerState
 from elastic_training.clusters.base import ClaimOutcome
-from tests.contract.cluster_kinds import OWNER, KubernetesKind
+from tests.contract.cluster_kinds import OWNER, KubernetesKind, leaving_nothing
 from tests.contract.test_cluster_contract import NEWER, over, training, until
 from tests.kubernetes_namespace import REPOSITORY, Namespace
 
@@ -21,12 +21,8 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture
 def kind(namespace: Namespace) -> Iterator[KubernetesKind]:
-    made = KubernetesKind(namespace)
-    try:
+    with leaving_nothing(namespace) as made:
         yield made
-    finally:
-        made.close()
-        assert namespace.left(made.name) == []
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from elastic_runtime.spec import RecoverySpec, WorkersSpec
+from elastic_runtime.spec import RecoverySpec, Timing, WorkersSpec
 from elastic_runtime.status import FailureKind, Phase
 
 
@@ -137,7 +137,7 @@ class Settings:
     recovery: RecoverySpec
     lease: float
     """Age in seconds at which a lease has run out; 0: never."""
-    unwatched: float = 900.0
+    unwatched: float = Timing().unwatched
     """The same, where nobody has begun to watch the run."""
     gather: float = 10.0
     """Seconds to wait for all wanted workers, before a session is opened with at least the minimum."""
