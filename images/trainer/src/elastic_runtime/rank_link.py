@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
-from elastic_runtime.documents import from_plain, to_plain
-from elastic_runtime.framing import LineReader, encode_line
+from elastic_runtime import messages
+from elastic_runtime.framing import LineReader
 
 RANK_FD = "ELASTIC_RUNTIME_RANK_FD"
 """File descriptor of the rank's end."""
@@ -99,10 +99,9 @@ class Resumed:
 
 
 RankMessage = Joined | Progress | Metrics | CheckpointWritten | CheckpointSkipped | CheckpointFailed | Resumed
-_KINDS: dict[str, type[RankMessage]] = {
-    kind.type: kind
-    for kind in (Joined, Progress, Metrics, CheckpointWritten, CheckpointSkipped, CheckpointFailed, Resumed)
-}
+_OF_RANKS: messages.Vocabulary[RankMessage] = messages.Vocabulary(
+    *(Joined, Progress, Metrics, CheckpointWritten, CheckpointSkipped, CheckpointFailed, Resumed)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,18 +126,17 @@ class LastCommitBy:
 
 
 AgentWord = HandoverWanted | LastCommitBy
-_WORDS: dict[str, type[AgentWord]] = {kind.type: kind for kind in (HandoverWanted, LastCommitBy)}
+_OF_AGENTS: messages.Vocabulary[AgentWord] = messages.Vocabulary(HandoverWanted, LastCommitBy)
 
 
 def encode_rank_message(message: RankMessage | AgentWord) -> bytes:
     """One line."""
-    return encode_line({"type": message.type, **to_plain(message)})
+    return messages.encode(message)
 
 
 def decode_rank_message(plain: Mapping[str, object]) -> RankMessage | None:
     """None for a type that this version does not know. Raises InvalidDocument."""
-    kind = _KINDS.get(str(plain.get("type")))
-    return None if kind is None else from_plain(kind, plain)
+    return _OF_RANKS.read(plain)
 
 
 class RankLink:
@@ -181,8 +179,8 @@ class RankLink:
                 self._open = False
                 return
             for plain in self._lines.feed(data):
-                if kind := _WORDS.get(str(plain.get("type"))):
-                    yield from_plain(kind, plain)
+                if word := _OF_AGENTS.read(plain):
+                    yield word
 
     def close(self) -> None:
         """Idempotent."""

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
 
-from elastic_runtime.documents import from_plain, to_plain
+from elastic_runtime import messages
 from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.framing import encode_line
 from elastic_runtime.spec import RunSpec
 
 WIRE_VERSION = 1
@@ -167,23 +166,20 @@ AgentMessage = Hello | Ready | RankStarted | RankExited | RankSaid | Output | He
 LauncherMessage = Welcome | StartRank | StopRank | Handover | LastCommit | Release
 Message = AgentMessage | LauncherMessage
 
-_KINDS: dict[str, type[Message]] = {
-    kind.type: kind
-    for kind in (
-        *(Hello, Ready, RankStarted, RankExited, RankSaid, Output, Heartbeat, Noticed),
-        *(Welcome, StartRank, StopRank, Handover, LastCommit, Release),
-    )
-}
+_VOCABULARY: messages.Vocabulary[Message] = messages.Vocabulary(
+    *(Hello, Ready, RankStarted, RankExited, RankSaid, Output, Heartbeat, Noticed),
+    *(Welcome, StartRank, StopRank, Handover, LastCommit, Release),
+)
 
 
 def encode(message: Message) -> bytes:
     """One line."""
-    return encode_line({"type": message.type, **to_plain(message)})
+    return messages.encode(message)
 
 
 def decode(plain: Mapping[str, Any]) -> Message:
     """Raises InvalidDocument for a type that this version does not know, or a wrong field."""
-    kind = _KINDS.get(str(plain.get("type")))
-    if kind is None:
+    message = _VOCABULARY.read(plain)
+    if message is None:
         raise InvalidDocument(f"no message of type {plain.get('type')!r} in version {WIRE_VERSION} of the protocol")
-    return from_plain(kind, plain)
+    return message
