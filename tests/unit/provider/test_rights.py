@@ -50,10 +50,12 @@ def test_nobody_reads_secrets_makes_pods_or_grants_rights(role: str) -> None:
         assert resource != "pods" or verb in ("get", "list", "watch", "delete")
 
 
-def test_launchers_write_configmaps_and_sizes_and_nothing_else() -> None:
+def test_launchers_write_configmaps_and_sizes_delete_pods_and_nothing_else() -> None:
     reading = {"get", "list", "watch"}
     writing = {(resource, verb) for _, resource, verb in rights("elastic-training-launcher") if verb not in reading}
-    assert writing == {("configmaps", "patch"), ("configmaps", "delete"), ("replicasets/scale", "patch")}
+    assert writing == {
+        ("configmaps", "patch"), ("configmaps", "delete"), ("replicasets/scale", "patch"), ("pods", "delete"),
+    }  # fmt: skip
 
 
 def test_only_nodes_are_read_beyond_the_namespace() -> None:

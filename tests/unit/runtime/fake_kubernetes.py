@@ -79,7 +79,7 @@ class FakeApi:
         found = self._find(Kind.REPLICA_SET, name)
         await self._put(Kind.REPLICA_SET, ChangeKind.MODIFIED, merge(found, {"spec": {"replicas": replicas}}))
 
-    async def delete(self, kind: Kind, name: str, uid: str, version: str) -> None:
+    async def delete(self, kind: Kind, name: str, uid: str, version: str | None = None) -> None:
         self._ask("delete", kind)
         self._check(self._find(kind, name), uid, version)
         await self.remove(kind, name)

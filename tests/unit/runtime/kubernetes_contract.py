@@ -112,6 +112,20 @@ class TestObjects(Contract):
 
         self.run(opens, test)
 
+    def test_are_deleted_in_whatever_version(self, opens: Opens) -> None:
+        async def test(place: Place) -> None:
+            run = a_run()
+            made = await place.create(Kind.CONFIG_MAP, config_map(run, run.name, Part.ROOT, {"a": "1"}))
+            await place.change(Kind.CONFIG_MAP, run.name, {"data": {"a": "2"}})
+            with pytest.raises(Conflict):
+                await place.api.delete(Kind.CONFIG_MAP, run.name, "00000000-0000")
+            found = await place.api.list(Kind.CONFIG_MAP, Selector(labels=selector(run=run.name)))
+            async with place.api.watch(Kind.CONFIG_MAP, Selector(labels=selector(run=run.name)), found.version) as seen:
+                await place.api.delete(Kind.CONFIG_MAP, run.name, uid_of(made))
+                await until_changed(seen, ChangeKind.DELETED)
+
+        self.run(opens, test)
+
     @pytest.mark.parametrize("wrong", ["uid", "version"])
     def test_are_deleted_only_as_those_they_were_taken_for(self, opens: Opens, wrong: str) -> None:
         async def test(place: Place) -> None:

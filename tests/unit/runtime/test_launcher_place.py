@@ -98,6 +98,9 @@ class Place:
     def machine(self, worker: str, /) -> Machine | None:
         return Machine("spot", "large")
 
+    def replace(self, worker: str, /) -> None:
+        self.did.append(f"replace {worker}")
+
     def publish(self, status: Status) -> None:
         self.published.append(status)
         self.did.append("final" if status.phase.final else "status")
@@ -255,6 +258,24 @@ def test_it_knows_of_its_workers_what_their_place_knows(tls: Path) -> None:
         notices = [event for event in place.published[-1].events if event.kind is EventKind.NOTICE]
         assert [notice.worker for notice in notices] == ["w"]
         assert notices[0].message.endswith("(the cluster)")
+        assert "replace w" in place.did
+
+    launched(tls, test)
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+def test_another_worker_is_asked_for_when_one_is_lost_that_had_a_notice(tls: Path, noticed: bool) -> None:
+    async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
+        worker.writer.write(encode(RankStarted("w.0.0~0", 8)))  # it is in use, and not sent home
+        await place.until(lambda status: any(8 in each.pids for each in status.workers))
+        if noticed:
+            place.deadlines["w"] = utc_now() + timedelta(seconds=30)
+            place.on_change()
+            await place.until(lambda status: any(event.kind is EventKind.NOTICE for event in status.events))
+        assert "replace w" not in place.did
+        worker.writer.transport.abort()
+        await place.until(lambda status: any(event.kind is EventKind.LOST for event in status.events))
+        assert ("replace w" in place.did) == noticed
 
     launched(tls, test)
 

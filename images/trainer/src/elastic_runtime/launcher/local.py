@@ -75,6 +75,9 @@ class LocalSurroundings:
         """This one."""
         return None
 
+    def replace(self, _worker: str, /) -> None:
+        """Its agent ends by itself, and another one starts."""
+
     def publish(self, status: Status) -> None:
         """See :class:`Surroundings`."""
         try:

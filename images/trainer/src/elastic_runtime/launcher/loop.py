@@ -207,6 +207,7 @@ class Launcher:
                 await self._end_session()
             case ReleaseWorker(name):
                 self._roster.release(name, "no rank of this worker is in the world any more")
+                self._surroundings.replace(name)
             case Finish() | MakeWay():
                 raise AssertionError("handled by the loop")
 
@@ -342,6 +343,7 @@ class Launcher:
         how = "has left" if orderly else "was lost without a word"
         if worker.deadline is not None and not orderly:
             how = f"was lost {'before' if utc_now() < worker.deadline else 'at'} its deadline"
+            self._surroundings.replace(worker.name)
         self._ledger.event(EventKind.LEFT if orderly else EventKind.LOST, f"{worker.name} {how}", worker.name)
         self._changed.set()
 

@@ -55,6 +55,9 @@ class Surroundings(Protocol):
     def machine(self, worker: str, /) -> Machine | None:
         """What this worker runs on, as far as known."""
 
+    def replace(self, worker: str, /) -> None:
+        """This worker's machine will be taken, or is, and nothing of the world is there: have another one come now."""
+
     def publish(self, status: Status) -> None:
         """Let everybody read it, soon."""
 

@@ -82,9 +82,9 @@ class ClusterApi:
         path = f"{self._path(Kind.REPLICA_SET, name)}/scale"
         await self._json("PATCH", path, body={"spec": {"replicas": replicas}})
 
-    async def delete(self, kind: Kind, name: str, uid: str, version: str) -> None:
+    async def delete(self, kind: Kind, name: str, uid: str, version: str | None = None) -> None:
         """See :class:`Api`."""
-        conditions = {"uid": uid, "resourceVersion": version}
+        conditions = {"uid": uid, **({"resourceVersion": version} if version else {})}
         body = {"preconditions": conditions, "propagationPolicy": "Foreground"}
         await self._json("DELETE", self._path(kind, name), body=body)
 

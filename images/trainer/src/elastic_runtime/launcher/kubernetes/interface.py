@@ -99,8 +99,8 @@ class Api(Protocol):
     async def scale(self, name: str, replicas: int) -> None:
         """Set the size of a ReplicaSet."""
 
-    async def delete(self, kind: Kind, name: str, uid: str, version: str) -> None:
-        """Delete it, and what it owns before it; a Conflict unless these are its uid and resourceVersion."""
+    async def delete(self, kind: Kind, name: str, uid: str, version: str | None = None) -> None:
+        """Delete it, and what it owns before it; a Conflict unless these are its uid and version (None: any)."""
 
 
 def name_of(thing: Object) -> str:

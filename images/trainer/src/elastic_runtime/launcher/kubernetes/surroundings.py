@@ -25,6 +25,7 @@ from elastic_runtime.launcher.kubernetes.interface import (
 )
 from elastic_runtime.launcher.kubernetes.publishing import Publisher
 from elastic_runtime.launcher.kubernetes.reclaims import Reclaims
+from elastic_runtime.launcher.kubernetes.replacing import Replacing
 from elastic_runtime.launcher.kubernetes.term import Office
 from elastic_runtime.launcher.surroundings import Machine
 from elastic_runtime.runobjects import CANCEL, LEASE, WATCHED, ObjectNames, Part
@@ -63,6 +64,7 @@ class KubernetesSurroundings:
         self._pods = Mirror(Kind.POD, Selector(labels=workers), self._workers_changed)
         self._details = Details(api, self._pods.objects.values, self._workers_changed)
         self._reclaims = Reclaims(api, self._pods.objects, self._nodes_changed)
+        self._replacing = Replacing(api, self._pods.objects, self._loop.time)
         self._publisher = Publisher(office.write, self._ended)
         self._lease: tuple[str | None, float] = (None, self._loop.time())
         """The lease's text, and since when it is that, or since when it could be renewed again."""
@@ -82,8 +84,9 @@ class KubernetesSurroundings:
         """See :class:`Surroundings`; the workers know the port from the run's Service."""
         self._on_change = on_change
         follow = [mirror.follow(self._api) for mirror in (self._root, self._set, self._pods)]
-        others = [self._publisher.run(), self._details.follow(), self._reclaims.follow(), self._await_taken()]
-        self._tasks = [asyncio.create_task(each) for each in (*follow, *others)]
+        watch = [self._details.follow(), self._reclaims.follow(), self._await_taken()]
+        write = [self._publisher.run(), self._replacing.follow()]
+        self._tasks = [asyncio.create_task(each) for each in (*follow, *watch, *write)]
 
     def wanted(self) -> int:
         """See :class:`Surroundings`. What was wanted last, while there is no ReplicaSet."""
@@ -130,6 +133,11 @@ class KubernetesSurroundings:
         """See :class:`Surroundings`."""
         node = (self._pod_of(worker) or {}).get("spec", {}).get("nodeName", "")
         return self._details.machines.get(node)
+
+    def replace(self, worker: str, /) -> None:
+        """See :class:`Surroundings`."""
+        if pod := self._pod_of(worker):
+            self._replacing.give_up(pod)
 
     def publish(self, status: Status) -> None:
         """See :class:`Surroundings`; when it is written: :mod:`.publishing`."""
