@@ -1,7 +1,7 @@
 """An S3 over HTTP for the tests: moto's server, in a process of its own.
 
-Run as a program it serves on a free port of the loopback interface, which it prints, until its standard input ends: so
-it never outlives who started it.
+Run as a program it serves on a free port of the given address, which it prints, until its standard input ends: so it
+never outlives who started it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ CREDENTIALS = {
 
 
 @contextmanager
-def s3_server() -> Iterator[str]:
-    """Start one; its URL."""
+def s3_server(address: str = "127.0.0.1") -> Iterator[str]:
+    """Start one at this address of this machine; its URL."""
     server = subprocess.Popen(
-        [sys.executable, str(Path(__file__).resolve())],
+        [sys.executable, str(Path(__file__).resolve()), address],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, **CREDENTIALS},
@@ -40,7 +40,7 @@ def s3_server() -> Iterator[str]:
         assert server.stdout is not None
         port = server.stdout.readline().strip()
         assert port, "the S3 server has not started"
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://{address}:{port}"
 
 
 @functools.cache
@@ -93,7 +93,7 @@ def main() -> None:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     # Not moto's dispatcher, which looks through the folders of all services at every request.
     application = one_write_at_a_time(create_backend_app("s3"))
-    server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=Handler)
+    server = make_server(sys.argv[1], 0, application, threaded=True, request_handler=Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(server.server_port, flush=True)
     sys.stdin.read()

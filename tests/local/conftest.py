@@ -11,7 +11,8 @@ import pytest
 
 from elastic_runtime.status import Phase
 from tests.faulty_proxy import FaultyProxy, faulty_proxy
-from tests.local.harness import Ledger, Script, ScriptedRun
+from tests.local.harness import ScriptedRun
+from tests.paced import Script, Undisturbed
 from tests.s3_server import CREDENTIALS, new_bucket, s3_server
 
 Start = Callable[..., ScriptedRun]
@@ -60,31 +61,12 @@ def s3(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
         yield S3(proxy, new_bucket(), {**CREDENTIALS, **seen_by_ranks})
 
 
-@dataclass(frozen=True)
-class Undisturbed:
-    """What ``exact.py`` does with two ranks when nothing happens."""
-
-    ledger: Ledger
-    weights: list[float]
-
-    def assert_same(self, run: ScriptedRun) -> None:
-        """Each step had the same loss of the global batch, and the weights at the end are the same."""
-        assert run.ledger().losses() == pytest.approx(self.ledger.losses(), rel=1e-5)
-        self.assert_same_weights(run)
-
-    def assert_same_weights(self, run: ScriptedRun) -> None:
-        """At the end."""
-        # Relative to the largest: a weight that happens to be near 0 has no digits to compare.
-        assert run.weights() == pytest.approx(self.weights, abs=1e-5 * max(map(abs, self.weights)))
-
-
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     run = ScriptedRun(tmp_path_factory.mktemp("undisturbed") / "run", Script("exact.py"), (2, 2, 2)).start()
     try:
         status = run.end()
         assert status.phase is Phase.SUCCEEDED, run.report("no success")
-        assert run.ledger().sizes() == dict.fromkeys(range(1, 71), 2)
-        return Undisturbed(run.ledger(), run.weights())
+        return Undisturbed.by(run)
     finally:
         run.close()

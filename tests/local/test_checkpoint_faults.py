@@ -18,8 +18,9 @@ from elastic_runtime.spec import CheckpointSpec, RecoverySpec
 from elastic_runtime.status import EventKind, FailureKind, Phase, Status
 from elastic_runtime.torch import load_checkpoint
 from tests.faulty_proxy import Fault, Hold, Refuse, Request, matching
-from tests.local.conftest import S3, Start, Undisturbed
-from tests.local.harness import Script, ScriptedRun, sizes_of, until
+from tests.local.conftest import S3, Start
+from tests.local.harness import ScriptedRun
+from tests.paced import Script, Undisturbed, sizes_of, until
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -10,7 +10,7 @@ import pytest
 
 from elastic_runtime.status import Phase
 from tests.local.conftest import Start
-from tests.local.harness import SCRIPTS, Script, sizes_of
+from tests.paced import SCRIPTS, Script, sizes_of
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -11,7 +11,8 @@ import pytest
 from elastic_runtime.spec import RecoverySpec
 from elastic_runtime.status import EventKind, FailureKind, Phase
 from tests.local.conftest import Start
-from tests.local.harness import Script, ScriptedRun, sizes_of
+from tests.local.harness import ScriptedRun
+from tests.paced import Script, sizes_of
 
 pytestmark = pytest.mark.timeout(120)
 

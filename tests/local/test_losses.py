@@ -12,9 +12,10 @@ import pytest
 
 from elastic_runtime.spec import CheckpointSpec, RecoverySpec, Timing
 from elastic_runtime.status import EventKind, FailureKind, Phase, Status, WorkerState
-from tests.local.conftest import Start, Undisturbed
-from tests.local.harness import Script, ScriptedRun, sizes_of
+from tests.local.conftest import Start
+from tests.local.harness import ScriptedRun
 from tests.local.vanishing import vanish
+from tests.paced import Script, Undisturbed, sizes_of
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -11,8 +11,9 @@ import pytest
 
 from elastic_runtime.spec import CheckpointSpec, RecoveryMode, RecoverySpec
 from elastic_runtime.status import EventKind, Phase, Status
-from tests.local.conftest import Start, Undisturbed
-from tests.local.harness import Script, ScriptedRun, sizes_of
+from tests.local.conftest import Start
+from tests.local.harness import ScriptedRun
+from tests.paced import Script, Undisturbed, sizes_of
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from elastic_runtime.status import EventKind, Phase, Status, WorkerState
-from tests.local.conftest import Start, Undisturbed
-from tests.local.harness import Script, sizes_of
+from tests.local.conftest import Start
+from tests.paced import Script, Undisturbed, sizes_of
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -1,0 +1,96 @@
+"""One namespace whose launchers may read nodes, a folder that its pods share with the tests, and an S3 for them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from demo_kit.kubernetes_trainings import prepared
+from elastic_runtime.spec import CheckpointSpec
+from elastic_training.clusters.kubernetes import connection
+from tests.kubernetes_namespace import REPOSITORY, prepare
+from tests.kubernetes_reclaims.pod_run import Place, PodRun
+from tests.paced import SCRIPTS, Script, Undisturbed
+from tests.s3_server import CREDENTIALS, s3_server
+
+NAMESPACE = "elastic-training-reclaims"
+Start = Callable[..., PodRun]
+"""Arguments as :class:`PodRun`, but for the place."""
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp("shared")
+    trainer = Path(os.environ["ELASTIC_TRAINING_TRAINER_PYTHON"])
+    with prepared(NAMESPACE, folder, trainer):
+        made = Place(prepare(NAMESPACE), folder)
+        shutil.copytree(SCRIPTS, made.scripts, ignore=shutil.ignore_patterns("__pycache__"))
+        binding = ("clusterrolebinding", f"elastic-training-nodes-{NAMESPACE}")
+        account = f"--serviceaccount={NAMESPACE}:elastic-training-launcher"
+        made.namespace.kubectl("apply", f"--filename={REPOSITORY / 'deploy' / 'rbac-nodes.yaml'}")
+        made.namespace.kubectl("delete", *binding, "--ignore-not-found")
+        made.namespace.kubectl("create", *binding, "--clusterrole=elastic-training-nodes", account)
+        try:
+            yield made
+        finally:
+            made.namespace.kubectl("delete", *binding)
+
+
+@pytest.fixture
+def start(place: Place) -> Iterator[Start]:
+    """Starts runs; nothing of them is left afterwards."""
+    runs: list[PodRun] = []
+
+    def begin(script: Script, *arguments: Any, fresh: bool = False, **spec: Any) -> PodRun:
+        run = PodRun(place, script, *arguments, **spec)
+        run.start(fresh=fresh)
+        runs.append(run)
+        return run
+
+    yield begin
+    for run in reversed(runs):
+        run.close()
+    connection.forget()
+
+
+@pytest.fixture(scope="session")
+def s3_url() -> Iterator[str]:
+    """Where pods reach it."""
+    with s3_server(os.environ["ELASTIC_TRAINING_CLUSTER_HOST"]) as url:
+        yield url
+
+
+@pytest.fixture
+def s3(s3_url: str) -> dict[str, Any]:
+    """Fields of a spec: an empty bucket, where nothing is written but for a notice, and in the end."""
+    environment = {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": s3_url}
+    bucket = f"tests-{os.urandom(6).hex()}"
+    client = boto3.client(
+        "s3",
+        endpoint_url=s3_url,
+        region_name=CREDENTIALS["AWS_REGION"],
+        aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+    )
+    client.create_bucket(Bucket=bucket)
+    client.close()
+    return {"checkpoint": CheckpointSpec(f"s3://{bucket}/run", every=3600.0), "environment": environment}
+
+
+@pytest.fixture(scope="session")
+def undisturbed(place: Place) -> Undisturbed:
+    """In pods, too."""
+    run = PodRun(place, Script("exact.py"), (2, 2, 2))
+    run.start()
+    try:
+        run.finish()
+        return Undisturbed.by(run)
+    finally:
+        run.close()
+        connection.forget()

@@ -1,0 +1,149 @@
+"""Real runs with scripted events, whose ranks are in pods: of a cluster whose nodes are this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from demo_kit.kubernetes_trainings import CLAIM
+from elastic_runtime.errors import OwnershipLost, RunNotFound
+from elastic_runtime.runobjects import ObjectNames, Part, pod_of, selector
+from elastic_runtime.spec import RunSpec, Timing, WorkersSpec
+from elastic_runtime.status import Phase, Status, WorkerState
+from elastic_training.clusters.base import ClaimOutcome
+from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
+from elastic_training.pods import Pods, Volume
+from tests.kubernetes_namespace import CONNECTION, IMAGE, Namespace
+from tests.paced import PacedRun, Script
+
+TIMING = Timing(heartbeat=0.2, stop_grace=2.0, leave_grace=6.0, tick=0.1)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where runs are."""
+
+    namespace: Namespace
+    folder: Path
+    """That the pods see under the same path; the scripts are in it."""
+
+    @property
+    def cluster(self) -> KubernetesCluster:
+        """Its pods see the folder."""
+        volume = Volume(mount=str(self.folder), claim=CLAIM)
+        pods = Pods(image=IMAGE, image_pull_policy="IfNotPresent", volumes=[volume])
+        return KubernetesCluster(CONNECTION, self.namespace.name, pods)
+
+    @property
+    def scripts(self) -> Path:
+        """What is in ``tests/local/scripts``."""
+        return self.folder / "scripts"
+
+
+class PodRun(PacedRun):
+    """One run, from its claim to its last pod.
+
+    Args:
+        place: where.
+        script: what the ranks run.
+        workers: minimum, start and maximum.
+        name: of the run; a new one unless given.
+        spec: further fields of the RunSpec.
+    """
+
+    patience = 150.0
+
+    def __init__(
+        self, place: Place, script: Script, workers: tuple[int, int, int], name: str | None = None, **spec: Any
+    ) -> None:
+        uid = uuid4().hex
+        super().__init__(place.folder / uid, script)
+        for folder in (self.base, *self.base.iterdir()):
+            folder.chmod(0o777)  # ranks are another user
+        self._place, self._cluster = place, place.cluster
+        minimum, start, maximum = workers
+        environment = {"PACE": script.pace(self.base), "OMP_NUM_THREADS": "1", **spec.pop("environment", {})}
+        self.spec = RunSpec(
+            name=name or f"paced-{uid[:10]}",
+            uid=uid,
+            command=script.command(place.scripts),
+            workers=WorkersSpec(minimum, start, maximum),
+            environment=environment,
+            timing=TIMING,
+            **spec,
+        )
+
+    # Life
+
+    def start(self, *, fresh: bool = False) -> ClaimOutcome:
+        """Claim it, as the next try of a task does."""
+        claim = self._cluster.claim(self.spec, self.spec.uid, fresh=fresh)
+        self.ref = claim.ref
+        return claim.outcome
+
+    def finish(self) -> Status:
+        """End every hold, await the run's end, and return the final status."""
+        for step in (*self.script.holds, *self.script.freezes):
+            self.go(step)
+        self.until(self.is_over, "the run is over", alive=False)
+        status = self.status()
+        assert status.phase is Phase.SUCCEEDED, self.report("no success")
+        return status
+
+    def close(self) -> None:
+        """Whatever has become of the test: leave nothing behind."""
+        try:
+            self._cluster.delete(self.ref, self.spec.uid)
+        except (RunNotFound, OwnershipLost):
+            return  # It was replaced.
+        assert self._place.namespace.left(self.ref.name) == []
+
+    # Looking
+
+    def look(self) -> Status | None:
+        """See :class:`PacedRun`."""
+        try:
+            return self._cluster.status(self.ref)
+        except RunNotFound:
+            return None
+
+    def is_over(self) -> bool:
+        """See :class:`PacedRun`."""
+        status = self.look()
+        return status is None or status.phase.final
+
+    def log(self) -> str:
+        """See :class:`PacedRun`. Of the launcher's present pod."""
+        return self._kubectl("logs", f"job/{ObjectNames(self.ref.name).launcher}", "--tail=100")
+
+    def pods(self, part: Part | None = None) -> list[str]:
+        """Names of those that are there, even if they are about to go."""
+        label = selector(run=self.ref.name, part=part)
+        return self._kubectl("get", "pods", f"--selector={label}", "--output=name").split()
+
+    def present(self) -> set[str]:
+        """Names of the workers that train."""
+        return {worker.name for worker in self.status().workers if worker.state is WorkerState.TRAINING}
+
+    # Making things happen
+
+    def delete_pods(self, part: Part) -> None:
+        """As an eviction does, with the grace period of the pods; returns at once."""
+        self._kubectl("delete", "pods", f"--selector={selector(run=self.ref.name, part=part)}", "--wait=false")
+
+    def kill_launcher(self) -> None:
+        """Without a word, and for good."""
+        self._kubectl("delete", "job", ObjectNames(self.ref.name).launcher, "--cascade=orphan")
+        label = selector(run=self.ref.name, part=Part.LAUNCHER)
+        self._kubectl("delete", "pods", f"--selector={label}", "--force", "--grace-period=0")
+
+    def kill_rank(self, rank: int) -> None:
+        """By SIGKILL, in its pod."""
+        worker = self.worker(rank)
+        pid = worker.pids[1 + worker.ranks.index(rank)]
+        self._kubectl("exec", pod_of(worker.name), "--", "sh", "-c", f"kill -9 {pid}")
+
+    def _kubectl(self, *words: str) -> str:
+        return self._place.namespace.kubectl(*words)

@@ -1,0 +1,162 @@
+"""What Kubernetes takes from a run costs no step: real taints, evictions and quotas; checkpoints in an S3 over HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from elastic_runtime.runobjects import Part
+from elastic_runtime.spec import RecoveryMode, RecoverySpec
+from elastic_runtime.status import EventKind, FailureKind, Phase, Status
+from tests.kubernetes_namespace import Namespace
+from tests.kubernetes_reclaims.conftest import Start
+from tests.kubernetes_reclaims.pod_run import Place
+from tests.paced import Script, Undisturbed, sizes_of, until
+
+pytestmark = pytest.mark.timeout(600)
+
+TAINT = "cloud.google.com/impending-node-termination"
+WORLDS = (EventKind.STARTED, EventKind.SCALED, EventKind.SUSPENDED, EventKind.RESUMED, EventKind.RESTARTED,
+          EventKind.RANK_FAILED, EventKind.LOST)  # fmt: skip
+ALL_ONCE = {(step, 1) for step in range(1, 71)}
+
+
+@contextmanager
+def tainted(namespace: Namespace, node: str) -> Iterator[None]:
+    """What GKE puts on a node that it is about to take."""
+    namespace.kubectl("taint", "nodes", node, f"{TAINT}=:NoSchedule")
+    try:
+        yield
+    finally:
+        namespace.kubectl("taint", "nodes", node, f"{TAINT}-")
+
+
+@contextmanager
+def without_capacity(namespace: Namespace) -> Iterator[None]:
+    """No new pod is let in; those that are there stay."""
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
+    namespace.kubectl("apply", "--filename=-", text=json.dumps(quota))
+    try:
+        hard = ("get", "resourcequota", "none", "--output=jsonpath={.status.hard.pods}")
+        until(lambda: namespace.kubectl(*hard) == "0", "the quota is in force")
+        yield
+    finally:
+        namespace.kubectl("delete", "resourcequota", "none")
+
+
+def handovers(status: Status) -> list[int | None]:
+    return [event.step for event in status.events if event.kind is EventKind.HANDOVER]
+
+
+def resumed(status: Status) -> list[int | None]:
+    """Steps of the durable checkpoints that ranks have begun with."""
+    return [event.step for event in status.events if event.kind is EventKind.RESUMED and "checkpoint" in event.message]
+
+
+def test_a_taint_on_its_node_makes_a_worker_leave_in_order(
+    start: Start, place: Place, s3: dict[str, Any], undisturbed: Undisturbed
+) -> None:
+    run = start(Script("exact.py", holds=(20,)), (1, 2, 2), **s3)
+    run.at(20)
+    leaving = run.worker(1)
+    assert leaving.node != run.worker(0).node
+    with tainted(place.namespace, leaving.node):
+        run.worlds(2, 1, 2)
+        assert leaving.name not in run.present()
+        assert leaving.node != run.worker(1).node, "not where it would be taken again"
+
+        status = run.finish()
+
+    assert sizes_of(status) == [2, 1, 2, 0]
+    assert run.events(*WORLDS) == ["started 2", "scaled 1", "scaled 2"]
+    assert run.events(EventKind.NOTICE) == [f"notice {leaving.name}"]
+    assert f"left {leaving.name}" in run.events(EventKind.LEFT)
+    assert handovers(status) == [20]
+    assert set(run.ledger().steps().items()) == ALL_ONCE
+    undisturbed.assert_same(run)
+
+
+def test_a_fleet_that_is_evicted_at_once_and_then_its_launcher_lose_no_step(
+    start: Start, place: Place, s3: dict[str, Any], undisturbed: Undisturbed
+) -> None:
+    run = start(Script("exact.py", holds=(20,), step_seconds=0.1), (1, 2, 2), recovery=RecoverySpec(backoff=0.1), **s3)
+    run.at(20)
+    fleet = run.present()
+    with without_capacity(place.namespace):
+        run.delete_pods(Part.WORKER)
+        run.until_status(lambda _: len(run.events(EventKind.NOTICE)) == 2, "both notices")
+        run.go(20)  # They train on for as long as they can.
+        suspended = run.until_status(lambda status: status.phase is Phase.SUSPENDED, "nobody is left")
+        assert "exceeded quota" in suspended.reason
+        run.until(lambda: not run.pods(Part.WORKER), "their pods are gone")
+        [launcher] = run.pods()
+        run.delete_pods(Part.LAUNCHER)
+        run.until(lambda: launcher not in run.pods(), "the launcher's is gone, too")
+        assert run.pods() == []
+    run.worlds(2, 0, 2)
+    assert not fleet & run.present()
+
+    status = run.finish()
+
+    assert sizes_of(status) == [2, 0, 2, 0]
+    assert run.events(EventKind.STARTED, EventKind.SUSPENDED, EventKind.SCALED, EventKind.RANK_FAILED, EventKind.LOST) \
+        == ["started 2", "suspended", "scaled 2"]  # fmt: skip
+    assert set(run.events(EventKind.LEFT)[:2]) == {f"left {name}" for name in fleet}
+    [step] = resumed(status)
+    assert step is not None
+    assert 20 < step < 70, "it trained on for as long as it could"
+    assert handovers(status)[-1] == step
+    assert set(run.ledger().steps().items()) == ALL_ONCE
+    undisturbed.assert_same(run)
+
+
+def test_the_next_try_goes_on_from_the_store_or_starts_over(
+    start: Start, s3: dict[str, Any], undisturbed: Undisturbed
+) -> None:
+    often = replace(s3["checkpoint"], every=0.1)
+    first = start(Script("exact.py", holds=(30,)), (1, 2, 2), environment=s3["environment"], checkpoint=often)
+    first.at(30)
+    first.until_status(lambda status: status.checkpoint and status.checkpoint.step == 30, "a checkpoint of step 30")
+    first.kill_launcher()
+    lost = first.until(lambda: first.is_over() and first.status(), "it is over", alive=False)
+    assert lost.failure is FailureKind.LAUNCHER_LOST
+
+    def another(script: Script, **changes: Any) -> Any:
+        environment, checkpoint = s3["environment"], replace(often, **changes)
+        run = start(script, (1, 2, 2), name=first.ref.name, environment=environment, checkpoint=checkpoint,
+                    fresh=not checkpoint.resume)  # fmt: skip
+        return run, run.finish()
+
+    second, status = another(Script("exact.py"), fence=2)
+    assert sizes_of(status) == [2, 0]
+    assert resumed(status) == [30]
+    assert sorted(second.ledger().steps()) == list(range(31, 71))
+    undisturbed.assert_same_weights(second)
+
+    third, status = another(Script("exact.py", epochs=1), fence=3, resume=False)
+    assert resumed(status) == []
+    assert sorted(third.ledger().steps()) == list(range(1, 8))
+
+
+def test_a_fixed_run_pauses_for_a_killed_rank_and_goes_on_where_it_was(start: Start, undisturbed: Undisturbed) -> None:
+    recovery = RecoverySpec(mode=RecoveryMode.FIXED, backoff=3.0)
+    run = start(Script("exact.py", holds=(20,)), (1, 2, 2), recovery=recovery)
+    run.at(20)
+    run.kill_rank(1)
+    paused = run.until_status(lambda status: status.phase is Phase.SUSPENDED, "a pause")
+    assert "the least is 2" in paused.reason
+    run.worlds(2, 0, 2)
+
+    status = run.finish()
+
+    assert sizes_of(status) == [2, 0, 2, 0]
+    assert [event.split()[0] for event in run.events(*WORLDS)] == [
+        "started", "rank_failed", "suspended", "resumed", "scaled",
+    ]  # fmt: skip
+    assert set(run.ledger().steps().items()) == ALL_ONCE
+    undisturbed.assert_same(run)

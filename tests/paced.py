@@ -1,0 +1,247 @@
+"""Training that goes at a test's pace, wherever its ranks run: it stands where it is told to, and notes what it did.
+
+No test sleeps. A script holds at a given step (see ``tests/local/scripts/pace.py``); the test makes something happen,
+awaits what must follow in the run's status document, and lets the training go on. So which step saw which world is
+decided by the test, not by the machine's load.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from elastic_runtime.status import EventKind, Status, WorkerStatus
+
+T = TypeVar("T")
+
+SCRIPTS = Path(__file__).parent / "local" / "scripts"
+
+PATIENCE = 60.0
+"""Seconds for anything to happen, on a machine with other things to do."""
+LOOK = 0.02
+"""Seconds between two looks."""
+
+
+def until(condition: Callable[[], T | None], what: str | Callable[[], str], patience: float = PATIENCE) -> T:
+    """What ``condition`` returns, as soon as that is something."""
+    deadline = time.monotonic() + patience
+    while not (found := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"after {patience:.0f} s still not: {what if isinstance(what, str) else what()}")
+        time.sleep(LOOK)
+    return found
+
+
+@dataclass(frozen=True)
+class Script:
+    """A training script of ``tests/local/scripts``, and how it is to behave."""
+
+    name: str
+    arguments: tuple[str, ...] = ()
+    epochs: int = 10
+    commit_every: int = 1
+    holds: tuple[int, ...] = ()
+    freezes: tuple[int, ...] = ()
+    step_seconds: float = 0.0
+    doors: dict[str, str] = field(default_factory=dict)
+
+    def command(self, scripts: Path = SCRIPTS) -> tuple[str, ...]:
+        """Of a rank, with the scripts in that folder."""
+        return ("python", str(scripts / self.name), *self.arguments)
+
+    def pace(self, folder: Path) -> str:
+        """The pace of ``scripts/pace.py``."""
+        return json.dumps(
+            {
+                "folder": str(folder),
+                "epochs": self.epochs,
+                "commit_every": self.commit_every,
+                "holds": self.holds,
+                "freezes": self.freezes,
+                "step_seconds": self.step_seconds,
+                "doors": self.doors,
+            }
+        )
+
+
+class PacedRun(ABC):
+    """One run of a :class:`Script`.
+
+    Args:
+        base: an empty folder that its ranks see under the same path.
+        script: what the ranks run.
+    """
+
+    patience = PATIENCE
+    """Seconds for anything to happen."""
+
+    def __init__(self, base: Path, script: Script) -> None:
+        self.base, self.script = base, script
+        for name in ("notes", "at", "go"):
+            (base / name).mkdir(parents=True)
+
+    @abstractmethod
+    def look(self) -> Status | None:
+        """The status as written last; None: there is none yet, or no run."""
+
+    @abstractmethod
+    def log(self) -> str:
+        """Everything that the launcher has written."""
+
+    @abstractmethod
+    def is_over(self) -> bool:
+        """Whether the launcher has ended for good."""
+
+    # Looking
+
+    def status(self) -> Status:
+        """As written last; fails when there is none yet."""
+        status = self.look()
+        assert status is not None
+        return status
+
+    def report(self, what: str) -> str:
+        """For a failing test."""
+        status = self.look()
+        if status is None:
+            return f"{what}; there is no run, or it has not spoken yet"
+        short = (status.phase, status.reason, sizes_of(status), [str(event.kind) for event in status.events])
+        return f"{what}\nstatus: {short}\nlog:\n{self.log()[-8000:]}"
+
+    def until(
+        self, condition: Callable[[], T | None], what: str, patience: float | None = None, *, alive: bool = True
+    ) -> T:
+        """Await something; fails at once, with the log, when the launcher has ended instead."""
+
+        def look() -> T | None:
+            ended = alive and self.is_over()
+            found = condition()
+            assert found or not ended, self.report(f"the launcher has ended, before: {what}")
+            return found
+
+        return until(look, lambda: self.report(what), patience or self.patience)
+
+    def until_status(self, wanted: Callable[[Status], object], what: str) -> Status:
+        """Await a status that is as wanted."""
+
+        def look() -> Status | None:
+            status = self.look()
+            return status if status is not None and wanted(status) else None
+
+        return self.until(look, what)
+
+    def worlds(self, *sizes: int) -> Status:
+        """Await that the history of world sizes is exactly this; fails as soon as it cannot be any more."""
+
+        def wanted(status: Status) -> bool:
+            seen = sizes_of(status)
+            assert seen == list(sizes)[: len(seen)], self.report(f"worlds {seen}, wanted {list(sizes)}")
+            return len(seen) == len(sizes)
+
+        return self.until_status(wanted, f"worlds {list(sizes)}")
+
+    def events(self, *kinds: EventKind) -> list[str]:
+        """What happened, in order, of these kinds only: ``scaled 3``, ``left worker-1``, …"""
+        return [
+            " ".join(str(part) for part in (event.kind, event.world_size, event.worker) if part is not None)
+            for event in self.status().events
+            if event.kind in kinds
+        ]
+
+    def worker(self, rank: int) -> WorkerStatus:
+        """The worker on which that rank trains."""
+        return next(worker for worker in self.status().workers if rank in worker.ranks)
+
+    # Making things happen
+
+    def at(self, step: int | str) -> None:
+        """Await that the training stands at this step, or a worker at its door."""
+        self.until((self.base / "at" / str(step)).exists, f"training stands at {step}")
+
+    def go(self, step: int | str) -> None:
+        """End the hold at this step, or open that worker's door."""
+        (self.base / "go" / str(step)).touch()
+
+    # The ranks' own notes
+
+    def notes(self) -> list[dict[str, Any]]:
+        """Of all ranks; in order within each."""
+        files = sorted((self.base / "notes").iterdir())
+        return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+
+    def ledger(self) -> Ledger:
+        """What was trained on."""
+        return Ledger([note for note in self.notes() if "step" in note])
+
+    def weights(self) -> list[float]:
+        """At the end, the same on every rank."""
+        found = [note["weights"] for note in self.notes() if "weights" in note]
+        assert found
+        assert all(weights == found[0] for weights in found), "the ranks ended with different weights"
+        return list(found[0])
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What every rank trained on, step by step."""
+
+    notes: list[dict[str, Any]]
+
+    def steps(self) -> Counter[int]:
+        """Step to how often the world did it."""
+        return Counter(note["step"] for note in self.notes if note["rank"] == 0)
+
+    def sizes(self) -> dict[int, int]:
+        """Step to world size."""
+        return {note["step"]: note["size"] for note in self.notes}
+
+    def losses(self) -> dict[int, float]:
+        """Step to loss of the global batch; if a step was done again, it had the same again."""
+        found: dict[int, float] = {}
+        for note in self.notes:
+            assert abs(found.setdefault(note["step"], note["loss"]) - note["loss"]) <= 1e-5 * abs(note["loss"])
+        return found
+
+    def samples(self, epoch: int) -> Counter[int]:
+        """Sample to how often it was trained on in that epoch."""
+        return Counter(sample for note in self.notes if note["epoch"] == epoch for sample in note["samples"])
+
+    def epochs(self) -> range:
+        return range(1 + max(note["epoch"] for note in self.notes))
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """What ``exact.py`` does with two ranks when nothing happens."""
+
+    ledger: Ledger
+    weights: list[float]
+
+    @classmethod
+    def by(cls, run: PacedRun) -> Undisturbed:
+        """This run, which is over."""
+        assert run.ledger().sizes() == dict.fromkeys(range(1, 71), 2)
+        return cls(run.ledger(), run.weights())
+
+    def assert_same(self, run: PacedRun) -> None:
+        """Each step had the same loss of the global batch, and the weights at the end are the same."""
+        assert run.ledger().losses() == pytest.approx(self.ledger.losses(), rel=1e-5)
+        self.assert_same_weights(run)
+
+    def assert_same_weights(self, run: PacedRun) -> None:
+        """At the end."""
+        # Relative to the largest: a weight that happens to be near 0 has no digits to compare.
+        assert run.weights() == pytest.approx(self.weights, abs=1e-5 * max(map(abs, self.weights)))
+
+
+def sizes_of(status: Status) -> list[int]:
+    """World sizes, in the order of the worlds."""
+    return [world.size for world in status.history]
