@@ -36,9 +36,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         made.namespace.kubectl("apply", f"--filename={REPOSITORY / 'deploy' / 'rbac-nodes.yaml'}")
         made.namespace.kubectl("delete", *binding, "--ignore-not-found")
         made.namespace.kubectl("create", *binding, "--clusterrole=elastic-training-nodes", account)
+        made.offer(room=True)
         try:
             yield made
         finally:
+            made.offer(room=False)
             made.namespace.kubectl("delete", *binding)
 
 

@@ -14,11 +14,13 @@ from elastic_runtime.spec import RunSpec, Timing, WorkersSpec
 from elastic_runtime.status import Phase, Status, WorkerState
 from elastic_training.clusters.base import ClaimOutcome
 from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
-from elastic_training.pods import Pods, Volume
+from elastic_training.pods import Pods, PodShape, Volume
 from tests.kubernetes_namespace import CONNECTION, IMAGE, Namespace
 from tests.paced import PacedRun, Script
 
 TIMING = Timing(heartbeat=0.2, stop_grace=2.0, leave_grace=6.0, tick=0.1)
+POOL = "elastic-training-tests/pool"
+"""Label of nodes with room for workers; launchers go anywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,13 @@ class Place:
     def cluster(self) -> KubernetesCluster:
         """Its pods see the folder."""
         volume = Volume(mount=str(self.folder), claim=CLAIM)
-        pods = Pods(image=IMAGE, image_pull_policy="IfNotPresent", volumes=[volume])
+        worker = PodShape(node_selector={POOL: "yes"})
+        pods = Pods(image=IMAGE, image_pull_policy="IfNotPresent", volumes=[volume], worker=worker)
         return KubernetesCluster(CONNECTION, self.namespace.name, pods)
+
+    def offer(self, room: bool) -> None:
+        """Have room for workers that come from now on, or none; those that are there stay."""
+        self.namespace.kubectl("label", "nodes", "--all", "--overwrite", f"{POOL}=yes" if room else f"{POOL}-")
 
     @property
     def scripts(self) -> Path:
@@ -115,8 +122,9 @@ class PodRun(PacedRun):
         return status is None or status.phase.final
 
     def log(self) -> str:
-        """See :class:`PacedRun`. Of the launcher's present pod."""
-        return self._kubectl("logs", f"job/{ObjectNames(self.ref.name).launcher}", "--tail=100")
+        """See :class:`PacedRun`. Of the launcher's present pod, if there is one."""
+        label = selector(run=self.ref.name, part=Part.LAUNCHER)
+        return self._kubectl("logs", f"--selector={label}", "--tail=100")
 
     def pods(self, part: Part | None = None) -> list[str]:
         """Names of those that are there, even if they are about to go."""

@@ -1,8 +1,7 @@
-"""What Kubernetes takes from a run costs no step: real taints, evictions and quotas; checkpoints in an S3 over HTTP."""
+"""What Kubernetes takes from a run costs no step: real taints and evictions; checkpoints in an S3 over HTTP."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,7 +15,7 @@ from elastic_runtime.status import EventKind, FailureKind, Phase, Status
 from tests.kubernetes_namespace import Namespace
 from tests.kubernetes_reclaims.conftest import Start
 from tests.kubernetes_reclaims.pod_run import Place
-from tests.paced import Script, Undisturbed, sizes_of, until
+from tests.paced import Script, Undisturbed, sizes_of
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -37,16 +36,13 @@ def tainted(namespace: Namespace, node: str) -> Iterator[None]:
 
 
 @contextmanager
-def without_capacity(namespace: Namespace) -> Iterator[None]:
-    """No new pod is let in; those that are there stay."""
-    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
-    namespace.kubectl("apply", "--filename=-", text=json.dumps(quota))
+def without_room(place: Place) -> Iterator[None]:
+    """The spot market is empty: no new worker finds a node."""
+    place.offer(room=False)
     try:
-        hard = ("get", "resourcequota", "none", "--output=jsonpath={.status.hard.pods}")
-        until(lambda: namespace.kubectl(*hard) == "0", "the quota is in force")
         yield
     finally:
-        namespace.kubectl("delete", "resourcequota", "none")
+        place.offer(room=True)
 
 
 def handovers(status: Status) -> list[int | None]:
@@ -84,20 +80,20 @@ def test_a_taint_on_its_node_makes_a_worker_leave_in_order(
 def test_a_fleet_that_is_evicted_at_once_and_then_its_launcher_lose_no_step(
     start: Start, place: Place, s3: dict[str, Any], undisturbed: Undisturbed
 ) -> None:
-    run = start(Script("exact.py", holds=(20,), step_seconds=0.1), (1, 2, 2), recovery=RecoverySpec(backoff=0.1), **s3)
+    run = start(Script("exact.py", holds=(20,), step_seconds=0.1), (2, 2, 2), recovery=RecoverySpec(backoff=0.1), **s3)
     run.at(20)
     fleet = run.present()
-    with without_capacity(place.namespace):
+    with without_room(place):
         run.delete_pods(Part.WORKER)
         run.until_status(lambda _: len(run.events(EventKind.NOTICE)) == 2, "both notices")
         run.go(20)  # They train on for as long as they can.
-        suspended = run.until_status(lambda status: status.phase is Phase.SUSPENDED, "nobody is left")
-        assert "exceeded quota" in suspended.reason
-        run.until(lambda: not run.pods(Part.WORKER), "their pods are gone")
-        [launcher] = run.pods()
+        run.until_status(lambda status: "nodes are available" in status.reason, "Kubernetes says why nobody comes")
+        assert run.status().phase is Phase.SUSPENDED
+        [launcher] = run.pods(Part.LAUNCHER)
         run.delete_pods(Part.LAUNCHER)
-        run.until(lambda: launcher not in run.pods(), "the launcher's is gone, too")
-        assert run.pods() == []
+        run.until(lambda: launcher not in run.pods(), "the launcher is gone, too")
+        run.until_status(lambda _: run.events(EventKind.RESTARTED), "another one looks after the run")
+        assert sizes_of(run.status()) == [2, 0]
     run.worlds(2, 0, 2)
     assert not fleet & run.present()
 
