@@ -1,4 +1,4 @@
-"""An S3 for the tests of the stores."""
+"""An S3 for the tests of the stores, and what those of the S3 store share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from elastic_runtime.checkpoint.checkpoints import Checkpoints
+from elastic_runtime.checkpoint.s3 import S3Store, upload
+from tests.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.s3_server import CREDENTIALS, s3_server
+from tests.unit.checkpoints.s3_bench import PIECE, Place
 
 
 @pytest.fixture(scope="session")
@@ -21,3 +25,51 @@ def s3(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
     for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": s3_url}.items():
         monkeypatch.setenv(name, value)
     return s3_url
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The S3 store uploads in the smallest pieces that S3 takes."""
+    monkeypatch.setattr(upload, "PIECE", PIECE)
+
+
+@pytest.fixture
+def place(s3: str) -> Iterator[Place]:
+    """A bucket of this test."""
+    place = Place(s3)
+    yield place
+    place.client.close()
+
+
+@pytest.fixture
+def s3_store(place: Place) -> Iterator[S3Store]:
+    """A store in that bucket."""
+    store = S3Store(f"s3://{place.bucket}/run")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def checkpoints(s3_store: S3Store) -> Checkpoints:
+    """Those of the first owner, in that store."""
+    return Checkpoints(s3_store, fence=1, keep=2)
+
+
+@pytest.fixture
+def proxy(s3_url: str, place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
+    """In front of the server, for stores whose first request comes after this."""
+    with faulty_proxy(s3_url) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", proxy.url)
+        yield proxy
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that botocore would have waited before trying again; it does not."""
+    pauses: list[float] = []
+
+    class NoTime:
+        sleep = staticmethod(pauses.append)
+
+    monkeypatch.setattr("botocore.endpoint.time", NoTime)
+    return pauses
