@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
-import horovod.torch as hvd
 import pytest
 import torch
 from horovod.common.exceptions import HostsUpdatedInterrupt
@@ -26,6 +24,8 @@ from elastic_runtime.torch import state as module
 from elastic_runtime.torch.last_commit import LastCommit
 from elastic_runtime.torch.parts import part_writers
 from tests.unit.runtime.rank_bench import Agent, Clock
+
+pytestmark = pytest.mark.usefixtures("horovod")
 
 DEADLINE = 100.0
 
@@ -93,13 +93,6 @@ class TestJudgementWhileWaiting:
         assert not last.is_held_by("b.0.0", 110.1)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def horovod() -> Iterator[None]:
-    hvd.init()
-    yield
-    hvd.shutdown()
-
-
 class Stand:
     """A training of one rank, and what happens while it stands."""
 
@@ -151,13 +144,11 @@ class Stand:
 
 
 @pytest.fixture
-def stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
-    before = {thread.ident for thread in threading.enumerate()}
+def stand(no_thread_left: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
     made = Stand(tmp_path, monkeypatch)
     yield made
     made.state.finish()
     made.agent.close()
-    assert {thread.ident for thread in threading.enumerate()} <= before, "a thread was left"
 
 
 class TestState:

@@ -1,0 +1,121 @@
+"""DurableState takes up what a run before has left: whole, altered, malicious, or of another script."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from elastic_runtime.checkpoint.checkpoints import Checkpoints
+from elastic_runtime.checkpoint.store import open_store
+from elastic_runtime.clock import utc_now
+from elastic_runtime.errors import InvalidDocument, InvalidSettings
+from elastic_runtime.rank_link import CHECKPOINT, CheckpointSkipped, CheckpointWritten, Resumed
+from elastic_runtime.spec import CheckpointSpec
+from elastic_runtime.torch import DurableState, load_checkpoint
+from elastic_runtime.torch.parts import part_writers
+from tests.unit.runtime.durable_bench import after, everything, of_kind, same, step, training
+from tests.unit.runtime.rank_bench import Agent
+
+pytestmark = pytest.mark.usefixtures("horovod", "no_thread_left")
+
+
+def test_a_run_that_ends_and_starts_again_is_as_if_it_had_not(
+    spec: CheckpointSpec, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uninterrupted = after(5)
+    monkeypatch.setenv(CHECKPOINT, json.dumps({"uri": spec.uri}))
+    with DurableState(**training(), link=agent.link, best=float("-inf"), shape=(1, 2)) as state:
+        step(state, 3)
+        state.best = 0.25
+        state.commit()
+    written = of_kind(CheckpointWritten, agent.heard())
+    assert [message.step for message in written] == [3]
+
+    again = DurableState(**training(seed=1), link=agent.link, best=float("-inf"), shape=(1, 2))
+    assert of_kind(Resumed, agent.heard()) == [Resumed(uri=written[0].uri, step=3)]
+    assert (again.step, again.best, again.shape) == (3, 0.25, (1, 2))
+    step(again, 2)
+    assert same(everything(again), uninterrupted)
+
+
+def test_it_starts_afresh_when_told_to(spec: CheckpointSpec) -> None:
+    with DurableState(step=0, checkpoint=spec) as state:
+        state.step = 3
+        state.commit()
+    fresh = CheckpointSpec(spec.uri, resume=False, fence=2)
+    assert DurableState(step=0, checkpoint=fresh).step == 0
+
+
+def test_an_altered_checkpoint_is_passed_over_and_said_so(spec: CheckpointSpec, agent: Agent) -> None:
+    state = DurableState(step=0, model=nn.Linear(2, 2), checkpoint=spec, link=agent.link)
+    for number in (1, 2):
+        state.step = number
+        state.commit()
+        state.finish()
+    first, second = of_kind(CheckpointWritten, agent.heard())
+    part = Path(second.uri.removeprefix("file://")) / "model.pt"
+    content = bytearray(part.read_bytes())
+    content[-100] ^= 1
+    part.write_bytes(content)
+    again = DurableState(step=0, model=nn.Linear(2, 2), checkpoint=spec, link=agent.link)
+    assert again.step == 1
+    skipped, resumed = agent.heard()
+    assert isinstance(skipped, CheckpointSkipped)
+    assert skipped.uri == second.uri
+    assert "model.pt was altered" in skipped.reason
+    assert resumed == Resumed(uri=first.uri, step=1)
+
+
+class Payload:
+    """What somebody with a right to write to the store might put there: its digest is right, its content is code."""
+
+    def __init__(self, proof: Path) -> None:
+        self._proof = proof
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self._proof,))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_code_in_a_checkpoint_is_not_run_but_passed_over(
+    spec: CheckpointSpec, agent: Agent, tmp_path: Path, nested: bool
+) -> None:
+    proof = tmp_path / "it ran"
+    with DurableState(model=nn.Linear(2, 2), checkpoint=spec) as state:
+        state.step = 1
+        state.commit()
+    payload = {"weight": torch.zeros(2, 2), "bias": Payload(proof)} if nested else Payload(proof)
+    parts = part_writers({"model": payload}, {"step": 2})
+    bad = Checkpoints(open_store(spec.uri), fence=1, keep=3).write(2, utc_now(), parts)
+
+    again = DurableState(model=nn.Linear(2, 2), checkpoint=spec, link=agent.link)
+
+    assert again.step == 1
+    skipped = of_kind(CheckpointSkipped, agent.heard())
+    assert [message.uri for message in skipped] == [bad.uri]
+    assert "not what torch.load(weights_only=True) takes" in skipped[0].reason
+    with pytest.raises(InvalidDocument):
+        load_checkpoint(bad.uri)
+    assert not proof.exists()
+
+
+def test_a_checkpoint_of_another_model_is_refused(spec: CheckpointSpec) -> None:
+    with DurableState(model=nn.Linear(2, 2), checkpoint=spec) as state:
+        state.commit()
+    with pytest.raises(InvalidSettings, match="does not fit the model of this script"):
+        DurableState(model=nn.Linear(3, 3), checkpoint=spec)
+
+
+def test_what_a_checkpoint_lacks_stays_as_the_script_made_it(
+    spec: CheckpointSpec, caplog: pytest.LogCaptureFixture
+) -> None:
+    with DurableState(step=5, old=1, checkpoint=spec) as state:
+        state.commit()
+    again = DurableState(step=0, new=2, checkpoint=spec)
+    assert (again.step, again.new) == (5, 2)
+    assert {record.message.split(" is only")[0] for record in caplog.records} == {"old", "new"}
