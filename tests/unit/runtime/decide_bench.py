@@ -1,11 +1,16 @@
-"""Facts and settings in a word, for the tests of the launcher's decision."""
+"""Facts, settings and rows of a table in a word, for the tests of the launcher's decision."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pytest
 
 from elastic_runtime.launcher.facts import (
+    Decision,
     Facts,
+    Finish,
     SessionFact,
     SessionOutcome,
     SessionState,
@@ -14,6 +19,7 @@ from elastic_runtime.launcher.facts import (
     WorkerFact,
 )
 from elastic_runtime.spec import RecoverySpec, WorkersSpec
+from elastic_runtime.status import FailureKind, Phase
 
 NOW = 1000.0
 
@@ -47,3 +53,24 @@ def ended(outcome: SessionOutcome, detail: str = "rank 0 (a) ended with SIGKILL"
 def facts(wanted: int, *workers: WorkerFact, **others: object) -> Facts:
     made = Facts(wanted, workers, launched=NOW)
     return replace(made, **others)  # type: ignore[arg-type]  # each test names fields of the right type
+
+
+USUAL = settings()
+A, B, C, D = worker("a"), worker("b"), worker("c"), worker("d")
+SETTLED, WAITING = SessionState.SETTLED, SessionState.WAITING
+
+
+@dataclass(frozen=True)
+class Row:
+    says: str
+    given: Facts
+    decided: Decision
+    settings: Settings = USUAL
+
+
+def failed(kind: FailureKind, reason: str) -> Decision:
+    return Decision((Finish(Phase.FAILED, kind),), Phase.FAILED, reason)
+
+
+def by_its_words(rows: Sequence[Row]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("row", rows, ids=[row.says.replace(" ", "-") for row in rows])

@@ -20,10 +20,8 @@ from elastic_runtime.launcher.facts import (
     Tenure,
 )
 from elastic_runtime.status import FailureKind, Phase
-from tests.unit.runtime.decide_bench import NOW, ended, facts, session, settings, worker
+from tests.unit.runtime.decide_bench import NOW, USUAL, A, B, ended, facts, session
 
-USUAL = settings()
-A, B = worker("a"), worker("b")
 TRAINING = facts(2, A, B, session=session(SessionState.SETTLED, "a", "b"), trained=True)
 ALONE = facts(2)
 

@@ -1,4 +1,4 @@
-"""The launcher's decision: what holds for any facts whatever. Row by row: test_decide."""
+"""The launcher's decision: what holds for any facts whatever. Row by row: test_decide and its like."""
 
 from __future__ import annotations
 

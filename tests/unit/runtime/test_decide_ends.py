@@ -1,0 +1,153 @@
+"""The launcher's decision to end a run, row by row, and what is no reason yet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from elastic_runtime.launcher.decide import decide
+from elastic_runtime.launcher.facts import Decision, Finish, SessionOutcome
+from elastic_runtime.status import FailureKind, Phase
+from tests.unit.runtime.decide_bench import (
+    NOW,
+    SETTLED,
+    WAITING,
+    A,
+    B,
+    Row,
+    by_its_words,
+    ended,
+    facts,
+    failed,
+    session,
+    settings,
+)
+
+GOOD = facts(2, A, B, session=session(SETTLED, "a", "b"), trained=True)
+ENDS = [
+    Row(
+        "all ranks ended with 0",
+        replace(GOOD, session=ended(SessionOutcome.SUCCEEDED)),
+        Decision((Finish(Phase.SUCCEEDED),), Phase.SUCCEEDED, "all ranks ended with code 0"),
+    ),
+    Row(
+        "somebody cancelled in the moment of the success",
+        replace(GOOD, session=ended(SessionOutcome.SUCCEEDED), cancel="enough"),
+        Decision((Finish(Phase.SUCCEEDED),), Phase.SUCCEEDED, "all ranks ended with code 0"),
+    ),
+    Row("somebody cancelled", replace(GOOD, cancel="enough"), failed(FailureKind.CANCELLED, "cancelled: enough")),
+    Row("somebody cancelled without a word", replace(GOOD, cancel=""), failed(FailureKind.CANCELLED, "cancelled: ")),
+    Row(
+        "the lease has run out",
+        replace(GOOD, lease_age=61.0),
+        failed(FailureKind.ABANDONED, "nobody has renewed the lease for 61 s"),
+        settings(lease=60),
+    ),
+    Row(
+        "nobody has begun to watch",
+        replace(GOOD, lease_age=901.0, watched=False),
+        failed(
+            FailureKind.ABANDONED,
+            "nobody has begun to watch the run for 901 s: its task was ended, or no triggerer has room",
+        ),
+        settings(lease=6 * 3600),
+    ),
+    Row(
+        "a rank ended early",
+        replace(GOOD, session=ended(SessionOutcome.EARLY_EXIT, "rank 1 (b) ended with code 0")),
+        failed(FailureKind.EARLY_EXIT, "a rank ended while others were still training: rank 1 (b) ended with code 0"),
+    ),
+    Row(
+        "the ranks failed",
+        replace(GOOD, session=ended(SessionOutcome.FAILED, "rank 0 (a) ended with code 1")),
+        failed(FailureKind.RANK_FAILED, "the ranks failed: rank 0 (a) ended with code 1"),
+    ),
+    Row(
+        "ranks failed too often",
+        replace(GOOD, rank_failures=11),
+        failed(FailureKind.RANK_FAILED, "11 ranks failed, 10 are allowed"),
+    ),
+    Row(
+        "the world was reset too often",
+        replace(GOOD, forced_resets=4),
+        failed(FailureKind.RESET_LIMIT, "4 forced resets, 3 are allowed"),
+        settings(reset_limit=3),
+    ),
+    Row(
+        "nobody came",
+        facts(2, A, launched=NOW - 600.1),
+        failed(FailureKind.START_TIMEOUT, "no world of 2 ranks within 600 s"),
+    ),
+    Row(
+        "too few for too long",
+        facts(2, A, trained=True, short_since=NOW - 1800.1, session=session(WAITING, "a")),
+        failed(FailureKind.MAX_WAIT_EXCEEDED, "fewer than 2 ranks for 1800 s"),
+    ),
+]
+GOES_ON = [
+    Row(
+        "the lease is in time",
+        replace(GOOD, lease_age=60.0),
+        Decision((), Phase.RUNNING, "2 ranks train"),
+        settings(lease=60),
+    ),
+    Row(
+        "somebody may yet begin to watch",
+        replace(GOOD, lease_age=900.0, watched=False),
+        Decision((), Phase.RUNNING, "2 ranks train"),
+        settings(lease=6 * 3600),
+    ),
+    Row(
+        "somebody watches",
+        replace(GOOD, lease_age=901.0),
+        Decision((), Phase.RUNNING, "2 ranks train"),
+        settings(lease=6 * 3600),
+    ),
+    Row(
+        "nobody has to watch",
+        replace(GOOD, lease_age=1e9, watched=False),
+        Decision((), Phase.RUNNING, "2 ranks train"),
+    ),
+    Row(
+        "there is no lease",
+        replace(GOOD, lease_age=None),
+        Decision((), Phase.RUNNING, "2 ranks train"),
+        settings(lease=60),
+    ),
+    Row("a lease never ends", replace(GOOD, lease_age=1e9), Decision((), Phase.RUNNING, "2 ranks train")),
+    Row("as many failures as allowed", replace(GOOD, rank_failures=10), Decision((), Phase.RUNNING, "2 ranks train")),
+    Row(
+        "as many resets as allowed",
+        replace(GOOD, forced_resets=3),
+        Decision((), Phase.RUNNING, "2 ranks train"),
+        settings(reset_limit=3),
+    ),
+    Row("no limit of resets", replace(GOOD, forced_resets=999), Decision((), Phase.RUNNING, "2 ranks train")),
+    Row(
+        "the start is in time",
+        facts(2, A, launched=NOW - 600),
+        Decision((), Phase.STARTING, "1 of 2 ranks can start"),
+    ),
+    Row(
+        "the start was in time, long ago",
+        replace(GOOD, launched=NOW - 1e6),
+        Decision((), Phase.RUNNING, "2 ranks train"),
+    ),
+    Row(
+        "too few, and the wait is in time",
+        facts(2, A, trained=True, short_since=NOW - 1800, session=session(WAITING, "a")),
+        Decision((), Phase.SUSPENDED, "1 ranks can train, the least is 2"),
+    ),
+]
+
+
+class TestTable:
+    @by_its_words([*ENDS, *GOES_ON])
+    def test_decides(self, row: Row) -> None:
+        assert decide(row.given, row.settings, NOW) == row.decided
+
+    @pytest.mark.parametrize("trained", [False, True])
+    @by_its_words(ENDS[:-2])
+    def test_ends_whether_or_not_it_ever_trained(self, row: Row, trained: bool) -> None:
+        assert decide(replace(row.given, trained=trained), row.settings, NOW) == row.decided
