@@ -1,6 +1,7 @@
-"""How the tests of the runtime are run, and what those of DurableState share.
+"""How the tests of the runtime are run, and what some of them share.
 
-How many examples Hypothesis tries; torch's threads; one rank, its clock, and its agent.
+How many examples Hypothesis tries; torch's threads; for DurableState one rank, its clock and its agent; rendezvous
+servers. What takes long to import is imported by the tests that need it.
 """
 
 from __future__ import annotations
@@ -9,12 +10,16 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from elastic_runtime.spec import CheckpointSpec
 from tests import examples
 from tests.unit.runtime.rank_bench import Agent, Clock
+
+if TYPE_CHECKING:
+    from tests.unit.runtime.rendezvous_bench import Place
 
 examples.choose()
 # Before torch is imported: its threads would wait for each other busily, with tensors as small as the tests'.
@@ -24,7 +29,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 @pytest.fixture(scope="module")
 def horovod() -> Iterator[None]:
     """A world of one."""
-    import horovod.torch as hvd  # here, since most tests do without torch
+    import horovod.torch as hvd
 
     hvd.init()
     yield
@@ -57,3 +62,21 @@ def clock() -> Clock:
 def spec(tmp_path: Path) -> CheckpointSpec:
     """Checkpoints in a folder that is not there yet, one a minute."""
     return CheckpointSpec((tmp_path / "run").as_uri(), every=60, keep=3)
+
+
+@pytest.fixture
+def adapted() -> Iterator[Place]:
+    """Our rendezvous server."""
+    from tests.unit.runtime import rendezvous_bench
+
+    with rendezvous_bench.adapted() as place:
+        yield place
+
+
+@pytest.fixture
+def stock() -> Iterator[Place]:
+    """Upstream's rendezvous server."""
+    from tests.unit.runtime import rendezvous_bench
+
+    with rendezvous_bench.stock() as place:
+        yield place
