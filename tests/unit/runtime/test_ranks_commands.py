@@ -1,0 +1,128 @@
+"""Rank processes through a real zygote: a command runs as it would in a shell."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pytest
+
+from elastic_runtime.wire import RankExited, Ready
+from tests.unit.runtime.worker_bench import Worker, code
+
+ODD = "\N{REPLACEMENT CHARACTER}"
+SCRIPT = """
+import os, sys
+print(__name__, sys.argv, sys.path[0] == os.path.dirname(os.path.abspath(__file__)), os.environ["COLOUR"])
+import beside
+"""
+MODULE = """
+import os, sys
+print(__name__, __package__, sys.argv[1:], os.path.basename(sys.argv[0]), os.path.samefile(sys.path[0], os.getcwd()))
+"""
+LATE = """
+import atexit, threading, sys
+word = "late"
+def say(): print(word)
+atexit.register(say)
+def wait(): gate.wait(); print("thread", word)
+gate = threading.Event()
+threading.Thread(target=wait).start()
+threading.Timer(0.05, gate.set).start()
+"""
+MAIN = """
+import pickle, sys
+class Thing: pass
+print(type(pickle.loads(pickle.dumps(Thing()))) is Thing, sys.modules["__main__"].Thing is Thing)
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    command: tuple[str, ...]
+    code: int
+    stdout: tuple[str, ...] = ()
+    stderr: tuple[str, ...] = ()
+    """The last lines."""
+
+
+CASES: Mapping[str, Case] = {
+    "script": Case(("python", "train.py", "--a", "b"), 0, ("__main__ ['train.py', '--a', 'b'] True red", "beside")),
+    "unbuffered script": Case(("python3", "-u", "train.py"), 0, ("__main__ ['train.py'] True red", "beside")),
+    "own interpreter": Case((sys.executable, "train.py"), 0, ("__main__ ['train.py'] True red", "beside")),
+    "module": Case(("python", "-m", "package.module", "-x"), 0, ("__main__ package ['-x'] module.py True",)),
+    "code": Case((*code("import sys; print(sys.argv, __name__)"), "-v"), 0, ("['-c', '-v'] __main__",)),
+    "classes of the script": Case(("python", "main.py"), 0, ("True True",)),
+    "not Python": Case(("sh", "-c", "echo out; echo err >&2; exit 3"), 3, ("out",), ("err",)),
+    "exit 0": Case(code("import sys; sys.exit(0)"), 0),
+    "exit without a code": Case(code("import sys; sys.exit()"), 0),
+    "exit 3": Case(code("import sys; sys.exit(3)"), 3),
+    "exit with a text": Case(code("import sys; sys.exit('no data')"), 1, (), ("no data",)),
+    "exception": Case(code("raise ValueError('bad batch')"), 1, (), ("ValueError: bad batch",)),
+    "SIGKILL": Case(code("import os, signal; os.kill(os.getpid(), signal.SIGKILL)"), -signal.SIGKILL),
+    "SIGTERM": Case(code("import os, signal; os.kill(os.getpid(), signal.SIGTERM)"), -signal.SIGTERM),
+    "abort": Case(code("import os; os.abort()"), -signal.SIGABRT),
+    "threads and exit functions": Case(("python", "late.py"), 0, ("thread late", "late")),
+    "no newline at the end": Case(code("print('a'); print('b', end='')"), 0, ("a", "b")),
+    "empty lines": Case(code("print('\\n\\nx')"), 0, ("", "", "x")),
+    "progress bar": Case(code("print('1%\\r50%\\r100%\\r'); print('dos\\r')"), 0, ("100%", "dos")),
+    "not UTF-8": Case(
+        code("import os; os.write(1, b'caf\\xe9 \\xff\\n')"),
+        0,
+        (f"caf{ODD} {ODD}",),
+    ),
+    "UTF-8": Case(code("print('\\u00e9t\\u00e9')"), 0, ("été",)),
+    "output right before its death": Case(
+        code("import os; os.write(1, b'x' * 300 + b'\\n'); os.abort()"), -6, ("x" * 300,)
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=["warm", "cold"])
+def all_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Worker:
+    """All cases, started at once in one worker."""
+    folder = tmp_path_factory.mktemp("training")
+    (folder / "train.py").write_text(SCRIPT)
+    (folder / "beside.py").write_text("print(__name__)\n")
+    (folder / "package").mkdir()
+    (folder / "package" / "__init__.py").touch()
+    (folder / "package" / "module.py").write_text(MODULE)
+    (folder / "late.py").write_text(LATE)
+    (folder / "main.py").write_text(MAIN)
+
+    async def run() -> Worker:
+        async with Worker(request.param == "warm") as worker:
+            for name, case in CASES.items():
+                worker.ranks.start_rank(name, case.command, {"COLOUR": "red"}, str(folder))
+            await worker.until(lambda: len(worker.of(RankExited)) == len(CASES))
+            return worker
+
+    return asyncio.run(run())
+
+
+class TestAsOfThemselves:
+    """A rank behaves as its command would in a shell, whether it was forked warm or executed cold."""
+
+    @pytest.mark.parametrize("name", CASES)
+    def test_a_command(self, all_run: Worker, name: str) -> None:
+        case = CASES[name]
+        errors = all_run.lines(name, "stderr")
+        assert all_run.lines(name, "stdout") == list(case.stdout), errors
+        assert errors[len(errors) - len(case.stderr) :] == list(case.stderr)
+        assert all_run.code(name) == case.code
+
+    def test_tells_of_each_once_and_of_the_end_last(self, all_run: Worker) -> None:
+        order: dict[str, list[str]] = defaultdict(list)
+        for message in all_run.messages:
+            if not isinstance(message, Ready):
+                order[message.rank_id].append(message.type)  # type: ignore[union-attr]  # none but those of ranks
+        for told in order.values():
+            assert (told.count("rank_started"), told.count("rank_exited")) == (1, 1)
+            assert told[-1] == "rank_exited"
+
+    def test_says_whether_it_is_warm(self, all_run: Worker) -> None:
+        assert all_run.of(Ready) == [Ready(all_run.warm, "")]

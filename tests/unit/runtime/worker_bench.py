@@ -1,0 +1,97 @@
+"""The ranks of one worker, through a real zygote, and what they told."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from elastic_runtime.agent.ranks import Ranks
+from elastic_runtime.wire import AgentMessage, Output, RankExited, RankStarted, Ready
+
+SOON = 20.0
+T = TypeVar("T")
+LIGHT = "from elastic_runtime.agent import zygote; zygote.WARM_IMPORTS = ('json',); zygote.main()"
+"""A warm process that is warm at once."""
+
+
+def warm_process(script: str = LIGHT) -> tuple[socket.socket, int]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, str(theirs.fileno()), "1", str(os.getpid())], pass_fds=[theirs.fileno()]
+        )
+    process.returncode = 0  # reaped by pid
+    return ours, process.pid
+
+
+@dataclass(eq=False)
+class Worker:
+    """The ranks of one worker, and what they told."""
+
+    warm: bool
+    messages: list[AgentMessage] = field(default_factory=list)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    ranks: Ranks = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ranks = Ranks(self._hear, os.environ, warm=False)
+
+    async def __aenter__(self) -> Worker:
+        self.ranks.start(warm_process() if self.warm else None)
+        await self.until(lambda: bool(self.of(Ready)))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.ranks.close()
+
+    def _hear(self, message: AgentMessage) -> None:
+        self.messages.append(message)
+        self.changed.set()
+
+    def of(self, kind: type[T]) -> list[T]:
+        return [each for each in self.messages if isinstance(each, kind)]
+
+    def code(self, rank_id: str) -> int | None:
+        return next((each.code for each in self.of(RankExited) if each.rank_id == rank_id), None)
+
+    def lines(self, rank_id: str, stream: str) -> list[str]:
+        found = [each for each in self.of(Output) if (each.rank_id, each.stream) == (rank_id, stream)]
+        return [line for each in found for line in each.lines]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(SOON):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+
+    async def run(self, rank_id: str, command: Sequence[str]) -> int | None:
+        self.ranks.start_rank(rank_id, command, {}, None)
+        await self.until(lambda: self.code(rank_id) is not None)
+        return self.code(rank_id)
+
+    async def start(self, rank_id: str, command: Sequence[str]) -> int:
+        """Until it has said ``ready``. Returns its pid."""
+        self.ranks.start_rank(rank_id, command, {}, None)
+        await self.until(lambda: "ready" in self.lines(rank_id, "stdout") and rank_id in self.pids())
+        return self.pids()[rank_id]
+
+    def pids(self) -> dict[str, int]:
+        return {each.rank_id: each.pid for each in self.of(RankStarted)}
+
+
+def with_worker(warm: bool, test: Callable[[Worker], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with Worker(warm) as worker:
+            await test(worker)
+
+    asyncio.run(run())
+
+
+def code(text: str) -> tuple[str, ...]:
+    return "python", "-c", text
