@@ -1,0 +1,144 @@
+"""One life of the ElasticDriver, with ranks that the test plays: they join, reset and end over the real rendezvous."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from elastic_runtime.launcher.facts import SessionFact, SessionState
+from elastic_runtime.launcher.session import HorovodSession
+
+SOON = 10.0
+
+
+@dataclass(eq=False)
+class Start:
+    """One rank process that the session asked for."""
+
+    rank_id: str
+    attempt: int
+    stand_in: bool
+    environment: Mapping[str, str]
+    end: asyncio.Future[int]
+
+    @property
+    def number(self) -> str:
+        return self.environment["HOROVOD_RANK"]
+
+
+@dataclass(eq=False)
+class Scene:
+    """A session and its surroundings: implements RankRunner."""
+
+    starts: list[Start] = field(default_factory=list)
+    without_worker: set[str] = field(default_factory=set)
+    nobody: bool = False
+    worlds: list[list[str]] = field(default_factory=list)
+    exits: list[tuple[str, int, bool]] = field(default_factory=list)
+    over: list[str] = field(default_factory=list)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    session: HorovodSession = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.session = HorovodSession(
+            self,
+            "127.0.0.1",
+            0,
+            on_change=self.changed.set,
+            on_world=self.worlds.append,
+            on_exit=lambda *exit: self.exits.append(exit),
+            on_over=self._rank_over,
+        )
+
+    def _rank_over(self, rank_id: str) -> None:
+        self.over.append(rank_id)
+        self.changed.set()
+
+    # RankRunner
+
+    def interface(self, rank_id: str, stand_in: bool) -> str | None:
+        return None if self.nobody or (rank_id in self.without_worker and not stand_in) else "lo"
+
+    async def run_rank(self, rank_id: str, attempt: int, environment: Mapping[str, str], stand_in: bool) -> int:
+        start = Start(rank_id, attempt, stand_in, environment, asyncio.get_running_loop().create_future())
+        self.starts.append(start)
+        self.changed.set()
+        return await start.end
+
+    def stop_ranks(self) -> None:
+        for start in self.starts:
+            if not start.end.done():
+                start.end.set_result(-signal.SIGTERM)
+
+    # What the test does
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(SOON):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+
+    async def until_state(self, state: SessionState) -> SessionFact:
+        await self.until(lambda: self.session.fact.state is state)
+        return self.session.fact
+
+    async def started(self, count: int) -> list[Start]:
+        """The first so many, in order of rank and attempt."""
+        await self.until(lambda: len(self.starts) >= count)
+        return sorted(self.starts, key=lambda start: (start.number, start.attempt))
+
+    async def running(self, rank_id: str) -> Start:
+        """The process that runs under that name now."""
+
+        def found() -> list[Start]:
+            return [start for start in self.starts if start.rank_id == rank_id and not start.end.done()]
+
+        await self.until(lambda: bool(found()))
+        return found()[0]
+
+    async def ask(self, method: str, path: str) -> bytes:
+        """Of the rendezvous server."""
+
+        def request() -> bytes:
+            connection = http.client.HTTPConnection("127.0.0.1", self.session._port, timeout=SOON)
+            try:
+                connection.request(method, path)
+                return connection.getresponse().read()
+            finally:
+                connection.close()
+
+        return await asyncio.to_thread(request)
+
+    async def join(self, *ranks: int) -> None:
+        """These ranks of the present world have finished hvd.init()."""
+        for rank in ranks:
+            await self.ask("DELETE", f"/cross_0_process_set_hash_1/{rank}")
+
+    async def train(self, *rank_ids: str, minimum: int = 1) -> None:
+        """Open it, until all train."""
+        self.session.open(rank_ids, minimum)
+        await self.started(len(rank_ids))
+        await self.join(*range(len(rank_ids)))
+        await self.until_state(SessionState.SETTLED)
+
+    def reset(self, *rank_ids: str) -> list[asyncio.Task[bytes]]:
+        """These come to the barrier."""
+        return [asyncio.create_task(self.ask("GET", f"/next_assignment/{rank_id}:0")) for rank_id in rank_ids]
+
+
+def play(act: Callable[[Scene], Awaitable[None]]) -> Scene:
+    """One scene; nothing of it is left afterwards."""
+
+    async def run() -> Scene:
+        scene = Scene()
+        try:
+            await act(scene)
+        finally:
+            await scene.session.close(grace=1.0)
+        assert scene.session._running == 0
+        return scene
+
+    return asyncio.run(run())
