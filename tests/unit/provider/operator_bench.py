@@ -1,0 +1,41 @@
+"""An ElasticHorovodOperator, its tries, and its run in a cluster that is a fake."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import TaskDeferred
+
+from elastic_training.clusters.base import RunRef
+from elastic_training.clusters.fake import FakeCluster, FakeRun
+from elastic_training.naming import run_name
+from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
+from elastic_training.settings import Workers
+from tests.unit.provider.fakes import FakeTaskInstance
+
+
+def operator(**more: Any) -> ElasticHorovodOperator:
+    settings: dict[str, Any] = {"command": ["python", "train.py"], "workers": Workers(min=1, start=2, max=4)}
+    return ElasticHorovodOperator(task_id="train", **(settings | {"deferrable": False} | more))
+
+
+def trying(number: int = 1, **more: Any) -> FakeTaskInstance:
+    return FakeTaskInstance("train", try_number=number, **more)
+
+
+NAME = run_name("nightly", trying().run_id, "train")
+
+
+def run_in(fake: FakeCluster) -> FakeRun:
+    return fake.runs[NAME]
+
+
+def ref_in(fake: FakeCluster) -> RunRef:
+    return fake.find(NAME)
+
+
+def deferred(operator: ElasticHorovodOperator, ti: FakeTaskInstance) -> TaskDeferred:
+    with pytest.raises(TaskDeferred) as caught:
+        operator.execute({"ti": ti})
+    return caught.value

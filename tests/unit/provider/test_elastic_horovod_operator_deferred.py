@@ -1,0 +1,104 @@
+"""The operator, deferred: what it waits for, and how it resumes."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowTaskTimeout, TaskDeferred
+
+from elastic_runtime.documents import to_plain
+from elastic_runtime.errors import RunNotFound
+from elastic_runtime.status import FailureKind, Phase
+from elastic_training.clusters.fake import FakeCluster
+from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
+from elastic_training.triggers.training_run import TrainingRunTrigger
+from tests.unit.provider.fakes import FakeTaskInstance
+from tests.unit.provider.operator_bench import NAME, deferred, operator, ref_in, run_in, trying
+from tests.unit.provider.virtual_time import run_virtually
+
+
+def resumed(operator: ElasticHorovodOperator, ti: FakeTaskInstance, parting: TaskDeferred, **event: Any) -> Any:
+    trigger = parting.trigger
+    assert isinstance(trigger, TrainingRunTrigger)
+    about = {"name": trigger.ref.name, "uid": trigger.ref.uid, "owner": trigger.owner}
+    kwargs = {"event": {"ending": "finished", "status": None, "detail": "", **about, **event}}
+    return operator.resume_execution("execute_complete", kwargs, {"ti": ti})
+
+
+class TestDeferred:
+    def test_it_waits_in_a_trigger_with_an_absolute_deadline(self, fake: FakeCluster) -> None:
+        before = datetime.now(UTC)
+        parting = deferred(operator(deferrable=True, execution_timeout=timedelta(hours=1)), trying())
+        assert isinstance(parting.trigger, TrainingRunTrigger)
+        assert parting.trigger.ref == ref_in(fake)
+        assert parting.trigger.deadline is not None
+        deadline = datetime.fromisoformat(parting.trigger.deadline)
+        assert timedelta(minutes=59) < deadline - before < timedelta(minutes=61)
+        assert parting.timeout is None
+
+    def test_what_the_trigger_fires_is_what_the_task_resumes_with(self, fake: FakeCluster) -> None:
+        train, ti = operator(deferrable=True), trying()
+        parting = deferred(train, ti)
+        path, kwargs = parting.trigger.serialize()
+        assert path.endswith("TrainingRunTrigger")
+        fake.script(lambda: fake.succeed(NAME))
+
+        async def fire() -> list[Any]:
+            return [event.payload async for event in TrainingRunTrigger(**kwargs).run()]
+
+        (payload,) = run_virtually(fire())
+        result = train.resume_execution("execute_complete", {"event": json.loads(json.dumps(payload))}, {"ti": ti})
+        assert (result["phase"], result["uid"]) == ("succeeded", run_in(fake).spec.uid)
+
+    def test_the_event_brings_the_result_even_when_the_run_is_gone(self, fake: FakeCluster) -> None:
+        train, ti = operator(deferrable=True), trying()
+        parting = deferred(train, ti)
+        fake.succeed(NAME)
+        event = {"status": to_plain(run_in(fake).status)}
+        del fake.runs[NAME]
+        assert resumed(train, ti, parting, **event)["phase"] == "succeeded"
+
+    def test_past_the_deadline_the_run_is_cancelled(self, fake: FakeCluster) -> None:
+        train, ti = operator(deferrable=True, execution_timeout=timedelta(hours=1)), trying()
+        parting = deferred(train, ti)
+        with pytest.raises(AirflowTaskTimeout):
+            resumed(train, ti, parting, ending="deadline")
+        assert run_in(fake).status.failure is FailureKind.CANCELLED
+
+    def test_a_run_that_vanished_is_a_failure_with_retry(self, fake: FakeCluster) -> None:
+        train, ti = operator(deferrable=True), trying()
+        parting = deferred(train, ti)
+        with pytest.raises(AirflowException) as caught:
+            resumed(train, ti, parting, ending="vanished", detail="no run")
+        assert not isinstance(caught.value, AirflowFailException)
+
+    @pytest.mark.parametrize(
+        ("error", "try_number", "cancelled"),
+        [("Trigger timeout", 1, True), ("Trigger failure", 1, False), ("Trigger failure", 2, True)],
+    )
+    def test_when_the_trigger_fails_the_run_ends_unless_a_retry_adopts_it(
+        self, fake: FakeCluster, error: str, try_number: int, cancelled: bool
+    ) -> None:
+        train, ti = operator(deferrable=True), trying(try_number)
+        deferred(train, ti)
+        with pytest.raises(AirflowException):
+            train.resume_execution("__fail__", {"error": error}, {"ti": ti})
+        assert run_in(fake).status.phase.final is cancelled
+
+    def test_when_the_trigger_of_an_old_try_fails_the_new_tries_run_goes_on(self, fake: FakeCluster) -> None:
+        train, ti = operator(deferrable=True), trying(1, max_tries=0)
+        deferred(train, ti)
+        deferred(operator(deferrable=True), trying(2))
+        with pytest.raises(AirflowException):
+            train.resume_execution("__fail__", {"error": "Trigger timeout"}, {"ti": ti})
+        assert run_in(fake).status.phase is Phase.RUNNING
+
+    def test_when_the_trigger_fails_after_the_run_is_gone_nothing_else_breaks(self, fake: FakeCluster) -> None:
+        train, ti = operator(deferrable=True), trying(2)
+        with pytest.raises(AirflowException, match="Trigger timeout"):
+            train.resume_execution("__fail__", {"error": "Trigger timeout"}, {"ti": ti})
+        with pytest.raises(RunNotFound):
+            fake.find(NAME)
