@@ -16,6 +16,7 @@ from elastic_training.clusters.kubernetes.resources import DISRUPTION_BUDGETS
 from elastic_training.pods import Hardware, Pods, PodShape, SecretRef, Volume
 from tests.kubernetes_namespace import Namespace
 
+pytestmark = pytest.mark.timeout(240)
 ZONE = {"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "Exists"}]}
 SHAPE = PodShape(
     resources={"requests": {"cpu": "100m", "memory": 1e8}, "limits": {"memory": "1Gi"}},

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from demo_kit.kubernetes_trainings import CLAIM
 from elastic_runtime.errors import OwnershipLost, RunNotFound
-from elastic_runtime.runobjects import ObjectNames, Part, pod_of, selector
+from elastic_runtime.runobjects import PART_LABEL, ObjectNames, Part, pod_of, selector
 from elastic_runtime.spec import RunSpec, Timing, WorkersSpec
 from elastic_runtime.status import Phase, Status, WorkerState
 from elastic_training.clusters.base import ClaimOutcome
@@ -33,9 +33,11 @@ class Place:
 
     @property
     def cluster(self) -> KubernetesCluster:
-        """Its pods see the folder."""
+        """Its pods see the folder; no two workers share a node."""
         volume = Volume(mount=str(self.folder), claim=CLAIM)
-        worker = PodShape(node_selector={POOL: "yes"})
+        others = {"labelSelector": {"matchLabels": {PART_LABEL: Part.WORKER}}, "topologyKey": "kubernetes.io/hostname"}
+        alone = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [others]}}
+        worker = PodShape(node_selector={POOL: "yes"}, affinity=alone)
         pods = Pods(image=IMAGE, image_pull_policy="IfNotPresent", volumes=[volume], worker=worker)
         return KubernetesCluster(CONNECTION, self.namespace.name, pods)
 
