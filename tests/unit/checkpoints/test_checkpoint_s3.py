@@ -27,7 +27,9 @@ def test_a_large_part_is_uploaded_in_pieces_and_comes_back_whole(checkpoints: Ch
     content = os.urandom(LARGE)
     stored = write(checkpoints, 1, content)
     assert stored.manifest.parts[0].size == LARGE
-    assert read_model(open_checkpoint(stored.uri)) == content
+    again = open_checkpoint(stored.uri)
+    assert read_model(again) == content
+    again.store.close()
     head = place.client.head_object(Bucket=place.bucket, Key=f"run/{stored.name}/model.pt")
     assert head["ETag"].strip('"').endswith("-3")
     assert place.uploads() == []

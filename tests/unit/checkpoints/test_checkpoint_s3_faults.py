@@ -14,10 +14,15 @@ from elastic_runtime.checkpoint import open_store
 from elastic_runtime.checkpoint.checkpoints import Checkpoints
 from elastic_runtime.checkpoint.s3 import S3Store, bucket, store
 from elastic_runtime.errors import InvalidSettings, StoreUnavailable
-from tests.faulty_proxy import Fault, FaultyProxy, Hold, LoseAnswer, Refuse, Strip, matching
+from tests.faulty_proxy import Fault, FaultyProxy, Hold, LoseAnswer, Refuse, Request, Strip, matching
+from tests.s3_server import NAMED
 from tests.unit.checkpoints.s3_bench import LARGE, Place, newest, read_model, write
 
 pytestmark = pytest.mark.usefixtures("small_pieces")
+by_proxy = pytest.mark.skipif(
+    NAMED in os.environ,
+    reason="the proxy makes a server like this of moto's; a real one has signatures and ways of its own",
+)
 
 
 @pytest.mark.parametrize(
@@ -157,11 +162,45 @@ def test_without_boto3_the_remedy_is_to_install_it(monkeypatch: pytest.MonkeyPat
         open_store("s3://bucket/run").names()
 
 
+@by_proxy
 @pytest.mark.parametrize("header", ["If-None-Match", "If-Match"])
 def test_a_server_that_ignores_conditions_is_refused(checkpoints: Checkpoints, proxy: FaultyProxy, header: str) -> None:
     proxy.fault = lambda request: Strip(header)
     with pytest.raises(InvalidSettings, match=f"ignores the header {header}.*Use one that knows conditional writes"):
         checkpoints.claim()
+
+
+@by_proxy
+@pytest.mark.parametrize("quoted", [True, False])
+def test_a_server_that_compares_versions_only_in_one_spelling_is_understood(
+    checkpoints: Checkpoints, proxy: FaultyProxy, quoted: bool
+) -> None:
+    def only(request: Request) -> Fault:
+        version = request.headers.get("If-Match")
+        return Refuse(412, "PreconditionFailed") if version and version.startswith('"') != quoted else None
+
+    proxy.fault = only
+    write(checkpoints, 1)
+    write(checkpoints, 2)
+    proxy.seen.clear()
+    write(checkpoints, 3)
+    assert newest(checkpoints)[0] == 3
+    assert {only(request) for request in proxy.seen} == {None}, "it was found out once"
+
+
+@by_proxy
+def test_a_server_that_compares_versions_in_one_spelling_and_ignores_the_other_is_refused(
+    checkpoints: Checkpoints, proxy: FaultyProxy
+) -> None:
+    write(checkpoints, 1)
+
+    def ignores(request: Request) -> Fault:
+        version = request.headers.get("If-Match", "")
+        return Refuse(412, "PreconditionFailed") if version.startswith('"') else Strip("If-Match")
+
+    proxy.fault = ignores
+    with pytest.raises(InvalidSettings, match="ignores the header If-Match"):
+        write(checkpoints, 2)
 
 
 def test_no_room_for_the_copy_names_the_folder(

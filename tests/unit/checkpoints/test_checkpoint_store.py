@@ -88,6 +88,7 @@ def test_what_was_written_is_read_again_by_its_uri(store: CheckpointStore) -> No
     assert again.manifest == stored.manifest
     assert read_model(again) == b"model of step 5"
     assert {part.name: part.size for part in again.manifest.parts} == {"model.pt": 15, "empty": 0}
+    again.store.close()
 
 
 def test_the_highest_step_is_the_newest_whoever_published_last(store: CheckpointStore) -> None:

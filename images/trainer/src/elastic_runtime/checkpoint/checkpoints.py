@@ -72,6 +72,8 @@ class StoredCheckpoint:
 def open_checkpoint(uri: str) -> StoredCheckpoint:
     """The checkpoint with this URI, as a status document or a result gives it.
 
+    No connection is open when this returns. Parts that are read open some anew; ``store.close()`` lets go of them.
+
     Raises:
         InvalidSettings: it is not the URI of a checkpoint.
         InvalidDocument: there is none, or its manifest is torn or altered.
@@ -80,7 +82,11 @@ def open_checkpoint(uri: str) -> StoredCheckpoint:
     prefix, _, name = uri.rstrip("/").rpartition("/")
     if _NAME.fullmatch(name) is None:
         raise InvalidSettings("checkpoint", f"{uri!r} is not the URI of one checkpoint", "Write STORE/ckpt-…")
-    return _read(open_store(prefix), name)
+    store = open_store(prefix)
+    try:
+        return _read(store, name)
+    finally:
+        store.close()
 
 
 class Checkpoints:

@@ -68,7 +68,11 @@ def load_checkpoint(uri: str) -> dict[str, Any]:
         InvalidDocument: there is none, or it is torn or altered.
         StoreUnavailable: the store does not answer.
     """
-    return read_parts(open_checkpoint(uri))
+    stored = open_checkpoint(uri)
+    try:
+        return read_parts(stored)
+    finally:
+        stored.store.close()
 
 
 def _tree_writer(tree: Tree) -> PartWriter:

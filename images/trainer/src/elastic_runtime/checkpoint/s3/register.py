@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
 from elastic_runtime.checkpoint.s3.bucket import Bucket, Changed, Missing
 from elastic_runtime.documents import from_json, to_json
@@ -14,6 +15,17 @@ from elastic_runtime.errors import InvalidDocument, InvalidSettings, OwnershipLo
 _TRIES = 20
 _PAUSE = 0.05
 """Seconds; the n-th pause is drawn between 0 and n times as much."""
+
+
+_NO_VERSION = f'"{0:032}"'
+"""Of no object."""
+
+
+class _Condition(TypedDict, total=False):
+    """Of a write, as :meth:`Bucket.put` has it."""
+
+    version: str
+    new: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +67,8 @@ class Register:
         self._key = key
         self._uri = uri
         self._found = found
+        self._quoted = True
+        """Whether this server compares versions with their quotes, as RFC 9110 and AWS have it. Ceph's gateway does not."""
 
     def read(self) -> Entries:
         """As it is now."""
@@ -67,14 +81,18 @@ class Register:
             OwnershipLost: ``change`` raised it.
             StoreUnavailable: too many others change it all the time.
         """
+        refused: str | None = None
         for attempt in range(1, _TRIES + 1):
             entries, version = self._read()
+            if version is not None and version == refused:
+                self._turn_quotes(entries)
             wanted = change(entries)
             if version is not None and wanted == entries:
                 return  # Also when our write was done, but its answer was lost and it was sent again.
             try:
                 self._write(wanted, version)
             except Changed:
+                refused = version
                 time.sleep(random.uniform(0, attempt * _PAUSE))  # noqa: S311  # spreads the tries, hides nothing
             else:
                 return
@@ -93,17 +111,25 @@ class Register:
     def _write(self, entries: Entries, version: str | None) -> None:
         body = to_json(entries).encode()
         if version is not None:
-            self._bucket.put(self._key, body, version=version)
+            self._bucket.put(self._key, body, version=self._as_compared(version))
             return
         self._bucket.put(self._key, body, new=True)
-        self._prove_conditions(body)
+        self._prove_conditions(body, {"new": True}, {"version": self._as_compared(_NO_VERSION)})
 
-    def _prove_conditions(self, body: bytes) -> None:
+    def _as_compared(self, version: str) -> str:
+        return version if self._quoted else version.strip('"')
+
+    def _turn_quotes(self, entries: Entries) -> None:
+        """Our write was refused, and yet nobody has changed anything: the server compares in the other way."""
+        self._quoted = not self._quoted
+        self._prove_conditions(to_json(entries).encode(), {"version": self._as_compared(_NO_VERSION)})
+
+    def _prove_conditions(self, body: bytes, *conditions: _Condition) -> None:
         """Some servers ignore conditions, and with them two owners would write at once.
 
-        Asked once, of a register that was just made: should a write go through that must not, it changes nothing.
+        Asked of a register that is as ``body``: should a write go through that must not, it changes nothing.
         """
-        for condition in ({"new": True}, {"version": '"00000000000000000000000000000000"'}):
+        for condition in conditions:
             try:
                 self._bucket.put(self._key, body, **condition)
             except Changed:
