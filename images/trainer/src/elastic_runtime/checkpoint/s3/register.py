@@ -67,8 +67,8 @@ class Register:
         self._key = key
         self._uri = uri
         self._found = found
+        # Whether this server compares versions with their quotes, as RFC 9110 has it; Ceph's gateway does not.
         self._quoted = True
-        """Whether this server compares versions with their quotes, as RFC 9110 and AWS have it. Ceph's gateway does not."""
 
     def read(self) -> Entries:
         """As it is now."""
