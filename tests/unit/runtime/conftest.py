@@ -46,7 +46,7 @@ def no_thread_left() -> Iterator[None]:
 
 @pytest.fixture
 def agent() -> Iterator[Agent]:
-    """A rank's."""
+    """At the other end of a rank's link."""
     agent = Agent()
     yield agent
     agent.close()
@@ -54,7 +54,7 @@ def agent() -> Iterator[Agent]:
 
 @pytest.fixture
 def clock() -> Clock:
-    """A rank's."""
+    """What a rank tells the time by."""
     return Clock()
 
 
