@@ -174,7 +174,7 @@ def published(uri: str) -> list[StoredCheckpoint]:
     store = open_store(uri)
     found = [open_checkpoint(f"{uri}/{name}") for name in store.names()]
     store.close()
-    return sorted(found, key=lambda each: each.manifest.step)
+    return sorted(found, key=lambda each: (each.manifest.step, each.name))  # of one step, names go by time
 
 
 def assert_went_on_from(run: ScriptedRun, status: Status, newest: StoredCheckpoint, reached: int) -> None:
