@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import zipfile
 from pathlib import Path
 
 import pytest
+import torch
 
 from elastic_runtime.checkpoint.file import FileStore
 from elastic_runtime.checkpoint.store import Draft
@@ -31,6 +33,26 @@ def test_periodic_ones_are_written_beside_the_training(spec: CheckpointSpec, age
     state.finish()
     assert [message.step for message in of_kind(CheckpointWritten, agent.heard())] == [5]
     assert same(load_checkpoint(written.uri), after(3))
+
+
+def test_what_is_written_has_the_manifests_sums_alone_and_the_scripts_own_files_keep_theirs(
+    spec: CheckpointSpec, agent: Agent, clock: Clock
+) -> None:
+    state = DurableState(**training(), checkpoint=spec, link=agent.link, clock=clock)
+    step(state)
+    clock.now += 60
+    state.commit()
+    model = Path(agent.until(CheckpointWritten).uri.removeprefix("file://"), "model.pt")
+    state.finish()
+    torch.save(after(1)["model"], own := model.with_name("own.pt"))
+    assert [sums_in(model), sums_in(own)] == [False, True]
+    torch.testing.assert_close(torch.load(model, weights_only=True), after(1)["model"], rtol=0, atol=0)
+
+
+def sums_in(archive: Path) -> bool:
+    """Whether each tensor in a file of torch.save has a CRC."""
+    with zipfile.ZipFile(archive) as opened:
+        return all(each.CRC for each in opened.infolist() if "/data/" in each.filename)
 
 
 def test_what_is_being_written_is_not_altered_by_the_training(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import IO, Any, cast
 
 import torch
@@ -76,8 +77,25 @@ def load_checkpoint(uri: str) -> dict[str, Any]:
 
 
 def _tree_writer(tree: Tree) -> PartWriter:
-    # torch asks for a whole IO[bytes] and uses write and flush.
-    return lambda stream: torch.save(tree, cast(IO[bytes], stream))
+    def write(stream: PartStream) -> None:
+        with _without_sums():
+            # torch asks for a whole IO[bytes] and uses write and flush.
+            torch.save(tree, cast(IO[bytes], stream))
+
+    return write
+
+
+def _without_sums() -> AbstractContextManager[object]:
+    """Leave the CRCs away that torch puts into its archives and never reads: the manifest has a SHA-256 of the whole.
+
+    They are a quarter of the work of writing. Of this thread alone; torch before 2.6 always makes them.
+    """
+    try:
+        from torch.utils.serialization import config
+    except ImportError:
+        return nullcontext()
+    patched: AbstractContextManager[object] = config.patch({"save.compute_crc32": False})  # type: ignore[attr-defined]
+    return patched
 
 
 def _write(stream: PartStream, data: bytes) -> None:
