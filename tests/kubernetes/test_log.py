@@ -11,6 +11,7 @@ import pytest
 from elastic_runtime.status import Phase
 from elastic_training.clusters.base import LOG_START, Cluster, LogLines, RunRef, StatusChanged
 from elastic_training.clusters.kubernetes import batches
+from tests.kubernetes.loops import run
 from tests.kubernetes.standin import OWNER, StandIn
 from tests.kubernetes.wires import wired
 from tests.wire import Wire
@@ -65,7 +66,7 @@ def test_the_whole_log_comes_before_the_final_status(standin: StandIn) -> None:
         await asyncio.to_thread(standin.publish, ref, Phase.SUCCEEDED)
         await reading
 
-    asyncio.run(ending())
+    run(ending())
     assert lines == COUNTED
 
 
@@ -80,9 +81,9 @@ def test_watchers_that_are_replaced_again_and_again_miss_nothing(
     lines: list[str] = []
     cursor = LOG_START
     for _ in range(8):
-        cursor = asyncio.run(follow(cluster, ref, cursor, lines, until=len(lines) + 100))
+        cursor = run(follow(cluster, ref, cursor, lines, until=len(lines) + 100))
     standin.publish(ref, Phase.SUCCEEDED)
-    asyncio.run(follow(cluster, ref, cursor, lines))
+    run(follow(cluster, ref, cursor, lines))
     assert lines == COUNTED
 
 
@@ -101,7 +102,7 @@ def test_a_wire_that_is_jolted_all_the_time_loses_and_repeats_nothing(standin: S
             await asyncio.to_thread(standin.publish, ref, Phase.SUCCEEDED)
             await reading
 
-        asyncio.run(shaken())
+        run(shaken())
     assert lines == COUNTED
     assert between.connections > 12
 
@@ -127,7 +128,7 @@ def test_a_launcher_that_is_replaced_is_read_to_its_end_before_the_next(standin:
         await asyncio.to_thread(standin.publish, ref, Phase.SUCCEEDED)
         await reading
 
-    asyncio.run(replaced())
+    run(replaced())
     before, after = lines[0].removeprefix("first of "), lines[2].removeprefix("first of ")
     assert before != after
     assert lines == [f"first of {before}", f"last of {before}", f"first of {after}"]

@@ -16,6 +16,7 @@ from elastic_runtime.status import Phase, WorkerState, WorkerStatus
 from elastic_training.clusters.base import ClaimOutcome, LogLines, StatusChanged
 from elastic_training.clusters.kubernetes import resources
 from elastic_training.clusters.kubernetes.resources import PODS
+from tests.kubernetes.loops import run
 from tests.kubernetes.standin import OWNER, StandIn
 from tests.kubernetes.wires import as_account
 from tests.kubernetes_namespace import Namespace
@@ -50,7 +51,7 @@ def test_airflows_role_is_enough_for_the_whole_life_of_a_run(
         assert cluster.size(ref) == 2
 
         attendance = cluster.attend(ref, OWNER)
-        assert asyncio.run(first_word(standin, connection, attendance.cursor)) == "a word"
+        assert run(first_word(standin, connection, attendance.cursor)) == "a word"
         cluster.advance(ref, attendance.token, attendance.cursor)
         cluster.renew_lease(ref, attendance.token)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import selectors
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
@@ -19,6 +18,7 @@ from elastic_training.clusters.kubernetes import connection, watch
 from elastic_training.clusters.kubernetes.api import Api
 from elastic_training.clusters.kubernetes.connection import Access
 from elastic_training.clusters.kubernetes.watch import Hub, watching
+from tests.kubernetes.loops import run
 from tests.kubernetes.standin import OWNER, SLEEPS, StandIn
 from tests.kubernetes.wires import as_account, wired
 from tests.kubernetes_namespace import CONNECTION, Namespace
@@ -92,7 +92,7 @@ def test_many_watches_are_three_streams(
             await asyncio.sleep(1)
             await asyncio.to_thread(standin.publish, ref, Phase.SUCCEEDED)
 
-    asyncio.run(watched(50))
+    run(watched(50))
     assert sorted(path.rsplit("/", 1)[1] for path in opened) == ["configmaps", "jobs", "pods"]
 
 
@@ -111,7 +111,7 @@ def test_the_copy_answers_who_attends_and_spares_a_request_for_advancing(
                 await asyncio.to_thread(cluster.advance, ref, mine.token, LOG_START)
                 return list(made)
 
-    (patch,) = asyncio.run(asked())
+    (patch,) = run(asked())
     assert patch.startswith("PATCH")
 
 
@@ -135,7 +135,7 @@ def test_a_process_that_stood_still_asks_before_it_believes(
             assert found.attendance is not None
             assert found.attendance.token == new.token
 
-    asyncio.run(stalled())
+    run(stalled())
 
 
 def test_an_api_server_that_is_away_is_waited_for(standin: StandIn, ref: RunRef) -> None:
@@ -155,7 +155,7 @@ def test_an_api_server_that_is_away_is_waited_for(standin: StandIn, ref: RunRef)
                         between.mend()
             return found
 
-        found = asyncio.run(cut())
+        found = run(cut())
     assert all(isinstance(update, Quiet | LogLines) for update in found[1:8])
     assert isinstance(found[-1], StatusChanged)
     assert found[-1].status.phase is Phase.SUCCEEDED
@@ -173,7 +173,7 @@ def test_an_outage_that_lasts_is_said(standin: StandIn, ref: RunRef, monkeypatch
                         between.cut()
 
         with pytest.raises(ClusterUnavailable):
-            asyncio.run(cut())
+            run(cut())
         with pytest.raises(ClusterUnavailable):
             cluster.status(ref)
         between.mend()
@@ -190,20 +190,12 @@ def test_a_run_that_vanishes_ends_its_watch(namespace: Namespace, standin: Stand
                     await asyncio.to_thread(namespace.kubectl, "delete", "configmap", ref.name)
 
     with pytest.raises(RunNotFound, match=ref.name):
-        asyncio.run(vanishing())
-    asyncio.run(_gone(standin))
+        run(vanishing())
+    run(_gone(standin))
 
 
 async def _gone(standin: StandIn) -> None:
     await until(lambda: standin.namespace.left(standin.name) == [])
-
-
-async def hung_up() -> None:
-    """Wait for the goodbyes of TLS on connections whose requests were given up; in a triggerer the loop goes on."""
-    selector: selectors.BaseSelector = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]
-    async with asyncio.timeout(PATIENCE):
-        while len(selector.get_map()) > 1:  # noqa: ASYNC110 - of which there is no event; one is the loop's own
-            await asyncio.sleep(0.01)
 
 
 def test_without_the_right_to_watch_it_says_so(namespace: Namespace, standin: StandIn, ref: RunRef) -> None:
@@ -211,15 +203,12 @@ def test_without_the_right_to_watch_it_says_so(namespace: Namespace, standin: St
         cluster = standin.cluster(SLEEPS, connection=nobody)
 
         async def refused() -> None:
-            try:
-                async with asyncio.timeout(PATIENCE), aclosing(cluster.watch(ref, None, 1.0)) as updates:
-                    async for _ in updates:
-                        raise AssertionError("it has seen something")
-            finally:
-                await hung_up()
+            async with asyncio.timeout(PATIENCE), aclosing(cluster.watch(ref, None, 1.0)) as updates:
+                async for _ in updates:
+                    raise AssertionError("it has seen something")
 
         with pytest.raises(MissingRight, match=r"rbac\.yaml"):
-            asyncio.run(refused())
+            run(refused())
 
 
 def test_what_two_loops_watch_does_not_mix(namespace: Namespace, standin: StandIn, ref: RunRef) -> None:
@@ -227,12 +216,12 @@ def test_what_two_loops_watch_does_not_mix(namespace: Namespace, standin: StandI
         async with AsyncExitStack() as stack:
             one = await stack.enter_async_context(hub(namespace))
             two = await stack.enter_async_context(hub(namespace))
-            other = await asyncio.to_thread(lambda: asyncio.run(_third(namespace)))
+            other = await asyncio.to_thread(lambda: run(_third(namespace)))
             assert one is two
             assert one is not other
             return {key[2] for key in watch._hubs}
 
-    assert asyncio.run(both()) == {namespace.name}
+    assert run(both()) == {namespace.name}
     assert watch._hubs == {}
 
 
@@ -245,10 +234,10 @@ def test_a_connection_that_was_changed_is_used_as_it_is_now(
     namespace: Namespace, standin: StandIn, ref: RunRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "FRESH", 0.0)
-    before: Access = asyncio.run(connection.prepare(CONNECTION))
+    before: Access = run(connection.prepare(CONNECTION))
     with wired(standin) as (other, _):
         monkeypatch.setenv(f"AIRFLOW_CONN_{CONNECTION.upper()}", os.environ[f"AIRFLOW_CONN_{other.upper()}"])
-        after = asyncio.run(connection.prepare(CONNECTION))
+        after = run(connection.prepare(CONNECTION))
         assert after.document != before.document
         assert standin.cluster().find(ref.name) == ref
         connection.forget()
