@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elastic_runtime.runobjects import MANAGED_BY_LABEL, PREFIX
+from elastic_runtime.runobjects import ObjectNames, Part, selector
 from elastic_training.clusters.kubernetes import connection
 from elastic_training.clusters.kubernetes.api import Api
 from elastic_training.pods import Pods, Volume
@@ -57,10 +57,15 @@ class Namespace:
             error.add_note(error.stderr)
             raise
 
+    def kill_launcher(self, run: str) -> None:
+        """Without a word, and for good."""
+        self.kubectl("delete", "job", ObjectNames(run).launcher, "--cascade=orphan")
+        of_run = selector(run=run, part=Part.LAUNCHER)
+        self.kubectl("delete", "pods", f"--selector={of_run}", "--force", "--grace-period=0")
+
     def left(self, run: str) -> list[str]:
         """Objects of that run, of every kind that runs are made of."""
-        selector = f"{MANAGED_BY_LABEL}={PREFIX},{PREFIX}/run={run}"
-        return self.kubectl("get", EVERY_KIND, f"--selector={selector}", "--output=name").split()
+        return self.kubectl("get", EVERY_KIND, f"--selector={selector(run=run)}", "--output=name").split()
 
 
 def prepare(name: str) -> Namespace:

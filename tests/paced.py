@@ -11,7 +11,7 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -88,6 +88,10 @@ class PacedRun(ABC):
         for name in ("notes", "at", "go"):
             (base / name).mkdir(parents=True)
 
+    def environment(self, more: Mapping[str, str]) -> dict[str, str]:
+        """Of its ranks."""
+        return {"PACE": self.script.pace(self.base), "OMP_NUM_THREADS": "1", **more}
+
     @abstractmethod
     def look(self) -> Status | None:
         """The status as written last; None: there is none yet, or no run."""
@@ -160,6 +164,11 @@ class PacedRun(ABC):
         """The worker on which that rank trains."""
         return next(worker for worker in self.status().workers if rank in worker.ranks)
 
+    def rank_pid(self, rank: int) -> int:
+        """Process id of that rank, where it runs."""
+        worker = self.worker(rank)
+        return worker.pids[1 + worker.ranks.index(rank)]
+
     # Making things happen
 
     def at(self, step: int | str) -> None:
@@ -169,6 +178,11 @@ class PacedRun(ABC):
     def go(self, step: int | str) -> None:
         """End the hold at this step, or open that worker's door."""
         (self.base / "go" / str(step)).touch()
+
+    def go_on(self) -> None:
+        """End every hold."""
+        for step in (*self.script.holds, *self.script.freezes):
+            self.go(step)
 
     # The ranks' own notes
 

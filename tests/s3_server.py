@@ -65,10 +65,10 @@ def s3_client(url: str) -> Any:
     )
 
 
-def new_bucket() -> str:
-    """Make a bucket on the server of the environment; its name."""
+def new_bucket(url: str | None = None) -> str:
+    """Make a bucket on this server, unless given that of the environment; its name."""
     name = f"tests-{os.urandom(6).hex()}"
-    client = s3_client(os.environ["AWS_ENDPOINT_URL_S3"])
+    client = s3_client(url or os.environ["AWS_ENDPOINT_URL_S3"])
     client.create_bucket(Bucket=name)
     client.close()
     return name

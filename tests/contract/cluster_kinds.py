@@ -14,7 +14,7 @@ from uuid import uuid4
 from elastic_runtime import runobjects
 from elastic_runtime.errors import OwnershipLost, RunNotFound
 from elastic_runtime.rundir import RunDir
-from elastic_runtime.runobjects import ObjectNames, Part
+from elastic_runtime.runobjects import Part
 from elastic_runtime.spec import RunSpec, Timing, WorkersSpec
 from elastic_runtime.status import FailureKind
 from elastic_training.clusters.base import Cluster, RunRef
@@ -138,9 +138,7 @@ class KubernetesKind(Kind):
         self._say(ref, "break")
 
     def kill_launcher(self, ref: RunRef) -> None:
-        job, of_run = ObjectNames(ref.name).launcher, runobjects.selector(run=ref.name, part=Part.LAUNCHER)
-        self._namespace.kubectl("delete", "job", job, "--cascade=orphan")
-        self._namespace.kubectl("delete", "pods", f"--selector={of_run}", "--force", "--grace-period=0")
+        self._namespace.kill_launcher(ref.name)
 
     def _say(self, ref: RunRef, word: str) -> None:
         of_run = runobjects.selector(run=ref.name, part=Part.WORKER)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 
 from demo_kit.kubernetes_trainings import prepared
@@ -17,7 +16,7 @@ from elastic_training.clusters.kubernetes import connection
 from tests.kubernetes_namespace import REPOSITORY, prepare
 from tests.kubernetes_reclaims.pod_run import Place, PodRun
 from tests.paced import SCRIPTS, Script, Undisturbed
-from tests.s3_server import CREDENTIALS, s3_server
+from tests.s3_server import CREDENTIALS, new_bucket, s3_server
 
 NAMESPACE = "elastic-training-reclaims"
 Start = Callable[..., PodRun]
@@ -72,17 +71,7 @@ def s3_url() -> Iterator[str]:
 def s3(s3_url: str) -> dict[str, Any]:
     """Fields of a spec: an empty bucket, where nothing is written but for a notice, and in the end."""
     environment = {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": s3_url}
-    bucket = f"tests-{os.urandom(6).hex()}"
-    client = boto3.client(
-        "s3",
-        endpoint_url=s3_url,
-        region_name=CREDENTIALS["AWS_REGION"],
-        aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
-    )
-    client.create_bucket(Bucket=bucket)
-    client.close()
-    return {"checkpoint": CheckpointSpec(f"s3://{bucket}/run", every=3600.0), "environment": environment}
+    return {"checkpoint": CheckpointSpec(f"s3://{new_bucket(s3_url)}/run", every=3600.0), "environment": environment}
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from demo_kit.kubernetes_trainings import CLAIM
 from elastic_runtime.errors import OwnershipLost, RunNotFound
-from elastic_runtime.runobjects import PART_LABEL, ObjectNames, Part, pod_of, selector
+from elastic_runtime.runobjects import PART_LABEL, Part, pod_of, selector
 from elastic_runtime.spec import RunSpec, Timing, WorkersSpec
 from elastic_runtime.status import Phase, Status, WorkerState
 from elastic_training.clusters.base import ClaimOutcome
@@ -73,13 +73,12 @@ class PodRun(PacedRun):
             folder.chmod(0o777)  # ranks are another user
         self._place, self._cluster = place, place.cluster
         minimum, start, maximum = workers
-        environment = {"PACE": script.pace(self.base), "OMP_NUM_THREADS": "1", **spec.pop("environment", {})}
         self.spec = RunSpec(
             name=name or f"paced-{uid[:10]}",
             uid=uid,
             command=script.command(place.scripts),
             workers=WorkersSpec(minimum, start, maximum),
-            environment=environment,
+            environment=self.environment(spec.pop("environment", {})),
             timing=TIMING,
             **spec,
         )
@@ -94,8 +93,7 @@ class PodRun(PacedRun):
 
     def finish(self) -> Status:
         """End every hold, await the run's end, and return the final status."""
-        for step in (*self.script.holds, *self.script.freezes):
-            self.go(step)
+        self.go_on()
         self.until(self.is_over, "the run is over", alive=False)
         status = self.status()
         assert status.phase is Phase.SUCCEEDED, self.report("no success")
@@ -145,15 +143,11 @@ class PodRun(PacedRun):
 
     def kill_launcher(self) -> None:
         """Without a word, and for good."""
-        self._kubectl("delete", "job", ObjectNames(self.ref.name).launcher, "--cascade=orphan")
-        label = selector(run=self.ref.name, part=Part.LAUNCHER)
-        self._kubectl("delete", "pods", f"--selector={label}", "--force", "--grace-period=0")
+        self._place.namespace.kill_launcher(self.ref.name)
 
     def kill_rank(self, rank: int) -> None:
         """By SIGKILL, in its pod."""
-        worker = self.worker(rank)
-        pid = worker.pids[1 + worker.ranks.index(rank)]
-        self._kubectl("exec", pod_of(worker.name), "--", "sh", "-c", f"kill -9 {pid}")
+        self._kubectl("exec", pod_of(self.worker(rank).name), "--", "sh", "-c", f"kill -9 {self.rank_pid(rank)}")
 
     def _kubectl(self, *words: str) -> str:
         return self._place.namespace.kubectl(*words)

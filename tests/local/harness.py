@@ -42,13 +42,12 @@ class ScriptedRun(PacedRun):
         super().__init__(base, script)
         self.folder = RunDir(base / "run")
         minimum, start, maximum = workers
-        environment = {"PACE": script.pace(base), "OMP_NUM_THREADS": "1", **spec.pop("environment", {})}
         self.spec = RunSpec(
             name="scripted",
             uid=base.name,
             command=tuple(command or script.command()),
             workers=WorkersSpec(minimum, start, maximum),
-            environment=environment,
+            environment=self.environment(spec.pop("environment", {})),
             **spec,
         )
         self._launcher: subprocess.Popen[bytes] | None = None
@@ -75,8 +74,7 @@ class ScriptedRun(PacedRun):
 
     def finish(self) -> Status:
         """End every hold, await the launcher's end, and return the final status."""
-        for step in (*self.script.holds, *self.script.freezes):
-            self.go(step)
+        self.go_on()
         return self.end()
 
     def end(self, patience: float | None = None) -> Status:
@@ -109,10 +107,6 @@ class ScriptedRun(PacedRun):
     def is_over(self) -> bool:
         """See :class:`PacedRun`."""
         return self.launcher.poll() is not None
-
-    def rank_pid(self, rank: int) -> int:
-        """Process id of that rank."""
-        return self.worker(rank).pids[1 + self.worker(rank).ranks.index(rank)]
 
     def agent_pid(self, worker: str) -> int:
         """Process id of that worker's agent, as soon as the status knows it."""

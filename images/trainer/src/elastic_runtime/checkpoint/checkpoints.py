@@ -7,7 +7,8 @@ import io
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, BinaryIO, Protocol, TypeVar
@@ -69,10 +70,9 @@ class StoredCheckpoint:
         return stream
 
 
-def open_checkpoint(uri: str) -> StoredCheckpoint:
-    """The checkpoint with this URI, as a status document or a result gives it.
-
-    No connection is open when this returns. Parts that are read open some anew; ``store.close()`` lets go of them.
+@contextmanager
+def opened_checkpoint(uri: str) -> Iterator[StoredCheckpoint]:
+    """The checkpoint with this URI, as a status document or a result gives it. No connection is open afterwards.
 
     Raises:
         InvalidSettings: it is not the URI of a checkpoint.
@@ -84,9 +84,15 @@ def open_checkpoint(uri: str) -> StoredCheckpoint:
         raise InvalidSettings("checkpoint", f"{uri!r} is not the URI of one checkpoint", "Write STORE/ckpt-…")
     store = open_store(prefix)
     try:
-        return _read(store, name)
+        yield _read(store, name)
     finally:
         store.close()
+
+
+def open_checkpoint(uri: str) -> StoredCheckpoint:
+    """As :func:`opened_checkpoint`. No connection is open when this returns; parts that are read open some anew."""
+    with opened_checkpoint(uri) as stored:
+        return stored
 
 
 class Checkpoints:

@@ -13,7 +13,7 @@ from typing import IO, Any, cast
 
 import torch
 
-from elastic_runtime.checkpoint.checkpoints import PartStream, PartWriter, StoredCheckpoint, open_checkpoint
+from elastic_runtime.checkpoint.checkpoints import PartStream, PartWriter, StoredCheckpoint, opened_checkpoint
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.torch import plain
 from elastic_runtime.torch.trees import Tree
@@ -69,11 +69,8 @@ def load_checkpoint(uri: str) -> dict[str, Any]:
         InvalidDocument: there is none, or it is torn or altered.
         StoreUnavailable: the store does not answer.
     """
-    stored = open_checkpoint(uri)
-    try:
+    with opened_checkpoint(uri) as stored:
         return read_parts(stored)
-    finally:
-        stored.store.close()
 
 
 def _tree_writer(tree: Tree) -> PartWriter:

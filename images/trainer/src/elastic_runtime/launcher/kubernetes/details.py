@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from elastic_runtime.errors import ElasticError, MissingRight
-from elastic_runtime.launcher.kubernetes.interface import Api, Kind, Object, Selector, labels_of, uid_of
+from elastic_runtime.launcher.kubernetes.interface import Api, Kind, Object, Selector, labels_of, node_of, uid_of
 from elastic_runtime.launcher.kubernetes.machines import machine_of
 from elastic_runtime.launcher.kubernetes.words import needs_events, warning_of
 from elastic_runtime.launcher.surroundings import Machine
@@ -49,7 +49,7 @@ class Details:
         before = self.warnings, len(self.machines)
         stuck = [uid_of(pod) for pod in pods if needs_events(pod)][:MAX_PODS]
         self.warnings = {uid: text for uid in stuck if (text := await self._warning(uid))}
-        for node in sorted({str((pod.get("spec") or {}).get("nodeName") or "") for pod in pods} - {""}):
+        for node in sorted({node_of(pod) for pod in pods} - {""}):
             if node not in self.machines and (machine := await self._machine(node)):
                 self.machines[node] = machine
         if before != (self.warnings, len(self.machines)):

@@ -118,6 +118,11 @@ def version_of(thing: Object) -> str:
     return str(thing["metadata"]["resourceVersion"])
 
 
+def node_of(pod: Object) -> str:
+    """Name of the node that a pod is on; empty while it is on none."""
+    return str((pod.get("spec") or {}).get("nodeName") or "")
+
+
 def labels_of(thing: Object) -> Mapping[str, str]:
     """Its labels."""
     found: Mapping[str, str] = thing["metadata"].get("labels") or {}

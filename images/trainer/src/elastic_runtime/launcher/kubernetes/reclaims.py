@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ElasticError, MissingRight
 from elastic_runtime.launcher.kubernetes.following import Mirror
-from elastic_runtime.launcher.kubernetes.interface import Api, Kind, Object, Selector, uid_of
+from elastic_runtime.launcher.kubernetes.interface import Api, Kind, Object, Selector, node_of, uid_of
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class Reclaims:
                 await self._forget(name)
 
     async def _choose_nodes(self) -> None:
-        wanted = {str((pod.get("spec") or {}).get("nodeName") or "") for pod in self._pods.values()} - {""}
+        wanted = {node_of(pod) for pod in self._pods.values()} - {""}
         for name in self._tasks.keys() - wanted:
             await self._forget(name)
         for name in sorted(wanted - self._tasks.keys()):
@@ -137,7 +137,7 @@ class Reclaims:
         await asyncio.gather(task, return_exceptions=True)
 
     def _node_of(self, pod: Object) -> list[Object]:
-        mirror = self._nodes.get(str((pod.get("spec") or {}).get("nodeName") or ""))
+        mirror = self._nodes.get(node_of(pod))
         return list(mirror.objects.values()) if mirror else []
 
     def _node_changed(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from elastic_runtime.errors import Conflict, ElasticError, MissingRight, RetryableError, RunNotFound
 from elastic_runtime.launcher.kubernetes import words
 from elastic_runtime.launcher.kubernetes.following import PAUSE
-from elastic_runtime.launcher.kubernetes.interface import Api, Kind, Object, name_of, uid_of
+from elastic_runtime.launcher.kubernetes.interface import Api, Kind, Object, name_of, node_of, uid_of
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Replacing:
 
     def give_up(self, pod: Object) -> None:
         """Nothing of the world is in it any more: have it deleted, unless it is already going."""
-        node = str((pod.get("spec") or {}).get("nodeName") or "")
+        node = node_of(pod)
         if self._refused or words.is_going(pod) or not node or uid_of(pod) not in self._there(node):
             return
         self._doomed.put_nowait(pod)
@@ -53,8 +53,7 @@ class Replacing:
     def _there(self, node: str) -> set[str]:
         since, uids = self._nodes.get(node, (0.0, set()))
         if not uids or self._now() - since > NODE_PAUSE:
-            on_it = (pod for pod in self._pods.values() if (pod.get("spec") or {}).get("nodeName") == node)
-            uids = {uid_of(pod) for pod in on_it}
+            uids = {uid_of(pod) for pod in self._pods.values() if node_of(pod) == node}
             self._nodes[node] = (self._now(), uids)
         return uids
 

@@ -20,6 +20,7 @@ from elastic_runtime.launcher.kubernetes.interface import (
     Object,
     Selector,
     annotations_of,
+    node_of,
     uid_of,
     version_of,
 )
@@ -131,8 +132,8 @@ class KubernetesSurroundings:
 
     def machine(self, worker: str, /) -> Machine | None:
         """See :class:`Surroundings`."""
-        node = (self._pod_of(worker) or {}).get("spec", {}).get("nodeName", "")
-        return self._details.machines.get(node)
+        pod = self._pod_of(worker)
+        return self._details.machines.get(node_of(pod)) if pod else None
 
     def replace(self, worker: str, /) -> None:
         """See :class:`Surroundings`."""
