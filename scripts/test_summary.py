@@ -1,4 +1,4 @@
-"""Sum up the JUnit reports of all test runs: a line for each, and at the very end ``N passed, N failed``.
+"""Sum up the JUnit reports of all test runs: each failure, a line for each run, and at the end ``N passed, N failed``.
 
 usage: test_summary.py FOLDER STATUS
 
@@ -9,9 +9,13 @@ was written), that counts as one failure, so that the last line never looks like
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
+
+SAID = 12
+"""Lines of what pytest says of one failed test: the first half and the last half of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +43,25 @@ def count(report: Path) -> Counts:
     return Counts(len(endings) - failed - skipped, failed, skipped)
 
 
+def failures(report: Path) -> Iterator[str]:
+    """How each failed test of one report failed, in a few lines."""
+    for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314 # see above
+        for part in case:
+            if part.tag in {"failure", "error"}:
+                said = (part.get("message") or part.text or "").splitlines()
+                place = (part.text or "").rstrip().rsplit("\n", maxsplit=1)[-1]
+                kept = said if len(said) <= SAID else [*said[: SAID // 2], "…", *said[-SAID // 2 :]]
+                yield "\n    ".join([f"{part.tag} of {report.stem}: {case.get('name')}", place, *kept])
+
+
 def main(folder: str, status: str) -> int:
     """Print the sums; 0 when all passed."""
     total = Counts()
-    for report in sorted(Path(folder).glob("*.xml")):
+    reports = sorted(Path(folder).glob("*.xml"))
+    for report in reports:
+        for failure in failures(report):
+            print(failure)
+    for report in reports:
         counts = count(report)
         total += counts
         print(f"{report.stem}: {counts}, {counts.skipped} skipped")

@@ -12,7 +12,7 @@ import pytest
 from test_summary import main
 
 PASSED = '<testcase classname="c" name="passed" />'
-FAILED = '<testcase classname="c" name="failed"><failure message="m" /></testcase>'
+FAILED = '<testcase classname="c" name="failed"><failure message="m">text&#10;&#10;there.py:3: Oh</failure></testcase>'
 SKIPPED = '<testcase classname="c" name="skipped"><skipped message="m" /></testcase>'
 
 REAL = """
@@ -51,7 +51,26 @@ def test_a_failure_fails_the_whole(tmp_path: Path, capsys: pytest.CaptureFixture
     report(tmp_path, "two", PASSED, FAILED)
 
     assert main(str(tmp_path), "2") == 1
-    assert last_line(capsys) == "2 passed, 1 failed"
+    assert capsys.readouterr().out.splitlines() == [
+        "failure of two: failed",
+        "    there.py:3: Oh",
+        "    m",
+        "one: 1 passed, 0 failed, 0 skipped",
+        "two: 1 passed, 1 failed, 0 skipped",
+        "2 passed, 1 failed",
+    ]
+
+
+def test_of_a_long_failure_the_beginning_and_the_end_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [f"line {number}" for number in range(100)]
+    report(tmp_path, "one", FAILED.replace('"m"', f'"{"&#10;".join(lines)}"'))
+
+    main(str(tmp_path), "2")
+
+    said = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert said[2:-2] == [*lines[:6], "…", *lines[-6:]]
 
 
 @pytest.mark.parametrize("status", ["2", "124"])
