@@ -150,6 +150,27 @@ class TestLink:
 
         with_worker(True, test)
 
+    def test_what_a_rank_has_said_before_its_end_is_heard(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("elastic_runtime.agent.ranks._CHUNK", 1024)
+        rank = """if True:
+            import os, select
+            from elastic_runtime.rank_link import Metrics, RankLink
+            link = RankLink.from_environment()
+            print("ready", flush=True)
+            select.select([link._socket], [], [])
+            for step in range(4):
+                link.send(Metrics({"x" * 40_000: 1.0}, step))
+            os.kill(os.getpid(), 9)"""
+
+        async def test(worker: Worker) -> None:
+            pid = await worker.start("a", code(rank))
+            worker.ranks.tell(HandoverWanted("worker-7", utc_now()))
+            gone(pid)  # Nothing is read meanwhile: its words, and its end, are all there at once.
+            await worker.until(lambda: worker.code("a") is not None)
+            assert [said.message["step"] for said in worker.of(RankSaid)] == [0, 1, 2, 3]
+
+        with_worker(True, test)
+
     def test_one_that_talks_nonsense_trains_on(self) -> None:
         rank = f"import os; os.write(int(os.environ['{RANK_FD}']), b'nonsense\\n'); print('ready'); input()"
 

@@ -27,6 +27,7 @@ _CHUNK = 65536
 class _Rank:
     rank_id: str
     link: socket.socket
+    words: LineReader = field(default_factory=LineReader)
     readers: list[asyncio.Task[None]] = field(default_factory=list)
     pid: int | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -89,7 +90,7 @@ class Ranks:
         loop = asyncio.get_running_loop()
         for stream, (read, _) in zip(("stdout", "stderr"), outputs, strict=True):
             rank.readers.append(loop.create_task(self._forward(rank_id, stream, read)))
-        loop.add_reader(ours, self._on_link, rank, LineReader())
+        loop.add_reader(ours, self._hear, rank)
 
     def signal(self, rank_id: str, number: int) -> None:
         """Send a signal to a rank's process group; a rank that has ended is left alone."""
@@ -150,26 +151,30 @@ class Ranks:
             _, late = await asyncio.wait(rank.readers, timeout=OUTPUT_DRAIN)
             for task in late:
                 task.cancel()
+        while self._hear(rank):  # Its last words may be those of a durable checkpoint.
+            pass
         asyncio.get_running_loop().remove_reader(rank.link)
         rank.link.close()
         self._send(RankExited(rank.rank_id, code))
         if not self._ranks:
             self._idle.set()
 
-    def _on_link(self, rank: _Rank, lines: LineReader) -> None:
+    def _hear(self, rank: _Rank) -> bool:
+        """Pass on what a rank says; whether it said something."""
         try:
             data = rank.link.recv(_CHUNK)
         except (BlockingIOError, InterruptedError):
-            return
+            return False
         except OSError:
             data = b""
         try:
-            for plain in lines.feed(data):
+            for plain in rank.words.feed(data):
                 self._send(RankSaid(rank.rank_id, plain))
         except InvalidDocument:
             data = b""  # It is no rank of ours that talks so; what it says is not needed to train.
         if not data:
             asyncio.get_running_loop().remove_reader(rank.link)
+        return bool(data)
 
     async def _forward(self, rank_id: str, stream: str, descriptor: int) -> None:
         reader = asyncio.StreamReader()
