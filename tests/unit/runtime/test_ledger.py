@@ -150,11 +150,20 @@ class TestRanks:
         ledger.rank_said(message, "worker-0")
         status = ledger.status([], {}, 1)
         [event] = status.events
-        assert (event.kind, event.worker) == (kind, "worker-0")
+        assert (event.kind, event.worker, event.step) == (kind, "worker-0", getattr(message, "step", None))
         assert event.message.endswith(words)
         written = isinstance(message, CheckpointWritten)
         assert status.checkpoint == (Checkpoint("f/3", 3, NOON) if written else None)
-        assert status.step == (3 if isinstance(message, Resumed) else None)
+        assert status.step == (3 if written or isinstance(message, Resumed) else None)
+
+    @pytest.mark.parametrize(("heard", "newest"), [(2, 3), (9, 9)])
+    def test_tell_of_a_checkpoint_before_or_after_its_step(self, ledger: Ledger, heard: int, newest: int) -> None:
+        ledger.rank_said(Progress(heard), "worker-0")
+        ledger.rank_said(CheckpointWritten("f/3", 3, NOON, True, 0.5), "worker-0")
+        ledger.rank_said(CheckpointFailed(3, "disk full"), "worker-0")
+        status = ledger.status([], {}, 1)
+        assert [event.step for event in status.events] == [3, 3]
+        assert status.step == newest
 
 
 class TestWorkers:

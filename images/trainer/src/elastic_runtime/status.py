@@ -131,7 +131,7 @@ class Event:
     """For people."""
     worker: str | None = None
     step: int | None = None
-    """Global step that was last heard of when it happened."""
+    """Global step of the checkpoint that it is about; else the one that was last heard of when it happened."""
     world_size: int | None = None
     """Ranks, where the event is about the world."""
 

@@ -109,9 +109,16 @@ class Ledger:
         """Whether there has ever been a world, of this launcher or one before."""
         return self._standing.started is not None
 
-    def event(self, kind: EventKind, message: str, worker: str | None = None, world_size: int | None = None) -> None:
-        """Note it, and write it to the log."""
-        step, short = self._standing.step, shortened(message, MAX_MESSAGE)
+    def event(
+        self,
+        kind: EventKind,
+        message: str,
+        worker: str | None = None,
+        world_size: int | None = None,
+        step: int | None = None,
+    ) -> None:
+        """Note it, and write it to the log. ``step``: that it is about; the last one heard of unless given."""
+        step, short = self._standing.step if step is None else step, shortened(message, MAX_MESSAGE)
         self._events.append(Event(self._now(), kind, short, worker, step, world_size))
         log.info("%s: %s", kind, message)
 
@@ -161,10 +168,12 @@ class Ledger:
                 self._note_metrics(values)
             case rank_link.CheckpointWritten(uri, step, time, handover, seconds):
                 standing.checkpoint = Checkpoint(uri, step, time)
+                standing.step = max(step, standing.step or 0)  # Progress is told a few times a second only.
                 kind = EventKind.HANDOVER if handover else EventKind.CHECKPOINT
-                self.event(kind, f"durable checkpoint of step {step} at {uri} in {seconds:.2f} s", worker)
+                self.event(kind, f"durable checkpoint of step {step} at {uri} in {seconds:.2f} s", worker, step=step)
             case rank_link.CheckpointFailed(step, reason):
-                self.event(EventKind.CHECKPOINT, f"durable checkpoint of step {step} FAILED: {reason}", worker)
+                words = f"durable checkpoint of step {step} FAILED: {reason}"
+                self.event(EventKind.CHECKPOINT, words, worker, step=step)
             case rank_link.CheckpointSkipped(uri, reason):
                 self.event(EventKind.CHECKPOINT_SKIPPED, f"{uri} is not used: {reason}", worker)
             case rank_link.Resumed(uri, step):
