@@ -18,7 +18,8 @@ from elastic_training.pods import Pods, PodShape, Volume
 from tests.kubernetes_namespace import CONNECTION, IMAGE, Namespace
 from tests.paced import PacedRun, Script
 
-TIMING = Timing(heartbeat=0.2, stop_grace=2.0, leave_grace=6.0, tick=0.1)
+TIMING = Timing(heartbeat=0.2, stop_grace=2.0, leave_grace=6.0, gather=120.0, tick=0.1)
+"""A run begins with all its workers, however long one's pod takes on a busy machine."""
 POOL = "elastic-training-tests/pool"
 """Label of nodes with room for workers; launchers go anywhere."""
 

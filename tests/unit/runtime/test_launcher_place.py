@@ -23,7 +23,7 @@ from elastic_runtime.launcher.loop import Launcher
 from elastic_runtime.launcher.output import OutputLog
 from elastic_runtime.launcher.surroundings import Machine
 from elastic_runtime.rank_link import CheckpointWritten
-from elastic_runtime.spec import CheckpointSpec, RunSpec, Timing
+from elastic_runtime.spec import CheckpointSpec, RunSpec, Timing, WorkersSpec
 from elastic_runtime.status import Checkpoint, EventKind, FailureKind, Phase, Status, World
 from elastic_runtime.wire import (
     Heartbeat,
@@ -34,6 +34,7 @@ from elastic_runtime.wire import (
     RankStarted,
     Ready,
     Release,
+    StartRank,
     Welcome,
     decode,
     encode,
@@ -62,6 +63,7 @@ class Place:
     """Surroundings that note what is asked of them, and answer as told."""
 
     tenure_: Tenure = Tenure.HELD
+    wanted_: int = 1
     cancelled: str | None = None
     lost: bool = False
     deadlines: dict[str, datetime] = field(default_factory=dict)
@@ -75,7 +77,7 @@ class Place:
         self.port, self.on_change = port, on_change
 
     def wanted(self) -> int:
-        return 1
+        return self.wanted_
 
     def cancel(self) -> str | None:
         return self.cancelled
@@ -261,6 +263,19 @@ def test_it_knows_of_its_workers_what_their_place_knows(tls: Path) -> None:
         assert "replace w" in place.did
 
     launched(tls, test)
+
+
+def test_it_begins_with_fewer_than_are_wanted_when_the_time_to_gather_is_over(tls: Path) -> None:
+    async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
+        place.wanted_ = 2
+        worker.writer.write(encode(Ready(warm=False)))
+        async with asyncio.timeout(SOON):
+            while not isinstance(message := await worker.hear(), StartRank):
+                assert message is not None
+        assert place.published[-1].target_size == 2
+
+    timing = replace(RUN.timing, gather=0.1)
+    launched(tls, test, spec=replace(RUN, workers=WorkersSpec(1, 2, 2), timing=timing))
 
 
 @pytest.mark.parametrize("noticed", [True, False])

@@ -122,6 +122,8 @@ class Timing:
     unwatched: float = 900.0
     """The same for a run that nobody has begun to watch since it was claimed: its task may have been ended before a
     trigger ran, of which Airflow tells nobody. Counts only where ``lease`` does."""
+    gather: float = 10.0
+    """For which ranks that could train wait for all wanted workers, before they start as at least the minimum."""
     tick: float = 1.0
     """The launcher's loop runs at least so often, and at once on every change."""
 

@@ -139,7 +139,7 @@ class Settings:
     """Age in seconds at which a lease has run out; 0: never."""
     unwatched: float = Timing().unwatched
     """The same, where nobody has begun to watch the run."""
-    gather: float = 10.0
+    gather: float = Timing().gather
     """Seconds to wait for all wanted workers, before a session is opened with at least the minimum."""
     refused_patience: float = 60.0
     """Seconds for which workers have to be refused without hope until the run fails; a registry may hiccup."""

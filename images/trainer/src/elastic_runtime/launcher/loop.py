@@ -78,7 +78,8 @@ class Launcher:
     ) -> None:
         self._spec, self._surroundings, self._output = spec, surroundings, output
         self._tls, self._address, self._port = tls, address, port
-        self._settings = Settings(spec.workers, spec.recovery, spec.timing.lease, spec.timing.unwatched)
+        timing = spec.timing
+        self._settings = Settings(spec.workers, spec.recovery, timing.lease, timing.unwatched, timing.gather)
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
         self._roster = Roster(spec.recovery, spec.timing.stop_grace, self._loop.time)
