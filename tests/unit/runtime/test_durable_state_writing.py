@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import zipfile
 from pathlib import Path
@@ -67,9 +68,11 @@ def test_what_is_being_written_is_not_altered_by_the_training(
 
     monkeypatch.setattr(FileStore, "begin", slow)
     state = DurableState(**training(), checkpoint=spec, link=agent.link, clock=clock)
+    turns = sys.getswitchinterval()
     step(state, 2)
     clock.now += 60
     state.commit()
+    assert sys.getswitchinterval() < turns / 10, "the writing thread does not keep the training waiting"
     step(state)
     state.commit()
     step(state)
@@ -79,6 +82,7 @@ def test_what_is_being_written_is_not_altered_by_the_training(
     written = agent.until(CheckpointWritten)
     assert same(load_checkpoint(written.uri), after(2))
     state.finish()
+    assert sys.getswitchinterval() == turns
 
 
 def test_a_notice_has_one_written_at_once(spec: CheckpointSpec, agent: Agent, clock: Clock) -> None:

@@ -15,6 +15,7 @@ from elastic_runtime.errors import InvalidSettings, StoreUnavailable
 from elastic_runtime.rank_link import CheckpointFailed, CheckpointWritten, RankMessage
 from elastic_runtime.torch.parts import part_writers
 from elastic_runtime.torch.trees import Tree
+from elastic_runtime.torch.turns import quick_turns
 
 HANDOVER_PAUSE = 1.0
 """Seconds. Ranks hear of one notice at slightly different commits; a handover that is not older than this serves. And
@@ -126,6 +127,7 @@ class CheckpointWriter:
         if handover:
             self._handover = self._started
             self._wanted = False
+        quick_turns.begin()
         self._writing.append(self._running().submit(self._write_and_go_on, snapshot, handover, waiting))
 
     def collect(self) -> None:
@@ -163,6 +165,8 @@ class CheckpointWriter:
             _log.warning("training goes on without the checkpoint of step %d: %s", snapshot.step, error)
             if handover:
                 self._failed, self._wanted = self._clock(), True  # again, with what is newest then
+        finally:
+            quick_turns.end()
 
     def _write(self, snapshot: Snapshot, *, handover: bool, waiting: bool = False) -> None:
         started = self._clock()
