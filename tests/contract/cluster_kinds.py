@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from tests.kubernetes_namespace import CONNECTION, Namespace
 OWNER = "the first try"
 _WORD = "/tmp/word"
 """In every worker's pod."""
+_KILLED = 128 + signal.SIGKILL
 TRAINING = Path(__file__).parent / "training" / "train.py"
 
 
@@ -143,10 +145,14 @@ class KubernetesKind(Kind):
     def _say(self, ref: RunRef, word: str) -> None:
         of_run = runobjects.selector(run=ref.name, part=Part.WORKER)
         pods = self._namespace.kubectl("get", "pods", f"--selector={of_run}", "--output=name").split()
+        script = f"echo -n {word} > {_WORD}.new; mv {_WORD}.new {_WORD}"
         for pod in pods:
-            self._namespace.kubectl(
-                "exec", pod, "--", "sh", "-c", f"echo -n {word} > {_WORD}.new; mv {_WORD}.new {_WORD}"
-            )
+            try:
+                self._namespace.kubectl("exec", pod, "--", "sh", "-c", script)
+            except subprocess.CalledProcessError as error:
+                # A rank that hears it at once may be over, and with it this shell, before the shell's end is told.
+                if error.returncode != _KILLED and "not found" not in error.stderr:
+                    raise
 
 
 @contextmanager
