@@ -39,7 +39,7 @@ lint-types: setup
 lint-imports: setup
 	$(AIRFLOW)/lint-imports
 
-test-unit: setup ## unit tests, on virtual time; three quarters of a minute on two cores
+test-unit: setup ## unit tests, on virtual time; a minute on two cores
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(UNIT)
 UNIT := test-unit-runtime test-unit-provider test-unit-checkpoints # the longest first
 
