@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
+FAILED = {"failure", "error"}
+"""Parts of a report's test that say so; the second is of what stands around it."""
 SAID = 12
 """Lines of what pytest says of one failed test: the first half and the last half of them."""
 
@@ -33,38 +35,43 @@ class Counts:
         return f"{self.passed} passed, {self.failed} failed"
 
 
-def count(report: Path) -> Counts:
+def read(report: Path) -> list[ElementTree.Element]:
+    """Tests of one report."""
+    return list(ElementTree.parse(report).iter("testcase"))  # noqa: S314 # written by our own pytest a moment ago
+
+
+def count(cases: list[ElementTree.Element]) -> Counts:
     """Count one report's tests. A test that fails and then fails again while it is torn down is one failure."""
     endings: dict[tuple[str | None, str | None], set[str]] = {}
-    for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314 # written by our own pytest a moment ago
+    for case in cases:
         endings.setdefault((case.get("classname"), case.get("name")), set()).update(part.tag for part in case)
-    failed = sum(1 for tags in endings.values() if tags & {"failure", "error"})
-    skipped = sum(1 for tags in endings.values() if "skipped" in tags and not tags & {"failure", "error"})
+    failed = sum(1 for tags in endings.values() if tags & FAILED)
+    skipped = sum(1 for tags in endings.values() if "skipped" in tags and not tags & FAILED)
     return Counts(len(endings) - failed - skipped, failed, skipped)
 
 
-def failures(report: Path) -> Iterator[str]:
+def failures(report: str, cases: list[ElementTree.Element]) -> Iterator[str]:
     """How each failed test of one report failed, in a few lines."""
-    for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314 # see above
+    for case in cases:
         for part in case:
-            if part.tag in {"failure", "error"}:
+            if part.tag in FAILED:
                 said = (part.get("message") or part.text or "").splitlines()
                 place = (part.text or "").rstrip().rsplit("\n", maxsplit=1)[-1]
                 kept = said if len(said) <= SAID else [*said[: SAID // 2], "…", *said[-SAID // 2 :]]
-                yield "\n    ".join([f"{part.tag} of {report.stem}: {case.get('name')}", place, *kept])
+                yield "\n    ".join([f"{part.tag} of {report}: {case.get('name')}", place, *kept])
 
 
 def main(folder: str, status: str) -> int:
     """Print the sums; 0 when all passed."""
     total = Counts()
-    reports = sorted(Path(folder).glob("*.xml"))
-    for report in reports:
-        for failure in failures(report):
+    reports = {path.stem: read(path) for path in sorted(Path(folder).glob("*.xml"))}
+    for report, cases in reports.items():
+        for failure in failures(report, cases):
             print(failure)
-    for report in reports:
-        counts = count(report)
+    for report, cases in reports.items():
+        counts = count(cases)
         total += counts
-        print(f"{report.stem}: {counts}, {counts.skipped} skipped")
+        print(f"{report}: {counts}, {counts.skipped} skipped")
     if int(status) and not total.failed:
         print(f"make test ended with status {status}, though no test failed: see above. Counted as a failure.")
         total += Counts(failed=1)
