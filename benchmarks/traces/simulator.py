@@ -24,7 +24,7 @@ from elastic_runtime.launcher.facts import (
     SessionState,
     Settings,
 )
-from elastic_runtime.spec import RecoveryMode, RecoverySpec, WorkersSpec
+from elastic_runtime.spec import RecoveryMode, RecoverySpec, Timing, WorkersSpec
 
 TICK = 1.0
 """Seconds: the launcher decides so often when something may come due (:attr:`elastic_runtime.spec.Timing.tick`)."""
@@ -76,7 +76,7 @@ class _Simulation:
         # The start may take as long as it takes, as everything else may; max_wait is the one limit that a job can set.
         recovery = RecoverySpec(policy.mode, max_wait=job.max_wait, start_timeout=trace.duration)
         workers = WorkersSpec(min(job.minimum, self._wanted), self._wanted, self._wanted)
-        self._settings = Settings(workers, recovery, lease=0.0, gather=policy.gather)
+        self._settings = Settings(workers, recovery, Timing(lease=0.0, gather=policy.gather))
         self._timeline, self._account = Timeline(), Account()
         self._progress = Progress(job.step_work)
         self._checkpoints = Checkpoints(self._timeline, self._progress, policy.costs)

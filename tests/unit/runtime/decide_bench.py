@@ -18,7 +18,7 @@ from elastic_runtime.launcher.facts import (
     SlotFact,
     WorkerFact,
 )
-from elastic_runtime.spec import RecoverySpec, WorkersSpec
+from elastic_runtime.spec import RecoverySpec, Timing, WorkersSpec
 from elastic_runtime.status import FailureKind, Phase
 
 NOW = 1000.0
@@ -30,8 +30,7 @@ def settings(
     return Settings(
         WorkersSpec(minimum, start, maximum, slots),
         RecoverySpec(**recovery),  # type: ignore[arg-type]  # each test names fields of the right type
-        lease,
-        gather=10.0,
+        Timing(lease=lease, gather=10.0),
     )
 
 

@@ -123,11 +123,11 @@ def _session_over(facts: Facts) -> Decision | None:
 def _unwanted(facts: Facts, settings: Settings) -> Decision | None:
     if facts.cancel is not None:
         return _failed(FailureKind.CANCELLED, f"cancelled: {facts.cancel}")
-    if not settings.lease or facts.lease_age is None:
+    if not settings.timing.lease or facts.lease_age is None:
         return None
-    if facts.lease_age > settings.lease:
+    if facts.lease_age > settings.timing.lease:
         return _failed(FailureKind.ABANDONED, f"nobody has renewed the lease for {facts.lease_age:.0f} s")
-    if not facts.watched and facts.lease_age > settings.unwatched:
+    if not facts.watched and facts.lease_age > settings.timing.unwatched:
         waited = f"nobody has begun to watch the run for {facts.lease_age:.0f} s"
         return _failed(FailureKind.ABANDONED, f"{waited}: its task was ended, or no triggerer has room")
     return None
@@ -206,5 +206,5 @@ def _form(facts: Facts, settings: Settings, now: float) -> Decision:
 def _gathered(chosen: tuple[str, ...], least: int, facts: Facts, settings: Settings, now: float) -> bool:
     if len(chosen) < least:
         return False
-    waited = facts.gathering_since is not None and now - facts.gathering_since >= settings.gather
+    waited = facts.gathering_since is not None and now - facts.gathering_since >= settings.timing.gather
     return len(chosen) >= facts.wanted * settings.workers.slots or waited

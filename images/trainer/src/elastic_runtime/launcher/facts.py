@@ -135,12 +135,7 @@ class Settings:
 
     workers: WorkersSpec
     recovery: RecoverySpec
-    lease: float
-    """Age in seconds at which a lease has run out; 0: never."""
-    unwatched: float = Timing().unwatched
-    """The same, where nobody has begun to watch the run."""
-    gather: float = Timing().gather
-    """Seconds to wait for all wanted workers, before a session is opened with at least the minimum."""
+    timing: Timing
     refused_patience: float = 60.0
     """Seconds for which workers have to be refused without hope until the run fails; a registry may hiccup."""
 

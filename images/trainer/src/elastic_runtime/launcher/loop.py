@@ -78,8 +78,7 @@ class Launcher:
     ) -> None:
         self._spec, self._surroundings, self._output = spec, surroundings, output
         self._tls, self._address, self._port = tls, address, port
-        timing = spec.timing
-        self._settings = Settings(spec.workers, spec.recovery, timing.lease, timing.unwatched, timing.gather)
+        self._settings = Settings(spec.workers, spec.recovery, spec.timing)
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
         self._roster = Roster(spec.recovery, spec.timing.stop_grace, self._loop.time)
