@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from elastic_runtime.checkpoint import open_store, validate_store_uri
-from elastic_runtime.checkpoint.checkpoints import Checkpoints, open_checkpoint
+from elastic_runtime.checkpoint.checkpoints import Checkpoints, opened_checkpoint
 from elastic_runtime.checkpoint.s3 import S3Store, store, upload
 from elastic_runtime.errors import InvalidSettings
 from tests.faulty_proxy import FaultyProxy, Refuse, matching
@@ -27,9 +27,8 @@ def test_a_large_part_is_uploaded_in_pieces_and_comes_back_whole(checkpoints: Ch
     content = os.urandom(LARGE)
     stored = write(checkpoints, 1, content)
     assert stored.manifest.parts[0].size == LARGE
-    again = open_checkpoint(stored.uri)
-    assert read_model(again) == content
-    again.store.close()
+    with opened_checkpoint(stored.uri) as again:
+        assert read_model(again) == content
     head = place.client.head_object(Bucket=place.bucket, Key=f"run/{stored.name}/model.pt")
     assert head["ETag"].strip('"').endswith("-3")
     assert place.uploads() == []

@@ -16,7 +16,7 @@ from elastic_runtime.checkpoint.checkpoints import (
     PartStream,
     PartWriter,
     StoredCheckpoint,
-    open_checkpoint,
+    opened_checkpoint,
 )
 from elastic_runtime.checkpoint.store import CheckpointStore, open_store
 from elastic_runtime.errors import InvalidDocument, InvalidSettings, OwnershipLost
@@ -75,7 +75,11 @@ def newest(checkpoints: Checkpoints) -> tuple[int | None, list[str]]:
 
 
 def steps(store: CheckpointStore) -> set[int]:
-    return {open_checkpoint(f"{store.uri}/{name}").manifest.step for name in store.names()}
+    found = set()
+    for name in store.names():
+        with opened_checkpoint(f"{store.uri}/{name}") as stored:
+            found.add(stored.manifest.step)
+    return found
 
 
 def test_a_store_that_was_never_written_to_is_empty(store: CheckpointStore) -> None:
@@ -84,11 +88,10 @@ def test_a_store_that_was_never_written_to_is_empty(store: CheckpointStore) -> N
 
 def test_what_was_written_is_read_again_by_its_uri(store: CheckpointStore) -> None:
     stored = write(Checkpoints(store, fence=1, keep=2), 5)
-    again = open_checkpoint(stored.uri)
-    assert again.manifest == stored.manifest
-    assert read_model(again) == b"model of step 5"
-    assert {part.name: part.size for part in again.manifest.parts} == {"model.pt": 15, "empty": 0}
-    again.store.close()
+    with opened_checkpoint(stored.uri) as again:
+        assert again.manifest == stored.manifest
+        assert read_model(again) == b"model of step 5"
+        assert {part.name: part.size for part in again.manifest.parts} == {"model.pt": 15, "empty": 0}
 
 
 def test_the_highest_step_is_the_newest_whoever_published_last(store: CheckpointStore) -> None:
@@ -215,10 +218,10 @@ def test_deleting_what_is_gone_is_no_error(store: CheckpointStore) -> None:
     store.delete(stored.name)
     store.delete(stored.name)
     assert store.names() == []
-    with pytest.raises(InvalidDocument, match=r"manifest\.json cannot be read"):
-        open_checkpoint(stored.uri)
+    with pytest.raises(InvalidDocument, match=r"manifest\.json cannot be read"), opened_checkpoint(stored.uri):
+        pass
 
 
 def test_the_uri_of_a_store_is_not_that_of_a_checkpoint(store: CheckpointStore) -> None:
-    with pytest.raises(InvalidSettings, match="not the URI of one checkpoint"):
-        open_checkpoint(store.uri)
+    with pytest.raises(InvalidSettings, match="not the URI of one checkpoint"), opened_checkpoint(store.uri):
+        pass

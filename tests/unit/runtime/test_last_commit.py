@@ -12,7 +12,7 @@ import pytest
 import torch
 from horovod.common.exceptions import HostsUpdatedInterrupt
 
-from elastic_runtime.checkpoint.checkpoints import Checkpoints, open_checkpoint
+from elastic_runtime.checkpoint.checkpoints import Checkpoints, opened_checkpoint
 from elastic_runtime.checkpoint.file import FileStore
 from elastic_runtime.checkpoint.store import Draft, open_store
 from elastic_runtime.clock import utc_now
@@ -139,8 +139,11 @@ class Stand:
 
     def published(self) -> list[int]:
         """Steps of what is in the store."""
-        uris = [f"{self.spec.uri}/{name}" for name in open_store(self.spec.uri).names()]
-        return sorted(open_checkpoint(uri).manifest.step for uri in uris)
+        found = []
+        for name in open_store(self.spec.uri).names():
+            with opened_checkpoint(f"{self.spec.uri}/{name}") as stored:
+                found.append(stored.manifest.step)
+        return sorted(found)
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ class StoredCheckpoint:
 
     @property
     def uri(self) -> str:
-        """Of this one checkpoint; :func:`open_checkpoint` takes it."""
+        """Of this one checkpoint; :func:`opened_checkpoint` takes it."""
         return f"{self.store.uri}/{self.name}"
 
     def open_part(self, part: str) -> BinaryIO:
@@ -87,12 +87,6 @@ def opened_checkpoint(uri: str) -> Iterator[StoredCheckpoint]:
         yield _read(store, name)
     finally:
         store.close()
-
-
-def open_checkpoint(uri: str) -> StoredCheckpoint:
-    """As :func:`opened_checkpoint`. No connection is open when this returns; parts that are read open some anew."""
-    with opened_checkpoint(uri) as stored:
-        return stored
 
 
 class Checkpoints:
