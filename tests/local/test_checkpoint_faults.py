@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from elastic_runtime.checkpoint import open_store
-from elastic_runtime.checkpoint.checkpoints import StoredCheckpoint, open_checkpoint
+from elastic_runtime.checkpoint.checkpoints import StoredCheckpoint, opened_checkpoint
 from elastic_runtime.spec import CheckpointSpec, RecoverySpec
 from elastic_runtime.status import EventKind, FailureKind, Phase, Status
 from elastic_runtime.torch import load_checkpoint
@@ -172,7 +172,10 @@ def stop_ranks(run: ScriptedRun) -> list[int]:
 def published(uri: str) -> list[StoredCheckpoint]:
     """The earliest first."""
     store = open_store(uri)
-    found = [open_checkpoint(f"{uri}/{name}") for name in store.names()]
+    found = []
+    for name in store.names():
+        with opened_checkpoint(f"{uri}/{name}") as stored:
+            found.append(stored)
     store.close()
     return sorted(found, key=lambda each: (each.manifest.step, each.name))  # of one step, names go by time
 
