@@ -36,7 +36,7 @@ class Worker:
     name: str = field(init=False)
     """The machine's."""
     rank_id: str = field(init=False)
-    """Of the rank that is here, or the next one; each has a name of its own, as in the roster."""
+    """Of the rank that is here, or the next one; each has a name of its own, as in the pool."""
 
     def __post_init__(self) -> None:
         self.name = self.machine.stay.name
@@ -120,13 +120,13 @@ class Fleet:
         )
 
     def last_commit_by(self, listed: Collection[str]) -> float | None:
-        """When nobody will hold the state any more: as ``elastic_runtime.launcher.roster.Roster`` says."""
+        """When nobody will hold the state any more: as ``elastic_runtime.launcher.worker_pool.WorkerPool`` says."""
         machines = [worker.machine for worker in self._workers.values() if worker.rank_id in listed]
         ends = [machine.stay.end for machine in machines if machine.noticed]
         return min(ends, default=None) if len(ends) == len(machines) else None
 
     def keeper(self, members: Collection[str]) -> str | None:
-        """Who has to have the state durable, if these wait for a world: as the roster says, too."""
+        """Who has to have the state durable, if these wait for a world: as the pool says, too."""
         machines = {worker.rank_id: worker.machine for worker in self._workers.values()}
         holders = {rank_id: machines[rank_id] for rank_id in members if rank_id in machines}
         return choose_keeper({rank_id: each.stay.end if each.noticed else None for rank_id, each in holders.items()})

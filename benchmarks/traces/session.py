@@ -1,4 +1,4 @@
-"""A model of :class:`elastic_runtime.launcher.session.HorovodSession`: one life of the ElasticDriver.
+"""A model of :class:`elastic_runtime.engines.horovod.session.HorovodSession`: one life of the ElasticDriver.
 
 What it does, and when, is what the real one was seen to do (docs/architecture.md); how long it takes is in the costs.
 """
@@ -15,7 +15,7 @@ from benchmarks.traces.costs import Costs
 from benchmarks.traces.progress import Progress
 from benchmarks.traces.scaling import Scaling
 from benchmarks.traces.timeline import Event, Timeline
-from elastic_runtime.launcher.facts import SessionFact, SessionOutcome, SessionState
+from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState
 from elastic_runtime.torch.last_commit import CAUTION, MARGIN, PATIENCE, LastCommit
 
 _EARLY = 0.01

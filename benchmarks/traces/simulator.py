@@ -12,17 +12,17 @@ from benchmarks.traces.progress import Progress
 from benchmarks.traces.session import Session
 from benchmarks.traces.timeline import Event, Timeline
 from benchmarks.traces.trace import Notices, Trace
+from elastic_runtime.engines.base import SessionState
 from elastic_runtime.launcher.decide import decide, minimum_ranks
 from elastic_runtime.launcher.facts import (
     Action,
     CloseSession,
+    DecisionSettings,
     Facts,
     Finish,
     ListRanks,
     OpenSession,
     ReleaseWorker,
-    SessionState,
-    Settings,
 )
 from elastic_runtime.spec import RecoveryMode, RecoverySpec, Timing, WorkersSpec
 
@@ -76,7 +76,7 @@ class _Simulation:
         # The start may take as long as it takes, as everything else may; max_wait is the one limit that a job can set.
         recovery = RecoverySpec(policy.mode, max_wait=job.max_wait, start_timeout=trace.duration)
         workers = WorkersSpec(min(job.minimum, self._wanted), self._wanted, self._wanted)
-        self._settings = Settings(workers, recovery, Timing(lease=0.0, gather=policy.gather))
+        self._settings = DecisionSettings(workers, recovery, Timing(lease=0.0, gather=policy.gather))
         self._timeline, self._account = Timeline(), Account()
         self._progress = Progress(job.step_work)
         self._checkpoints = Checkpoints(self._timeline, self._progress, policy.costs)

@@ -67,7 +67,7 @@ def read_shard(path: Path) -> Shard:
 
 
 def _write(path: Path, images: NDArray[np.float64], labels: NDArray[np.int64]) -> None:
-    """Whole or not at all: a task that is tried again must not meet half a shard."""
+    """IntOrTemplate or not at all: a task that is tried again must not meet half a shard."""
     # Not by tempfile, whose files are their owner's alone: workers elsewhere may be somebody else.
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -109,7 +109,7 @@ def test_a_living_run_is_adopted_and_its_old_owner_can_do_nothing(kind: Kind) ->
         lambda: kind.cluster.cancel(first, "too late", OWNER),
         lambda: kind.cluster.delete(first, OWNER),
         lambda: kind.cluster.collect(first, OWNER),
-        lambda: kind.cluster.attend(first, OWNER),
+        lambda: kind.cluster.take_log_lease(first, OWNER),
     ):
         with pytest.raises(OwnershipLost):
             forbidden()
@@ -141,7 +141,7 @@ def test_a_failed_run_is_replaced_and_its_reference_is_dead(kind: Kind) -> None:
     claim = kind.cluster.claim(kind.spec(), NEWER)
     assert claim.outcome is ClaimOutcome.REPLACED
     assert claim.ref.uid != ref.uid
-    for gone in (kind.cluster.status, kind.cluster.size, kind.cluster.attended_by, kind.cluster.owner):
+    for gone in (kind.cluster.status, kind.cluster.size, kind.cluster.log_lease_holder, kind.cluster.owner):
         with pytest.raises(RunNotFound):
             gone(ref)
     kind.cluster.delete(ref, OWNER)  # Harmless: it is another incarnation.
@@ -228,7 +228,7 @@ def test_delete_ends_a_living_run_and_is_harmless_when_repeated(kind: Kind) -> N
 
 def test_the_log_goes_on_where_the_last_watcher_stopped(kind: Kind) -> None:
     ref = started(kind)
-    mine = kind.cluster.attend(ref, OWNER)
+    mine = kind.cluster.take_log_lease(ref, OWNER)
     assert mine.cursor == LOG_START
 
     async def first_lines() -> LogLines:
@@ -243,7 +243,7 @@ def test_the_log_goes_on_where_the_last_watcher_stopped(kind: Kind) -> None:
     kind.finish(ref)
     until(kind, ref, over)
 
-    theirs = kind.cluster.attend(ref, OWNER)
+    theirs = kind.cluster.take_log_lease(ref, OWNER)
 
     assert theirs.cursor == first.cursor
     rest = lines_of(to_the_end(kind, ref, theirs.cursor))
@@ -253,9 +253,9 @@ def test_the_log_goes_on_where_the_last_watcher_stopped(kind: Kind) -> None:
 
 def test_only_the_last_to_attend_moves_the_cursor(kind: Kind) -> None:
     ref = kind.cluster.claim(kind.spec(), OWNER).ref
-    assert kind.cluster.attended_by(ref) is None
-    stale, present = kind.cluster.attend(ref, OWNER), kind.cluster.attend(ref, OWNER)
-    assert kind.cluster.attended_by(ref) == present.token
+    assert kind.cluster.log_lease_holder(ref) is None
+    stale, present = kind.cluster.take_log_lease(ref, OWNER), kind.cluster.take_log_lease(ref, OWNER)
+    assert kind.cluster.log_lease_holder(ref) == present.token
     with pytest.raises(OwnershipLost):
         kind.cluster.advance(ref, stale.token, LOG_START)
     kind.cluster.advance(ref, present.token, LOG_START)
@@ -263,12 +263,12 @@ def test_only_the_last_to_attend_moves_the_cursor(kind: Kind) -> None:
 
 def test_only_the_last_to_attend_renews_the_lease(kind: Kind) -> None:
     ref = kind.cluster.claim(kind.spec(), OWNER).ref
-    mine = kind.cluster.attend(ref, OWNER)
+    mine = kind.cluster.take_log_lease(ref, OWNER)
     kind.cluster.renew_lease(ref, mine.token)
     kind.cluster.claim(kind.spec(), NEWER)
     with pytest.raises(OwnershipLost):
         kind.cluster.renew_lease(ref, mine.token)
-    theirs = kind.cluster.attend(ref, NEWER)
+    theirs = kind.cluster.take_log_lease(ref, NEWER)
     kind.cluster.renew_lease(ref, theirs.token)
 
 
@@ -291,7 +291,7 @@ def test_a_watch_without_log_has_none_and_speaks_at_every_beat(kind: Kind) -> No
 
 def test_what_never_was_is_not_found(kind: Kind) -> None:
     ref = RunRef(kind.name, "no-uid")
-    for ask in (kind.cluster.status, kind.cluster.spec, kind.cluster.size, kind.cluster.attended_by):
+    for ask in (kind.cluster.status, kind.cluster.spec, kind.cluster.size, kind.cluster.log_lease_holder):
         with pytest.raises(RunNotFound):
             ask(ref)
     with pytest.raises(RunNotFound):

@@ -165,7 +165,7 @@ def test_a_run_that_no_launcher_can_end_is_replaced_at_once(standin: StandIn) ->
 
 
 def test_a_stale_decision_is_never_carried_out(standin: StandIn) -> None:
-    """What was decided on one version of the root is not done to the next: the owner, the attendance, the deletion."""
+    """What was decided on one version of the root is not done to the next: the owner, the log_lease, the deletion."""
     cluster = standin.cluster()
     ref = cluster.claim(standin.spec(), OWNER).ref
     api = standin.namespace.api

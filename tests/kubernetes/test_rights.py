@@ -50,10 +50,10 @@ def test_airflows_role_is_enough_for_the_whole_life_of_a_run(
         assert cluster.set_size(ref, 2, "a wish")
         assert cluster.size(ref) == 2
 
-        attendance = cluster.attend(ref, OWNER)
-        assert run(first_word(standin, connection, attendance.cursor)) == "a word"
-        cluster.advance(ref, attendance.token, attendance.cursor)
-        cluster.renew_lease(ref, attendance.token)
+        log_lease = cluster.take_log_lease(ref, OWNER)
+        assert run(first_word(standin, connection, log_lease.cursor)) == "a word"
+        cluster.advance(ref, log_lease.token, log_lease.cursor)
+        cluster.renew_lease(ref, log_lease.token)
 
         workers = namespace.api.list(PODS, runobjects.selector(run=ref.name, part=Part.WORKER))
         taken = resources.name_of(workers[0])

@@ -100,13 +100,13 @@ def test_the_copy_answers_who_attends_and_spares_a_request_for_advancing(
     namespace: Namespace, standin: StandIn, ref: RunRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = standin.cluster()
-    mine = cluster.attend(ref, OWNER)
+    mine = cluster.take_log_lease(ref, OWNER)
 
     async def asked() -> list[str]:
         async with hub(namespace) as copy:
-            await until(lambda: (found := copy.root(ref)) and found.attendance)
+            await until(lambda: (found := copy.root(ref)) and found.log_lease)
             with requests_counted(monkeypatch) as made:
-                assert await asyncio.to_thread(cluster.attended_by, ref) == mine.token
+                assert await asyncio.to_thread(cluster.log_lease_holder, ref) == mine.token
                 assert made == []
                 await asyncio.to_thread(cluster.advance, ref, mine.token, LOG_START)
                 return list(made)
@@ -119,21 +119,21 @@ def test_a_process_that_stood_still_asks_before_it_believes(
     namespace: Namespace, standin: StandIn, ref: RunRef
 ) -> None:
     cluster = standin.cluster()
-    stale = cluster.attend(ref, OWNER)
+    stale = cluster.take_log_lease(ref, OWNER)
 
     async def stalled() -> None:
         async with hub(namespace) as copy:
-            await until(lambda: (found := copy.root(ref)) and found.attendance)
+            await until(lambda: (found := copy.root(ref)) and found.log_lease)
             # Meanwhile the loop does nothing, and somebody else takes over.
-            new = cluster.attend(ref, OWNER)
+            new = cluster.take_log_lease(ref, OWNER)
             time.sleep(watch.STALL + 0.5)  # noqa: ASYNC251  # this is the stall
             assert not copy.trusted
-            assert await asyncio.to_thread(cluster.attended_by, ref) == new.token != stale.token
+            assert await asyncio.to_thread(cluster.log_lease_holder, ref) == new.token != stale.token
             await until(lambda: copy.trusted)
             found = copy.root(ref)
             assert found is not None
-            assert found.attendance is not None
-            assert found.attendance.token == new.token
+            assert found.log_lease is not None
+            assert found.log_lease.token == new.token
 
     run(stalled())
 

@@ -99,7 +99,7 @@ def test_a_run_that_nobody_begins_to_watch_takes_itself_away(kind: KubernetesKin
     spec = kind.spec()
     spec = replace(spec, timing=replace(spec.timing, unwatched=5.0))
     ref = kind.cluster.claim(spec, OWNER).ref
-    kind.cluster.attend(ref, OWNER)
+    kind.cluster.take_log_lease(ref, OWNER)
     until(kind, ref, training(1))
     assert kind.cluster.claim(spec, NEWER).outcome is ClaimOutcome.ADOPTED
     namespace.kubectl("wait", "--for=delete", f"configmap/{ObjectNames(ref.name).root}", "--timeout=90s")

@@ -9,7 +9,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from elastic_runtime.adaptations.rendezvous import rank_environment
+from elastic_runtime.engines.horovod.rendezvous import rank_environment
 from elastic_runtime.framing import LineReader
 from elastic_runtime.rank_link import RANK_FD
 from tests.unit.runtime.driver_bench import SOON, bench
@@ -21,7 +21,7 @@ RANK = """
 
     timeline = pathlib.Path(os.environ["HOROVOD_TIMELINE"])
 
-    from elastic_runtime.adaptations import rank
+    from elastic_runtime.engines.horovod import rank
     rank.install()
     rank.install()
     import horovod.torch as hvd

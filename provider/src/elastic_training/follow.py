@@ -18,7 +18,7 @@ from typing import Protocol
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ClusterUnavailable, ElasticError, OwnershipLost, RunNotFound
 from elastic_runtime.status import Status
-from elastic_training.clusters.base import Attendance, Cluster, LogLines, Quiet, RunRef, StatusChanged
+from elastic_training.clusters.base import Cluster, LogLease, LogLines, Quiet, RunRef, StatusChanged
 
 _RENEWALS = 6
 """Of a lease, in its length: some may fail."""
@@ -77,7 +77,7 @@ class Follower:
     """One watch of one run, by one process.
 
     Args:
-        owner: whose try this is; see :meth:`Cluster.attend`.
+        owner: whose try this is; see :meth:`Cluster.take_log_lease`.
         log: receives the run's log lines, and a line for every change.
         deadline: absolute; None: none.
         now: the clock that the deadline is compared with.
@@ -101,15 +101,15 @@ class Follower:
         self._deadline = deadline
         self._pace = pace or Pace()
         self._now = now
-        self._attendance: Attendance | None = None
+        self._log_lease: LogLease | None = None
         self._cursor = self._noted = ""
         self._status: Status | None = None
         self._lease_due = 0.0
 
     @property
     def token(self) -> str | None:
-        """Of our attendance; None before it has begun."""
-        return self._attendance.token if self._attendance else None
+        """Of our log_lease; None before it has begun."""
+        return self._log_lease.token if self._log_lease else None
 
     async def follow(self) -> Followed:
         """Wait for the end. Safe to cancel at any time; whoever follows next goes on where this one stopped."""
@@ -140,9 +140,9 @@ class Follower:
     async def _watch(self) -> Ending | None:
         """Until the end, or an error; None when the watch ended without a final status and has to be taken up again."""
         await self._cluster.prepare()
-        if self._attendance is None:
-            self._attendance = await asyncio.to_thread(self._cluster.attend, self._ref, self._owner)
-            self._cursor = self._noted = self._attendance.cursor
+        if self._log_lease is None:
+            self._log_lease = await asyncio.to_thread(self._cluster.take_log_lease, self._ref, self._owner)
+            self._cursor = self._noted = self._log_lease.cursor
         beat = min(self._pace.beat, self._renewal)
         async with aclosing(self._cluster.watch(self._ref, self._cursor, beat)) as updates:
             async for update in updates:
@@ -161,9 +161,9 @@ class Follower:
         return None
 
     async def _stream(self, update: LogLines) -> None:
-        assert self._attendance is not None
+        assert self._log_lease is not None
         # A process that stood still for a minute asks before it speaks.
-        if update.lines and await asyncio.to_thread(self._cluster.attended_by, self._ref) != self._attendance.token:
+        if update.lines and await asyncio.to_thread(self._cluster.log_lease_holder, self._ref) != self._log_lease.token:
             raise OwnershipLost(f"somebody else streams the log of {self._ref.name} now")
         for line in update.lines:
             self._log.info("%s", line)
@@ -173,8 +173,8 @@ class Follower:
             await self._note()
 
     async def _note(self) -> None:
-        assert self._attendance is not None
-        await asyncio.to_thread(self._cluster.advance, self._ref, self._attendance.token, self._cursor)
+        assert self._log_lease is not None
+        await asyncio.to_thread(self._cluster.advance, self._ref, self._log_lease.token, self._cursor)
         self._noted = self._cursor
         self._plan_renewal()
 
@@ -192,9 +192,9 @@ class Follower:
 
     async def _renew_lease(self) -> None:
         if asyncio.get_running_loop().time() >= self._lease_due:
-            assert self._attendance is not None
+            assert self._log_lease is not None
             self._plan_renewal()
-            await asyncio.to_thread(self._cluster.renew_lease, self._ref, self._attendance.token)
+            await asyncio.to_thread(self._cluster.renew_lease, self._ref, self._log_lease.token)
 
     def _plan_renewal(self) -> None:
         self._lease_due = asyncio.get_running_loop().time() + self._renewal
@@ -202,8 +202,8 @@ class Follower:
     @property
     def _renewal(self) -> float:
         """Seconds between two renewals."""
-        assert self._attendance is not None
-        return min(self._pace.lease, (self._attendance.lease or math.inf) / _RENEWALS)
+        assert self._log_lease is not None
+        return min(self._pace.lease, (self._log_lease.lease or math.inf) / _RENEWALS)
 
     def _too_late(self) -> bool:
         return self._deadline is not None and self._now() >= self._deadline

@@ -21,7 +21,7 @@ from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.runobjects import TLS_FOLDER
 from elastic_training import kubernetes_syntax as syntax
 from elastic_training import pod_rules as rules
-from elastic_training.settings import Settings, Whole, Workers, truth, whole_number
+from elastic_training.settings import IntOrTemplate, Settings, Workers, parse_bool, whole_number
 
 LAUNCHER_ACCOUNT = "elastic-training-launcher"
 """The service account that ``deploy/rbac.yaml`` makes."""
@@ -136,7 +136,7 @@ class Hardware:
             gpus=whole_number("workers.gpus", workers.gpus, least=0),
             gpu_resource=syntax.extended_resource("workers.gpu_resource", workers.gpu_resource),
             shm=syntax.quantity("workers.shm", workers.shm) if workers.shm else None,
-            spot=truth("workers.spot", workers.spot),
+            spot=parse_bool("workers.spot", workers.spot),
         )
 
 
@@ -172,10 +172,10 @@ class Pods(Settings):
     queue: str | None = None
     """Kueue's LocalQueue that the launcher's Job and each worker pod wait in; needs Kueue's integrations ``batch/job``
     and ``pod``. Every worker is admitted for itself, so training begins with ``workers.min`` of them."""
-    run_as_user: Whole | None = 1000
+    run_as_user: IntOrTemplate | None = 1000
     """None: the cluster chooses, as OpenShift does."""
-    run_as_group: Whole | None = 1000
-    fs_group: Whole | None = 1000
+    run_as_group: IntOrTemplate | None = 1000
+    fs_group: IntOrTemplate | None = 1000
     """Group of the volumes' files."""
     launcher: PodShape = field(default_factory=PodShape)
     worker: PodShape = field(default_factory=PodShape)

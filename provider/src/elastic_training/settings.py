@@ -21,7 +21,7 @@ from elastic_training import kubernetes_syntax as syntax
 
 S = TypeVar("S", bound="Settings")
 
-Whole = int | str
+IntOrTemplate = int | str
 """A whole number, or a template of one."""
 Duration = timedelta | float | str
 """A time span, seconds, or a template of seconds."""
@@ -67,15 +67,15 @@ def _rendered(value: object, render: Callable[[Any], Any]) -> Any:
 class Workers(Settings):
     """How many workers train."""
 
-    min: Whole = 1
+    min: IntOrTemplate = 1
     """Fewest workers that train; below it the run is suspended. At least 1."""
-    start: Whole | None = None
+    start: IntOrTemplate | None = None
     """Workers to begin with; None: as ``min``."""
-    max: Whole | None = None
+    max: IntOrTemplate | None = None
     """Most workers that anybody may ask for; None: as ``start``."""
-    slots: Whole | None = None
+    slots: IntOrTemplate | None = None
     """Ranks per worker; None: one a GPU, or 1 without GPUs."""
-    gpus: Whole = 0
+    gpus: IntOrTemplate = 0
     """GPUs of each worker. Where workers are processes of one machine, this only gives the slots."""
     gpu_resource: str = "nvidia.com/gpu"
     """What the cluster's device plugin calls them."""
@@ -105,7 +105,7 @@ class Workers(Settings):
         if self.shm and not is_template(self.shm):
             syntax.quantity("workers.shm", self.shm)
         if isinstance(self.spot, str) and not is_template(self.spot):
-            truth("workers.spot", self.spot)
+            parse_bool("workers.spot", self.spot)
         if self.slots is None or any(is_template(value) for value in (self.slots, self.gpus)):
             return
         slots, gpus = int(self.slots), int(self.gpus)
@@ -136,9 +136,9 @@ class Recovery(Settings):
     """Longest time with too few workers before the run fails."""
     start_timeout: Duration = timedelta(minutes=10)
     """Longest time from the launcher's start to the first training."""
-    reset_limit: Whole | None = None
+    reset_limit: IntOrTemplate | None = None
     """Most resets forced by lost workers or failed ranks; resizes do not count. None: no limit."""
-    rank_failures: Whole = 10
+    rank_failures: IntOrTemplate = 10
     """Most ranks that may end by themselves with an error, over the whole run."""
     lease: Duration = timedelta(hours=6)
     """A run that nobody in Airflow has waited for, for so long, ends itself; 0: never."""
@@ -194,7 +194,7 @@ class Checkpoints(Settings):
 
     every: Duration = timedelta(minutes=1)
     """Between two of them; one more is written on a reclaim notice and on the last commit."""
-    keep: Whole = 2
+    keep: IntOrTemplate = 2
     """How many complete ones stay. At least 1."""
 
     def __post_init__(self) -> None:
@@ -255,7 +255,7 @@ def check_store(checkpoint: str) -> None:
     validate_store_uri(checkpoint)
 
 
-def truth(field: str, value: bool | str) -> bool:
+def parse_bool(field: str, value: bool | str) -> bool:
     """A rendered flag, as Jinja prints Python's, JSON's and YAML's. Raises InvalidSettings for anything else."""
     text = str(value).strip().lower()
     if text in ("true", "1", "yes", "on"):

@@ -126,7 +126,7 @@ def test_a_watch_that_ends_notes_how_far_it_has_told(caplog: pytest.LogCaptureFi
         await asyncio.gather(following, return_exceptions=True)
 
     def noted() -> str | None:
-        present = cluster.runs["run"].attendance
+        present = cluster.runs["run"].log_lease
         return present.cursor if present else None
 
     cluster.script(lambda: cluster.write_log("run", "one", "two"))
@@ -157,7 +157,7 @@ def test_a_lease_is_not_renewed_where_the_log_that_was_streamed_has_done_it() ->
 def test_a_watcher_that_was_replaced_stops() -> None:
     cluster = FakeCluster(poll=1)
     ref = claimed(cluster)
-    cluster.script(lambda: cluster.attend(ref, OWNER), lambda: cluster.write_log("run", "for somebody else"))
+    cluster.script(lambda: cluster.take_log_lease(ref, OWNER), lambda: cluster.write_log("run", "for somebody else"))
     assert follow(cluster, ref).ending is Ending.SUPERSEDED
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.spec import NoticeService, RecoveryMode, Timing, WorkersSpec
-from elastic_training.settings import Checkpoints, Recovery, Workers, check_environment, command_words, truth
+from elastic_training.settings import Checkpoints, Recovery, Workers, check_environment, command_words, parse_bool
 
 
 @pytest.mark.parametrize(
@@ -106,10 +106,10 @@ def test_variables_are_strings() -> None:
 
 @given(st.booleans())
 def test_flags_are_read_as_jinja_prints_them(flag: bool) -> None:
-    assert truth("fresh", str(flag)) is flag
-    assert truth("fresh", str(flag).lower()) is flag
+    assert parse_bool("fresh", str(flag)) is flag
+    assert parse_bool("fresh", str(flag).lower()) is flag
 
 
 def test_a_flag_that_is_none_is_refused() -> None:
     with pytest.raises(InvalidSettings, match="fresh"):
-        truth("fresh", "maybe")
+        parse_bool("fresh", "maybe")

@@ -7,17 +7,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from elastic_runtime.launcher.facts import (
-    Decision,
-    Facts,
-    Finish,
-    SessionFact,
-    SessionOutcome,
-    SessionState,
-    Settings,
-    SlotFact,
-    WorkerFact,
-)
+from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState
+from elastic_runtime.launcher.facts import Decision, DecisionSettings, Facts, Finish, SlotFact, WorkerFact
 from elastic_runtime.spec import RecoverySpec, Timing, WorkersSpec
 from elastic_runtime.status import FailureKind, Phase
 
@@ -26,8 +17,8 @@ NOW = 1000.0
 
 def settings(
     minimum: int = 2, start: int = 2, maximum: int = 4, slots: int = 1, lease: float = 0.0, **recovery: object
-) -> Settings:
-    return Settings(
+) -> DecisionSettings:
+    return DecisionSettings(
         WorkersSpec(minimum, start, maximum, slots),
         RecoverySpec(**recovery),  # type: ignore[arg-type]  # each test names fields of the right type
         Timing(lease=lease, gather=10.0),
@@ -64,7 +55,7 @@ class Row:
     says: str
     given: Facts
     decided: Decision
-    settings: Settings = USUAL
+    settings: DecisionSettings = USUAL
 
 
 def failed(kind: FailureKind, reason: str) -> Decision:

@@ -13,9 +13,9 @@ from typing import Any
 from horovod.runner.common.util import secret
 from horovod.runner.elastic.worker import HostUpdateResult, WorkerNotificationService
 
-from elastic_runtime.adaptations.driver import AdaptedDriver, PushedHosts, SessionEnd
-from elastic_runtime.adaptations.rendezvous import ElasticHandler
-from elastic_runtime.adaptations.rendezvous_server import RendezvousServer
+from elastic_runtime.engines.horovod.driver import AdaptedDriver, PushedHosts, SessionEnd
+from elastic_runtime.engines.horovod.rendezvous import ElasticHandler
+from elastic_runtime.engines.horovod.rendezvous_server import RendezvousServer
 
 SOON = 10.0
 """Seconds after which what should have happened has not."""

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.launcher.kubernetes.interface import Api, Kind, Object
-from elastic_runtime.launcher.kubernetes.surroundings import KubernetesSurroundings
-from elastic_runtime.launcher.kubernetes.term import Office, take_over
+from elastic_runtime.launcher.kubernetes.leadership import Leadership, take_over
+from elastic_runtime.launcher.kubernetes.platform import KubernetesPlatform
 from elastic_runtime.runobjects import (
     COMPLETE,
     LEASE,
@@ -114,30 +114,30 @@ class Clock:
         return self.now
 
 
-async def enter(place: Place, run: RunSpec, holder: str = "pod-1", now: datetime = NOON) -> Office:
-    """Into office."""
+async def enter(place: Place, run: RunSpec, holder: str = "pod-1", now: datetime = NOON) -> Leadership:
+    """Into leadership."""
     return (await take_over(place.api, run, holder, lambda: now))[0]
 
 
 @dataclass
 class Watched:
-    """Surroundings that are open."""
+    """Platform that are open."""
 
-    surroundings: KubernetesSurroundings
-    office: Office
+    platform: KubernetesPlatform
+    leadership: Leadership
     changes: list[None] = field(default_factory=list)
 
 
 @asynccontextmanager
 async def surrounded(place: Place, run: RunSpec, taken: Any) -> AsyncIterator[Watched]:
-    """In office, and open."""
+    """In leadership, and open."""
     root = await place.api.read(Kind.CONFIG_MAP, run.name)
-    office = await enter(place, run)
-    surroundings = KubernetesSurroundings(place.api, run, root, office, taken)
-    await surroundings.fill()
-    watched = Watched(surroundings, office)
-    surroundings.open(0, lambda: watched.changes.append(None))
+    leadership = await enter(place, run)
+    platform = KubernetesPlatform(place.api, run, root, leadership, taken)
+    await platform.fill()
+    watched = Watched(platform, leadership)
+    platform.open(0, lambda: watched.changes.append(None))
     try:
         yield watched
     finally:
-        await surroundings.close()
+        await platform.close()

@@ -22,7 +22,7 @@ from elastic_runtime.launcher.kubernetes.interface import (
     uid_of,
     version_of,
 )
-from elastic_runtime.launcher.kubernetes.term import read_spec, take_over, term_of
+from elastic_runtime.launcher.kubernetes.leadership import read_spec, take_over, term_of
 from elastic_runtime.runobjects import SPEC_KEY, ObjectNames, Part, selector
 from elastic_runtime.status import Phase
 from tests.unit.runtime.kubernetes_bench import (
@@ -219,11 +219,11 @@ class TestOffice(Contract):
         async def test(place: Place) -> None:
             run = a_run()
             await lay_down(place, run, workers=False)
-            office, previous = await take_over(place.api, run, "pod-1", lambda: NOON)
+            leadership, previous = await take_over(place.api, run, "pod-1", lambda: NOON)
             assert previous is None
-            assert (office.term.number, office.term.holder, office.term.since) == (1, "pod-1", NOON)
+            assert (leadership.term.number, leadership.term.holder, leadership.term.since) == (1, "pod-1", NOON)
             for reason in ("ü", "y"):
-                await office.write(status(run, reason=reason))
+                await leadership.write(status(run, reason=reason))
                 assert await published(place, run) == status(run, reason=reason)
             _, previous = await take_over(place.api, run, "pod-2", lambda: NOON)
             assert previous == status(run, reason="y")
@@ -252,11 +252,11 @@ class TestOffice(Contract):
         async def test(place: Place) -> None:
             run = a_run()
             await lay_down(place, run, workers=False)
-            office = await enter(place, run)
+            leadership = await enter(place, run)
             await place.change(
                 Kind.CONFIG_MAP, ObjectNames(run.name).status, {"metadata": {"annotations": {"note": "to myself"}}}
             )
-            await office.write(status(run))
+            await leadership.write(status(run))
             assert await published(place, run) == status(run)
 
         self.run(opens, test)
@@ -266,15 +266,15 @@ class TestOffice(Contract):
         async def test(place: Place) -> None:
             run = a_run()
             await lay_down(place, run, workers=False)
-            office, name = await enter(place, run), ObjectNames(run.name).status
+            leadership, name = await enter(place, run), ObjectNames(run.name).status
             await place.remove(Kind.CONFIG_MAP, name)
             if what == "removed":
                 with pytest.raises(RunNotFound):
-                    await office.write(status(run))
+                    await leadership.write(status(run))
                 return
             await place.create(Kind.CONFIG_MAP, config_map(run, name, Part.STATUS, {}))
             with pytest.raises(OwnershipLost):
-                await office.write(status(run))
+                await leadership.write(status(run))
             assert await published(place, run) is None
 
         self.run(opens, test)

@@ -8,8 +8,8 @@ import signal
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from elastic_runtime.launcher.facts import SessionFact, SessionState
-from elastic_runtime.launcher.session import HorovodSession
+from elastic_runtime.engines.base import SessionFact, SessionState
+from elastic_runtime.engines.horovod.session import HorovodSession
 
 SOON = 10.0
 
@@ -31,7 +31,7 @@ class Start:
 
 @dataclass(eq=False)
 class Scene:
-    """A session and its surroundings: implements RankRunner."""
+    """A session and its platform: implements RankRunner."""
 
     starts: list[Start] = field(default_factory=list)
     without_worker: set[str] = field(default_factory=set)

@@ -1,4 +1,4 @@
-"""The driver's rows of the table in :mod:`elastic_runtime.adaptations`, beside stock Horovod where that can be.
+"""The driver's rows of the table in :mod:`elastic_runtime.engines.horovod`, beside stock Horovod where that can be.
 
 What it tells ranks: test_adaptations_notifications.
 """
@@ -12,7 +12,7 @@ import pytest
 from horovod.runner.elastic.discovery import FixedHosts, HostManager
 from horovod.runner.elastic.registration import WorkerStateRegistry
 
-from elastic_runtime.adaptations.driver import OrderedHostManager, PushedHosts, SessionEnd
+from elastic_runtime.engines.horovod.driver import OrderedHostManager, PushedHosts, SessionEnd
 from tests.unit.runtime.driver_bench import SOON, bench, in_thread, wait_until
 
 

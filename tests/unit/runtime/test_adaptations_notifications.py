@@ -1,4 +1,7 @@
-"""What ranks are told of new hosts: rows of the table in :mod:`elastic_runtime.adaptations`, beside stock Horovod."""
+"""What ranks are told of new hosts: rows of the table in :mod:`elastic_runtime.engines.horovod`.
+
+Beside stock Horovod.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from horovod.runner.elastic.discovery import FixedHosts
 from horovod.runner.elastic.driver import ElasticDriver
 from horovod.runner.elastic.worker import HostUpdateResult
 
-from elastic_runtime.adaptations import rendezvous as our_rendezvous
+from elastic_runtime.engines.horovod import rendezvous as our_rendezvous
 from tests.unit.runtime.driver_bench import SOON, Listener, bench, listener, wait_until
 
 

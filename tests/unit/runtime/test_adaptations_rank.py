@@ -1,4 +1,4 @@
-"""The ranks' rows of the table in :mod:`elastic_runtime.adaptations`, beside stock Horovod where one rank suffices.
+"""The ranks' rows of the table in :mod:`elastic_runtime.engines.horovod`, beside stock Horovod where one rank suffices.
 
 All of them at once, installed in a real rank: ``tests/local/test_adaptations.py``.
 """
@@ -19,9 +19,15 @@ import horovod.torch.mpi_ops
 import pytest
 import torch
 
-from elastic_runtime.adaptations import rank as adaptation
-from elastic_runtime.adaptations.rank import SchedulerStateHandler, cut, notice_silence, open_sockets, still_assigned
-from elastic_runtime.adaptations.rendezvous import rank_environment
+from elastic_runtime.engines.horovod import rank as adaptation
+from elastic_runtime.engines.horovod.rank import (
+    SchedulerStateHandler,
+    cut,
+    notice_silence,
+    open_sockets,
+    still_assigned,
+)
+from elastic_runtime.engines.horovod.rendezvous import rank_environment
 from elastic_runtime.errors import OwnershipLost
 from tests.unit.runtime.driver_bench import SOON, Bench, bench, in_thread
 

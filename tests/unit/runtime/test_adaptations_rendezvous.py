@@ -1,4 +1,4 @@
-"""The rendezvous server's rows of the table in :mod:`elastic_runtime.adaptations`, beside stock Horovod.
+"""The rendezvous server's rows of the table in :mod:`elastic_runtime.engines.horovod`, beside stock Horovod.
 
 Whom it believes what: test_adaptations_trust.
 """
@@ -13,9 +13,9 @@ import pytest
 from horovod.runner.common.util.hosts import SlotInfo
 from horovod.runner.http.http_server import RendezvousHTTPServer
 
-from elastic_runtime.adaptations import rendezvous_server
-from elastic_runtime.adaptations.rendezvous import NEXT_ASSIGNMENT, ElasticHandler
-from elastic_runtime.adaptations.rendezvous_server import RendezvousServer
+from elastic_runtime.engines.horovod import rendezvous_server
+from elastic_runtime.engines.horovod.rendezvous import NEXT_ASSIGNMENT, ElasticHandler
+from elastic_runtime.engines.horovod.rendezvous_server import RendezvousServer
 from tests.unit.runtime.driver_bench import SOON, in_thread, wait_until
 from tests.unit.runtime.rendezvous_bench import Driver, Place, running
 

@@ -1,4 +1,7 @@
-"""Whom the rendezvous believes what: rows of the table in :mod:`elastic_runtime.adaptations`, beside stock Horovod."""
+"""Whom the rendezvous believes what: rows of the table in :mod:`elastic_runtime.engines.horovod`.
+
+Beside stock Horovod.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,12 @@ from horovod.runner.elastic.worker import HostUpdateResult, WorkerNotificationCl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime.adaptations.rendezvous import NotificationClient, loads_restricted, only_at, parse_worker_addresses
+from elastic_runtime.engines.horovod.rendezvous import (
+    NotificationClient,
+    loads_restricted,
+    only_at,
+    parse_worker_addresses,
+)
 from elastic_runtime.errors import InvalidDocument
 from tests.unit.runtime.driver_bench import SOON, in_thread
 from tests.unit.runtime.rendezvous_bench import Place

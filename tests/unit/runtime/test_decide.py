@@ -10,16 +10,9 @@ from dataclasses import replace
 
 import pytest
 
+from elastic_runtime.engines.base import SessionOutcome, SessionState
 from elastic_runtime.launcher.decide import choose_keeper, decide
-from elastic_runtime.launcher.facts import (
-    CloseSession,
-    Decision,
-    ListRanks,
-    OpenSession,
-    ReleaseWorker,
-    SessionOutcome,
-    SessionState,
-)
+from elastic_runtime.launcher.facts import CloseSession, Decision, ListRanks, OpenSession, ReleaseWorker
 from elastic_runtime.status import Phase
 from tests.unit.runtime.decide_bench import (
     NOW,

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from elastic_runtime.engines.base import SessionOutcome
 from elastic_runtime.launcher.decide import decide
-from elastic_runtime.launcher.facts import Decision, Finish, SessionOutcome
+from elastic_runtime.launcher.facts import Decision, Finish
 from elastic_runtime.status import FailureKind, Phase
 from tests.unit.runtime.decide_bench import (
     NOW,

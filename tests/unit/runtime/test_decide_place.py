@@ -1,4 +1,4 @@
-"""What the launcher decides about its own place in the run, and about workers that its surroundings refuse."""
+"""What the launcher decides about its own place in the run, and about workers that its platform refuse."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from dataclasses import replace
 
 import pytest
 
+from elastic_runtime.engines.base import SessionOutcome, SessionState
 from elastic_runtime.launcher.decide import decide
 from elastic_runtime.launcher.facts import (
     CloseSession,
     Decision,
     Facts,
     Finish,
+    LeadershipState,
     MakeWay,
     OpenSession,
     Refusal,
-    SessionOutcome,
-    SessionState,
-    Tenure,
 )
 from elastic_runtime.status import FailureKind, Phase
 from tests.unit.runtime.decide_bench import NOW, USUAL, A, B, ended, facts, session
@@ -27,8 +26,8 @@ ALONE = facts(2)
 
 
 class TestMakesWay:
-    def decided(self, given: Facts, tenure: Tenure) -> Decision:
-        return decide(replace(given, tenure=tenure), USUAL, NOW)
+    def decided(self, given: Facts, leadership: LeadershipState) -> Decision:
+        return decide(replace(given, leadership=leadership), USUAL, NOW)
 
     @pytest.mark.parametrize(
         "given",
@@ -42,11 +41,11 @@ class TestMakesWay:
         ],
     )
     def test_to_another_that_has_taken_over_whatever_else_there_is(self, given: Facts) -> None:
-        assert self.decided(given, Tenure.LOST).actions == (MakeWay(handover=False),)
+        assert self.decided(given, LeadershipState.LOST).actions == (MakeWay(handover=False),)
 
     @pytest.mark.parametrize("state", [SessionState.SETTLED, SessionState.WAITING])
     def test_when_it_is_taken_after_a_hand_over(self, state: SessionState) -> None:
-        decided = self.decided(replace(TRAINING, session=session(state, "a", "b")), Tenure.ENDING)
+        decided = self.decided(replace(TRAINING, session=session(state, "a", "b")), LeadershipState.ENDING)
         assert decided == Decision(
             (MakeWay(handover=True),), Phase.SUSPENDED, "the launcher is being taken, and replaced"
         )
@@ -54,8 +53,8 @@ class TestMakesWay:
     @pytest.mark.parametrize("state", [SessionState.FORMING, SessionState.FINISHING])
     def test_at_once_when_nobody_could_hand_over(self, state: SessionState) -> None:
         given = replace(TRAINING, session=session(state, "a", "b"))
-        assert self.decided(given, Tenure.ENDING).actions == (MakeWay(handover=False),)
-        assert self.decided(ALONE, Tenure.ENDING).actions == (MakeWay(handover=False),)
+        assert self.decided(given, LeadershipState.ENDING).actions == (MakeWay(handover=False),)
+        assert self.decided(ALONE, LeadershipState.ENDING).actions == (MakeWay(handover=False),)
 
     @pytest.mark.parametrize(
         ("given", "phase"),
@@ -66,14 +65,14 @@ class TestMakesWay:
         ],
     )
     def test_not_before_an_end_that_is_here_is_told(self, given: Facts, phase: Phase) -> None:
-        [action] = self.decided(given, Tenure.ENDING).actions
+        [action] = self.decided(given, LeadershipState.ENDING).actions
         assert isinstance(action, Finish)
         assert action.phase is phase
 
     def test_rather_than_begin_again(self) -> None:
         given = replace(TRAINING, session=ended(SessionOutcome.LOST))
-        assert self.decided(given, Tenure.ENDING).actions == (CloseSession(),)
-        assert self.decided(replace(given, session=None), Tenure.ENDING).actions == (MakeWay(handover=False),)
+        assert self.decided(given, LeadershipState.ENDING).actions == (CloseSession(),)
+        assert self.decided(replace(given, session=None), LeadershipState.ENDING).actions == (MakeWay(handover=False),)
 
 
 QUEUE = Refusal("Kubernetes says: no room")

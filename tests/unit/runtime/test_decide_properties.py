@@ -8,22 +8,20 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState
 from elastic_runtime.launcher.decide import choose_ranks, decide, minimum_ranks
 from elastic_runtime.launcher.facts import (
     CloseSession,
     Decision,
+    DecisionSettings,
     Facts,
     Finish,
+    LeadershipState,
     ListRanks,
     MakeWay,
     OpenSession,
     ReleaseWorker,
-    SessionFact,
-    SessionOutcome,
-    SessionState,
-    Settings,
     SlotFact,
-    Tenure,
     WorkerFact,
 )
 from elastic_runtime.spec import RecoveryMode
@@ -31,7 +29,7 @@ from elastic_runtime.status import Phase
 from tests.examples import rewarding
 from tests.unit.runtime.decide_bench import NOW, settings
 
-Situation = tuple[Facts, Settings]
+Situation = tuple[Facts, DecisionSettings]
 Check = Callable[[Situation], None]
 ALWAYS: list[Check] = []
 WHILE_IT_GOES_ON: list[Check] = []
@@ -41,7 +39,7 @@ SLOTS = 2
 
 
 @st.composite
-def some_settings(draw: st.DrawFn) -> Settings:
+def some_settings(draw: st.DrawFn) -> DecisionSettings:
     low, middle, high = sorted(draw(st.tuples(*[st.integers(1, 5)] * 3)))
     return settings(low, middle, high, SLOTS, mode=draw(st.sampled_from(RecoveryMode)))
 
@@ -75,8 +73,8 @@ def some_session(draw: st.DrawFn) -> SessionFact | None:
 
 
 @st.composite
-def situations(draw: st.DrawFn) -> tuple[Facts, Settings]:
-    """Anything that the launcher can find itself in: the size is within its bounds, as its surroundings see to."""
+def situations(draw: st.DrawFn) -> tuple[Facts, DecisionSettings]:
+    """Anything that the launcher can find itself in: the size is within its bounds, as its platform see to."""
     chosen = draw(some_settings())
     moments = st.none() | st.floats(0, NOW)
     return (
@@ -90,7 +88,7 @@ def situations(draw: st.DrawFn) -> tuple[Facts, Settings]:
             gathering_since=draw(moments),
             rank_failures=draw(st.sampled_from([0, 0, 0, 11])),
             cancel=draw(st.sampled_from([None, None, None, "enough"])),
-            tenure=draw(st.sampled_from([Tenure.HELD, Tenure.HELD, *Tenure])),
+            leadership=draw(st.sampled_from([LeadershipState.HELD, LeadershipState.HELD, *LeadershipState])),
             hopeless_since=draw(moments),
         ),
         chosen,
@@ -98,11 +96,11 @@ def situations(draw: st.DrawFn) -> tuple[Facts, Settings]:
 
 
 @st.composite
-def living_situations(draw: st.DrawFn) -> tuple[Facts, Settings]:
+def living_situations(draw: st.DrawFn) -> tuple[Facts, DecisionSettings]:
     """One in which nothing ends the run."""
     given, chosen = draw(situations())
     going = replace(given, launched=NOW - 1, short_since=None, rank_failures=0, cancel=None)
-    going = replace(going, tenure=Tenure.HELD, hopeless_since=None)
+    going = replace(going, leadership=LeadershipState.HELD, hopeless_since=None)
     if going.session and going.session.outcome not in (None, SessionOutcome.LOST):
         going = replace(going, session=None)
     return going, chosen
@@ -172,8 +170,8 @@ def making_way_is_the_only_action(situation: Situation) -> None:
     actions = decide(*situation, NOW).actions
     ways = [action for action in actions if isinstance(action, MakeWay)]
     assert not ways or list(actions) == ways
-    assert (facts.tenure is not Tenure.LOST) or ways
-    assert facts.tenure is not Tenure.HELD or not ways
+    assert (facts.leadership is not LeadershipState.LOST) or ways
+    assert facts.leadership is not LeadershipState.HELD or not ways
 
 
 @while_it_goes_on

@@ -77,7 +77,7 @@ async def taint(place: FakePlace, node: str, *keys: str) -> None:
 def test_a_taint_announces_the_end_of_all_pods_on_its_node(key: str) -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
         await taint(place, "n1", "dedicated", key)
-        deadlines = [watched.surroundings.deadline(name) for name in ("a", "a.r1", "b", "c")]
+        deadlines = [watched.platform.deadline(name) for name in ("a", "a.r1", "b", "c")]
         end = NOON + TAINTS[key]
         assert deadlines == [end, end, None, end]
         assert watched.changes
@@ -89,7 +89,7 @@ def test_a_taint_announces_the_end_of_all_pods_on_its_node(key: str) -> None:
 def test_a_node_that_may_stay_announces_nothing(key: str) -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
         await taint(place, "n1", key)
-        assert watched.surroundings.deadline("a") is None
+        assert watched.platform.deadline("a") is None
 
     within(test, "n1")
 
@@ -97,13 +97,13 @@ def test_a_node_that_may_stay_announces_nothing(key: str) -> None:
 def test_the_earliest_word_counts_and_one_that_is_taken_back_does_not() -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
         await taint(place, "n1", "karpenter.sh/disrupted", "cloud.google.com/impending-node-termination")
-        assert watched.surroundings.deadline("a") == after(15)
+        assert watched.platform.deadline("a") == after(15)
         await place.change(Kind.POD, "a", {"metadata": {"deletionTimestamp": "2026-01-02T12:00:10Z"}})
         await asyncio.sleep(MOMENT)
-        assert watched.surroundings.deadline("a") == after(10)
-        assert watched.surroundings.deadline("b") == after(15)
+        assert watched.platform.deadline("a") == after(10)
+        assert watched.platform.deadline("b") == after(15)
         await taint(place, "n1")
-        assert watched.surroundings.deadline("b") is None
+        assert watched.platform.deadline("b") is None
 
     within(test, "n1", "n1")
 
@@ -116,7 +116,7 @@ def test_nodes_are_watched_while_there_are_pods_on_them() -> None:
         await asyncio.sleep(MOMENT)
         assert place.calls["watch", Kind.NODE] == 2
         await taint(place, "n2", SPOT)
-        assert watched.surroundings.deadline("z") == after(120)
+        assert watched.platform.deadline("z") == after(120)
         await place.remove(Kind.POD, "z")
         await asyncio.sleep(MOMENT)
         watched.changes.clear()
@@ -133,7 +133,7 @@ def test_news_are_caught_up_with_after_the_api_server_was_away(caplog: pytest.Lo
         place.away = False
         await taint(place, "n1", SPOT)
         await asyncio.sleep(60)
-        assert watched.surroundings.deadline("a") == after(120)
+        assert watched.platform.deadline("a") == after(120)
 
     with caplog.at_level(logging.INFO):
         within(test, "n1")
@@ -149,7 +149,7 @@ def test_without_the_right_nobody_asks_twice(caplog: pytest.LogCaptureFixture) -
             await place.create(Kind.POD, pod(RUN, name, node=f"n-{name}", going=after(30), phase="Running"))
         async with surrounded(place, RUN, asyncio.Event()) as watched:
             await asyncio.sleep(100)
-            assert watched.surroundings.deadline("a") == after(30)
+            assert watched.platform.deadline("a") == after(30)
             assert place.calls["list", Kind.NODE] == 1
             await place.create(Kind.POD, pod(RUN, "c", node="n-c", phase="Running"))
             await asyncio.sleep(100)

@@ -44,9 +44,9 @@ async def pods(place: FakePlace) -> str:
 
 def test_all_that_were_on_a_node_are_deleted_each_when_it_is_empty() -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
-        watched.surroundings.replace("a")
+        watched.platform.replace("a")
         assert await pods(place) == "bc"
-        watched.surroundings.replace("b.r1")  # its agent has dialled twice
+        watched.platform.replace("b.r1")  # its agent has dialled twice
         assert await pods(place) == "c"
 
     within(test)
@@ -54,13 +54,13 @@ def test_all_that_were_on_a_node_are_deleted_each_when_it_is_empty() -> None:
 
 def test_one_that_is_put_on_the_same_node_stays_until_the_node_has_had_time_to_go() -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
-        watched.surroundings.replace("a")
+        watched.platform.replace("a")
         await place.create(Kind.POD, pod(RUN, "d", node="n1", phase="Running"))
         await asyncio.sleep(MOMENT)
-        watched.surroundings.replace("d")
+        watched.platform.replace("d")
         assert await pods(place) == "bcd"
         await asyncio.sleep(NODE_PAUSE)
-        watched.surroundings.replace("d")
+        watched.platform.replace("d")
         assert await pods(place) == "bc"
 
     within(test)
@@ -72,7 +72,7 @@ def test_what_is_going_or_gone_or_nowhere_is_left_alone() -> None:
         await place.create(Kind.POD, pod(RUN, "p", phase="Pending"))
         await asyncio.sleep(MOMENT)
         for name in ("g", "p", "unknown"):
-            watched.surroundings.replace(name)
+            watched.platform.replace(name)
         assert await pods(place) == "abcgp"
         assert place.calls[DELETE] == 0
 
@@ -82,7 +82,7 @@ def test_what_is_going_or_gone_or_nowhere_is_left_alone() -> None:
 def test_it_is_done_when_the_api_server_is_back() -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
         await place.go_away()
-        watched.surroundings.replace("a")
+        watched.platform.replace("a")
         await asyncio.sleep(60)
         place.away = False
         await asyncio.sleep(60)
@@ -93,7 +93,7 @@ def test_it_is_done_when_the_api_server_is_back() -> None:
 
 def test_another_of_the_same_name_is_not_meant() -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
-        watched.surroundings.replace("a")
+        watched.platform.replace("a")
         await place.remove(Kind.POD, "a")
         await place.create(Kind.POD, pod(RUN, "a", node="n2", phase="Running"))
         assert await pods(place) == "abc"
@@ -104,7 +104,7 @@ def test_another_of_the_same_name_is_not_meant() -> None:
 def test_without_the_right_nobody_asks_twice(caplog: pytest.LogCaptureFixture) -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
         for name in ("a", "c"):
-            watched.surroundings.replace(name)
+            watched.platform.replace(name)
             assert await pods(place) == "abc"
         assert place.calls[DELETE] == 1
 

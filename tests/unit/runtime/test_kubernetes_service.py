@@ -1,4 +1,4 @@
-"""A launcher's life in its pod, but for the training: how it comes into office, and with which status it ends."""
+"""A launcher's life in its pod, but for the training: how it comes into leadership, and with which status it ends."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from elastic_runtime.errors import (
 from elastic_runtime.launcher.kubernetes import __main__ as program
 from elastic_runtime.launcher.kubernetes import service
 from elastic_runtime.launcher.kubernetes.interface import Kind, Selector
+from elastic_runtime.launcher.kubernetes.leadership import fenced, next_term
 from elastic_runtime.launcher.kubernetes.settings import LauncherSettings, read_settings
-from elastic_runtime.launcher.kubernetes.term import fenced, next_term
 from elastic_runtime.runobjects import COMPLETE, SPEC_KEY, ObjectNames, Term
 from elastic_runtime.status import FailureKind, Phase, Status
 from tests.unit.provider.virtual_time import run_virtually
@@ -72,7 +72,7 @@ class TestBegin:
             await (await enter(place, RUN)).write(status(RUN, reason="so far"))
             begun = await service.begin(place, SETTINGS)
             assert (begun.spec, begun.previous) == (RUN, status(RUN, reason="so far"))
-            assert (begun.office.term.number, begun.office.term.holder) == (2, "pod-9")
+            assert (begun.leadership.term.number, begun.leadership.term.holder) == (2, "pod-9")
 
         within(test)
 
@@ -112,7 +112,7 @@ class TestBegin:
             await asyncio.sleep(service.COMPLETE_PATIENCE - 5)
             assert not beginning.done()
             await place.change(Kind.CONFIG_MAP, RUN.name, {"metadata": {"annotations": {COMPLETE: "yes"}}})
-            assert (await beginning).office.term.number == 1
+            assert (await beginning).leadership.term.number == 1
 
         within(test, complete=False)
 

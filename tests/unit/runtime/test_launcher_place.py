@@ -15,20 +15,21 @@ from elastic_runtime import certificates
 from elastic_runtime.certificates import agent_context
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import to_plain
+from elastic_runtime.engines.base import SessionFact, SessionState
 from elastic_runtime.errors import OwnershipLost
 from elastic_runtime.framing import decode_line
 from elastic_runtime.launcher import loop
-from elastic_runtime.launcher.facts import Refusal, SessionFact, SessionState, Tenure
+from elastic_runtime.launcher.facts import LeadershipState, Refusal
 from elastic_runtime.launcher.loop import Launcher
 from elastic_runtime.launcher.output import OutputLog
-from elastic_runtime.launcher.surroundings import Machine
+from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.rank_link import CheckpointWritten
 from elastic_runtime.spec import CheckpointSpec, RunSpec, Timing, WorkersSpec
 from elastic_runtime.status import Checkpoint, EventKind, FailureKind, Phase, Status, World
 from elastic_runtime.wire import (
+    CommitDeadline,
     Heartbeat,
     Hello,
-    LastCommit,
     RankExited,
     RankSaid,
     RankStarted,
@@ -60,9 +61,9 @@ BEFORE = Status(
 
 @dataclass
 class Place:
-    """Surroundings that note what is asked of them, and answer as told."""
+    """Platform that note what is asked of them, and answer as told."""
 
-    tenure_: Tenure = Tenure.HELD
+    tenure_: LeadershipState = LeadershipState.HELD
     wanted_: int = 1
     cancelled: str | None = None
     lost: bool = False
@@ -88,7 +89,7 @@ class Place:
     def watched(self) -> bool:
         return True
 
-    def tenure(self) -> Tenure:
+    def leadership(self) -> LeadershipState:
         return self.tenure_
 
     def refusal(self) -> Refusal | None:
@@ -148,9 +149,9 @@ class Worker:
         line = await self.reader.readline()
         return decode(decode_line(line)) if line else None
 
-    async def hear_last_commit(self) -> LastCommit:
+    async def hear_last_commit(self) -> CommitDeadline:
         async with asyncio.timeout(SOON):
-            while not isinstance(message := await self.hear(), LastCommit):
+            while not isinstance(message := await self.hear(), CommitDeadline):
                 assert message is not None
         return message
 
@@ -220,10 +221,10 @@ def test_one_that_has_lost_the_run_unawares_leaves_the_workers_alone_at_the_end(
     launched(tls, test)
 
 
-@pytest.mark.parametrize("tenure", [Tenure.ENDING, Tenure.LOST])
-def test_one_that_makes_way_hangs_up_and_leaves_the_workers_to_the_next(tls: Path, tenure: Tenure) -> None:
+@pytest.mark.parametrize("leadership", [LeadershipState.ENDING, LeadershipState.LOST])
+def test_one_that_makes_way_hangs_up_and_leaves_the_workers_to_the_next(tls: Path, leadership: LeadershipState) -> None:
     async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
-        place.tenure_ = tenure
+        place.tenure_ = leadership
         place.on_change()
         status = await running
         assert not status.phase.final
@@ -332,16 +333,16 @@ class TestWhileRanksWait:
             await self.begin(place, worker)
             deadline = place.deadlines["w"] = utc_now().replace(microsecond=0) + timedelta(seconds=30)
             place.on_change()
-            assert await worker.hear_last_commit() == LastCommit(deadline, "w.0.0")
+            assert await worker.hear_last_commit() == CommitDeadline(deadline, "w.0.0")
             worker.writer.write(encode(RankExited("w.0.0~0", -9)))
-            assert await worker.hear_last_commit() == LastCommit(None)
+            assert await worker.hear_last_commit() == CommitDeadline(None)
 
         launched(tls, test)
 
     def test_a_launcher_that_is_taken_has_them_write_before_it_goes(self, tls: Path) -> None:
         async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
             await self.begin(place, worker)
-            place.tenure_ = Tenure.ENDING
+            place.tenure_ = LeadershipState.ENDING
             place.on_change()
             assert (await worker.hear_last_commit()).keeper == "w.0.0"
             assert not running.done()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.torch import DurableState, WorldScaling
-from elastic_runtime.torch.rates import Ramp, Scaling, ScalingRule, factor, next_ramp
+from elastic_runtime.torch.rates import Ramp, RateScaling, ScalingRule, factor, next_ramp
 
 
 class World:
@@ -69,7 +69,7 @@ def test_whatever_happens_the_rate_stays_between_those_of_the_worlds_seen(
     sizes: list[int], rule: ScalingRule, warmup: int
 ) -> None:
     world = World(1)
-    scaling = Scaling(2, rule, warmup)
+    scaling = RateScaling(2, rule, warmup)
     found = factors(WorldScaling(2, rule, warmup, world=world), world, *sizes)
     seen = [1.0, *map(scaling.target, sizes)]
     assert all(min(seen) - 1e-9 <= each <= max(seen) + 1e-9 for each in found)
@@ -154,7 +154,7 @@ def test_what_cannot_work_is_refused(arguments: dict[str, object], field: str) -
 
 
 def test_the_way_is_a_function_of_the_step_alone() -> None:
-    scaling = Scaling(2, ScalingRule.LINEAR, 4)
+    scaling = RateScaling(2, ScalingRule.LINEAR, 4)
     ramp = next_ramp(scaling, Ramp(2, 1, 1.0), 11, 4)
     assert ramp == Ramp(4, 11, 1.0)
     assert [factor(scaling, ramp, step) for step in (10, 11, 12, 13, 14, 99)] == [1.0, 1.25, 1.5, 1.75, 2.0, 2.0]

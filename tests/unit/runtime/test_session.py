@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 
-from elastic_runtime.launcher.facts import SessionFact, SessionState
-from elastic_runtime.launcher.session import JOIN_ATTEMPTS, LOST
+from elastic_runtime.engines.base import SessionFact, SessionState
+from elastic_runtime.engines.exits import LOST
+from elastic_runtime.engines.horovod.session import JOIN_ATTEMPTS
 from tests.unit.runtime.session_bench import Scene, play
 
 

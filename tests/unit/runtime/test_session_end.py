@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-from elastic_runtime.launcher.facts import SessionOutcome, SessionState
-from elastic_runtime.launcher.session import LOST, describe
+from elastic_runtime.engines.base import SessionOutcome, SessionState
+from elastic_runtime.engines.exits import LOST, describe
 from tests.unit.runtime.session_bench import Scene, play
 
 

@@ -52,7 +52,7 @@ def built(kind: type[Any]) -> st.SearchStrategy[Any]:
         wire.StopRank: {"grace": numbers},
         wire.Noticed: {"deadline": moments},
         wire.Handover: {"deadline": moments},
-        wire.LastCommit: {"deadline": st.none() | moments},
+        wire.CommitDeadline: {"deadline": st.none() | moments},
         wire.Welcome: {"spec": specs},
         rank_link.Metrics: {"values": st.dictionaries(st.text(), numbers)},
         rank_link.CheckpointWritten: {"time": moments, "seconds": numbers},

@@ -46,7 +46,7 @@ OWNER = f"{PREFIX}/owner"
 """Opaque text: the try of the task that the run works for."""
 PODS = f"{PREFIX}/pods"
 """Opaque text that is the same for the same settings of the pods."""
-ATTENDANCE = f"{PREFIX}/attendance"
+LOG_LEASE = f"{PREFIX}/log-lease"
 """JSON: who streams the log, and how far it has come."""
 LEASE = f"{PREFIX}/lease"
 """RFC 3339, renewed while somebody waits. The launcher measures the time since it last saw it change, by its own
@@ -107,7 +107,7 @@ class Part(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One launcher's time in office."""
+    """One launcher's time in leadership."""
 
     number: int
     """Counts the launchers of a run, from 1."""

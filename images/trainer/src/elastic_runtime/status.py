@@ -71,7 +71,7 @@ class FailureKind(StrEnum):
     """Kubernetes cannot run a pod of the run, and waiting would not help: its image, a secret, a quota, its admission,
     missing rights. Written by the reader where the launcher itself cannot run."""
     LAUNCHER_ERROR = "launcher_error"
-    """The launcher itself failed: a bug, or its surroundings."""
+    """The launcher itself failed: a bug, or its platform."""
 
 
 class WorkerState(StrEnum):

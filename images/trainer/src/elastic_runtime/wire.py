@@ -144,10 +144,10 @@ class Handover:
 
 
 @dataclass(frozen=True, slots=True)
-class LastCommit:
+class CommitDeadline:
     """Launcher: tell your ranks that every worker of the world will be taken, or (None) that some will stay."""
 
-    type: ClassVar[str] = "last_commit"
+    type: ClassVar[str] = "commit_deadline"
     deadline: datetime | None
     """Of the first of them; of the keeper, if one is named."""
     keeper: str = ""
@@ -163,12 +163,12 @@ class Release:
 
 
 AgentMessage = Hello | Ready | RankStarted | RankExited | RankSaid | Output | Heartbeat | Noticed
-LauncherMessage = Welcome | StartRank | StopRank | Handover | LastCommit | Release
+LauncherMessage = Welcome | StartRank | StopRank | Handover | CommitDeadline | Release
 Message = AgentMessage | LauncherMessage
 
 _VOCABULARY: messages.Vocabulary[Message] = messages.Vocabulary(
     *(Hello, Ready, RankStarted, RankExited, RankSaid, Output, Heartbeat, Noticed),
-    *(Welcome, StartRank, StopRank, Handover, LastCommit, Release),
+    *(Welcome, StartRank, StopRank, Handover, CommitDeadline, Release),
 )
 
 

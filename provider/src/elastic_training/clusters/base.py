@@ -11,7 +11,7 @@ Three fences keep two parties from working on one run:
   the other;
 * the **owner** is the try of the task that the run works for; a try that has been replaced can neither cancel nor
   delete (:class:`~elastic_runtime.errors.OwnershipLost`);
-* the **attendance** is the one watcher that streams the log. A triggerer that was replaced while it stood still finds
+* the **log_lease** is the one watcher that streams the log. A triggerer that was replaced while it stood still finds
   out at its next step, instead of writing lines twice or ending a healthy run.
 
 Every implementation passes ``tests/contract/test_cluster_contract.py``.
@@ -33,7 +33,7 @@ LOG_START = "0"
 """The cursor before the first line of any log. All other cursors are opaque and the cluster's own."""
 
 NOBODY = ""
-"""Token of an attendance that was revoked: the run has a new owner, who does not attend yet."""
+"""Token of an log_lease that was revoked: the run has a new owner, who does not attend yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +70,13 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Attendance:
+class LogLease:
     """The right to stream a run's log, until somebody else attends."""
 
     token: str
     """Random."""
     cursor: str
-    """Where the attendance before, of whichever try, has stopped."""
+    """Where the log_lease before, of whichever try, has stopped."""
     lease: float = 0.0
     """Seconds after which the run ends itself when nobody has renewed its lease; 0: never."""
 
@@ -231,7 +231,7 @@ class Cluster(ABC):
         """
 
     @abstractmethod
-    def attend(self, ref: RunRef, owner: str) -> Attendance:
+    def take_log_lease(self, ref: RunRef, owner: str) -> LogLease:
         """Become the one who streams the log; who did before finds out in :meth:`advance`.
 
         Raises:
@@ -249,8 +249,8 @@ class Cluster(ABC):
         """
 
     @abstractmethod
-    def attended_by(self, ref: RunRef) -> str | None:
-        """Token of the present attendance. Raises RunNotFound."""
+    def log_lease_holder(self, ref: RunRef) -> str | None:
+        """Token of the present log_lease. Raises RunNotFound."""
 
     @abstractmethod
     def watch(self, ref: RunRef, cursor: str | None, beat: float) -> AsyncGenerator[Update, None]:

@@ -29,10 +29,10 @@ from elastic_runtime.status import Event, EventKind, FailureKind, Phase, Status,
 from elastic_training.clusters.base import (
     LOG_START,
     NOBODY,
-    Attendance,
     Claim,
     ClaimOutcome,
     Cluster,
+    LogLease,
     LogLines,
     Quiet,
     RunRef,
@@ -53,7 +53,7 @@ class FakeRun:
     size: int
     log: list[str] = field(default_factory=list)
     requests: set[str] = field(default_factory=set)
-    attendance: Attendance | None = None
+    log_lease: LogLease | None = None
     collected: bool = False
     cancelled: str | None = None
     """The reason."""
@@ -134,7 +134,7 @@ class FakeCluster(Cluster):
             old = self.runs.get(spec.name)
             if old is not None and not fresh and self._worth_adopting(old):
                 old.owner = owner
-                old.attendance = old.attendance and replace(old.attendance, token=NOBODY)
+                old.log_lease = old.log_lease and replace(old.log_lease, token=NOBODY)
                 ref = RunRef(spec.name, old.spec.uid)
                 return Claim(ref, ClaimOutcome.ADOPTED, f"it is {old.status.phase}", differing(old.spec, spec))
             created = Status(spec.name, spec.uid, Phase.PENDING, "the launcher is starting", datetime.now(UTC))
@@ -242,23 +242,23 @@ class FakeCluster(Cluster):
         with self._lock:
             self._attended(ref, token).lease_renewals += 1
 
-    def attend(self, ref: RunRef, owner: str) -> Attendance:
-        """See :meth:`Cluster.attend`."""
+    def take_log_lease(self, ref: RunRef, owner: str) -> LogLease:
+        """See :meth:`Cluster.take_log_lease`."""
         with self._lock:
             run = self._owned(ref, owner)
-            run.attendance = Attendance(secrets.token_hex(8), run.attendance.cursor if run.attendance else LOG_START)
-            return replace(run.attendance, lease=run.spec.timing.lease)
+            run.log_lease = LogLease(secrets.token_hex(8), run.log_lease.cursor if run.log_lease else LOG_START)
+            return replace(run.log_lease, lease=run.spec.timing.lease)
 
     def advance(self, ref: RunRef, token: str, cursor: str) -> None:
         """See :meth:`Cluster.advance`."""
         with self._lock:
             run = self._attended(ref, token)
-            run.attendance = Attendance(token, cursor)
+            run.log_lease = LogLease(token, cursor)
             run.lease_renewals += 1
 
-    def attended_by(self, ref: RunRef) -> str | None:
-        """See :meth:`Cluster.attended_by`."""
-        present = self._run(ref).attendance
+    def log_lease_holder(self, ref: RunRef) -> str | None:
+        """See :meth:`Cluster.log_lease_holder`."""
+        present = self._run(ref).log_lease
         return present.token if present else None
 
     async def watch(self, ref: RunRef, cursor: str | None, beat: float) -> AsyncGenerator[Update, None]:
@@ -308,7 +308,7 @@ class FakeCluster(Cluster):
 
     def _attended(self, ref: RunRef, token: str) -> FakeRun:
         run = self._run(ref)
-        if run.attendance is None or run.attendance.token != token:
+        if run.log_lease is None or run.log_lease.token != token:
             raise OwnershipLost(f"somebody else watches the run {ref.name} now")
         return run
 

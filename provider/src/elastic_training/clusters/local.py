@@ -25,10 +25,10 @@ from elastic_training.clusters import local_files as files
 from elastic_training.clusters.base import (
     LOG_START,
     NOBODY,
-    Attendance,
     Claim,
     ClaimOutcome,
     Cluster,
+    LogLease,
     LogLines,
     Quiet,
     RunRef,
@@ -112,8 +112,8 @@ class LocalCluster(Cluster):
             run.write_owner(owner)
             os.utime(run.lease)
             run.watched.unlink(missing_ok=True)
-            if before := files.read_attendance(run):
-                files.write_attendance(run, files.StoredAttendance(NOBODY, before.cursor))
+            if before := files.read_log_lease(run):
+                files.write_log_lease(run, files.StoredLogLease(NOBODY, before.cursor))
             return Claim(ref, ClaimOutcome.ADOPTED, f"it is {status.phase}: {status.reason}", differing(old, spec))
         if alive:
             run.ask_to_end("a new try of the task takes its place")
@@ -227,29 +227,29 @@ class LocalCluster(Cluster):
     def renew_lease(self, ref: RunRef, token: str) -> None:
         """See :meth:`Cluster.renew_lease`."""
         with self._held(ref) as (run, _):
-            self._check_attendance(run, token)
+            self._check_log_lease(run, token)
             os.utime(run.lease)
 
-    def attend(self, ref: RunRef, owner: str) -> Attendance:
-        """See :meth:`Cluster.attend`."""
+    def take_log_lease(self, ref: RunRef, owner: str) -> LogLease:
+        """See :meth:`Cluster.take_log_lease`."""
         with self._held(ref, owner) as (run, _):
-            before = files.read_attendance(run)
-            mine = files.StoredAttendance(secrets.token_hex(8), before.cursor if before else LOG_START)
-            files.write_attendance(run, mine)
+            before = files.read_log_lease(run)
+            mine = files.StoredLogLease(secrets.token_hex(8), before.cursor if before else LOG_START)
+            files.write_log_lease(run, mine)
             os.utime(run.lease)
             run.watched.touch()
-            return Attendance(mine.token, mine.cursor, run.read_spec().timing.lease)
+            return LogLease(mine.token, mine.cursor, run.read_spec().timing.lease)
 
     def advance(self, ref: RunRef, token: str, cursor: str) -> None:
         """See :meth:`Cluster.advance`."""
         with self._held(ref) as (run, _):
-            self._check_attendance(run, token)
-            files.write_attendance(run, files.StoredAttendance(token, cursor))
+            self._check_log_lease(run, token)
+            files.write_log_lease(run, files.StoredLogLease(token, cursor))
             os.utime(run.lease)
 
-    def attended_by(self, ref: RunRef) -> str | None:
-        """See :meth:`Cluster.attended_by`."""
-        present = files.read_attendance(self._open(ref)[0])
+    def log_lease_holder(self, ref: RunRef) -> str | None:
+        """See :meth:`Cluster.log_lease_holder`."""
+        present = files.read_log_lease(self._open(ref)[0])
         return present.token if present else None
 
     async def watch(self, ref: RunRef, cursor: str | None, beat: float) -> AsyncGenerator[Update, None]:
@@ -277,8 +277,8 @@ class LocalCluster(Cluster):
             await asyncio.sleep(min(self._times.poll, beat))
 
     @staticmethod
-    def _check_attendance(run: RunDir, token: str) -> None:
-        present = files.read_attendance(run)
+    def _check_log_lease(run: RunDir, token: str) -> None:
+        present = files.read_log_lease(run)
         if present is None or present.token != token:
             raise OwnershipLost(f"somebody else watches the run {run.path.name} now")
 

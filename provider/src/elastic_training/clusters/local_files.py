@@ -4,7 +4,7 @@
 file                 meaning
 ===================  ==========================================================================================
 ``starter.json``     the process that was started as launcher (see ``local_process``)
-``attendance.json``  who streams the log, and how far: :class:`StoredAttendance`
+``log_lease.json``  who streams the log, and how far: :class:`StoredLogLease`
 ``asked/HASH``       a size request that has been carried out
 ``collected``        exists once the result has been taken
 ``../.NAME.lock``    held while something is decided about the run of that name; never deleted
@@ -32,8 +32,8 @@ _CHUNK = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class StoredAttendance:
-    """Content of ``attendance.json``."""
+class StoredLogLease:
+    """Content of ``log_lease.json``."""
 
     token: str
     cursor: str
@@ -72,17 +72,17 @@ def deciding(root: Path, name: str) -> Iterator[None]:
         os.close(handle)
 
 
-def read_attendance(run: RunDir) -> StoredAttendance | None:
+def read_log_lease(run: RunDir) -> StoredLogLease | None:
     """None when nobody has attended yet. Raises InvalidDocument."""
     try:
-        return from_json(StoredAttendance, (run.path / "attendance.json").read_bytes())
+        return from_json(StoredLogLease, (run.path / "log_lease.json").read_bytes())
     except FileNotFoundError:
         return None
 
 
-def write_attendance(run: RunDir, attendance: StoredAttendance) -> None:
+def write_log_lease(run: RunDir, log_lease: StoredLogLease) -> None:
     """Replace it."""
-    write_atomically(run.path / "attendance.json", to_json(attendance))
+    write_atomically(run.path / "log_lease.json", to_json(log_lease))
 
 
 def request_marker(run: RunDir, request: str) -> Path:
@@ -104,7 +104,7 @@ def discard(path: Path) -> None:
 
 
 def read_lines(log: Path, offset: int, *, to_the_end: bool) -> tuple[tuple[str, ...], int]:
-    """Whole lines behind ``offset``, at most one chunk, and the offset behind them.
+    """IntOrTemplate lines behind ``offset``, at most one chunk, and the offset behind them.
 
     Args:
         log: the file, which need not exist yet.

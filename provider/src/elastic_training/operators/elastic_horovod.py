@@ -40,7 +40,7 @@ from elastic_training.settings import (
     check_store,
     command_words,
     is_template,
-    truth,
+    parse_bool,
 )
 from elastic_training.templating import RendersSettings
 from elastic_training.triggers.training_run import TrainingRunTrigger
@@ -158,7 +158,7 @@ class ElasticHorovodOperator(RendersSettings, BaseOperator):
         if isinstance(self.checkpoint, str) and not is_template(self.checkpoint):
             check_store(self.checkpoint)
         if not is_template(self.fresh) and isinstance(self.fresh, str):
-            truth("fresh", self.fresh)
+            parse_bool("fresh", self.fresh)
         if self.on_finish not in tuple(OnFinish):
             choices = ", ".join(repr(choice.value) for choice in OnFinish)
             raise InvalidSettings("on_finish", f"{self.on_finish!r} is none of its values", f"Write one of {choices}")
@@ -187,7 +187,7 @@ class ElasticHorovodOperator(RendersSettings, BaseOperator):
         if self.checkpoint:
             check_store(self.checkpoint)
             # A run that starts over must not see what others have left, and has a place of its own.
-            folder = f"{name}-{uid[:8]}" if truth("fresh", self.fresh) else name
+            folder = f"{name}-{uid[:8]}" if parse_bool("fresh", self.fresh) else name
             checkpoint = self.checkpoints.spec(f"{self.checkpoint.rstrip('/')}/{folder}", fence)
         return RunSpec(
             name=name,
@@ -237,7 +237,7 @@ class ElasticHorovodOperator(RendersSettings, BaseOperator):
             self.log.info("::group::Wanted run %s", name)
             self.log.info("%s", cluster.plan(spec))
             self.log.info("::endgroup::")
-            claim = cluster.claim(spec, owner, fresh=truth("fresh", self.fresh))
+            claim = cluster.claim(spec, owner, fresh=parse_bool("fresh", self.fresh))
         except InvalidSettings as error:
             raise AirflowFailException(str(error)) from error
         self._claimed = (claim.ref, owner)

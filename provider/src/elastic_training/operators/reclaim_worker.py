@@ -14,7 +14,7 @@ from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.status import Phase, Status, WorkerState
 from elastic_training.clusters.base import Cluster, RunRef, StatusChanged
 from elastic_training.clusters.registry import check_cluster, get_cluster
-from elastic_training.settings import Duration, Whole, is_template, seconds_of
+from elastic_training.settings import Duration, IntOrTemplate, is_template, seconds_of
 from elastic_training.training_task import TrainingTask
 
 _BEAT = 5.0
@@ -63,7 +63,7 @@ class ReclaimWorkerOperator(BaseOperator):
         wait_for_world: bool = True,
         training_dag_id: str | None = None,
         training_run_id: str | None = None,
-        map_index: Whole = -1,
+        map_index: IntOrTemplate = -1,
         cluster: str = "local",
         timeout: timedelta | float = timedelta(minutes=5),
         **kwargs: Any,

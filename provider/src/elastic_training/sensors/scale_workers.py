@@ -20,9 +20,8 @@ from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import InvalidSettings, RunNotFound
 from elastic_training.clusters.registry import check_cluster, get_cluster
 from elastic_training.ownership import Owner
-from elastic_training.scaling import Scaling
-from elastic_training.settings import Whole, is_template, whole_number
-from elastic_training.size_wish import SizeWish
+from elastic_training.scale_request import ScaleRequest, ScaleState
+from elastic_training.settings import IntOrTemplate, is_template, whole_number
 from elastic_training.training_task import TrainingTask
 from elastic_training.triggers.world_size import INVALID, TIMEOUT, WorldSizeTrigger
 
@@ -68,10 +67,10 @@ class ScaleWorkersSensor(BaseSensorOperator):
         self,
         *,
         training_task_id: str,
-        workers: Whole,
+        workers: IntOrTemplate,
         training_dag_id: str | None = None,
         training_run_id: str | None = None,
-        map_index: Whole = -1,
+        map_index: IntOrTemplate = -1,
         cluster: str = "local",
         if_finished: str = IfFinished.FAIL.value,
         poke_interval: timedelta | float = 5,
@@ -126,13 +125,13 @@ class ScaleWorkersSensor(BaseSensorOperator):
             raise AirflowSensorTimeout(f"no {self.workers} workers within {self.timeout:g} s: {reason}")
         if outcome == INVALID:
             raise AirflowFailException(reason)
-        self._conclude(Scaling(outcome), reason)
+        self._conclude(ScaleState(outcome), reason)
 
-    def _wish(self, context: Any, began: datetime) -> SizeWish:
+    def _wish(self, context: Any, began: datetime) -> ScaleRequest:
         training = TrainingTask(self.training_task_id, self.training_dag_id, self.training_run_id, self.map_index)
         me = Owner.of(context["ti"])
         try:
-            return SizeWish(
+            return ScaleRequest(
                 name=training.run_of(context),
                 workers=whole_number("workers", self.workers, least=1),
                 # The same for all pokes of a try, wherever they run; a new try may ask again.
@@ -142,7 +141,7 @@ class ScaleWorkersSensor(BaseSensorOperator):
         except InvalidSettings as error:
             raise AirflowFailException(str(error)) from error
 
-    def _pursue(self, wish: SizeWish) -> bool:
+    def _pursue(self, wish: ScaleRequest) -> bool:
         try:
             verdict = wish.pursue(get_cluster(self.cluster), utc_now())
         except RunNotFound:
@@ -152,15 +151,15 @@ class ScaleWorkersSensor(BaseSensorOperator):
             raise AirflowFailException(str(error)) from error
         return self._conclude(verdict.scaling, verdict.reason)
 
-    def _conclude(self, scaling: Scaling, reason: str) -> bool:
+    def _conclude(self, scaling: ScaleState, reason: str) -> bool:
         """Whether it is reached. Raises when it never will be."""
         match scaling:
-            case Scaling.ENDED if self.if_finished == IfFinished.SKIP:
+            case ScaleState.ENDED if self.if_finished == IfFinished.SKIP:
                 raise AirflowSkipException(reason)
-            case Scaling.ENDED | Scaling.OVERRULED:
+            case ScaleState.ENDED | ScaleState.OVERRULED:
                 raise AirflowException(reason)
         self.log.info("%s: %s", scaling, reason)
-        return scaling is Scaling.REACHED
+        return scaling is ScaleState.REACHED
 
     def _began(self, context: Any) -> datetime:
         """Of this try, before any reschedule."""

@@ -89,7 +89,7 @@ class TrainingRunTrigger(BaseTrigger):
         token = self._follower.token if self._follower else None
         try:
             await cluster.prepare()
-            if await asyncio.to_thread(cluster.attended_by, self.ref) != token:
+            if await asyncio.to_thread(cluster.log_lease_holder, self.ref) != token:
                 self.log.info("Another process watches the run %s now: it is not cancelled", self.ref.name)
                 return
             await asyncio.to_thread(cluster.cancel, self.ref, "the task was ended by a user", self.owner)

@@ -15,8 +15,7 @@ from elastic_runtime.errors import ClusterUnavailable, InvalidSettings, RunNotFo
 from elastic_training.clusters.base import StatusChanged
 from elastic_training.clusters.registry import get_cluster
 from elastic_training.follow import summary
-from elastic_training.scaling import Scaling, Verdict
-from elastic_training.size_wish import SizeWish
+from elastic_training.scale_request import ScaleRequest, ScaleState, Verdict
 from elastic_training.triggers.settling import Settling
 
 INVALID = "invalid"
@@ -28,7 +27,7 @@ _BEAT = 5.0
 
 
 class WorldSizeTrigger(BaseTrigger):
-    """Asks for the size once, and fires one event: ``outcome`` (a Scaling, ``invalid`` or ``timeout``), ``reason``.
+    """Asks for the size once, and fires one event: ``outcome`` (a ScaleState, ``invalid`` or ``timeout``), ``reason``.
 
     Args:
         cluster: as the user names it.
@@ -52,7 +51,7 @@ class WorldSizeTrigger(BaseTrigger):
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # untyped in Airflow
         self.cluster = cluster
-        self.wish = SizeWish(name, workers, request, datetime.fromisoformat(began))
+        self.wish = ScaleRequest(name, workers, request, datetime.fromisoformat(began))
         self.deadline = datetime.fromisoformat(deadline)
         self.interval = interval
 
@@ -78,18 +77,18 @@ class WorldSizeTrigger(BaseTrigger):
         yield TriggerEvent(outcome)  # type: ignore[no-untyped-call]  # untyped in Airflow
 
     async def _outcome(self) -> dict[str, Any]:
-        verdict = Verdict(Scaling.WAITING, "the training has not begun")
-        while verdict.scaling is Scaling.WAITING:
+        verdict = Verdict(ScaleState.WAITING, "the training has not begun")
+        while verdict.scaling is ScaleState.WAITING:
             if utc_now() >= self.deadline:
                 return {"outcome": TIMEOUT, "reason": verdict.reason}
             try:
                 verdict = await self._look()
-                if verdict.scaling is Scaling.WAITING:
+                if verdict.scaling is ScaleState.WAITING:
                     verdict = await self._until_changed(verdict)
             except InvalidSettings as error:
                 return {"outcome": INVALID, "reason": str(error)}
             except (RunNotFound, ClusterUnavailable) as error:
-                verdict = Verdict(Scaling.WAITING, str(error))
+                verdict = Verdict(ScaleState.WAITING, str(error))
                 await asyncio.sleep(self.interval)
         return {"outcome": verdict.scaling.value, "reason": verdict.reason}
 
@@ -109,7 +108,7 @@ class WorldSizeTrigger(BaseTrigger):
                 if isinstance(update, StatusChanged) and summary(update.status) != told:
                     told = summary(update.status)
                     verdict = await self._look()
-                if verdict.scaling is not Scaling.WAITING or utc_now() >= self.deadline:
+                if verdict.scaling is not ScaleState.WAITING or utc_now() >= self.deadline:
                     return verdict
         # An ended run of an earlier try has nothing to watch; look again for the new one, in a while.
         await asyncio.sleep(self.interval)

@@ -26,10 +26,10 @@ from elastic_runtime.rundir import ReclaimNotice
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.wire import (
     AgentMessage,
+    CommitDeadline,
     Handover,
     Heartbeat,
     Hello,
-    LastCommit,
     Message,
     Noticed,
     Release,
@@ -242,7 +242,7 @@ class Agent:
                     stop.add_done_callback(self._stops.discard)
                 case Handover(worker, deadline):
                     ranks.tell(HandoverWanted(worker, deadline))
-                case LastCommit(deadline, keeper):
+                case CommitDeadline(deadline, keeper):
                     ranks.tell(LastCommitBy(deadline, keeper))
                 case Release(reason):
                     log.info("released: %s", reason)

@@ -44,7 +44,7 @@ from elastic_runtime.rank_link import RANK_FD
 WARM_IMPORTS = (
     *("torch", "torch.optim", "torch._dynamo", "torch.utils.data", "horovod.torch.elastic"),
     *("elastic_runtime.torch.state", "elastic_runtime.torch.batches", "elastic_runtime.torch.reporting"),
-    *("elastic_runtime.adaptations.rank", "elastic_runtime.agent.agent"),
+    *("elastic_runtime.engines.horovod.rank", "elastic_runtime.agent.agent"),
 )
 PRELOAD = "ELASTIC_RUNTIME_PRELOAD"
 """Environment variable: further modules to import, with commas between them. What a script imports beyond torch, every
@@ -201,7 +201,7 @@ def _run_warm(python: PythonCommand) -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # TextIOWrapper unless somebody replaced it
     if "HOROVOD_GLOO_RENDEZVOUS_ADDR" in os.environ:  # A rank; an agent is none.
-        importlib.import_module("elastic_runtime.adaptations.rank").install()
+        importlib.import_module("elastic_runtime.engines.horovod.rank").install()
     sys.argv = [python.target, *python.arguments]
     if python.entry is Entry.SCRIPT:
         sys.path[0] = os.path.dirname(os.path.abspath(python.target))

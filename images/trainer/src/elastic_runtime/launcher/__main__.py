@@ -14,7 +14,7 @@ from pathlib import Path
 
 from elastic_runtime import certificates
 from elastic_runtime.errors import ElasticError
-from elastic_runtime.launcher.local import ADDRESS, LocalSurroundings
+from elastic_runtime.launcher.local import ADDRESS, LocalPlatform
 from elastic_runtime.launcher.loop import Launcher
 from elastic_runtime.launcher.output import OutputLog
 from elastic_runtime.rundir import LauncherProcess, RunDir
@@ -32,7 +32,7 @@ async def run_local(folder: RunDir) -> Status:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, folder.ask_to_end, f"the launcher got {signal.Signals(number).name}")
-    launcher = Launcher(spec, LocalSurroundings(folder, spec), OutputLog(sys.stdout), folder.tls, ADDRESS)
+    launcher = Launcher(spec, LocalPlatform(folder, spec), OutputLog(sys.stdout), folder.tls, ADDRESS)
     try:
         return await launcher.run()
     finally:

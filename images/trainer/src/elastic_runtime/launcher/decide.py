@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from elastic_runtime.engines.base import SessionOutcome, SessionState
 from elastic_runtime.launcher.facts import (
     CloseSession,
     Decision,
+    DecisionSettings,
     Facts,
     Finish,
+    LeadershipState,
     ListRanks,
     MakeWay,
     OpenSession,
     ReleaseWorker,
-    SessionOutcome,
-    SessionState,
-    Settings,
-    Tenure,
 )
 from elastic_runtime.spec import RecoveryMode
 from elastic_runtime.status import FailureKind, Phase
@@ -25,7 +24,7 @@ AS_LONG = 1.0
 """Seconds by which two notices of one event may differ."""
 
 
-def decide(facts: Facts, settings: Settings, now: float) -> Decision:
+def decide(facts: Facts, settings: DecisionSettings, now: float) -> Decision:
     """What to do now.
 
     Args:
@@ -46,13 +45,13 @@ def decide(facts: Facts, settings: Settings, now: float) -> Decision:
     )
 
 
-def minimum_ranks(facts: Facts, settings: Settings) -> int:
+def minimum_ranks(facts: Facts, settings: DecisionSettings) -> int:
     """Fewest ranks that train: in fixed mode as many as wanted."""
     fixed = settings.recovery.mode is RecoveryMode.FIXED
     return (facts.wanted if fixed else settings.workers.minimum) * settings.workers.slots
 
 
-def choose_ranks(facts: Facts, settings: Settings, now: float) -> tuple[str, ...]:
+def choose_ranks(facts: Facts, settings: DecisionSettings, now: float) -> tuple[str, ...]:
     """The ranks of the world to be, oldest first.
 
     Workers that train keep training before others join, so that a survivor holds the state. Workers with a notice are
@@ -93,13 +92,13 @@ def choose_keeper(ends: Mapping[str, float | None]) -> str | None:
 
 
 def _lost(facts: Facts) -> Decision | None:
-    if facts.tenure is not Tenure.LOST:
+    if facts.leadership is not LeadershipState.LOST:
         return None
     return Decision((MakeWay(handover=False),), _short_phase(facts), "another launcher has taken over")
 
 
 def _taken(facts: Facts) -> Decision | None:
-    if facts.tenure is not Tenure.ENDING:
+    if facts.leadership is not LeadershipState.ENDING:
         return None
     held = facts.session is not None and facts.session.state in (SessionState.SETTLED, SessionState.WAITING)
     return Decision((MakeWay(handover=held),), _short_phase(facts), "the launcher is being taken, and replaced")
@@ -120,7 +119,7 @@ def _session_over(facts: Facts) -> Decision | None:
             return Decision((CloseSession(),), _short_phase(facts), f"all ranks were lost: {detail}")
 
 
-def _unwanted(facts: Facts, settings: Settings) -> Decision | None:
+def _unwanted(facts: Facts, settings: DecisionSettings) -> Decision | None:
     if facts.cancel is not None:
         return _failed(FailureKind.CANCELLED, f"cancelled: {facts.cancel}")
     if not settings.timing.lease or facts.lease_age is None:
@@ -133,7 +132,7 @@ def _unwanted(facts: Facts, settings: Settings) -> Decision | None:
     return None
 
 
-def _limit_reached(facts: Facts, settings: Settings, now: float) -> Decision | None:
+def _limit_reached(facts: Facts, settings: DecisionSettings, now: float) -> Decision | None:
     recovery, least = settings.recovery, f"{minimum_ranks(facts, settings)} ranks"
     if facts.rank_failures > recovery.rank_failures:
         failures = f"{facts.rank_failures} ranks failed, {recovery.rank_failures} are allowed"
@@ -150,7 +149,7 @@ def _limit_reached(facts: Facts, settings: Settings, now: float) -> Decision | N
     return _refused(facts, settings, now)
 
 
-def _refused(facts: Facts, settings: Settings, now: float) -> Decision | None:
+def _refused(facts: Facts, settings: DecisionSettings, now: float) -> Decision | None:
     """What has trained once waits for max_wait: it holds a state that is worth the time."""
     if facts.trained or facts.session or facts.hopeless_since is None:
         return None
@@ -172,7 +171,7 @@ def _short_phase(facts: Facts) -> Phase:
     return Phase.SUSPENDED if facts.trained else Phase.STARTING
 
 
-def _form(facts: Facts, settings: Settings, now: float) -> Decision:
+def _form(facts: Facts, settings: DecisionSettings, now: float) -> Decision:
     """Open a session, or change the one there is, and let go who is not needed."""
     chosen, least = choose_ranks(facts, settings, now), minimum_ranks(facts, settings)
     released = tuple(
@@ -203,7 +202,7 @@ def _form(facts: Facts, settings: Settings, now: float) -> Decision:
     return Decision(released, Phase.RUNNING, f"{len(facts.session.listed)} ranks train")
 
 
-def _gathered(chosen: tuple[str, ...], least: int, facts: Facts, settings: Settings, now: float) -> bool:
+def _gathered(chosen: tuple[str, ...], least: int, facts: Facts, settings: DecisionSettings, now: float) -> bool:
     if len(chosen) < least:
         return False
     waited = facts.gathering_since is not None and now - facts.gathering_since >= settings.timing.gather

@@ -8,34 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from elastic_runtime.engines.base import SessionFact
 from elastic_runtime.spec import RecoverySpec, Timing, WorkersSpec
 from elastic_runtime.status import FailureKind, Phase
-
-
-class SessionState(StrEnum):
-    """Where the present life of the ElasticDriver stands."""
-
-    FORMING = "forming"
-    """Ranks of the next world are decided, and connecting to each other: no change now."""
-    SETTLED = "settled"
-    """All of them are connected and train."""
-    WAITING = "waiting"
-    """All of them stand at the barrier, for too few hosts are listed."""
-    FINISHING = "finishing"
-    """A rank of the world has ended with code 0; the others are about to. No change any more."""
-    ENDED = "ended"
-    """See :attr:`SessionFact.end`."""
-
-
-class SessionOutcome(StrEnum):
-    """How a session ended, as far as deciding goes."""
-
-    SUCCEEDED = "succeeded"
-    EARLY_EXIT = "early_exit"
-    FAILED = "failed"
-    """Its ranks ended by themselves, with codes other than 0."""
-    LOST = "lost"
-    """Its ranks were killed, or went with their workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +37,7 @@ class WorkerFact:
     """A rank runs here, in the world or on its way out of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionFact:
-    """The present life of the ElasticDriver."""
-
-    state: SessionState
-    listed: tuple[str, ...]
-    """Rank ids that it may use, in order."""
-    outcome: SessionOutcome | None = None
-    """Set exactly when the state is ENDED."""
-    detail: str = ""
-    """For people: more about the outcome."""
-
-
-class Tenure(StrEnum):
+class LeadershipState(StrEnum):
     """How this launcher stands to other launchers of the same run."""
 
     HELD = "held"
@@ -123,14 +85,14 @@ class Facts:
     """Since the last renewal; None where there are no leases."""
     watched: bool = True
     """Whether anybody has watched the run since its last claim."""
-    tenure: Tenure = Tenure.HELD
+    leadership: LeadershipState = LeadershipState.HELD
     refusal: Refusal | None = None
     hopeless_since: float | None = None
     """Since when workers are refused in a way that waiting does not help."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DecisionSettings:
     """What does not change during a run."""
 
     workers: WorkersSpec

@@ -1,4 +1,4 @@
-"""Surroundings on this machine: the run's folder, and a worker set of child processes."""
+"""Platform on this machine: the run's folder, and a worker set of child processes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Callable
 from datetime import datetime
 
 from elastic_runtime.errors import InvalidDocument, RunNotFound
-from elastic_runtime.launcher.facts import Refusal, Tenure
+from elastic_runtime.launcher.facts import LeadershipState, Refusal
 from elastic_runtime.launcher.local_workers import LocalWorkers
-from elastic_runtime.launcher.surroundings import Machine
+from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.rundir import RunDir
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Status
@@ -23,8 +23,8 @@ WATCH_INTERVAL = 0.02
 """Seconds between two looks at the folder. One stat each: cheaper than a dependency on inotify, and portable."""
 
 
-class LocalSurroundings:
-    """Implements :class:`~elastic_runtime.launcher.surroundings.Surroundings`."""
+class LocalPlatform:
+    """Implements :class:`~elastic_runtime.launcher.platform.Platform`."""
 
     def __init__(self, folder: RunDir, spec: RunSpec) -> None:
         self._folder, self._spec = folder, spec
@@ -35,33 +35,33 @@ class LocalSurroundings:
         self._on_change: Callable[[], None] = lambda: None
 
     def open(self, port: int, on_change: Callable[[], None]) -> None:
-        """See :class:`Surroundings`."""
+        """See :class:`Platform`."""
         self._on_change = on_change
         self._workers.open(f"{ADDRESS}:{port}")
         self._watching = asyncio.create_task(self._watch())
 
     def wanted(self) -> int:
-        """See :class:`Surroundings`."""
+        """See :class:`Platform`."""
         return self._wanted
 
     def cancel(self) -> str | None:
-        """See :class:`Surroundings`."""
+        """See :class:`Platform`."""
         return self._cancel
 
     def lease_age(self) -> float | None:
-        """See :class:`Surroundings`."""
+        """See :class:`Platform`."""
         try:
             return max(0.0, time.time() - self._folder.lease.stat().st_mtime)
         except FileNotFoundError:
             return None
 
     def watched(self) -> bool:
-        """See :class:`Surroundings`."""
+        """See :class:`Platform`."""
         return self._folder.watched.exists()
 
-    def tenure(self) -> Tenure:
+    def leadership(self) -> LeadershipState:
         """One launcher at a time, by the folder's lock."""
-        return Tenure.HELD
+        return LeadershipState.HELD
 
     def refusal(self) -> Refusal | None:
         """Nobody refuses a process."""
@@ -79,21 +79,21 @@ class LocalSurroundings:
         """Its agent ends by itself, and another one starts."""
 
     def publish(self, status: Status) -> None:
-        """See :class:`Surroundings`."""
+        """See :class:`Platform`."""
         try:
             self._folder.write_status(status)
         except FileNotFoundError:
             self._deleted()
 
     async def end_workers(self) -> None:
-        """See :class:`Surroundings`."""
+        """See :class:`Platform`."""
         await self.close()
 
     async def flush(self) -> None:
         """Files are written at once."""
 
     async def close(self) -> None:
-        """See :class:`Surroundings`."""
+        """See :class:`Platform`."""
         if self._watching:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)

@@ -10,33 +10,34 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from elastic_runtime.clock import utc_now
+from elastic_runtime.engines.base import SessionState
+from elastic_runtime.engines.exits import describe
+from elastic_runtime.engines.horovod.session import HorovodSession
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.launcher.agents import AgentConnection, AgentServer
 from elastic_runtime.launcher.decide import decide, minimum_ranks
 from elastic_runtime.launcher.facts import (
     Action,
     CloseSession,
+    DecisionSettings,
     Facts,
     Finish,
     ListRanks,
     MakeWay,
     OpenSession,
     ReleaseWorker,
-    SessionState,
-    Settings,
 )
-from elastic_runtime.launcher.ledger import Ledger
 from elastic_runtime.launcher.output import OutputLog
-from elastic_runtime.launcher.roster import Roster, Worker
-from elastic_runtime.launcher.session import HorovodSession, describe
-from elastic_runtime.launcher.surroundings import Surroundings
+from elastic_runtime.launcher.platform import Platform
+from elastic_runtime.launcher.run_record import RunRecord
+from elastic_runtime.launcher.worker_pool import Worker, WorkerPool
 from elastic_runtime.rank_link import Progress, decode_rank_message
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import EventKind, Phase, Status, WorkerState
 from elastic_runtime.wire import (
     AgentMessage,
+    CommitDeadline,
     Heartbeat,
-    LastCommit,
     Noticed,
     Output,
     RankExited,
@@ -58,7 +59,7 @@ class Launcher:
 
     Args:
         spec: what to run.
-        surroundings: the place where the workers run.
+        platform: the place where the workers run.
         output: where the ranks' lines go.
         tls: folder with the launcher's certificate.
         address: to listen on, for agents and for ranks.
@@ -69,20 +70,20 @@ class Launcher:
     def __init__(
         self,
         spec: RunSpec,
-        surroundings: Surroundings,
+        platform: Platform,
         output: OutputLog,
         tls: Path,
         address: str,
         port: int = 0,
         previous: Status | None = None,
     ) -> None:
-        self._spec, self._surroundings, self._output = spec, surroundings, output
+        self._spec, self._platform, self._output = spec, platform, output
         self._tls, self._address, self._port = tls, address, port
-        self._settings = Settings(spec.workers, spec.recovery, spec.timing)
+        self._settings = DecisionSettings(spec.workers, spec.recovery, spec.timing)
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
-        self._roster = Roster(spec.recovery, spec.timing.stop_grace, self._loop.time)
-        self._ledger = Ledger(spec, utc_now, previous)
+        self._pool = WorkerPool(spec.recovery, spec.timing.stop_grace, self._loop.time)
+        self._record = RunRecord(spec, utc_now, previous)
         used = previous.worker_seconds if previous else ()
         self._server = AgentServer(spec, self._agent_came, self._agent_said, self._agent_gone, used)
         self._session: HorovodSession | None = None
@@ -91,8 +92,8 @@ class Launcher:
         self._short_since: float | None = None
         self._gathering_since: float | None = None
         self._hopeless_since: float | None = None
-        self._wanted = surroundings.wanted()
-        self._last_commit_told: tuple[LastCommit, int] = (LastCommit(None), 0)
+        self._wanted = platform.wanted()
+        self._last_commit_told: tuple[CommitDeadline, int] = (CommitDeadline(None), 0)
         self._published = 0.0
 
     async def run(self) -> Status:
@@ -105,12 +106,12 @@ class Launcher:
             OwnershipLost: another launcher has the run.
         """
         port = await self._server.start(self._tls, self._address, self._port)
-        self._surroundings.open(port, self._changed.set)
+        self._platform.open(port, self._changed.set)
         try:
             while True:
                 self._changed.clear()
                 decision = decide(self._collect(), self._settings, self._loop.time())
-                self._ledger.stand(decision.phase, decision.reason)
+                self._record.stand(decision.phase, decision.reason)
                 for action in decision.actions:
                     if isinstance(action, Finish):
                         return await self._finish(action, decision.reason)
@@ -126,25 +127,25 @@ class Launcher:
     def _collect(self) -> Facts:
         self._look_at_workers()
         now, fact = self._loop.time(), self._session.fact if self._session else None
-        if (wanted := self._surroundings.wanted()) != self._wanted:
-            self._ledger.event(EventKind.SIZE_ASKED, f"{wanted} workers asked for, {self._wanted} before")
+        if (wanted := self._platform.wanted()) != self._wanted:
+            self._record.event(EventKind.SIZE_ASKED, f"{wanted} workers asked for, {self._wanted} before")
             self._wanted = wanted
-        refusal = self._surroundings.refusal()
+        refusal = self._platform.refusal()
         self._hopeless_since = (self._hopeless_since or now) if refusal and refusal.hopeless else None
         facts = Facts(
             wanted=self._wanted,
-            workers=self._roster.facts(),
+            workers=self._pool.facts(),
             launched=self._launched,
             session=fact,
-            trained=self._ledger.trained,
+            trained=self._record.trained,
             short_since=self._short_since,
             gathering_since=self._gathering_since,
-            rank_failures=self._ledger.rank_failures,
-            forced_resets=self._ledger.forced_resets,
-            cancel=self._surroundings.cancel(),
-            lease_age=self._surroundings.lease_age(),
-            watched=self._surroundings.watched(),
-            tenure=self._surroundings.tenure(),
+            rank_failures=self._record.rank_failures,
+            forced_resets=self._record.forced_resets,
+            cancel=self._platform.cancel(),
+            lease_age=self._platform.lease_age(),
+            watched=self._platform.watched(),
+            leadership=self._platform.leadership(),
             refusal=refusal,
             hopeless_since=self._hopeless_since,
         )
@@ -157,41 +158,41 @@ class Launcher:
         elif fact is not None and fact.state is not SessionState.FORMING:
             self._short_since = None  # Not while it forms: worlds that are lost again and again make no progress.
         if not training:
-            self._ledger.no_world()
+            self._record.no_world()
         return facts
 
     def _look_at_workers(self) -> None:
-        """What their surroundings know of them."""
-        for worker in self._roster.workers.values():
-            worker.machine = worker.machine or self._surroundings.machine(worker.name)
-            deadline = self._surroundings.deadline(worker.name)
+        """What their platform know of them."""
+        for worker in self._pool.workers.values():
+            worker.machine = worker.machine or self._platform.machine(worker.name)
+            deadline = self._platform.deadline(worker.name)
             if deadline is not None and (worker.deadline is None or deadline < worker.deadline):
                 self._noticed(worker, "the cluster", deadline)
 
-    def _last_word(self, by: datetime | None = None) -> LastCommit | None:
+    def _last_word(self, by: datetime | None = None) -> CommitDeadline | None:
         """To ranks that wait for a world; None while none do."""
         session = self._session
         if session is None or session.fact.state is not SessionState.WAITING:
             return None
-        return self._roster.last_word(session.rank_of, session.proven, by)
+        return self._pool.last_word(session.rank_of, session.proven, by)
 
     def _tell_last_commit(self) -> None:
         """To be told again to each new world, some ranks of which are new."""
         listed = self._session.fact.listed if self._session else ()
-        word = self._last_word() or LastCommit(self._roster.last_commit_by(listed))
-        told = (word, self._ledger.generation if word.deadline else 0)
+        word = self._last_word() or CommitDeadline(self._pool.last_commit_by(listed))
+        told = (word, self._record.generation if word.deadline else 0)
         if told != self._last_commit_told:
             self._last_commit_told = told
-            self._roster.tell_last_commit(word)
+            self._pool.tell_last_commit(word)
 
     async def _carry_out(self, action: Action) -> None:
         log.debug("%s", action)
         match action:
             case OpenSession(ranks, minimum):
-                if self._ledger.trained:
-                    self._ledger.event(EventKind.RESTARTED, f"{len(ranks)} ranks start from the newest checkpoint")
+                if self._record.trained:
+                    self._record.event(EventKind.RESTARTED, f"{len(ranks)} ranks start from the newest checkpoint")
                 self._session = HorovodSession(
-                    self._roster,
+                    self._pool,
                     self._address,
                     0,
                     on_change=self._changed.set,
@@ -206,24 +207,24 @@ class Launcher:
             case CloseSession():
                 await self._end_session()
             case ReleaseWorker(name):
-                self._roster.release(name, "no rank of this worker is in the world any more")
-                self._surroundings.replace(name)
+                self._pool.release(name, "no rank of this worker is in the world any more")
+                self._platform.replace(name)
             case Finish() | MakeWay():
                 raise AssertionError("handled by the loop")
 
     async def _finish(self, action: Finish, reason: str) -> Status:
         await self._end_session()
-        self._ledger.no_world()
-        self._surroundings.publish(self._status())
-        await self._surroundings.flush()  # Or it is another launcher that needs the workers.
-        for name in list(self._roster.workers):
-            self._roster.release(name, "the run has ended")
-        await self._surroundings.end_workers()
+        self._record.no_world()
+        self._platform.publish(self._status())
+        await self._platform.flush()  # Or it is another launcher that needs the workers.
+        for name in list(self._pool.workers):
+            self._pool.release(name, "the run has ended")
+        await self._platform.end_workers()
         await self._server.close()
-        self._ledger.finish(action.phase, self._with_last_words(action.phase, reason), action.failure)
+        self._record.finish(action.phase, self._with_last_words(action.phase, reason), action.failure)
         status = self._status()
-        self._surroundings.publish(status)
-        await self._surroundings.flush()
+        self._platform.publish(status)
+        await self._platform.flush()
         return status
 
     async def _make_way(self, handover: bool) -> Status:
@@ -231,24 +232,24 @@ class Launcher:
         if handover and self._spec.checkpoint:
             await self._hand_over()
         status = self._status()
-        self._surroundings.publish(status)
-        self._roster.let_go()
+        self._platform.publish(status)
+        self._pool.let_go()
         await self._server.close()
         return status
 
     async def _hand_over(self) -> None:
         """Have the state durable, if that can be had soon."""
-        before, by = self._ledger.checkpoint, utc_now() + timedelta(seconds=HANDOVER_PATIENCE)
+        before, by = self._record.checkpoint, utc_now() + timedelta(seconds=HANDOVER_PATIENCE)
         word = self._last_word(by)
         if word is None:
-            self._roster.hand_over("the launcher", by)
+            self._pool.hand_over("the launcher", by)
         elif word.keeper:
-            self._roster.tell_last_commit(word)
+            self._pool.tell_last_commit(word)
         else:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HANDOVER_PATIENCE):
-                while self._ledger.checkpoint == before:
+                while self._record.checkpoint == before:
                     self._changed.clear()
                     await self._changed.wait()
 
@@ -265,7 +266,7 @@ class Launcher:
     async def _close(self) -> None:
         await self._end_session()
         await self._server.close()
-        await self._surroundings.close()
+        await self._platform.close()
 
     async def _next_change(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -274,45 +275,45 @@ class Launcher:
 
     def _status(self) -> Status:
         ranks = self._session.rank_of if self._session else {}
-        return self._ledger.status(self._roster.workers.values(), ranks, self._wanted)
+        return self._record.status(self._pool.workers.values(), ranks, self._wanted)
 
     def _publish(self) -> None:
         if self._loop.time() - self._published < PUBLISH_INTERVAL:
             self._loop.call_later(PUBLISH_INTERVAL, self._changed.set)
             return
         self._published = self._loop.time()
-        self._surroundings.publish(self._status())
+        self._platform.publish(self._status())
 
     # What the session tells.
 
     def _world_complete(self, members: list[str]) -> None:
-        self._ledger.forced_resets += self._disturbed
+        self._record.forced_resets += self._disturbed
         self._disturbed = False
-        self._ledger.world(members)
+        self._record.world(members)
 
     def _rank_exited(self, rank_id: str, code: int, expected: bool) -> None:
         if expected:
             log.info("rank %s ended with %s", rank_id, describe(code))
             return
         self._disturbed = True
-        worker = self._roster.worker_of(rank_id)
+        worker = self._pool.worker_of(rank_id)
         taken = worker is not None and worker.deadline is not None and code in (-signal.SIGTERM, -signal.SIGKILL)
         if worker is not None and not taken:  # Its worker is still here, so it ended by itself.
-            self._ledger.rank_failures += 1
-            self._ledger.event(EventKind.RANK_FAILED, f"rank {rank_id} ended with {describe(code)}", worker.name)
+            self._record.rank_failures += 1
+            self._record.event(EventKind.RANK_FAILED, f"rank {rank_id} ended with {describe(code)}", worker.name)
 
     def _rank_over(self, rank_id: str) -> None:
-        self._roster.retire(rank_id)
+        self._pool.retire(rank_id)
         self._changed.set()
 
     # What the agents tell.
 
     def _agent_came(self, connection: AgentConnection) -> None:
-        self._roster.add(connection, utc_now())
+        self._pool.add(connection, utc_now())
         self._changed.set()
 
     def _agent_said(self, connection: AgentConnection, message: AgentMessage) -> None:
-        worker = self._roster.workers[connection.hello.worker]
+        worker = self._pool.workers[connection.hello.worker]
         match message:
             case Output(process, stream, lines, time):
                 self._output.write(time, worker.name, self._rank(process), stream, lines)
@@ -328,7 +329,7 @@ class Launcher:
             case RankStarted(process, pid):
                 worker.ranks[process] = pid
             case RankExited():
-                self._roster.rank_exited(worker, message)
+                self._pool.rank_exited(worker, message)
             case RankSaid(process, plain):
                 self._rank_said(worker, plain)
             case Noticed(source, deadline):
@@ -336,15 +337,15 @@ class Launcher:
         self._changed.set()
 
     def _agent_gone(self, connection: AgentConnection) -> None:
-        worker = self._roster.workers[connection.hello.worker]
+        worker = self._pool.workers[connection.hello.worker]
         orderly = worker.released or (worker.deadline is not None and not worker.ranks)
-        self._roster.remove(worker.name)
-        self._ledger.gone(worker, WorkerState.LEFT if orderly else WorkerState.LOST)
+        self._pool.remove(worker.name)
+        self._record.gone(worker, WorkerState.LEFT if orderly else WorkerState.LOST)
         how = "has left" if orderly else "was lost without a word"
         if worker.deadline is not None and not orderly:
             how = f"was lost {'before' if utc_now() < worker.deadline else 'at'} its deadline"
-            self._surroundings.replace(worker.name)
-        self._ledger.event(EventKind.LEFT if orderly else EventKind.LOST, f"{worker.name} {how}", worker.name)
+            self._platform.replace(worker.name)
+        self._record.event(EventKind.LEFT if orderly else EventKind.LOST, f"{worker.name} {how}", worker.name)
         self._changed.set()
 
     def _rank_said(self, worker: Worker, plain: object) -> None:
@@ -356,7 +357,7 @@ class Launcher:
         if isinstance(message, Progress) and self._session:
             self._session.committed()
         if message:
-            self._ledger.rank_said(message, worker.name)
+            self._record.rank_said(message, worker.name)
 
     def _noticed(self, worker: Worker, source: str, deadline: datetime) -> None:
         if worker.released:
@@ -366,8 +367,8 @@ class Launcher:
             return  # Everybody has heard.
         worker.deadline = deadline
         left = max(timedelta(0), deadline - utc_now()).total_seconds()
-        self._ledger.event(EventKind.NOTICE, f"{worker.name} will be taken in {left:.0f} s ({source})", worker.name)
-        self._roster.hand_over(worker.name, deadline)
+        self._record.event(EventKind.NOTICE, f"{worker.name} will be taken in {left:.0f} s ({source})", worker.name)
+        self._pool.hand_over(worker.name, deadline)
 
     def _rank(self, process: str) -> int | None:
         """The rank that a process has in the present world, or had in the last."""

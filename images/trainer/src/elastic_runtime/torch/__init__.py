@@ -9,7 +9,7 @@
 
 The names are imported on first use, so that the parts of this package that need no Horovod (reading a checkpoint, the
 order of the samples) can be used where there is none. In a rank that an agent has started cold, importing this package
-also puts right what is wrong with Elastic Horovod (:mod:`elastic_runtime.adaptations.rank`); so import it before
+also puts right what is wrong with Elastic Horovod (:mod:`elastic_runtime.engines.horovod.rank`); so import it before
 ``hvd.init()``.
 """
 
@@ -41,7 +41,7 @@ _MODULES = {
 
 
 if RANK_FD in os.environ:
-    import_module("elastic_runtime.adaptations.rank").install()
+    import_module("elastic_runtime.engines.horovod.rank").install()
 
 
 def __getattr__(name: str) -> Any:

@@ -30,7 +30,7 @@ class ScalingRule(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Scaling:
+class RateScaling:
     """What does not change during a training.
 
     Raises:
@@ -71,7 +71,7 @@ class Ramp:
     """Factor of the step before."""
 
 
-def factor(scaling: Scaling, ramp: Ramp, step: int) -> float:
+def factor(scaling: RateScaling, ramp: Ramp, step: int) -> float:
     """What to multiply the learning rate with.
 
     Args:
@@ -85,7 +85,7 @@ def factor(scaling: Scaling, ramp: Ramp, step: int) -> float:
     return ramp.start + (target - ramp.start) * max(0, step - ramp.begin + 1) / scaling.warmup
 
 
-def next_ramp(scaling: Scaling, ramp: Ramp | None, step: int, size: int) -> Ramp:
+def next_ramp(scaling: RateScaling, ramp: Ramp | None, step: int, size: int) -> Ramp:
     """The ramp on which ``step`` is trained: the same, or a new one when the world has changed.
 
     Args:

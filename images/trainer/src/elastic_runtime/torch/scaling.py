@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from elastic_runtime.torch.rates import Ramp, Scaling, ScalingRule, factor, next_ramp
+from elastic_runtime.torch.rates import Ramp, RateScaling, ScalingRule, factor, next_ramp
 
 
 class WorldScaling:
@@ -40,7 +40,7 @@ class WorldScaling:
         world: Callable[[], int] | None = None,
     ) -> None:
         known = rule if rule not in tuple(ScalingRule) else ScalingRule(rule)
-        self._scaling = Scaling(base, known, warmup)  # type: ignore[arg-type]  # which refuses what is no rule
+        self._scaling = RateScaling(base, known, warmup)  # type: ignore[arg-type]  # which refuses what is no rule
         self._world = world or _horovod_size
         self._ramp: Ramp | None = None
 

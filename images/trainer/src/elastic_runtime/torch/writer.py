@@ -14,8 +14,8 @@ from elastic_runtime.checkpoint.checkpoints import Checkpoints
 from elastic_runtime.errors import InvalidSettings, StoreUnavailable
 from elastic_runtime.rank_link import CheckpointFailed, CheckpointWritten, RankMessage
 from elastic_runtime.torch.parts import part_writers
+from elastic_runtime.torch.switch_interval import switch_interval
 from elastic_runtime.torch.trees import Tree
-from elastic_runtime.torch.turns import quick_turns
 
 HANDOVER_PAUSE = 1.0
 """Seconds. Ranks hear of one notice at slightly different commits; a handover that is not older than this serves. And
@@ -127,7 +127,7 @@ class CheckpointWriter:
         if handover:
             self._handover = self._started
             self._wanted = False
-        quick_turns.begin()
+        switch_interval.begin()
         self._writing.append(self._running().submit(self._write_and_go_on, snapshot, handover, waiting))
 
     def collect(self) -> None:
@@ -166,7 +166,7 @@ class CheckpointWriter:
             if handover:
                 self._failed, self._wanted = self._clock(), True  # again, with what is newest then
         finally:
-            quick_turns.end()
+            switch_interval.end()
 
     def _write(self, snapshot: Snapshot, *, handover: bool, waiting: bool = False) -> None:
         started = self._clock()

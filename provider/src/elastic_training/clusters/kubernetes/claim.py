@@ -16,13 +16,13 @@ from elastic_runtime.errors import PermanentError
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Phase
 from elastic_training.clusters.base import Claim, ClaimOutcome, differing
-from elastic_training.clusters.kubernetes import changes, creation, resources, words
+from elastic_training.clusters.kubernetes import compare_and_set, creation, diagnosis, resources
 from elastic_training.clusters.kubernetes.api import Api
 from elastic_training.clusters.kubernetes.manifests import pods_digest
-from elastic_training.clusters.kubernetes.reading import read_seen
 from elastic_training.clusters.kubernetes.removal import remove
 from elastic_training.clusters.kubernetes.resources import CONFIG_MAPS
 from elastic_training.clusters.kubernetes.root import Root
+from elastic_training.clusters.kubernetes.snapshot import read_seen
 from elastic_training.clusters.kubernetes.status import judge
 from elastic_training.pods import Pods
 
@@ -106,15 +106,15 @@ class Claiming:
         uncollected = status.phase is Phase.SUCCEEDED and not found.collected
         running = not status.phase.final and found.cancelled is None
         if (running or uncollected) and not self._fresh:
-            changes.patch(self._api, found, changes.owned(self._owner, found.attendance))
+            compare_and_set.patch(self._api, found, compare_and_set.owned(self._owner, found.log_lease))
             note = f"it is {status.phase}: {status.reason}"
             return Claim(found.ref, ClaimOutcome.ADOPTED, note, self._differing(found))
         self._before = self._before or f"before it {status.phase}: {status.reason}"
-        can_end = any(words.running(pod) for pod in seen.pods)
+        can_end = any(diagnosis.running(pod) for pod in seen.pods)
         if status.phase.final or not can_end or self._lasts("ending", found, self._times.order):
             remove(self._api, found)
         elif found.cancelled is None:
-            changes.patch(self._api, found, {runobjects.CANCEL: "a new try of the task takes its place"})
+            compare_and_set.patch(self._api, found, {runobjects.CANCEL: "a new try of the task takes its place"})
         return None
 
     def _differing(self, found: Root) -> tuple[str, ...]:

@@ -17,25 +17,25 @@ from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import FailureKind, Status, WorkerState
 from elastic_training.clusters.base import (
     LOG_START,
-    Attendance,
     Claim,
     Cluster,
+    LogLease,
     RunRef,
     Update,
     check_size,
 )
-from elastic_training.clusters.kubernetes import changes, connection, creation, resources
+from elastic_training.clusters.kubernetes import compare_and_set, connection, creation, resources
 from elastic_training.clusters.kubernetes.api import Api
-from elastic_training.clusters.kubernetes.changes import Annotations
 from elastic_training.clusters.kubernetes.claim import Claiming, Times
+from elastic_training.clusters.kubernetes.compare_and_set import Annotations
+from elastic_training.clusters.kubernetes.diagnosis import running
 from elastic_training.clusters.kubernetes.manifests import render, run_objects
-from elastic_training.clusters.kubernetes.reading import read_launchers, read_status
 from elastic_training.clusters.kubernetes.removal import end_compute, remove, until
 from elastic_training.clusters.kubernetes.resources import CONFIG_MAPS, PODS, REPLICA_SETS
 from elastic_training.clusters.kubernetes.root import Root
-from elastic_training.clusters.kubernetes.updates import updates
+from elastic_training.clusters.kubernetes.run_watch import updates
+from elastic_training.clusters.kubernetes.snapshot import read_launchers, read_status
 from elastic_training.clusters.kubernetes.watch import cached_root
-from elastic_training.clusters.kubernetes.words import running
 from elastic_training.pods import Pods
 
 _PRESENT = (WorkerState.STARTING, WorkerState.READY, WorkerState.TRAINING, WorkerState.LEAVING)
@@ -107,26 +107,26 @@ class KubernetesCluster(Cluster):
         found = Root(self._api.get(CONFIG_MAPS, ObjectNames(name).root))
         if not found.ref.uid:
             raise RunNotFound(f"the ConfigMap {name} is none of a training run")
-        return changes.checked(found, found.ref).ref
+        return compare_and_set.checked(found, found.ref).ref
 
     def spec(self, ref: RunRef) -> RunSpec:
         """See :meth:`Cluster.spec`."""
-        return changes.read(self._api, ref).spec
+        return compare_and_set.read(self._api, ref).spec
 
     def owner(self, ref: RunRef) -> str:
         """See :meth:`Cluster.owner`."""
-        return changes.read(self._api, ref).owner
+        return compare_and_set.read(self._api, ref).owner
 
     def status(self, ref: RunRef) -> Status:
         """See :meth:`Cluster.status`."""
         api = self._api
-        return read_status(api, changes.read(api, ref))
+        return read_status(api, compare_and_set.read(api, ref))
 
     def size(self, ref: RunRef) -> int:
         """See :meth:`Cluster.size`; 0 once the worker set is gone."""
         api = self._api
         scale = api.find(REPLICA_SETS, ObjectNames(ref.name).worker, "scale")
-        changes.read(api, ref)  # After it: so it was this incarnation's.
+        compare_and_set.read(api, ref)  # After it: so it was this incarnation's.
         return 0 if scale is None else int(scale["spec"].get("replicas", 0))
 
     def set_size(self, ref: RunRef, workers: int, request: str) -> bool:
@@ -135,7 +135,7 @@ class KubernetesCluster(Cluster):
         for _ in range(_TRIES):
             scale = api.get(REPLICA_SETS, name, "scale")
             # After it: so that was this incarnation's, and its version is the condition for changing it.
-            found = changes.read(api, ref)
+            found = compare_and_set.read(api, ref)
             check_size(workers, found.spec.workers)
             if request in found.requests:
                 return False
@@ -145,7 +145,7 @@ class KubernetesCluster(Cluster):
             except Conflict:
                 continue
             # Killed before this line, the next call sets the same size once more; the other way round, it never would.
-            changes.change(api, ref, lambda current: _with_request(current, request), known=found)
+            compare_and_set.change(api, ref, lambda current: _with_request(current, request), known=found)
             return True
         raise ClusterUnavailable(f"the worker set of {ref.name} is changed by others all the time")
 
@@ -170,7 +170,7 @@ class KubernetesCluster(Cluster):
             return None if found.cancelled is not None else {runobjects.CANCEL: reason}
 
         try:
-            self._end_without_launcher(api, changes.change(api, ref, decide))
+            self._end_without_launcher(api, compare_and_set.change(api, ref, decide))
         except RunNotFound:
             return
 
@@ -210,7 +210,7 @@ class KubernetesCluster(Cluster):
             return None if found.collected else {runobjects.COLLECTED: time_to_text(utc_now())}
 
         try:
-            found = changes.change(api, ref, decide)
+            found = compare_and_set.change(api, ref, decide)
             if read_status(api, found).failure in _SAID_BY_READERS:
                 end_compute(api, found)
         except RunNotFound:
@@ -220,24 +220,24 @@ class KubernetesCluster(Cluster):
         """See :meth:`Cluster.renew_lease`."""
 
         def decide(found: Root) -> Annotations:
-            found.check_attendance(token)
-            return changes.lease()
+            found.check_log_lease(token)
+            return compare_and_set.lease()
 
-        changes.change(self._api, ref, decide, known=self._cached(ref))
+        compare_and_set.change(self._api, ref, decide, known=self._cached(ref))
 
-    def attend(self, ref: RunRef, owner: str) -> Attendance:
-        """See :meth:`Cluster.attend`."""
+    def take_log_lease(self, ref: RunRef, owner: str) -> LogLease:
+        """See :meth:`Cluster.take_log_lease`."""
         token = secrets.token_hex(8)
-        mine = Attendance(token, LOG_START)
+        mine = LogLease(token, LOG_START)
 
         def decide(found: Root) -> Annotations:
             nonlocal mine
             found.check_owner(owner)
-            cursor = found.attendance.cursor if found.attendance else LOG_START
-            mine = Attendance(token, cursor, found.spec.timing.lease)
-            return changes.attended(token, mine.cursor)
+            cursor = found.log_lease.cursor if found.log_lease else LOG_START
+            mine = LogLease(token, cursor, found.spec.timing.lease)
+            return compare_and_set.leased_log(token, mine.cursor)
 
-        changes.change(self._api, ref, decide)
+        compare_and_set.change(self._api, ref, decide)
         self._tokens[ref] = token
         return mine
 
@@ -245,18 +245,18 @@ class KubernetesCluster(Cluster):
         """See :meth:`Cluster.advance`."""
 
         def decide(found: Root) -> Annotations:
-            found.check_attendance(token)
-            return changes.attended(token, cursor)
+            found.check_log_lease(token)
+            return compare_and_set.leased_log(token, cursor)
 
-        changes.change(self._api, ref, decide, known=self._cached(ref))
+        compare_and_set.change(self._api, ref, decide, known=self._cached(ref))
 
-    def attended_by(self, ref: RunRef) -> str | None:
-        """See :meth:`Cluster.attended_by`. While this process watches the namespace, from what it has seen there."""
+    def log_lease_holder(self, ref: RunRef) -> str | None:
+        """See :meth:`Cluster.log_lease_holder`. From this process's watch, if it has one."""
         found = self._cached(ref, trusted=True)
-        if found is None or found.attendance is None or found.attendance.token != self._tokens.get(ref):
-            # Or the attendance that began here has not come round through the watch yet, on a busy machine.
-            found = changes.read(self._api, ref)
-        return found.attendance.token if found.attendance else None
+        if found is None or found.log_lease is None or found.log_lease.token != self._tokens.get(ref):
+            # Or the log_lease that began here has not come round through the watch yet, on a busy machine.
+            found = compare_and_set.read(self._api, ref)
+        return found.log_lease.token if found.log_lease else None
 
     def watch(self, ref: RunRef, cursor: str | None, beat: float) -> AsyncGenerator[Update, None]:
         """See :meth:`Cluster.watch`."""

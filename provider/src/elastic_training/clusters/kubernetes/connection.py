@@ -69,12 +69,12 @@ def read_access(connection: str, extra: Mapping[str, Any]) -> Access:
     document = said("kube_config")
     access = Access(
         connection=connection,
-        in_cluster=_truth(said("in_cluster")),
+        in_cluster=_is_set(said("in_cluster")),
         path=said("kube_config_path"),
         document=json.dumps(document) if isinstance(document, dict) else document,
         context=said("cluster_context"),
         namespace=said("namespace") or DEFAULT_NAMESPACE,
-        verify=not _truth(said("disable_verify_ssl")),
+        verify=not _is_set(said("disable_verify_ssl")),
     )
     if sum(map(bool, (access.in_cluster, access.path, access.document))) > 1:
         raise InvalidSettings(
@@ -85,7 +85,7 @@ def read_access(connection: str, extra: Mapping[str, Any]) -> Access:
     return access
 
 
-def _truth(value: object) -> bool:
+def _is_set(value: object) -> bool:
     return str(value).strip().lower() in ("true", "1", "yes")
 
 

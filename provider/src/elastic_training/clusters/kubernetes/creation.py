@@ -20,7 +20,7 @@ from elastic_runtime.errors import Conflict, ElasticError, PermanentError, Retry
 from elastic_runtime.runobjects import Part
 from elastic_runtime.spec import RunSpec
 from elastic_training.clusters.base import RunRef
-from elastic_training.clusters.kubernetes import changes, resources
+from elastic_training.clusters.kubernetes import compare_and_set, resources
 from elastic_training.clusters.kubernetes.api import Api
 from elastic_training.clusters.kubernetes.errors import AlreadyExists
 from elastic_training.clusters.kubernetes.manifests import Capabilities, RunObjects, run_objects
@@ -56,7 +56,7 @@ def create(api: Api, spec: RunSpec, owner: str, pods: Pods) -> RunRef:
     capabilities = Capabilities(disruption_budgets=api.serves(DISRUPTION_BUDGETS))
     objects = run_objects(spec, owner, pods, namespace=api.namespace, capabilities=capabilities)
     manifest = objects.root()
-    manifest["metadata"]["annotations"] |= changes.lease()
+    manifest["metadata"]["annotations"] |= compare_and_set.lease()
     try:
         made = Root(api.create(CONFIG_MAPS, manifest))
     except AlreadyExists:
@@ -77,7 +77,7 @@ def _complete(api: Api, made: Root, objects: RunObjects) -> None:
     address = next(answer["spec"]["clusterIP"] for answer in answers if answer["kind"] == "Service")
     for manifest in in_order(objects.rest(made.uid, address)):
         _create_child(api, made, manifest)
-    changes.change(api, made.ref, lambda _: {runobjects.COMPLETE: time_to_text(utc_now())}, known=made)
+    compare_and_set.change(api, made.ref, lambda _: {runobjects.COMPLETE: time_to_text(utc_now())}, known=made)
 
 
 def in_order(manifests: Iterable[Object]) -> list[Object]:

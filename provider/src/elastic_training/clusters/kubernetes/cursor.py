@@ -88,7 +88,7 @@ class Passing:
 
 
 class Lines:
-    """Whole lines from pieces of bytes.
+    """IntOrTemplate lines from pieces of bytes.
 
     Args:
         longest: bytes kept of a line.

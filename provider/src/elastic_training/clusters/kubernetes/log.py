@@ -15,7 +15,7 @@ from contextlib import suppress
 from elastic_runtime import runobjects
 from elastic_runtime.errors import InvalidSettings, PermanentError, RetryableError, RunNotFound
 from elastic_training.clusters.base import LogLines, RunRef
-from elastic_training.clusters.kubernetes import resources, words
+from elastic_training.clusters.kubernetes import diagnosis, resources
 from elastic_training.clusters.kubernetes.cursor import Cursor, Lines, Passing, split
 from elastic_training.clusters.kubernetes.resources import PODS, Object
 from elastic_training.clusters.kubernetes.watch import Hub
@@ -55,7 +55,7 @@ class Tail:
     def at_end(self) -> bool:
         """Every launcher that there is has ended, and its log is here."""
         pod = self._next()
-        return pod is None or not words.started(pod)
+        return pod is None or not diagnosis.started(pod)
 
     @property
     def waiting(self) -> bool:
@@ -74,7 +74,7 @@ class Tail:
             while self.failure is None:
                 changed.clear()
                 pod = self._next()
-                if pod is None or not words.started(pod):
+                if pod is None or not diagnosis.started(pod):
                     await changed.wait()
                 else:
                     await self._read_while_needed(pod, changed)
@@ -84,7 +84,7 @@ class Tail:
         for pod in self._hub.pods(self._ref):
             uid, created = resources.uid_of(pod), pod["metadata"]["creationTimestamp"]
             behind = created < self._cursor.created and uid != self._cursor.pod
-            if uid in self._done or behind or (_over(pod) and not words.started(pod)):
+            if uid in self._done or behind or (_over(pod) and not diagnosis.started(pod)):
                 continue
             return pod
         return None
@@ -113,7 +113,7 @@ class Tail:
 
     def _obsolete(self, pod: Object) -> bool:
         """Whether there is another launcher, or this one is not known any more."""
-        uids = [resources.uid_of(each) for each in self._hub.pods(self._ref) if words.started(each)]
+        uids = [resources.uid_of(each) for each in self._hub.pods(self._ref) if diagnosis.started(each)]
         return resources.uid_of(pod) not in uids or uids[-1] != resources.uid_of(pod)
 
     async def _read(self, pod: Object, changed: asyncio.Event) -> None:
@@ -129,7 +129,7 @@ class Tail:
             self._pause = min(2 * self._pause, PAUSE[1])
         else:
             self._pause = PAUSE[0]
-            if words.ended(pod):
+            if diagnosis.ended(pod):
                 self._finish(pod)
                 return
             # Most likely the container has ended since, and Kubernetes is about to say so.
@@ -153,7 +153,7 @@ class Tail:
                 while len(self._lines) > _ENOUGH:
                     self._room.clear()
                     await self._room.wait()
-        if words.ended(pod):
+        if diagnosis.ended(pod):
             for line in lines.end():  # Of one that was still running, the rest of it comes with the next stream.
                 self._hear(line, passing)
 

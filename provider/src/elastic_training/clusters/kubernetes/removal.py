@@ -15,7 +15,7 @@ from elastic_runtime import runobjects
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import Conflict, RunNotFound
 from elastic_runtime.runobjects import ObjectNames
-from elastic_training.clusters.kubernetes import changes, resources
+from elastic_training.clusters.kubernetes import compare_and_set, resources
 from elastic_training.clusters.kubernetes.api import Api
 from elastic_training.clusters.kubernetes.resources import CONFIG_MAPS, JOBS, PODS, REPLICA_SETS, Object
 from elastic_training.clusters.kubernetes.root import Root, moment
@@ -49,7 +49,7 @@ def remove(api: Api, found: Root) -> None:
             api.delete(CONFIG_MAPS, found.name, uid=found.uid, version=found.version, propagation="Foreground")
             return
         if found.cancelled is None:
-            found = changes.patch(api, found, {runobjects.CANCEL: REMOVED})
+            found = compare_and_set.patch(api, found, {runobjects.CANCEL: REMOVED})
         end_compute(api, found)
     _forget(api, found)
 

@@ -1,6 +1,6 @@
 """The root of a run: a ConfigMap whose annotations say who owns the run, who watches it, and what was asked of it.
 
-As it was read: pure. :mod:`~elastic_training.clusters.kubernetes.changes` reads and changes it.
+As it was read: pure. :mod:`~elastic_training.clusters.kubernetes.compare_and_set` reads and changes it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from elastic_training.clusters.kubernetes.resources import Object
 
 
 @dataclass(frozen=True, slots=True)
-class Attended:
+class StoredLogLease:
     """Who streams a run's log, and how far it has come."""
 
     token: str
@@ -80,10 +80,10 @@ class Root:
         return self._annotations.get(runobjects.PODS)
 
     @property
-    def attendance(self) -> Attended | None:
+    def log_lease(self) -> StoredLogLease | None:
         """Who streams the log."""
-        text = self._annotations.get(runobjects.ATTENDANCE)
-        return None if text is None else from_json(Attended, text)
+        text = self._annotations.get(runobjects.LOG_LEASE)
+        return None if text is None else from_json(StoredLogLease, text)
 
     @property
     def cancelled(self) -> str | None:
@@ -117,9 +117,9 @@ class Root:
         if self.owner != owner:
             raise OwnershipLost(f"the run {self.name} belongs to {self.owner} now")
 
-    def check_attendance(self, token: str) -> None:
+    def check_log_lease(self, token: str) -> None:
         """Raises OwnershipLost when somebody else attends it, or is about to."""
-        if self.attendance is None or self.attendance.token != token:
+        if self.log_lease is None or self.log_lease.token != token:
             raise OwnershipLost(f"somebody else watches the run {self.name} now")
 
 

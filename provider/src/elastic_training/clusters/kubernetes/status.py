@@ -16,10 +16,10 @@ from elastic_runtime import runobjects
 from elastic_runtime.documents import from_json
 from elastic_runtime.runobjects import Term
 from elastic_runtime.status import FailureKind, Phase, Status
-from elastic_training.clusters.kubernetes import resources, words
+from elastic_training.clusters.kubernetes import diagnosis, resources
+from elastic_training.clusters.kubernetes.diagnosis import Words
 from elastic_training.clusters.kubernetes.resources import Object
 from elastic_training.clusters.kubernetes.root import Root, moment
-from elastic_training.clusters.kubernetes.words import Words
 
 _FINISHED = ("Complete", "Failed")
 _UPDATED = re.compile(r'"updated":"[^"]*"')
@@ -88,7 +88,7 @@ def finished(job: Object | None) -> bool:
 def _alive(pod: Object, now: datetime) -> bool:
     """Whether its launcher runs; that of a node that does not answer is said to run for ever."""
     deadline = pod["metadata"].get("deletionTimestamp")
-    return words.running(pod) and (deadline is None or now < moment(deadline))
+    return diagnosis.running(pod) and (deadline is None or now < moment(deadline))
 
 
 def _in_office(pod: Object, holder: str | None) -> bool:
@@ -99,7 +99,7 @@ def _lost(seen: Seen, now: datetime) -> Status:
     """There is no launcher, and there will be none."""
     if seen.root.cancelled is not None:
         return _failed(seen, FailureKind.CANCELLED, f"cancelled: {seen.root.cancelled}")
-    why = words.about(seen.pods, seen.events, seen.job, now)
+    why = diagnosis.about(seen.pods, seen.events, seen.job, now)
     if why is not None and why.fatal and seen.published.status is None:
         return _failed(seen, FailureKind.POD_REFUSED, str(why))
     reason = "the launcher is gone without a final status"
@@ -109,8 +109,8 @@ def _lost(seen: Seen, now: datetime) -> Status:
 def _pending(seen: Seen, now: datetime) -> Status:
     """No launcher has spoken yet."""
     reason = "the launcher is starting"
-    if not any(words.running(pod) for pod in seen.pods):
-        why = words.about(seen.pods, seen.events, seen.job, now)
+    if not any(diagnosis.running(pod) for pod in seen.pods):
+        why = diagnosis.about(seen.pods, seen.events, seen.job, now)
         limit = seen.root.spec.recovery.start_timeout
         if failure := _hopeless(why, seen.root.created, limit, now, FailureKind.START_TIMEOUT):
             return _failed(seen, *failure)
@@ -123,7 +123,7 @@ def _replacing(seen: Seen, status: Status, now: datetime) -> Status:
     if any(_alive(pod, now) for pod in seen.pods):
         reason = "another launcher takes over"
     else:
-        why = words.about(seen.pods, seen.events, seen.job, now)
+        why = diagnosis.about(seen.pods, seen.events, seen.job, now)
         limit = seen.root.spec.recovery.max_wait
         since = max([status.updated, *_times(seen.pods)])
         if failure := _hopeless(why, since, limit, now, FailureKind.MAX_WAIT_EXCEEDED):

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from elastic_runtime.errors import Conflict, ElasticError, MissingRight, RetryableError, RunNotFound
-from elastic_runtime.launcher.kubernetes import words
+from elastic_runtime.launcher.kubernetes import diagnosis
 from elastic_runtime.launcher.kubernetes.following import PAUSE
 from elastic_runtime.launcher.kubernetes.interface import Api, Kind, Object, name_of, node_of, uid_of
 
@@ -41,7 +41,7 @@ class Replacing:
     def give_up(self, pod: Object) -> None:
         """Nothing of the world is in it any more: have it deleted, unless it is already going."""
         node = node_of(pod)
-        if self._refused or words.is_going(pod) or not node or uid_of(pod) not in self._there(node):
+        if self._refused or diagnosis.is_going(pod) or not node or uid_of(pod) not in self._there(node):
             return
         self._doomed.put_nowait(pod)
 

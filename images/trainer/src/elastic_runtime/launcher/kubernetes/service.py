@@ -1,4 +1,4 @@
-"""A launcher's life in its pod: into office, through the run, and out."""
+"""A launcher's life in its pod: into leadership, through the run, and out."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any, TextIO, TypeVar
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import Conflict, MissingRight, OwnershipLost, RetryableError, RunNotFound
 from elastic_runtime.launcher.kubernetes.interface import Api, Kind, Object, annotations_of, name_of, uid_of, version_of
+from elastic_runtime.launcher.kubernetes.leadership import Leadership, fenced, read_spec, take_over
+from elastic_runtime.launcher.kubernetes.platform import KubernetesPlatform
 from elastic_runtime.launcher.kubernetes.settings import LauncherSettings
-from elastic_runtime.launcher.kubernetes.surroundings import KubernetesSurroundings
-from elastic_runtime.launcher.kubernetes.term import Office, fenced, read_spec, take_over
 from elastic_runtime.launcher.loop import Launcher
 from elastic_runtime.launcher.output import OutputLog
 from elastic_runtime.runobjects import COMPLETE
@@ -36,11 +36,11 @@ PAUSE = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What a launcher in office knows."""
+    """What a launcher in leadership knows."""
 
     spec: RunSpec
     root: Object
-    office: Office
+    leadership: Leadership
     previous: Status | None
     """What the launcher before it has published last."""
 
@@ -64,15 +64,15 @@ async def serve(api: Api, settings: LauncherSettings, taken: asyncio.Event, outp
         RetryableError: the API server did not answer.
     """
     begun = await unless(taken, begin(api, settings))
-    surroundings = KubernetesSurroundings(api, begun.spec, begun.root, begun.office, taken)
-    await unless(taken, patiently(surroundings.fill))
+    platform = KubernetesPlatform(api, begun.spec, begun.root, begun.leadership, taken)
+    await unless(taken, patiently(platform.fill))
     if begun.previous and begun.previous.phase.final:
         log.info("the run has ended already: %s", begun.previous.phase)
         status = begun.previous
     else:
         launcher = Launcher(
-            fenced(begun.spec, begun.office.term),
-            surroundings,
+            fenced(begun.spec, begun.leadership.term),
+            platform,
             OutputLog(output),
             settings.tls,
             settings.address,
@@ -81,16 +81,16 @@ async def serve(api: Api, settings: LauncherSettings, taken: asyncio.Event, outp
         )
         status = await launcher.run()
     if status.failure is FailureKind.ABANDONED:
-        await surroundings.abandon()
+        await platform.abandon()
     return status
 
 
 async def begin(api: Api, settings: LauncherSettings) -> Begun:
-    """Read the run, and enter into office. Raises as :func:`serve`."""
+    """Read the run, and enter into leadership. Raises as :func:`serve`."""
     spec, root = await patiently(lambda: read_spec(api, settings.run, settings.uid))
     await whole(api, root)
-    office, previous = await patiently(lambda: take_over(api, spec, settings.pod_uid, utc_now))
-    return Begun(spec, root, office, previous)
+    leadership, previous = await patiently(lambda: take_over(api, spec, settings.pod_uid, utc_now))
+    return Begun(spec, root, leadership, previous)
 
 
 async def whole(api: Api, root: Object) -> None:

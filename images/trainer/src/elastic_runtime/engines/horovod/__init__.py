@@ -1,6 +1,6 @@
 """Every way in which Elastic Horovod 0.28.1 goes wrong by itself, closed in one place; upstream is not forked.
 
-In the launcher (:mod:`~elastic_runtime.adaptations.driver`, :mod:`~elastic_runtime.adaptations.rendezvous`):
+In the launcher (:mod:`~elastic_runtime.engines.horovod.driver`, :mod:`~elastic_runtime.engines.horovod.rendezvous`):
 
 =====================================================  ==========================================================
 upstream                                               here
@@ -27,10 +27,10 @@ It listens on every address, with a backlog of 5       It listens on one address
 Ranks poll it every 10 ms, six times a reset           A GET waits at the server until the key is there.
 Hosts found together are ordered by their hash         They are ordered as listed.
 A newcomer that dies before it has joined ends the     Closed by the launcher: see
-whole job                                              :mod:`elastic_runtime.launcher.session`.
+whole job                                              :mod:`elastic_runtime.engines.horovod.session`.
 =====================================================  ==========================================================
 
-In the ranks (:mod:`~elastic_runtime.adaptations.rank`):
+In the ranks (:mod:`~elastic_runtime.engines.horovod.rank`):
 
 =====================================================  ==========================================================
 After a SIGKILL the survivors wait 30 s on old         The sockets that ``hvd.init()`` opened are shut down at

@@ -1,4 +1,4 @@
-"""One launcher's time in office: how it begins, and the fence that keeps the one before from writing any more.
+"""One launcher's time in leadership: how it begins, and the fence that keeps the one before from writing any more.
 
 Every launcher of a run begins by writing a :class:`~elastic_runtime.runobjects.Term` of its own into the status, and
 from then on writes the status only in the version that it has written itself. Kubernetes refuses any other write
@@ -53,13 +53,13 @@ def fenced(spec: RunSpec, term: Term) -> RunSpec:
 
 
 def term_of(status: Object) -> Term | None:
-    """Who is in office; None: nobody yet. Raises InvalidDocument."""
+    """Who is in leadership; None: nobody yet. Raises InvalidDocument."""
     text = annotations_of(status).get(TERM)
     return None if text is None else from_json(Term, text)
 
 
 @dataclass(slots=True)
-class Office:
+class Leadership:
     """The right to write the status of a run, until another launcher takes it."""
 
     term: Term
@@ -72,7 +72,7 @@ class Office:
         """Replace the status.
 
         Raises:
-            OwnershipLost: another launcher is in office, or the run is another one.
+            OwnershipLost: another launcher is in leadership, or the run is another one.
             RunNotFound: the run has been deleted.
             RetryableError, MissingRight: as the API server says.
         """
@@ -98,8 +98,10 @@ class Office:
         self._version = version_of(written)
 
 
-async def take_over(api: Api, spec: RunSpec, holder: str, now: Callable[[], datetime]) -> tuple[Office, Status | None]:
-    """Enter into office. Returns it, and what the launcher before has published last.
+async def take_over(
+    api: Api, spec: RunSpec, holder: str, now: Callable[[], datetime]
+) -> tuple[Leadership, Status | None]:
+    """Enter into leadership. Returns it, and what the launcher before has published last.
 
     Args:
         api: of the run's namespace.
@@ -128,7 +130,7 @@ async def take_over(api: Api, spec: RunSpec, holder: str, now: Callable[[], date
         except Conflict:
             continue
         log.info("term %d of run %s begins; fence %d", term.number, spec.name, term.fence)
-        return Office(term, api, name, uid_of(written), version_of(written)), _published(current)
+        return Leadership(term, api, name, uid_of(written), version_of(written)), _published(current)
     raise Conflict(f"{name} is changed by somebody all the time")
 
 

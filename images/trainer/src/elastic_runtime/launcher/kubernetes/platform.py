@@ -1,4 +1,4 @@
-"""Surroundings in a namespace: the run's objects, watched, and its status, written."""
+"""Platform in a namespace: the run's objects, watched, and its status, written."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from datetime import datetime
 
 from elastic_runtime import runobjects
 from elastic_runtime.errors import Conflict, ElasticError, OwnershipLost, RetryableError, RunNotFound
-from elastic_runtime.launcher.facts import Refusal, Tenure
-from elastic_runtime.launcher.kubernetes import words
-from elastic_runtime.launcher.kubernetes.details import Details
+from elastic_runtime.launcher.facts import LeadershipState, Refusal
+from elastic_runtime.launcher.kubernetes import diagnosis
+from elastic_runtime.launcher.kubernetes.enrichment import Enrichment
 from elastic_runtime.launcher.kubernetes.following import PAUSE, Mirror
 from elastic_runtime.launcher.kubernetes.interface import (
     Api,
@@ -24,11 +24,11 @@ from elastic_runtime.launcher.kubernetes.interface import (
     uid_of,
     version_of,
 )
+from elastic_runtime.launcher.kubernetes.leadership import Leadership
 from elastic_runtime.launcher.kubernetes.publishing import Publisher
 from elastic_runtime.launcher.kubernetes.reclaims import Reclaims
 from elastic_runtime.launcher.kubernetes.replacing import Replacing
-from elastic_runtime.launcher.kubernetes.term import Office
-from elastic_runtime.launcher.surroundings import Machine
+from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.runobjects import CANCEL, LEASE, WATCHED, ObjectNames, Part
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Status
@@ -41,18 +41,18 @@ LAST_WRITE = 3.0
 """Seconds for a last writing of the status by a launcher that makes way."""
 
 
-class KubernetesSurroundings:
-    """Implements :class:`~elastic_runtime.launcher.surroundings.Surroundings`.
+class KubernetesPlatform:
+    """Implements :class:`~elastic_runtime.launcher.platform.Platform`.
 
     Args:
         api: of the run's namespace.
         spec: of the run.
         root: the run's root, as read at the begin.
-        office: the right to write the status.
+        leadership: the right to write the status.
         taken: set once this launcher's pod is being taken.
     """
 
-    def __init__(self, api: Api, spec: RunSpec, root: Object, office: Office, taken: asyncio.Event) -> None:
+    def __init__(self, api: Api, spec: RunSpec, root: Object, leadership: Leadership, taken: asyncio.Event) -> None:
         self._api, self._spec, self._taken = api, spec, taken
         self._names, self._root_uid = ObjectNames(spec.name), uid_of(root)
         self._loop = asyncio.get_running_loop()
@@ -63,10 +63,10 @@ class KubernetesSurroundings:
         self._set = Mirror(Kind.REPLICA_SET, Selector(fields=name + self._names.worker), self._workers_changed)
         workers = runobjects.selector(run=spec.name, uid=spec.uid, part=Part.WORKER)
         self._pods = Mirror(Kind.POD, Selector(labels=workers), self._workers_changed)
-        self._details = Details(api, self._pods.objects.values, self._workers_changed)
+        self._enrichment = Enrichment(api, self._pods.objects.values, self._workers_changed)
         self._reclaims = Reclaims(api, self._pods.objects, self._nodes_changed)
         self._replacing = Replacing(api, self._pods.objects, self._loop.time)
-        self._publisher = Publisher(office.write, self._ended)
+        self._publisher = Publisher(leadership.write, self._ended)
         self._lease: tuple[str | None, float] = (None, self._loop.time())
         """The lease's text, and since when it is that, or since when it could be renewed again."""
         self._was_away = False
@@ -82,74 +82,74 @@ class KubernetesSurroundings:
             await mirror.fill(self._api)
 
     def open(self, _port: int, on_change: Callable[[], None]) -> None:
-        """See :class:`Surroundings`; the workers know the port from the run's Service."""
+        """See :class:`Platform`; the workers know the port from the run's Service."""
         self._on_change = on_change
         follow = [mirror.follow(self._api) for mirror in (self._root, self._set, self._pods)]
-        watch = [self._details.follow(), self._reclaims.follow(), self._await_taken()]
+        watch = [self._enrichment.follow(), self._reclaims.follow(), self._await_taken()]
         write = [self._publisher.run(), self._replacing.follow()]
         self._tasks = [asyncio.create_task(each) for each in (*follow, *watch, *write)]
 
     def wanted(self) -> int:
-        """See :class:`Surroundings`. What was wanted last, while there is no ReplicaSet."""
+        """See :class:`Platform`. What was wanted last, while there is no ReplicaSet."""
         if found := self._set.objects.get(self._names.worker):
             workers, replicas = self._spec.workers, int(found["spec"].get("replicas", 1))
             self._wanted = min(max(replicas, workers.minimum), workers.maximum)
         return self._wanted
 
     def cancel(self) -> str | None:
-        """See :class:`Surroundings`."""
+        """See :class:`Platform`."""
         root = self._root.objects.get(self._names.root)
-        if self._deleted or root is None or uid_of(root) != self._root_uid or words.is_going(root):
+        if self._deleted or root is None or uid_of(root) != self._root_uid or diagnosis.is_going(root):
             return "the run has been deleted"
         return annotations_of(root).get(CANCEL)
 
     def lease_age(self) -> float | None:
-        """See :class:`Surroundings`. By this launcher's clock alone, and not while nobody could renew it."""
+        """See :class:`Platform`. By this launcher's clock alone, and not while nobody could renew it."""
         text, since = self._lease
         if text is None:
             return None
         return 0.0 if self._root.away else self._loop.time() - since
 
     def watched(self) -> bool:
-        """See :class:`Surroundings`."""
+        """See :class:`Platform`."""
         root = self._root.objects.get(self._names.root)
         return root is not None and WATCHED in annotations_of(root)
 
-    def tenure(self) -> Tenure:
-        """See :class:`Surroundings`."""
+    def leadership(self) -> LeadershipState:
+        """See :class:`Platform`."""
         if self._lost:
-            return Tenure.LOST
-        return Tenure.ENDING if self._taken.is_set() else Tenure.HELD
+            return LeadershipState.LOST
+        return LeadershipState.ENDING if self._taken.is_set() else LeadershipState.HELD
 
     def refusal(self) -> Refusal | None:
-        """See :class:`Surroundings`."""
+        """See :class:`Platform`."""
         return self._refusal
 
     def deadline(self, worker: str, /) -> datetime | None:
-        """See :class:`Surroundings`."""
+        """See :class:`Platform`."""
         pod = self._pod_of(worker)
         return self._reclaims.deadline(pod) if pod else None
 
     def machine(self, worker: str, /) -> Machine | None:
-        """See :class:`Surroundings`."""
+        """See :class:`Platform`."""
         pod = self._pod_of(worker)
-        return self._details.machines.get(node_of(pod)) if pod else None
+        return self._enrichment.machines.get(node_of(pod)) if pod else None
 
     def replace(self, worker: str, /) -> None:
-        """See :class:`Surroundings`."""
+        """See :class:`Platform`."""
         if pod := self._pod_of(worker):
             self._replacing.give_up(pod)
 
     def publish(self, status: Status) -> None:
-        """See :class:`Surroundings`; when it is written: :mod:`.publishing`."""
+        """See :class:`Platform`; when it is written: :mod:`.publishing`."""
         self._publisher.offer(status)
 
     async def flush(self) -> None:
-        """See :class:`Surroundings`."""
+        """See :class:`Platform`."""
         await self._publisher.flush()
 
     async def end_workers(self) -> None:
-        """See :class:`Surroundings`."""
+        """See :class:`Platform`."""
         await self._scale_to_nothing()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(END_PATIENCE):
@@ -160,7 +160,7 @@ class KubernetesSurroundings:
         log.warning("these worker pods have not ended in time: %s", ", ".join(self._alive()))
 
     async def close(self) -> None:
-        """See :class:`Surroundings`. The ReplicaSet looks after the workers."""
+        """See :class:`Platform`. The ReplicaSet looks after the workers."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -206,7 +206,7 @@ class KubernetesSurroundings:
         self._on_change()
 
     def _alive(self) -> list[str]:
-        return [name for name, pod in self._pods.objects.items() if not words.is_over(pod)]
+        return [name for name, pod in self._pods.objects.items() if not diagnosis.is_over(pod)]
 
     def _pod_of(self, worker: str) -> Object | None:
         return self._pods.objects.get(runobjects.pod_of(worker))
@@ -229,10 +229,10 @@ class KubernetesSurroundings:
         self._on_change()
 
     def _workers_changed(self) -> None:
-        found = words.troubles(
-            self._set.objects.get(self._names.worker), self._pods.objects.values(), self._details.warnings
+        found = diagnosis.troubles(
+            self._set.objects.get(self._names.worker), self._pods.objects.values(), self._enrichment.warnings
         )
-        self._refusal = words.refusal(found)
+        self._refusal = diagnosis.refusal(found)
         for trouble in found:
             if trouble.words not in self._told:
                 self._told.add(trouble.words)

@@ -54,23 +54,23 @@ class TestAttendance:
     ) -> None:
         cluster = KubernetesCluster("somewhere")
         seen(monkeypatch, server.thing)
-        assert cluster.attended_by(REF) is None
-        assert cluster.attended_by(REF) != (mine := cluster.attend(REF, "me").token)
-        assert cluster.attended_by(REF) == mine
+        assert cluster.log_lease_holder(REF) is None
+        assert cluster.log_lease_holder(REF) != (mine := cluster.take_log_lease(REF, "me").token)
+        assert cluster.log_lease_holder(REF) == mine
 
     def test_once_the_watch_has_told_of_it_nothing_is_asked_for(
         self, server: Server, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         cluster = KubernetesCluster("somewhere")
-        mine = cluster.attend(REF, "me").token
+        mine = cluster.take_log_lease(REF, "me").token
         seen(monkeypatch, server.thing)
         before = server.reads
-        assert cluster.attended_by(REF) == mine
+        assert cluster.log_lease_holder(REF) == mine
         assert server.reads == before
 
     def test_somebody_else_s_is_found_out(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
         cluster = KubernetesCluster("somewhere")
-        cluster.attend(REF, "me")
-        other = KubernetesCluster("somewhere").attend(REF, "me").token
+        cluster.take_log_lease(REF, "me")
+        other = KubernetesCluster("somewhere").take_log_lease(REF, "me").token
         seen(monkeypatch, server.thing)
-        assert cluster.attended_by(REF) == other
+        assert cluster.log_lease_holder(REF) == other

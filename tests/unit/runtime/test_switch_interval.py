@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from elastic_runtime.torch.turns import SOON, QuickTurns
+from elastic_runtime.torch.switch_interval import SOON, SwitchInterval
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def now() -> float:
 
 
 def test_two_that_overlap() -> None:
-    turns, before = QuickTurns(), now()
+    turns, before = SwitchInterval(), now()
     seen = []
     for change in (turns.begin, turns.begin, turns.end, turns.end):
         change()
@@ -33,7 +33,7 @@ def test_two_that_overlap() -> None:
 @pytest.mark.parametrize("microseconds", [1, 50, 57, 100, 4999, 5000])
 def test_as_long_as_the_script_has_made_them_they_are_again(microseconds: int) -> None:
     sys.setswitchinterval((microseconds + 0.5) / 1e6)
-    turns = QuickTurns()
+    turns = SwitchInterval()
     for _ in range(5):
         turns.begin()
         assert now() == min(SOON, microseconds / 1e6)

@@ -1,6 +1,6 @@
 """What ranks are told and tell at the rendezvous, and how they are notified, with what is wrong upstream put right.
 
-See the table in :mod:`elastic_runtime.adaptations`.
+See the table in :mod:`elastic_runtime.engines.horovod`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from horovod.runner.elastic.rendezvous import GET_RANK_AND_SIZE, PUT_WORKER_ADDR
 from horovod.runner.elastic.worker import HostsUpdatedRequest, HostUpdateResult
 from horovod.runner.gloo_run import create_run_env_vars, create_slot_env_vars
 
-from elastic_runtime.adaptations.rendezvous_server import Handler
+from elastic_runtime.engines.horovod.rendezvous_server import Handler
 from elastic_runtime.errors import InvalidDocument
 
 NOTIFY_TIMEOUT = 3.0

@@ -14,13 +14,14 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
-from elastic_runtime.adaptations.driver import AdaptedDriver, PushedHosts, SessionEnd
-from elastic_runtime.adaptations.rendezvous import ElasticHandler, rank_environment
-from elastic_runtime.adaptations.rendezvous_server import RendezvousServer
-from elastic_runtime.launcher.facts import SessionFact, SessionOutcome, SessionState
+from elastic_runtime.engines.base import RankRunner, SessionFact, SessionOutcome, SessionState
+from elastic_runtime.engines.exits import LOST, describe
+from elastic_runtime.engines.horovod.driver import AdaptedDriver, PushedHosts, SessionEnd
+from elastic_runtime.engines.horovod.rendezvous import ElasticHandler, rank_environment
+from elastic_runtime.engines.horovod.rendezvous_server import RendezvousServer
 
 log = logging.getLogger(__name__)
 
@@ -28,21 +29,6 @@ JOIN_ATTEMPTS = 4
 """How often a rank is started until it has joined; the first on its own slot, the last as a stand-in."""
 ANSWER_TIME = 5.0
 """Seconds that agents have to tell of the end of ranks that were killed."""
-LOST = -signal.SIGKILL
-"""Exit code of a rank that went with its worker."""
-
-
-class RankRunner(Protocol):
-    """Where ranks run: the roster of workers."""
-
-    def interface(self, rank_id: str, stand_in: bool) -> str | None:
-        """Network interface of the worker that would run this rank; None when there is none."""
-
-    async def run_rank(self, rank_id: str, attempt: int, environment: Mapping[str, str], stand_in: bool) -> int:
-        """Run it to its end; :data:`LOST` when its worker goes. Returns the exit code."""
-
-    def stop_ranks(self) -> None:
-        """Ask every rank to end."""
 
 
 class HorovodSession:
@@ -244,13 +230,3 @@ class HorovodSession:
             if rank_id in self._exits
         ]
         return ", ".join(ended) or str(self._end)
-
-
-def describe(code: int) -> str:
-    """An exit code for people."""
-    if code >= 0:
-        return f"code {code}"
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"

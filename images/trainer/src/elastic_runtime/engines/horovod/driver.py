@@ -1,6 +1,6 @@
 """Horovod's ElasticDriver with what is wrong with it put right.
 
-See the table in :mod:`elastic_runtime.adaptations`.
+See the table in :mod:`elastic_runtime.engines.horovod`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from horovod.runner.elastic.driver import ElasticDriver
 from horovod.runner.elastic.registration import FAILURE, READY, SUCCESS, WorkerStateRegistry
 from horovod.runner.elastic.worker import HostUpdateResult
 
-from elastic_runtime.adaptations.rendezvous import Addresses, NotificationClient
-from elastic_runtime.adaptations.rendezvous_server import RendezvousServer
+from elastic_runtime.engines.horovod.rendezvous import Addresses, NotificationClient
+from elastic_runtime.engines.horovod.rendezvous_server import RendezvousServer
 from elastic_runtime.errors import InvalidDocument
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""What is put right in every rank, before the user's script runs. See the table in :mod:`elastic_runtime.adaptations`.
+"""What is put right in every rank, before the user's script runs; the table is in the package's docstring.
 
 :func:`install` is called by the warm process that ranks are forked from; a rank that was started cold gets it by
 importing :mod:`elastic_runtime.torch`.
@@ -26,7 +26,7 @@ import torch
 from horovod.common.elastic import run_fn
 from horovod.torch.functions import broadcast_object
 
-from elastic_runtime.adaptations.rendezvous import NEXT_ASSIGNMENT
+from elastic_runtime.engines.horovod.rendezvous import NEXT_ASSIGNMENT
 from elastic_runtime.rank_link import PEER_SILENCE, Joined, RankLink
 
 DEFAULT_SILENCE = 10.0

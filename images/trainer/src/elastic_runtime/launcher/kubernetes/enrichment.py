@@ -7,10 +7,10 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from elastic_runtime.errors import ElasticError, MissingRight
+from elastic_runtime.launcher.kubernetes.diagnosis import needs_events, warning_of
 from elastic_runtime.launcher.kubernetes.interface import Api, Kind, Object, Selector, labels_of, node_of, uid_of
 from elastic_runtime.launcher.kubernetes.machines import machine_of
-from elastic_runtime.launcher.kubernetes.words import needs_events, warning_of
-from elastic_runtime.launcher.surroundings import Machine
+from elastic_runtime.launcher.platform import Machine
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ MAX_PODS = 3
 """Stuck pods whose events are read in one round; they all have the same template."""
 
 
-class Details:
+class Enrichment:
     """See the module. Without the right to read something, it does without, and says so once.
 
     Args:

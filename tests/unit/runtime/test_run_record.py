@@ -10,10 +10,10 @@ import pytest
 
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.launcher.agents import AgentConnection
-from elastic_runtime.launcher.ledger import Ledger
 from elastic_runtime.launcher.output import LAST_LINE_LENGTH, OutputLog
-from elastic_runtime.launcher.roster import Slot, Worker
-from elastic_runtime.launcher.surroundings import Machine
+from elastic_runtime.launcher.platform import Machine
+from elastic_runtime.launcher.run_record import RunRecord
+from elastic_runtime.launcher.worker_pool import Slot, Worker
 from elastic_runtime.rank_link import (
     CheckpointFailed,
     CheckpointSkipped,
@@ -63,8 +63,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def ledger(clock: Clock) -> Ledger:
-    return Ledger(RunSpec("run", "uid", ("true",)), clock)
+def record(clock: Clock) -> RunRecord:
+    return RunRecord(RunSpec("run", "uid", ("true",)), clock)
 
 
 def worker(name: str = "worker-0", slots: int = 1) -> Worker:
@@ -77,22 +77,22 @@ def kinds(status: Status) -> list[EventKind]:
 
 
 class TestStanding:
-    def test_at_first(self, ledger: Ledger) -> None:
-        status = ledger.status([], {}, 2)
+    def test_at_first(self, record: RunRecord) -> None:
+        status = record.status([], {}, 2)
         assert (status.run, status.uid, status.phase, status.updated) == ("run", "uid", Phase.STARTING, NOON)
         assert (status.target_size, status.world_size, status.generation) == (2, 0, 0)
         assert (status.started, status.finished, status.step, status.checkpoint) == (None, None, None, None)
 
-    def test_worlds_come_and_go(self, ledger: Ledger, clock: Clock) -> None:
+    def test_worlds_come_and_go(self, record: RunRecord, clock: Clock) -> None:
         first = clock.tick(1)
-        ledger.world(["a", "b"])
-        ledger.rank_said(Progress(7), "worker-0")
+        record.world(["a", "b"])
+        record.rank_said(Progress(7), "worker-0")
         second = clock.tick(1)
-        ledger.world(["a"])
+        record.world(["a"])
         third = clock.tick(1)
-        ledger.no_world()
-        ledger.no_world()
-        status = ledger.status([], {}, 2)
+        record.no_world()
+        record.no_world()
+        status = record.status([], {}, 2)
         assert status.history == (World(first, 2, 1), World(second, 1, 2, 7), World(third, 0, 2, 7))
         assert (status.started, status.generation, status.world_size) == (first, 2, 0)
         assert [(event.kind, event.world_size, event.step) for event in status.events] == [
@@ -100,27 +100,27 @@ class TestStanding:
             (EventKind.SCALED, 1, 7),
         ]
 
-    def test_tells_of_a_suspension_once_and_of_its_end(self, ledger: Ledger) -> None:
+    def test_tells_of_a_suspension_once_and_of_its_end(self, record: RunRecord) -> None:
         for phase in (
             *(Phase.STARTING, Phase.RUNNING, Phase.RUNNING),
             *(Phase.SUSPENDED, Phase.SUSPENDED, Phase.RUNNING),
         ):
-            ledger.stand(phase, f"it is {phase}")
-        status = ledger.status([], {}, 1)
+            record.stand(phase, f"it is {phase}")
+        status = record.status([], {}, 1)
         assert kinds(status) == [EventKind.SUSPENDED, EventKind.RESUMED]
         assert (status.phase, status.reason) == (Phase.RUNNING, "it is running")
 
     @pytest.mark.parametrize("end", [Phase.SUCCEEDED, Phase.FAILED])
-    def test_an_end_that_is_only_decided_is_no_end_yet(self, ledger: Ledger, end: Phase) -> None:
-        ledger.stand(Phase.RUNNING, "2 ranks train")
-        ledger.stand(end, "it is decided")
-        status = ledger.status([], {}, 1)
+    def test_an_end_that_is_only_decided_is_no_end_yet(self, record: RunRecord, end: Phase) -> None:
+        record.stand(Phase.RUNNING, "2 ranks train")
+        record.stand(end, "it is decided")
+        status = record.status([], {}, 1)
         assert (status.phase, status.reason) == (Phase.RUNNING, "2 ranks train")
 
-    def test_finishes(self, ledger: Ledger, clock: Clock) -> None:
+    def test_finishes(self, record: RunRecord, clock: Clock) -> None:
         end = clock.tick(5)
-        ledger.finish(Phase.FAILED, "nobody came", FailureKind.START_TIMEOUT)
-        status = ledger.status([], {}, 1)
+        record.finish(Phase.FAILED, "nobody came", FailureKind.START_TIMEOUT)
+        status = record.status([], {}, 1)
         assert (status.phase, status.reason, status.failure, status.finished) == (
             *(Phase.FAILED, "nobody came", FailureKind.START_TIMEOUT, end),
         )
@@ -128,12 +128,12 @@ class TestStanding:
 
 
 class TestRanks:
-    def test_report(self, ledger: Ledger) -> None:
-        ledger.rank_said(Joined(0, 1), "worker-0")
-        ledger.rank_said(Metrics({"loss": 2.0, "accuracy": 0.1}), "worker-0")
-        ledger.rank_said(Metrics({"loss": 1.0}, step=3), "worker-0")
-        ledger.rank_said(Progress(3), "worker-0")
-        status = ledger.status([], {}, 1)
+    def test_report(self, record: RunRecord) -> None:
+        record.rank_said(Joined(0, 1), "worker-0")
+        record.rank_said(Metrics({"loss": 2.0, "accuracy": 0.1}), "worker-0")
+        record.rank_said(Metrics({"loss": 1.0}, step=3), "worker-0")
+        record.rank_said(Progress(3), "worker-0")
+        status = record.status([], {}, 1)
         assert (status.metrics, status.step, status.events) == ({"loss": 1.0, "accuracy": 0.1}, 3, ())
 
     @pytest.mark.parametrize(
@@ -146,9 +146,9 @@ class TestRanks:
             (Resumed("f/3", 3), EventKind.RESUMED, "of step 3 at f/3"),
         ],
     )
-    def test_tell_of_checkpoints(self, ledger: Ledger, message: Resumed, kind: EventKind, words: str) -> None:
-        ledger.rank_said(message, "worker-0")
-        status = ledger.status([], {}, 1)
+    def test_tell_of_checkpoints(self, record: RunRecord, message: Resumed, kind: EventKind, words: str) -> None:
+        record.rank_said(message, "worker-0")
+        status = record.status([], {}, 1)
         [event] = status.events
         assert (event.kind, event.worker, event.step) == (kind, "worker-0", getattr(message, "step", None))
         assert event.message.endswith(words)
@@ -157,23 +157,23 @@ class TestRanks:
         assert status.step == (3 if written or isinstance(message, Resumed) else None)
 
     @pytest.mark.parametrize(("heard", "newest"), [(2, 3), (9, 9)])
-    def test_tell_of_a_checkpoint_before_or_after_its_step(self, ledger: Ledger, heard: int, newest: int) -> None:
-        ledger.rank_said(Progress(heard), "worker-0")
-        ledger.rank_said(CheckpointWritten("f/3", 3, NOON, True, 0.5), "worker-0")
-        ledger.rank_said(CheckpointFailed(3, "disk full"), "worker-0")
-        status = ledger.status([], {}, 1)
+    def test_tell_of_a_checkpoint_before_or_after_its_step(self, record: RunRecord, heard: int, newest: int) -> None:
+        record.rank_said(Progress(heard), "worker-0")
+        record.rank_said(CheckpointWritten("f/3", 3, NOON, True, 0.5), "worker-0")
+        record.rank_said(CheckpointFailed(3, "disk full"), "worker-0")
+        status = record.status([], {}, 1)
         assert [event.step for event in status.events] == [3, 3]
         assert status.step == newest
 
 
 class TestWorkers:
-    def test_live_from_starting_to_leaving(self, ledger: Ledger, clock: Clock) -> None:
+    def test_live_from_starting_to_leaving(self, record: RunRecord, clock: Clock) -> None:
         one = worker(slots=2)
         ranks = {"worker-0.0.0": 4, "worker-0.1.0": 1, "other.0.0": 0}
 
         def state(ranks: dict[str, int]) -> tuple[WorkerState, datetime, tuple[int, ...]]:
             clock.tick(1)
-            [found] = ledger.status([one], ranks, 1).workers
+            [found] = record.status([one], ranks, 1).workers
             return found.state, found.since, found.ranks
 
         assert state({}) == (WorkerState.STARTING, NOON + timedelta(seconds=1), ())
@@ -184,13 +184,13 @@ class TestWorkers:
         one.deadline = NOON
         assert state(ranks) == (WorkerState.LEAVING, NOON + timedelta(seconds=5), (1, 4))
 
-    def test_that_are_gone_are_remembered_with_their_seconds(self, ledger: Ledger, clock: Clock) -> None:
+    def test_that_are_gone_are_remembered_with_their_seconds(self, record: RunRecord, clock: Clock) -> None:
         one, two = worker("worker-0"), worker("worker-1")
         one.ranks = {"worker-0.0.0~0": 8, "worker-0.0.1~0": None}
         clock.tick(10)
-        ledger.gone(one, WorkerState.LOST)
+        record.gone(one, WorkerState.LOST)
         clock.tick(5)
-        status = ledger.status([two], {}, 2)
+        status = record.status([two], {}, 2)
         lost, present = status.workers
         assert (lost.name, lost.state, lost.seconds, lost.pids) == ("worker-0", WorkerState.LOST, 10.0, (7, 8))
         assert (present.name, present.seconds) == ("worker-1", 15.0)
@@ -202,21 +202,21 @@ CONFIG_MAP = 1024 * 1024
 """Bytes that the values of a Kubernetes ConfigMap may have together."""
 
 
-def test_stays_bounded_and_can_be_written(ledger: Ledger, clock: Clock) -> None:
+def test_stays_bounded_and_can_be_written(record: RunRecord, clock: Clock) -> None:
     pods = [f"{'run' * 17}-worker-{number:05d}.r12" for number in range(MANY)]
     for pod in pods:
         clock.tick(1)
-        ledger.world(pods)  # its event names every rank of the world
-        ledger.rank_said(CheckpointSkipped("file:///there", LONG), pod)
-        ledger.rank_said(Metrics({f"{pod} {LONG}": 0.12345678901234567}), pod)
+        record.world(pods)  # its event names every rank of the world
+        record.rank_said(CheckpointSkipped("file:///there", LONG), pod)
+        record.rank_said(Metrics({f"{pod} {LONG}": 0.12345678901234567}), pod)
         gone = worker(pod)
         gone.since = clock.now - timedelta(seconds=1)
-        ledger.gone(gone, WorkerState.LEFT)
-    ledger.stand(Phase.RUNNING, LONG)
+        record.gone(gone, WorkerState.LEFT)
+    record.stand(Phase.RUNNING, LONG)
     present = [worker(f"present-{pod}") for pod in pods[:1000]]
     for each in present:
         each.machine, each.cpu_percent, each.memory_bytes = Machine("on-demand", "p4d.24xlarge"), 799.9, 2**40
-    status = ledger.status(present, {}, 1)
+    status = record.status(present, {}, 1)
     assert (len(status.events), len(status.history), len(status.metrics)) == (MAX_EVENTS, MAX_HISTORY, MAX_METRICS)
     assert len(status.workers) == MAX_PAST_WORKERS + len(present)
     assert len(status.reason) == MAX_REASON
@@ -232,26 +232,26 @@ def test_stays_bounded_and_can_be_written(ledger: Ledger, clock: Clock) -> None:
 
 class TestAfterAnotherLauncher:
     @pytest.fixture
-    def before(self, ledger: Ledger, clock: Clock) -> Status:
+    def before(self, record: RunRecord, clock: Clock) -> Status:
         """It had a world of two at step 7, a checkpoint of step 5, one worker lost and one training."""
-        ledger.world(["worker-0.0.0", "worker-1.0.0"])
-        ledger.rank_said(CheckpointWritten("f/5", 5, NOON, False, 0.5), "worker-0")
-        ledger.rank_said(Progress(7), "worker-0")
-        ledger.rank_said(Metrics({"loss": 2.0}), "worker-0")
-        ledger.stand(Phase.RUNNING, "2 ranks train")
-        ledger.rank_failures, ledger.forced_resets = 3, 2
+        record.world(["worker-0.0.0", "worker-1.0.0"])
+        record.rank_said(CheckpointWritten("f/5", 5, NOON, False, 0.5), "worker-0")
+        record.rank_said(Progress(7), "worker-0")
+        record.rank_said(Metrics({"loss": 2.0}), "worker-0")
+        record.stand(Phase.RUNNING, "2 ranks train")
+        record.rank_failures, record.forced_resets = 3, 2
         clock.tick(10)
-        ledger.gone(worker("worker-1"), WorkerState.LOST)
+        record.gone(worker("worker-1"), WorkerState.LOST)
         here = worker("worker-0")
         here.ready = True
-        return from_json(Status, to_json(ledger.status([here], {"worker-0.0.0": 0}, 2)))
+        return from_json(Status, to_json(record.status([here], {"worker-0.0.0": 0}, 2)))
 
     @pytest.fixture
-    def after(self, before: Status, clock: Clock) -> Ledger:
+    def after(self, before: Status, clock: Clock) -> RunRecord:
         clock.tick(60)
-        return Ledger(RunSpec("run", "uid", ("true",)), clock, before)
+        return RunRecord(RunSpec("run", "uid", ("true",)), clock, before)
 
-    def test_says_so_and_goes_on(self, after: Ledger, before: Status) -> None:
+    def test_says_so_and_goes_on(self, after: RunRecord, before: Status) -> None:
         status = after.status([], {}, 2)
         assert status.events[:-1] == before.events
         assert (status.events[-1].kind, status.events[-1].message) == (
@@ -265,7 +265,7 @@ class TestAfterAnotherLauncher:
         assert after.trained
         assert (status.rank_failures, status.forced_resets) == (3, 2)
 
-    def test_no_world_trains_until_the_next_one(self, after: Ledger, before: Status, clock: Clock) -> None:
+    def test_no_world_trains_until_the_next_one(self, after: RunRecord, before: Status, clock: Clock) -> None:
         after.no_world()
         gap = World(clock.now, 0, 1, 7)
         assert after.status([], {}, 2).history == (*before.history, gap)
@@ -274,11 +274,11 @@ class TestAfterAnotherLauncher:
         assert after.status([], {}, 2).history == (*before.history, gap, World(clock.now, 1, 2, 7))
         assert kinds(after.status([], {}, 2))[-1] is EventKind.SCALED
 
-    def test_its_wait_is_a_suspension(self, after: Ledger) -> None:
+    def test_its_wait_is_a_suspension(self, after: RunRecord) -> None:
         after.stand(Phase.SUSPENDED, "0 of 2 ranks can start")
         assert kinds(after.status([], {}, 2))[-1] is EventKind.SUSPENDED
 
-    def test_its_workers_are_past(self, after: Ledger, clock: Clock) -> None:
+    def test_its_workers_are_past(self, after: RunRecord, clock: Clock) -> None:
         lost, here = after.status([], {}, 2).workers
         assert (lost.name, lost.state, lost.since) == ("worker-1", WorkerState.LOST, NOON + timedelta(seconds=10))
         assert (here.name, here.state, here.since, here.ranks) == ("worker-0", WorkerState.LOST, clock.now, ())

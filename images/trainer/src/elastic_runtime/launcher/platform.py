@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from elastic_runtime.launcher.facts import Refusal, Tenure
+from elastic_runtime.launcher.facts import LeadershipState, Refusal
 from elastic_runtime.status import Status
 
 
@@ -20,7 +20,7 @@ class Machine:
     instance_type: str | None = None
 
 
-class Surroundings(Protocol):
+class Platform(Protocol):
     """The place where the workers run. All but the coroutines answer at once, from what was heard last."""
 
     def open(self, port: int, on_change: Callable[[], None]) -> None:
@@ -43,7 +43,7 @@ class Surroundings(Protocol):
     def watched(self) -> bool:
         """Whether anybody has watched the run since its last claim."""
 
-    def tenure(self) -> Tenure:
+    def leadership(self) -> LeadershipState:
         """How this launcher stands to other launchers of the run."""
 
     def refusal(self) -> Refusal | None:

@@ -7,12 +7,21 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from elastic_runtime.engines.exits import LOST
 from elastic_runtime.launcher.agents import AgentConnection
 from elastic_runtime.launcher.facts import SlotFact, WorkerFact
-from elastic_runtime.launcher.roster import Roster, Worker
-from elastic_runtime.launcher.session import LOST
+from elastic_runtime.launcher.worker_pool import Worker, WorkerPool
 from elastic_runtime.spec import RecoverySpec
-from elastic_runtime.wire import Handover, Hello, LastCommit, LauncherMessage, RankExited, Release, StartRank, StopRank
+from elastic_runtime.wire import (
+    CommitDeadline,
+    Handover,
+    Hello,
+    LauncherMessage,
+    RankExited,
+    Release,
+    StartRank,
+    StopRank,
+)
 
 NOON = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -35,11 +44,11 @@ class Scene:
 
     def __post_init__(self) -> None:
         recovery = RecoverySpec(backoff=1.0, backoff_maximum=3.0, backoff_forgiven=60.0)
-        self.roster = Roster(recovery, 7.0, lambda: self.now)
+        self.pool = WorkerPool(recovery, 7.0, lambda: self.now)
 
     def add(self, name: str, slots: int = 1, ready: bool = True) -> Worker:
         self.connections[name] = Connection(name, slots)
-        worker = self.roster.add(self.connections[name], NOON)
+        worker = self.pool.add(self.connections[name], NOON)
         worker.ready = ready
         return worker
 
@@ -57,14 +66,14 @@ class Scene:
         stop: bool = False,
     ) -> int:
         """Start it, and have its agent say that it has ended."""
-        task = asyncio.create_task(self.roster.run_rank(rank_id, attempt, {}, stand_in))
+        task = asyncio.create_task(self.pool.run_rank(rank_id, attempt, {}, stand_in))
         await asyncio.sleep(0)
         self.now += lived
         if stop:
-            self.roster.stop_ranks()
+            self.pool.stop_ranks()
         process = f"{rank_id}~{attempt}"
-        [worker] = [each for each in self.roster.workers.values() if process in each.ranks]
-        self.roster.rank_exited(worker, RankExited(process, code))
+        [worker] = [each for each in self.pool.workers.values() if process in each.ranks]
+        self.pool.rank_exited(worker, RankExited(process, code))
         return await task
 
 
@@ -80,9 +89,9 @@ def test_facts() -> None:
     scene.add("a", slots=2)
     scene.add("b", ready=False).deadline = NOON
     scene.add("c").ranks["c.0.0~0"] = None
-    scene.roster.release("c", "enough")
+    scene.pool.release("c", "enough")
     scene.add("d").ranks["d.0.0~0"] = None
-    assert scene.roster.facts() == (
+    assert scene.pool.facts() == (
         WorkerFact("a", True, (SlotFact("a.0.0"), SlotFact("a.1.0"))),
         WorkerFact("b", False, (SlotFact("b.0.0"),), leaving=True),
         WorkerFact("d", True, (SlotFact("d.0.0"),), running=True),
@@ -93,16 +102,16 @@ def test_facts() -> None:
 def test_runs_a_rank_on_its_own_slot() -> None:
     async def act(scene: Scene) -> None:
         scene.add("a", slots=2)
-        task = asyncio.create_task(scene.roster.run_rank("a.1.0", 2, {"X": "y"}, False))
+        task = asyncio.create_task(scene.pool.run_rank("a.1.0", 2, {"X": "y"}, False))
         await asyncio.sleep(0)
         assert scene.sent("a") == [StartRank("a.1.0~2", 1, {"X": "y"})]
-        assert scene.roster.workers["a"].ranks == {"a.1.0~2": None}
-        assert scene.roster.interface("a.1.0", False) == "eth-a"
-        scene.roster.stop_ranks()
+        assert scene.pool.workers["a"].ranks == {"a.1.0~2": None}
+        assert scene.pool.interface("a.1.0", False) == "eth-a"
+        scene.pool.stop_ranks()
         assert scene.sent("a")[1:] == [StopRank("a.1.0~2", 7.0)]
-        scene.roster.rank_exited(scene.roster.workers["a"], RankExited("a.1.0~2", 0))
+        scene.pool.rank_exited(scene.pool.workers["a"], RankExited("a.1.0~2", 0))
         assert await task == 0
-        assert scene.roster.workers["a"].ranks == {}
+        assert scene.pool.workers["a"].ranks == {}
 
     play(act)
 
@@ -110,28 +119,28 @@ def test_runs_a_rank_on_its_own_slot() -> None:
 def test_a_rank_goes_with_its_worker() -> None:
     async def act(scene: Scene) -> None:
         scene.add("a")
-        task = asyncio.create_task(scene.roster.run_rank("a.0.0", 0, {}, False))
+        task = asyncio.create_task(scene.pool.run_rank("a.0.0", 0, {}, False))
         await asyncio.sleep(0)
-        scene.roster.remove("a")
+        scene.pool.remove("a")
         assert await task == LOST
-        assert await scene.roster.run_rank("a.0.0", 1, {}, False) == LOST
-        assert scene.roster.interface("a.0.0", False) is None
-        assert scene.roster.worker_of("a.0.0") is None
+        assert await scene.pool.run_rank("a.0.0", 1, {}, False) == LOST
+        assert scene.pool.interface("a.0.0", False) is None
+        assert scene.pool.worker_of("a.0.0") is None
 
     play(act)
 
 
 def test_a_stand_in_runs_with_any_worker_that_is_ready_and_stays() -> None:
     async def act(scene: Scene) -> None:
-        assert scene.roster.interface("a.0.0", True) is None
+        assert scene.pool.interface("a.0.0", True) is None
         scene.add("b", ready=False)
         scene.add("c")
-        scene.roster.release("c", "enough")
+        scene.pool.release("c", "enough")
         scene.add("d")
-        assert scene.roster.interface("a.0.0", True) == "eth-d"
+        assert scene.pool.interface("a.0.0", True) == "eth-d"
         assert await scene.run("a.0.0", 1, stand_in=True) == 1
         assert scene.sent("d") == [StartRank("a.0.0~0", 0, {})]
-        assert scene.roster.workers["d"].slots[0].usable_at == 0.0, "the failure is none of that slot"
+        assert scene.pool.workers["d"].slots[0].usable_at == 0.0, "the failure is none of that slot"
 
     play(act)
 
@@ -139,12 +148,12 @@ def test_a_stand_in_runs_with_any_worker_that_is_ready_and_stays() -> None:
 def test_each_rank_of_a_slot_has_a_name_of_its_own() -> None:
     scene = Scene()
     worker = scene.add("a.b", slots=2)  # a name may have dots
-    scene.roster.retire("a.b.1.0")
+    scene.pool.retire("a.b.1.0")
     assert [slot.rank_id for slot in worker.slots] == ["a.b.0.0", "a.b.1.1"]
-    scene.roster.retire("a.b.1.0")  # that one is over already
+    scene.pool.retire("a.b.1.0")  # that one is over already
     assert [slot.rank_id for slot in worker.slots] == ["a.b.0.0", "a.b.1.1"]
-    assert scene.roster.interface("a.b.1.0", False) is None
-    assert scene.roster.worker_of("a.b.1.0") is worker
+    assert scene.pool.interface("a.b.1.0", False) is None
+    assert scene.pool.worker_of("a.b.1.0") is worker
 
 
 def test_a_slot_whose_ranks_fail_is_held_back_longer_and_longer() -> None:
@@ -176,9 +185,9 @@ def test_a_worker_that_is_lost_and_comes_back_again_and_again_is_held_back_longe
         for name, delay in [("pod-x", 0.0), ("pod-x.r1", 1.0), ("pod-x.r2", 2.0), ("pod-x.r3", 3.0), ("pod-x.r4", 3.0)]:
             [slot] = scene.add(name).slots
             assert slot.usable_at == (scene.now + delay if delay else 0.0)
-            task = asyncio.create_task(scene.roster.run_rank(slot.rank_id, 0, {}, False))
+            task = asyncio.create_task(scene.pool.run_rank(slot.rank_id, 0, {}, False))
             await asyncio.sleep(0)
-            scene.roster.remove(name)
+            scene.pool.remove(name)
             assert await task == LOST
         scene.now += 3.0 + 60.0
         scene.add("other")
@@ -193,7 +202,7 @@ def test_nobody_is_held_back_for_being_stopped_or_taken_away() -> None:
         [slot] = scene.add("a").slots
         await scene.run("a.0.0", -15, stop=True)
         assert slot.usable_at == 0.0
-        scene.roster.workers["a"].deadline = NOON
+        scene.pool.workers["a"].deadline = NOON
         await scene.run("a.0.0", -9, attempt=1)
         assert slot.usable_at == 0.0
 
@@ -204,7 +213,7 @@ def test_every_worker_hears_of_a_handover() -> None:
     scene = Scene()
     scene.add("a")
     scene.add("b")
-    scene.roster.hand_over("b", NOON)
+    scene.pool.hand_over("b", NOON)
     assert scene.sent("a") == scene.sent("b") == [Handover("b", NOON)]
 
 
@@ -212,15 +221,15 @@ def test_a_last_commit_is_due_once_every_worker_of_the_world_will_be_taken() -> 
     scene = Scene()
     a, b, c = scene.add("a"), scene.add("b", slots=2), scene.add("c")
     world = ("a.0.0", "b.0.0", "b.1.0")
-    assert scene.roster.last_commit_by(()) is None
-    assert scene.roster.last_commit_by(world) is None
+    assert scene.pool.last_commit_by(()) is None
+    assert scene.pool.last_commit_by(world) is None
     a.deadline = c.deadline = NOON + timedelta(seconds=5)
-    assert scene.roster.last_commit_by(world) is None, "b will have the state"
-    assert scene.roster.last_commit_by(("c.0.0",)) == NOON + timedelta(seconds=5)
+    assert scene.pool.last_commit_by(world) is None, "b will have the state"
+    assert scene.pool.last_commit_by(("c.0.0",)) == NOON + timedelta(seconds=5)
     b.deadline = NOON
-    assert scene.roster.last_commit_by(world) == NOON
-    scene.roster.tell_last_commit(LastCommit(NOON))
-    assert scene.sent("a") == scene.sent("b") == scene.sent("c") == [LastCommit(NOON)]
+    assert scene.pool.last_commit_by(world) == NOON
+    scene.pool.tell_last_commit(CommitDeadline(NOON))
+    assert scene.sent("a") == scene.sent("b") == scene.sent("c") == [CommitDeadline(NOON)]
 
 
 class TestLastWord:
@@ -234,30 +243,30 @@ class TestLastWord:
         for name in ("a", "b", "c", "new"):
             scene.add(name, slots=2)
         for rank_id in ranks:
-            scene.roster.workers[rank_id[0]].ranks[f"{rank_id}~0"] = None
+            scene.pool.workers[rank_id[0]].ranks[f"{rank_id}~0"] = None
         return scene
 
-    def word(self, scene: Scene, proven: tuple[str, ...] = WORLD, by: datetime | None = None) -> LastCommit:
-        return scene.roster.last_word(self.WORLD, proven, by)
+    def word(self, scene: Scene, proven: tuple[str, ...] = WORLD, by: datetime | None = None) -> CommitDeadline:
+        return scene.pool.last_word(self.WORLD, proven, by)
 
     def give_notice(self, scene: Scene, **seconds: float) -> None:
         for name, ahead in seconds.items():
-            scene.roster.workers[name].deadline = NOON + timedelta(seconds=ahead)
+            scene.pool.workers[name].deadline = NOON + timedelta(seconds=ahead)
 
     def test_is_for_the_lowest_rank_that_is_left(self) -> None:
         scene = self.scene("c.0.0", "b.1.0")
         self.give_notice(scene, a=5, b=5, c=5)
-        assert self.word(scene) == LastCommit(NOON + timedelta(seconds=5), "b.1.0")
+        assert self.word(scene) == CommitDeadline(NOON + timedelta(seconds=5), "b.1.0")
 
     def test_is_for_another_that_is_there_longer_and_until_its_end(self) -> None:
         scene = self.scene("a.0.0", "c.0.0")
         self.give_notice(scene, a=5, c=9)
-        assert self.word(scene) == LastCommit(NOON + timedelta(seconds=9), "c.0.0")
+        assert self.word(scene) == CommitDeadline(NOON + timedelta(seconds=9), "c.0.0")
 
     def test_is_not_needed_while_one_of_them_stays(self) -> None:
         scene = self.scene("a.0.0", "b.0.0", "c.0.0")
         self.give_notice(scene, a=9, c=5)
-        assert self.word(scene) == LastCommit(None)
+        assert self.word(scene) == CommitDeadline(None)
 
     def test_does_not_count_on_newcomers_that_hold_nothing(self) -> None:
         scene = self.scene("a.0.0")
@@ -278,16 +287,16 @@ class TestLastWord:
 
     def test_finds_a_stand_in_where_it_runs(self) -> None:
         scene = self.scene()
-        scene.roster.workers["new"].ranks["a.0.0~3"] = None
+        scene.pool.workers["new"].ranks["a.0.0~3"] = None
         self.give_notice(scene, a=1)
-        assert self.word(scene) == LastCommit(None)
+        assert self.word(scene) == CommitDeadline(None)
         self.give_notice(scene, new=9)
-        assert self.word(scene) == LastCommit(NOON + timedelta(seconds=9), "a.0.0")
+        assert self.word(scene) == CommitDeadline(NOON + timedelta(seconds=9), "a.0.0")
 
     def test_needs_no_notice_when_the_launcher_ends_them_all(self) -> None:
-        assert self.word(self.scene("b.0.0"), by=NOON) == LastCommit(NOON, "b.0.0")
+        assert self.word(self.scene("b.0.0"), by=NOON) == CommitDeadline(NOON, "b.0.0")
 
     def test_is_for_nobody_when_nobody_is_left(self) -> None:
         scene = self.scene()
         self.give_notice(scene, a=9, b=9, c=9)
-        assert self.word(scene, by=NOON) == self.word(scene) == LastCommit(None)
+        assert self.word(scene, by=NOON) == self.word(scene) == CommitDeadline(None)

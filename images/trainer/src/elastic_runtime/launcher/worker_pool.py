@@ -7,15 +7,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from elastic_runtime.engines.exits import LOST
 from elastic_runtime.launcher.agents import AgentConnection
 from elastic_runtime.launcher.backoff import Backoff
 from elastic_runtime.launcher.decide import choose_keeper
 from elastic_runtime.launcher.facts import SlotFact, WorkerFact
-from elastic_runtime.launcher.session import LOST
-from elastic_runtime.launcher.surroundings import Machine
+from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.runobjects import pod_of
 from elastic_runtime.spec import RecoverySpec
-from elastic_runtime.wire import Handover, LastCommit, RankExited, Release, StartRank, StopRank
+from elastic_runtime.wire import CommitDeadline, Handover, RankExited, Release, StartRank, StopRank
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class Worker:
     cpu_percent: float | None = None
     memory_bytes: int | None = None
     machine: Machine | None = None
-    """What it runs on, as far as its surroundings know."""
+    """What it runs on, as far as its platform know."""
 
     @property
     def name(self) -> str:
@@ -62,8 +62,8 @@ class Worker:
         return self.connection.hello.worker
 
 
-class Roster:
-    """See the module. Implements :class:`~elastic_runtime.launcher.session.RankRunner`."""
+class WorkerPool:
+    """See the module. Implements :class:`~elastic_runtime.engines.horovod.session.RankRunner`."""
 
     def __init__(self, recovery: RecoverySpec, stop_grace: float, now: Callable[[], float]) -> None:
         self._stop_grace, self._now = stop_grace, now
@@ -133,7 +133,7 @@ class Roster:
         deadlines = [worker.deadline for worker in holders if worker.deadline is not None]
         return min(deadlines, default=None) if len(deadlines) == len(holders) else None
 
-    def last_word(self, members: Iterable[str], proven: Collection[str], by: datetime | None = None) -> LastCommit:
+    def last_word(self, members: Iterable[str], proven: Collection[str], by: datetime | None = None) -> CommitDeadline:
         """What ranks that wait are to be told: who of them has to make the state durable, if all of them will go.
 
         Args:
@@ -147,9 +147,9 @@ class Roster:
         holders = [rank_id for rank_id in running if rank_id in proven] or running
         ends = {rank_id: by or places[rank_id].deadline for rank_id in holders}
         keeper = choose_keeper({rank_id: end.timestamp() if end else None for rank_id, end in ends.items()})
-        return LastCommit(ends[keeper], keeper) if keeper else LastCommit(None)
+        return CommitDeadline(ends[keeper], keeper) if keeper else CommitDeadline(None)
 
-    def tell_last_commit(self, word: LastCommit) -> None:
+    def tell_last_commit(self, word: CommitDeadline) -> None:
         """Have every rank hear by when to have stopped at a commit, or that it need not stop."""
         for worker in self.workers.values():
             worker.connection.send(word)

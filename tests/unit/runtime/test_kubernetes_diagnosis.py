@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime.launcher.kubernetes.machines import machine_of
-from elastic_runtime.launcher.kubernetes.words import (
+from elastic_runtime.launcher.kubernetes.diagnosis import (
     MAX_WORDS,
     Trouble,
     is_over,
@@ -17,7 +16,8 @@ from elastic_runtime.launcher.kubernetes.words import (
     troubles,
     warning_of,
 )
-from elastic_runtime.launcher.surroundings import Machine
+from elastic_runtime.launcher.kubernetes.machines import machine_of
+from elastic_runtime.launcher.platform import Machine
 
 NO_GPU = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu"
 NOT_FOUND = (

@@ -15,7 +15,7 @@ _HALF = 0.5e-6
 """Python cuts the interval to whole microseconds, and 5e-05 to 49 of them: half of one more makes it 50."""
 
 
-class QuickTurns:
+class SwitchInterval:
     """Between :meth:`begin` and :meth:`end`, which may be called in different threads; several may overlap."""
 
     def __init__(self) -> None:
@@ -40,5 +40,5 @@ class QuickTurns:
                 sys.setswitchinterval(self._before + _HALF)
 
 
-quick_turns = QuickTurns()
+switch_interval = SwitchInterval()
 """The process's own, as the interval is."""

@@ -7,7 +7,7 @@ from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import MissingRight
 from elastic_runtime.runobjects import ObjectNames, Part
 from elastic_runtime.status import Status
-from elastic_training.clusters.kubernetes import resources, words
+from elastic_training.clusters.kubernetes import diagnosis, resources
 from elastic_training.clusters.kubernetes.api import Api
 from elastic_training.clusters.kubernetes.resources import CONFIG_MAPS, EVENTS, JOBS, PODS, Object
 from elastic_training.clusters.kubernetes.root import Root
@@ -29,7 +29,7 @@ def read_seen(api: Api, found: Root) -> Seen:
     if finished(job):
         # The final status was written before the Job ended; so whoever reads it afterwards finds it.
         published = _read_published(api, found)
-    if not any(words.running(pod) for pod in pods):
+    if not any(diagnosis.running(pod) for pod in pods):
         events = _events(api, job, pods)
     return Seen(found, published, job, tuple(pods), tuple(events))
 

@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 from elastic_runtime.clock import utc_now
 from elastic_runtime.status import Phase, Status
 from elastic_training.clusters.base import Quiet, RunRef, StatusChanged, Update
-from elastic_training.clusters.kubernetes import changes, connection, resources, words
+from elastic_training.clusters.kubernetes import compare_and_set, connection, diagnosis, resources
 from elastic_training.clusters.kubernetes.batches import Batches
 from elastic_training.clusters.kubernetes.connection import Access
 from elastic_training.clusters.kubernetes.cursor import Cursor
 from elastic_training.clusters.kubernetes.log import Tail
-from elastic_training.clusters.kubernetes.reading import read_seen
 from elastic_training.clusters.kubernetes.resources import Object
+from elastic_training.clusters.kubernetes.snapshot import read_seen
 from elastic_training.clusters.kubernetes.status import Published, Seen, gist_in, judge, phase_in, read_published
 from elastic_training.clusters.kubernetes.watch import Hub, watching
 
@@ -167,13 +167,14 @@ class _Run:
         if status.phase.final:
             return True
         quiet = (
-            not any(map(words.running, seen.pods)) and words.about(seen.pods, seen.events, seen.job, utc_now()) is None
+            not any(map(diagnosis.running, seen.pods))
+            and diagnosis.about(seen.pods, seen.events, seen.job, utc_now()) is None
         )
         return quiet and self._now() > self._since + _RECENT
 
     async def _look_closer(self) -> Status:
         api = connection.api(self._access, self._hub.namespace)
-        found = await asyncio.to_thread(changes.read, api, self._ref)
+        found = await asyncio.to_thread(compare_and_set.read, api, self._ref)
         seen = await asyncio.to_thread(read_seen, api, found)
         self._events = seen.events
         self._look_due = self._now() + self._pace(2.0, LOOKS)
@@ -184,7 +185,7 @@ class _Run:
         if self._status is not None and self._status.phase.final:
             return
         api = connection.api(self._access, self._hub.namespace)
-        await asyncio.to_thread(changes.read, api, self._ref)
+        await asyncio.to_thread(compare_and_set.read, api, self._ref)
 
     def _pace(self, least: float, rate: float) -> float:
         """Seconds between two of a kind for this run, so that all runs together stay under that rate."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from elastic_training.clusters.kubernetes import words
+from elastic_training.clusters.kubernetes import diagnosis
 from elastic_training.clusters.kubernetes.quota import exceeds
 from elastic_training.kubernetes_syntax import amount
 from tests.unit.provider.kubernetes_objects import Object, after, ended, event, job, pod, waiting
@@ -14,8 +14,8 @@ SOON, LATE = 5.0, 60.0
 NOT_FOUND = "rpc error: code = NotFound desc = failed to pull and unpack image: not found"
 
 
-def about(pods: list[Object], *events: Object, seconds: float = SOON, of: Object | None = None) -> words.Words:
-    said = words.about(pods, events, of or job(), after(seconds))
+def about(pods: list[Object], *events: Object, seconds: float = SOON, of: Object | None = None) -> diagnosis.Words:
+    said = diagnosis.about(pods, events, of or job(), after(seconds))
     assert said is not None
     return said
 
@@ -67,7 +67,7 @@ class TestAContainerThatWaits:
         assert not about([made], failed, seconds=LATE).fatal
 
     def test_a_container_that_is_being_created_is_not_talked_about(self) -> None:
-        assert words.about([pod(state=waiting("ContainerCreating"))], (), job(), after(LATE)) is None
+        assert diagnosis.about([pod(state=waiting("ContainerCreating"))], (), job(), after(LATE)) is None
 
 
 class TestAPodWithoutANode:
@@ -150,7 +150,7 @@ class TestAPodThatIsNotMade:
         assert "suspended" in about([], of=job(suspend=True)).text
 
     def test_silence_is_no_word(self) -> None:
-        assert words.about([], (), job(), after(LATE)) is None
+        assert diagnosis.about([], (), job(), after(LATE)) is None
 
 
 class TestQuantities:

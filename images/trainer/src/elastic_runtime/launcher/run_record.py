@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from elastic_runtime import rank_link
-from elastic_runtime.launcher.roster import Worker
+from elastic_runtime.launcher.worker_pool import Worker
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import (
     EARLIER_WORKERS,
@@ -50,7 +50,7 @@ class _Standing:
     checkpoint: Checkpoint | None = None
 
 
-class Ledger:
+class RunRecord:
     """Keeps what the status tells.
 
     Args:

@@ -15,7 +15,7 @@ from elastic_runtime.errors import ClusterUnavailable, Conflict, OwnershipLost, 
 from elastic_training.clusters.base import NOBODY, RunRef
 from elastic_training.clusters.kubernetes.api import Api
 from elastic_training.clusters.kubernetes.resources import CONFIG_MAPS
-from elastic_training.clusters.kubernetes.root import Attended, Root
+from elastic_training.clusters.kubernetes.root import Root, StoredLogLease
 
 _TRIES = 20
 """How often a change is decided anew before this gives up. Others change a root about once a second."""
@@ -29,15 +29,15 @@ def lease() -> Annotations:
     return {runobjects.LEASE: time_to_text(utc_now())}
 
 
-def attended(token: str, cursor: str) -> Annotations:
-    """The attendance, and the lease with it: who attends also waits."""
+def leased_log(token: str, cursor: str) -> Annotations:
+    """The log_lease, and the lease with it: who attends also waits."""
     watched = None if token == NOBODY else ""
-    return {runobjects.ATTENDANCE: to_json(Attended(token, cursor)), runobjects.WATCHED: watched, **lease()}
+    return {runobjects.LOG_LEASE: to_json(StoredLogLease(token, cursor)), runobjects.WATCHED: watched, **lease()}
 
 
-def owned(owner: str, before: Attended | None) -> Annotations:
+def owned(owner: str, before: StoredLogLease | None) -> Annotations:
     """A new owner, whose predecessor's watcher finds out."""
-    revoked = {} if before is None else attended(NOBODY, before.cursor)
+    revoked = {} if before is None else leased_log(NOBODY, before.cursor)
     return {runobjects.OWNER: owner, **lease(), **revoked}
 
 

@@ -1,4 +1,4 @@
-"""The launcher's surroundings in a namespace, which is in memory; on virtual time."""
+"""The launcher's platform in a namespace, which is in memory; on virtual time."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from datetime import timedelta
 import pytest
 
 from elastic_runtime.errors import OwnershipLost
-from elastic_runtime.launcher.facts import Tenure
-from elastic_runtime.launcher.kubernetes import surroundings as module
+from elastic_runtime.launcher.facts import LeadershipState
+from elastic_runtime.launcher.kubernetes import platform as module
 from elastic_runtime.launcher.kubernetes.interface import Kind
-from elastic_runtime.launcher.surroundings import Machine
+from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.runobjects import CANCEL, LEASE, WATCHED, ObjectNames
 from elastic_runtime.status import Phase
 from tests.unit.provider.virtual_time import run_virtually
@@ -28,7 +28,7 @@ MOMENT = 0.1
 
 
 def within(test: Callable[[FakePlace, Watched, asyncio.Event], Awaitable[None]]) -> None:
-    """Run the test in open surroundings."""
+    """Run the test in open platform."""
 
     async def main() -> None:
         place, taken = FakePlace(), asyncio.Event()
@@ -45,10 +45,10 @@ class TestSize:
     @pytest.mark.parametrize(("replicas", "wanted"), [(0, 1), (1, 1), (3, 3), (4, 4), (9, 4)])
     def test_is_that_of_the_replica_set_within_bounds(self, replicas: int, wanted: int) -> None:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
-            assert watched.surroundings.wanted() == 2
+            assert watched.platform.wanted() == 2
             await place.scale(NAMES.worker, replicas)
             await asyncio.sleep(MOMENT)
-            assert watched.surroundings.wanted() == wanted
+            assert watched.platform.wanted() == wanted
             assert watched.changes
 
         within(test)
@@ -57,10 +57,10 @@ class TestSize:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
             await place.scale(NAMES.worker, 3)
             await asyncio.sleep(MOMENT)
-            assert watched.surroundings.wanted() == 3
+            assert watched.platform.wanted() == 3
             await place.remove(Kind.REPLICA_SET, NAMES.worker)
             await asyncio.sleep(MOMENT)
-            assert watched.surroundings.wanted() == 3
+            assert watched.platform.wanted() == 3
 
         within(test)
 
@@ -69,7 +69,7 @@ class TestSize:
             place = FakePlace()
             await lay_down(place, RUN, workers=False)
             async with surrounded(place, RUN, asyncio.Event()) as watched:
-                assert watched.surroundings.wanted() == RUN.workers.start
+                assert watched.platform.wanted() == RUN.workers.start
 
         run_virtually(main())
 
@@ -77,10 +77,10 @@ class TestSize:
 class TestCancel:
     def test_is_an_annotation_of_the_root(self) -> None:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
-            assert watched.surroundings.cancel() is None
+            assert watched.platform.cancel() is None
             await place.change(Kind.CONFIG_MAP, RUN.name, {"metadata": {"annotations": {CANCEL: ""}}})
             await asyncio.sleep(MOMENT)
-            assert watched.surroundings.cancel() == ""
+            assert watched.platform.cancel() == ""
             assert watched.changes
 
         within(test)
@@ -97,7 +97,7 @@ class TestCancel:
                 await place.remove(Kind.CONFIG_MAP, NAMES.status)
                 await lay_down(place, spec(uid="second"), workers=False)
             await asyncio.sleep(MOMENT)
-            assert watched.surroundings.cancel() == "the run has been deleted"
+            assert watched.platform.cancel() == "the run has been deleted"
 
         within(test)
 
@@ -106,16 +106,16 @@ class TestLease:
     def test_is_as_old_as_its_last_change_by_our_own_clock(self) -> None:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
             await asyncio.sleep(100)
-            assert watched.surroundings.lease_age() == pytest.approx(100, abs=1)
+            assert watched.platform.lease_age() == pytest.approx(100, abs=1)
             await place.change(Kind.CONFIG_MAP, RUN.name, {"metadata": {"annotations": {"other": "x"}}})
             await asyncio.sleep(10)
-            assert watched.surroundings.lease_age() == pytest.approx(110, abs=1)
+            assert watched.platform.lease_age() == pytest.approx(110, abs=1)
             await place.change(Kind.CONFIG_MAP, RUN.name, {"metadata": {"annotations": {LEASE: "two"}}})
             await asyncio.sleep(10)
-            assert watched.surroundings.lease_age() == pytest.approx(10, abs=1)
+            assert watched.platform.lease_age() == pytest.approx(10, abs=1)
             await place.change(Kind.CONFIG_MAP, RUN.name, {"metadata": {"annotations": {LEASE: None}}})
             await asyncio.sleep(MOMENT)
-            assert watched.surroundings.lease_age() is None
+            assert watched.platform.lease_age() is None
 
         within(test)
 
@@ -125,7 +125,7 @@ class TestLease:
             for said, expected in (("", True), (None, False)):
                 await place.change(Kind.CONFIG_MAP, RUN.name, {"metadata": {"annotations": {WATCHED: said}}})
                 await asyncio.sleep(MOMENT)
-                assert watched.surroundings.watched() is expected
+                assert watched.platform.watched() is expected
 
         within(test)
 
@@ -134,10 +134,10 @@ class TestLease:
             await asyncio.sleep(100)
             await place.go_away()
             await asyncio.sleep(30_000)
-            assert watched.surroundings.lease_age() == 0.0
+            assert watched.platform.lease_age() == 0.0
             place.away = False
             await asyncio.sleep(60)
-            age = watched.surroundings.lease_age()
+            age = watched.platform.lease_age()
             assert age is not None
             assert 40 <= age <= 60
 
@@ -147,10 +147,10 @@ class TestLease:
 class TestTenure:
     def test_ends_when_the_pod_is_taken(self) -> None:
         async def test(_: FakePlace, watched: Watched, taken: asyncio.Event) -> None:
-            assert watched.surroundings.tenure() is Tenure.HELD
+            assert watched.platform.leadership() is LeadershipState.HELD
             taken.set()
             await asyncio.sleep(MOMENT)
-            assert watched.surroundings.tenure() is Tenure.ENDING
+            assert watched.platform.leadership() is LeadershipState.ENDING
             assert watched.changes
 
         within(test)
@@ -159,14 +159,14 @@ class TestTenure:
         async def test(place: FakePlace, watched: Watched, taken: asyncio.Event) -> None:
             newer = await enter(place, RUN, "pod-2")
             await newer.write(status(RUN, reason="mine"))
-            watched.surroundings.publish(status(RUN, Phase.FAILED, "late"))
+            watched.platform.publish(status(RUN, Phase.FAILED, "late"))
             await asyncio.sleep(MOMENT)
-            assert watched.surroundings.tenure() is Tenure.LOST
+            assert watched.platform.leadership() is LeadershipState.LOST
             assert watched.changes
             taken.set()
-            assert watched.surroundings.tenure() is Tenure.LOST
+            assert watched.platform.leadership() is LeadershipState.LOST
             with pytest.raises(OwnershipLost):
-                await watched.surroundings.flush()
+                await watched.platform.flush()
             assert await published(place, RUN) == status(RUN, reason="mine")
 
         within(test)
@@ -177,12 +177,12 @@ class TestWorkers:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
             await place.create(Kind.POD, pod(RUN, "a", phase="Running"))
             await asyncio.sleep(MOMENT)
-            assert watched.surroundings.deadline("a") is None
+            assert watched.platform.deadline("a") is None
             watched.changes.clear()
             soon = NOON + timedelta(seconds=30)
             await place.change(Kind.POD, "a", {"metadata": {"deletionTimestamp": "2026-01-02T12:00:30Z"}})
             await asyncio.sleep(MOMENT)
-            assert [watched.surroundings.deadline(name) for name in ("a", "a.r2", "b")] == [soon, soon, None]
+            assert [watched.platform.deadline(name) for name in ("a", "a.r2", "b")] == [soon, soon, None]
             assert watched.changes
 
         within(test)
@@ -196,7 +196,7 @@ class TestWorkers:
             for name, node in (("a", "n1"), ("b", "n2"), ("c", "")):
                 await place.create(Kind.POD, pod(RUN, name, node=node, phase="Running"))
             await asyncio.sleep(10)
-            machines = [watched.surroundings.machine(name) for name in ("a", "a.r1", "b", "c", "d")]
+            machines = [watched.platform.machine(name) for name in ("a", "a.r1", "b", "c", "d")]
             assert machines == [Machine("spot"), Machine("spot"), None, None, None]
 
         within(test)
@@ -207,7 +207,7 @@ class TestWorkers:
             creating = [{"name": "worker", "state": {"waiting": {"reason": "ContainerCreating"}}}]
             await place.create(Kind.POD, pod(RUN, "a", node="n1", containerStatuses=creating))
             await asyncio.sleep(100)
-            assert watched.surroundings.machine("a") is None
+            assert watched.platform.machine("a") is None
             assert (place.calls["get", Kind.NODE], place.calls["list", Kind.EVENT]) == (1, 1)
 
         with caplog.at_level(logging.INFO):
@@ -223,13 +223,13 @@ class TestWorkers:
             for name in ("a", "b"):
                 await place.create(Kind.POD, pod(RUN, name, conditions=[condition]))
                 await asyncio.sleep(MOMENT)
-            refusal = watched.surroundings.refusal()
+            refusal = watched.platform.refusal()
             assert refusal is not None
             assert refusal.words.startswith("Kubernetes says of worker pod a and 1 more: Unschedulable: no room. ")
             for name in ("a", "b"):
                 await place.change(Kind.POD, name, {"status": {"conditions": None, "phase": "Running"}})
             await asyncio.sleep(MOMENT)
-            assert watched.surroundings.refusal() is None
+            assert watched.platform.refusal() is None
 
         within(test)
         assert len([each for each in caplog.messages if "Unschedulable" in each]) == 1
@@ -247,7 +247,7 @@ class TestWorkers:
             }
             await place.create(Kind.EVENT, event)
             await asyncio.sleep(10)
-            refusal = watched.surroundings.refusal()
+            refusal = watched.platform.refusal()
             assert refusal is not None
             assert refusal.hopeless
             assert 'FailedMount: secret "keys" not found' in refusal.words
@@ -260,7 +260,7 @@ class TestEnd:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
             await place.create(Kind.POD, pod(RUN, "a", phase="Running"))
             await place.create(Kind.POD, pod(RUN, "evicted", phase="Failed"))
-            ending = asyncio.create_task(watched.surroundings.end_workers())
+            ending = asyncio.create_task(watched.platform.end_workers())
             await asyncio.sleep(5)
             assert not ending.done()
             found = await place.read(Kind.REPLICA_SET, NAMES.worker)
@@ -276,7 +276,7 @@ class TestEnd:
             await place.create(Kind.POD, pod(RUN, "a", phase="Running"))
             await asyncio.sleep(MOMENT)
             begun = asyncio.get_running_loop().time()
-            await watched.surroundings.end_workers()
+            await watched.platform.end_workers()
             assert asyncio.get_running_loop().time() - begun == pytest.approx(module.END_PATIENCE)
 
         within(test)
@@ -292,7 +292,7 @@ class TestEnd:
                 place.forbidden = {("scale", Kind.REPLICA_SET)}
             else:
                 await place.remove(Kind.REPLICA_SET, NAMES.worker)
-            await watched.surroundings.end_workers()
+            await watched.platform.end_workers()
             assert (asyncio.get_running_loop().time() > 600) == (what == "away")
 
         within(test)
@@ -302,9 +302,9 @@ class TestEnd:
             place = FakePlace()
             await lay_down(place, RUN)
             async with surrounded(place, RUN, asyncio.Event()) as watched:
-                watched.surroundings.publish(status(RUN, reason="first"))
+                watched.platform.publish(status(RUN, reason="first"))
                 await asyncio.sleep(MOMENT)
-                watched.surroundings.publish(status(RUN, reason="last"))
+                watched.platform.publish(status(RUN, reason="last"))
                 place.away = away
                 begun = asyncio.get_running_loop().time()
             assert asyncio.get_running_loop().time() - begun <= module.LAST_WRITE + MOMENT
@@ -319,7 +319,7 @@ class TestAbandoned:
     def test_is_deleted(self) -> None:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
             await place.change(Kind.CONFIG_MAP, RUN.name, {"data": {"more": "since we looked"}})
-            await watched.surroundings.abandon()
+            await watched.platform.abandon()
             assert not (await place.list(Kind.CONFIG_MAP, module.Selector(fields=f"metadata.name={RUN.name}"))).objects
 
         within(test)
@@ -337,7 +337,7 @@ class TestAbandoned:
                 if who == "has made it anew":
                     await place.remove(Kind.CONFIG_MAP, NAMES.status)
                     await lay_down(place, spec(uid="second"), workers=False)
-            await watched.surroundings.abandon()
+            await watched.platform.abandon()
             place.away = False
             found = await place.list(Kind.CONFIG_MAP, module.Selector(fields=f"metadata.name={RUN.name}"))
             assert len(found.objects) == (who != "has deleted it")
@@ -351,7 +351,7 @@ def test_keeps_quiet_and_up_to_date_through_cuts_and_a_forgetful_server(caplog: 
             await place.scale(NAMES.worker, replicas)
             await (place.forget() if replicas == 3 else place.cut_watches())
             await asyncio.sleep(5)
-            assert watched.surroundings.wanted() == replicas
+            assert watched.platform.wanted() == replicas
 
     within(test)
     assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
@@ -360,11 +360,11 @@ def test_keeps_quiet_and_up_to_date_through_cuts_and_a_forgetful_server(caplog: 
 def test_costs_little_while_nothing_happens() -> None:
     async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
         await place.create(Kind.POD, pod(RUN, "a", phase="Running"))
-        watched.surroundings.publish(status(RUN))
+        watched.platform.publish(status(RUN))
         await asyncio.sleep(MOMENT)
         place.calls.clear()
         for second in range(600):
-            watched.surroundings.publish(replace(status(RUN), updated=NOON + timedelta(seconds=second)))
+            watched.platform.publish(replace(status(RUN), updated=NOON + timedelta(seconds=second)))
             await asyncio.sleep(1)
         assert sum(place.calls.values()) == 0
 
