@@ -27,6 +27,7 @@ from elastic_runtime.certificates import launcher_context
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import to_json, write_atomically
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
+from elastic_runtime.retry import RetryPolicy
 from elastic_runtime.rundir import ReclaimNotice
 from elastic_runtime.wire import Noticed, Output, RankExited, Ready, Release, StartRank
 from tests.unit.runtime.agent_bench import SOON, Desk, handshakes, listening, spec
@@ -38,7 +39,7 @@ T = TypeVar("T")
 
 @pytest.fixture(autouse=True)
 def dials_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dialling, "PAUSE", 0.02)
+    monkeypatch.setattr(dialling, "RETRY", RetryPolicy(first=0.02, longest=2.0))
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +106,7 @@ class TestRedials:
         async def run() -> None:
             port = free_port()
             async with agent(tls, port) as task:
-                await asyncio.sleep(2 * dialling.PAUSE)
+                await asyncio.sleep(2 * dialling.RETRY.first)
                 async with listening(tls, SLEEPER, port=port) as desk:
                     await ready(desk)
                 async with listening(tls, SLEEPER, used=[NAME], port=port) as desk:
@@ -119,7 +120,7 @@ class TestRedials:
         """Another run's launcher, one that hangs up on everybody, one that ends in the handshake."""
         certificates.create(tmp_path / "other")
         monkeypatch.setattr(dialling, "COMPLAINT", 0.0)
-        monkeypatch.setattr(dialling, "LONGEST_PAUSE", dialling.PAUSE)
+        monkeypatch.setattr(dialling, "RETRY", RetryPolicy(first=0.02, longest=0.02))
 
         async def run() -> None:
             port, refused, turned_away = free_port(), asyncio.Event(), asyncio.Event()
@@ -200,7 +201,7 @@ class TestSigterm:
     def test_while_dialling_ends_it_at_once(self, tls: Path) -> None:
         async def run() -> None:
             async with agent(tls, free_port()) as task:
-                await asyncio.sleep(dialling.PAUSE)
+                await asyncio.sleep(dialling.RETRY.first)
                 os.kill(os.getpid(), signal.SIGTERM)
                 async with asyncio.timeout(SOON):
                     await task

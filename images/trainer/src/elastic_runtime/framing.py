@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.lines import LineSplitter
 
 MAX_LINE = 4 * 1024 * 1024
 """Bytes. A peer that sends more without a newline is not one of ours."""
@@ -29,16 +30,15 @@ def decode_line(line: bytes) -> dict[str, Any]:
 
 
 class LineReader:
-    """Cuts a stream of bytes into objects; holds the unfinished rest."""
+    """Cuts a stream of bytes into objects."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._lines = LineSplitter(MAX_LINE)
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """Objects completed by ``data``. Raises InvalidDocument, also for a line over :data:`MAX_LINE`."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > MAX_LINE:
-            raise InvalidDocument(f"a line of more than {MAX_LINE} bytes")
-        for line in lines:
+        """Objects completed by ``data``. Raises InvalidDocument, also for a line of :data:`MAX_LINE`."""
+        for line in self._lines.feed(data):
+            if len(line) >= MAX_LINE:
+                raise InvalidDocument(f"a line of {MAX_LINE} bytes or more")
             if line:
                 yield decode_line(line)

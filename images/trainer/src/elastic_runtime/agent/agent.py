@@ -23,6 +23,7 @@ from elastic_runtime.errors import ClusterUnavailable, InvalidDocument
 from elastic_runtime.framing import decode_line
 from elastic_runtime.rank_link import HandoverWanted, LastCommitBy
 from elastic_runtime.rundir import ReclaimNotice
+from elastic_runtime.sockets import end_when_silent
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.wire import (
     AgentMessage,
@@ -162,12 +163,12 @@ class Agent:
             welcome = await self._welcome(reader)
             if welcome is None:
                 if self._settings.redial:
-                    await asyncio.sleep(dialling.PAUSE)
+                    await asyncio.sleep(dialling.RETRY.first)
                     return Parting.HUNG_UP
                 raise ClusterUnavailable(f"the launcher at {self._settings.launcher} did not welcome this agent")
             self._spec, self._name = welcome.spec, welcome.worker or self._settings.worker
             log.info("the launcher at %s calls this worker %s", self._settings.launcher[0], self._name)
-            dialling.notice_silence(writer, self._spec.timing.agent_silence)
+            end_when_silent(writer.get_extra_info("socket"), self._spec.timing.agent_silence)
             if self._ranks is None:
                 self._ranks = Ranks(self._send, {**os.environ, **self._spec.environment}, self._spec.warm)
                 self._ranks.start(self._ahead)

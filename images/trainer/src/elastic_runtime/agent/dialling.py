@@ -14,11 +14,11 @@ import psutil
 from elastic_runtime.certificates import LAUNCHER, agent_context
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
 from elastic_runtime.framing import MAX_LINE
+from elastic_runtime.retry import Retry, RetryPolicy
 
 log = logging.getLogger(__name__)
 
-PAUSE, LONGEST_PAUSE = 0.2, 2.0
-"""Seconds between two attempts, at first and at most."""
+RETRY = RetryPolicy(first=0.2, longest=2.0)
 ATTEMPT = 5.0
 """Seconds for one attempt: nobody answers for the address of a pod that is gone."""
 COMPLAINT = 30.0
@@ -39,7 +39,7 @@ async def dial(launcher: tuple[str, int], tls: Path, patience: float | None) -> 
         ClusterUnavailable: nobody answered in that time, or it was a launcher of another run.
     """
     context, (host, port), loop = agent_context(tls), launcher, asyncio.get_running_loop()
-    begun, complained, pause = loop.time(), loop.time(), PAUSE
+    begun, complained, retry = loop.time(), loop.time(), Retry(RETRY)
     while True:
         try:
             async with asyncio.timeout(ATTEMPT):
@@ -54,18 +54,7 @@ async def dial(launcher: tuple[str, int], tls: Path, patience: float | None) -> 
         if loop.time() - complained > COMPLAINT:
             complained = loop.time()
             log.warning("%s; still trying", problem)
-        await asyncio.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE)
-
-
-def notice_silence(writer: asyncio.StreamWriter, seconds: float) -> None:
-    """Have the kernel end the connection when what was sent is not acknowledged in time (Linux).
-
-    A launcher whose machine is gone sends no end of its own; TCP alone would take a quarter of an hour to notice.
-    """
-    if hasattr(socket, "TCP_USER_TIMEOUT"):
-        sock = writer.get_extra_info("socket")
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
+        await retry.pause()
 
 
 def interface_of(address: str) -> str:

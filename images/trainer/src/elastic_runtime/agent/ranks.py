@@ -15,6 +15,7 @@ from elastic_runtime.agent.zygote_client import ZygoteClient
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.framing import LineReader
+from elastic_runtime.lines import LineSplitter
 from elastic_runtime.rank_link import AgentWord, encode_rank_message
 from elastic_runtime.wire import AgentMessage, Output, RankExited, RankSaid, RankStarted, Ready
 
@@ -182,17 +183,12 @@ class Ranks:
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), pipe
         )
-        rest = b""
+        lines = LineSplitter(_CHUNK)
         try:
             while data := await reader.read(_CHUNK):
-                *lines, rest = (rest + data).split(b"\n")
-                self._lines(rank_id, stream, lines)
-                if len(rest) > _CHUNK:
-                    self._lines(rank_id, stream, [rest])
-                    rest = b""
+                self._lines(rank_id, stream, lines.feed(data))
         finally:
-            if rest:
-                self._lines(rank_id, stream, [rest])
+            self._lines(rank_id, stream, lines.end())
             transport.close()
 
     def _lines(self, rank_id: str, stream: str, lines: list[bytes]) -> None:

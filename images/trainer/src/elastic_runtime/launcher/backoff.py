@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from elastic_runtime.retry import RetryPolicy
 from elastic_runtime.spec import RecoverySpec
+
+
+def backoff_policy(recovery: RecoverySpec) -> RetryPolicy:
+    """As the user has set it."""
+    return RetryPolicy(recovery.backoff, recovery.backoff_maximum)
 
 
 @dataclass(slots=True)
@@ -38,9 +44,7 @@ class Backoff:
         self._forget(now)
         record = self._records.setdefault(slot, _Record())
         record.failures = 1 if lived >= self._recovery.backoff_forgiven else record.failures + 1
-        # A power that large would be no float, long after the delay has stopped growing.
-        delay = self._recovery.backoff * 2.0 ** min(record.failures - 1, 64)
-        record.usable_at = now + min(delay, self._recovery.backoff_maximum)
+        record.usable_at = now + backoff_policy(self._recovery).delay(record.failures)
         return record.usable_at
 
     def usable_at(self, slot: str) -> float:

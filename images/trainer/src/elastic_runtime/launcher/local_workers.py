@@ -21,6 +21,8 @@ from typing import Any
 import psutil
 
 from elastic_runtime.agent.zygote_client import ZygoteClient
+from elastic_runtime.launcher.backoff import backoff_policy
+from elastic_runtime.retry import Retry
 from elastic_runtime.rundir import RunDir
 from elastic_runtime.spec import NoticeService, RunSpec
 
@@ -52,7 +54,7 @@ class LocalWorkers:
         self._agents: dict[str, _Agent] = {}
         self._count = 0
         self._hold_until = 0.0
-        self._short_lives = 0
+        self._retry = Retry(backoff_policy(spec.recovery))
         self._nobody = asyncio.Event()
 
     def open(self, address: str) -> None:
@@ -162,16 +164,13 @@ class LocalWorkers:
         if not self._agents:
             self._nobody.set()
         if agent.asked_to_end or code == 0 or time.monotonic() - agent.born >= SHORT_LIFE:
-            self._short_lives = 0
+            self._retry.succeeded()
             return
         self._hold_back()
         log.info("the agent of %s ended with %d after less than %.0f s", agent.name, code, SHORT_LIFE)
 
     def _hold_back(self) -> None:
-        self._short_lives += 1
-        recovery = self._spec.recovery
-        delay = min(recovery.backoff * 2 ** (self._short_lives - 1), recovery.backoff_maximum)
-        self._hold_until = time.monotonic() + delay
+        self._hold_until = time.monotonic() + self._retry.failed()
 
 
 def _loopback() -> str:

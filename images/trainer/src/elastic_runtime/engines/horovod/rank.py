@@ -28,6 +28,7 @@ from horovod.torch.functions import broadcast_object
 
 from elastic_runtime.engines.horovod.rendezvous import NEXT_ASSIGNMENT
 from elastic_runtime.rank_link import PEER_SILENCE, Joined, RankLink
+from elastic_runtime.sockets import end_when_silent
 
 DEFAULT_SILENCE = 10.0
 """Seconds; see :data:`elastic_runtime.rank_link.PEER_SILENCE`."""
@@ -91,29 +92,18 @@ def cut(sockets: dict[int, str]) -> int:
 
 
 def notice_silence(sockets: Iterable[int], seconds: float) -> None:
-    """Have the kernel end connections whose other end does not answer any more (Linux).
+    """Bound the silence of these connections: see :func:`~elastic_runtime.sockets.end_when_silent`.
 
-    A machine that vanishes sends no end of its connections. The kernel of one that is there answers even when its rank
-    is busy, stopped or swapped out: only what waits to be read is bounded by this, too, as Gloo bounds it by its own
-    time-out (``HOROVOD_GLOO_TIMEOUT_SECONDS``, 30).
+    What a rank that is busy or stopped has to read, its kernel answers for: Gloo bounds that by its own time-out
+    (``HOROVOD_GLOO_TIMEOUT_SECONDS``, 30).
 
     Args:
         sockets: file descriptors; those that are not TCP are left as they are.
         seconds: of silence; at least 1.
     """
-    idle = max(1, round(seconds / 3))
-    options = {
-        "TCP_USER_TIMEOUT": round(seconds * 1000),
-        "TCP_KEEPIDLE": idle,
-        "TCP_KEEPINTVL": 1,
-        "TCP_KEEPCNT": max(1, round(seconds) - idle),
-    }
     for descriptor in sockets:
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as sock:
-            for name, value in options.items():
-                if hasattr(socket, name):
-                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            end_when_silent(sock, seconds)
 
 
 def still_assigned() -> bool:
