@@ -31,7 +31,7 @@ lint-ruff: setup
 	$(AIRFLOW)/ruff format --check
 
 lint-types: setup
-	$(AIRFLOW)/mypy --cache-dir=.mypy_cache/airflow provider/src scripts tests/conftest.py tests/leaks.py \
+	$(AIRFLOW)/mypy --cache-dir=.mypy_cache/airflow provider/src scripts tools tests/conftest.py tests/leaks.py \
 	    benchmarks/deferred benchmarks/deferred_runs.py
 	$(TRAINER)/mypy --cache-dir=.mypy_cache/trainer --exclude '^benchmarks/deferred' \
 	    images/trainer/src benchmarks dags/digits dags/digits_train.py
@@ -65,7 +65,7 @@ test-kubernetes: setup ## pods on a real Kubernetes, where there is a way to one
 	scripts/test-kubernetes $(AIRFLOW) $(TRAINER)
 
 demo: setup $(if $(filter kubernetes,$(CLUSTER)),image) ## the digits DAG through real Airflow, with a report; CLUSTER=kubernetes: with pods
-	$(if $(filter kubernetes,$(CLUSTER)),scripts/cluster with --) $(AIRFLOW)/python scripts/demo.py --cluster $(CLUSTER)
+	$(if $(filter kubernetes,$(CLUSTER)),tools/cluster with --) $(AIRFLOW)/python scripts/demo.py --cluster $(CLUSTER)
 
 bench: setup ## our launcher against horovodrun, and spot traces; writes benchmarks/RESULTS.md
 	$(TRAINER)/python benchmarks/run.py
@@ -82,13 +82,13 @@ bench-traces: setup ## spot traces alone: goodput against an oracle, steps lost,
 	$(TRAINER)/python benchmarks/replay.py
 
 image: setup ## the trainer's image into build/trainer-image.tar, with Docker or buildah
-	$(AIRFLOW)/python scripts/image
+	$(AIRFLOW)/python tools/image
 
-cluster-up: setup ## a Kubernetes for tests: KUBECONFIG's, kind's, or Debian's; see scripts/cluster --help
-	$(AIRFLOW)/python scripts/cluster up
+cluster-up: setup ## a Kubernetes for tests: KUBECONFIG's, kind's, or Debian's; see tools/cluster --help
+	$(AIRFLOW)/python tools/cluster up
 
 cluster-down: setup ## end it, if it was started from here
-	$(AIRFLOW)/python scripts/cluster down
+	$(AIRFLOW)/python tools/cluster down
 
 build: setup ## wheels of both distributions into build/dist
 	$(AIRFLOW)/uv build --wheel --out-dir build/dist images/trainer
@@ -103,7 +103,7 @@ COMPILE := --quiet --upgrade --python-version 3.11 --no-emit-index-url --custom-
 
 clean: ## remove what was built; `make clean-all` removes the environments too
 	rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find dags images provider scripts tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+	find dags images provider scripts tools tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 clean-all: clean
 	rm -rf .venv .venv-trainer

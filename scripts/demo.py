@@ -7,7 +7,7 @@ least 0.97, no sample lost and none trained on twice.
 
 Run it with the interpreter of Airflow's environment; ``ELASTIC_TRAINING_TRAINER_PYTHON`` names the trainer's, by
 default ``.venv-trainer/bin/python``. With ``--cluster kubernetes`` the workers are pods of the cluster of
-``KUBECONFIG``: run it through ``scripts/cluster with``, as ``make demo CLUSTER=kubernetes`` does.
+``KUBECONFIG``: run it through ``tools/cluster with``, as ``make demo CLUSTER=kubernetes`` does.
 """
 
 from __future__ import annotations

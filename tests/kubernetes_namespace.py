@@ -70,7 +70,7 @@ class Namespace:
 
 def prepare(name: str) -> Namespace:
     """Make it, or bring it up to date. Needs KUBECONFIG, and the image on the nodes."""
-    subprocess.run(["scripts/cluster", "namespace", name], cwd=REPOSITORY, check=True, capture_output=True)
+    subprocess.run(["tools/cluster", "namespace", name], cwd=REPOSITORY, check=True, capture_output=True)
     namespace = Namespace(name)
     namespace.kubectl("apply", f"--filename={RIGHTS}")
     code: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": _CODE}}

@@ -120,7 +120,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _of_the_cluster(process: psutil.Process) -> bool:
-    """What `scripts/cluster` has brought back is its own to end."""
+    """What `tools/cluster` has brought back is its own to end."""
     try:
         command = process.cmdline()
     except psutil.Error:

@@ -1,4 +1,4 @@
-"""The training runs in a namespace of a Kubernetes that ``scripts/cluster`` gives (the cluster of ``KUBECONFIG``)."""
+"""The training runs in a namespace of a Kubernetes that ``tools/cluster`` gives (the cluster of ``KUBECONFIG``)."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class KubernetesTrainings:
 def prepared(namespace: str, folder: Path, trainer: Path) -> Iterator[KubernetesTrainings]:
     """A namespace with rights, the image on the nodes, and a claim that shows the pods a folder of this machine.
 
-    The image is what ``make image`` has left. The nodes have to be this machine, as those of ``scripts/cluster``
+    The image is what ``make image`` has left. The nodes have to be this machine, as those of ``tools/cluster``
     without Docker are: the folder is a volume of type hostPath, which Pod Security "restricted" allows behind a claim.
     Whoever writes to it is another user there than here, so it is open to all.
 
@@ -126,8 +126,8 @@ def prepared(namespace: str, folder: Path, trainer: Path) -> Iterator[Kubernetes
         trainer: interpreter of the trainer's environment on this machine.
     """
     kubeconfig = Path(os.environ["KUBECONFIG"])
-    _call("scripts/cluster", "load", "build/trainer-image.tar")
-    _call("scripts/cluster", "namespace", namespace)
+    _call("tools/cluster", "load", "build/trainer-image.tar")
+    _call("tools/cluster", "namespace", namespace)
     _call("kubectl", f"--namespace={namespace}", "apply", "--filename=deploy/rbac.yaml")
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o777)

@@ -28,11 +28,11 @@ def kind(namespace: Namespace) -> Iterator[KubernetesKind]:
 @contextmanager
 def node_down(node: str) -> Iterator[None]:
     """The machine is gone without a word, and back in the end."""
-    subprocess.run(["scripts/cluster", "node-down", node], cwd=REPOSITORY, check=True, capture_output=True)
+    subprocess.run(["tools/cluster", "node-down", node], cwd=REPOSITORY, check=True, capture_output=True)
     try:
         yield
     finally:
-        subprocess.run(["scripts/cluster", "node-up", node], cwd=REPOSITORY, check=True, capture_output=True)
+        subprocess.run(["tools/cluster", "node-up", node], cwd=REPOSITORY, check=True, capture_output=True)
 
 
 @contextmanager

@@ -32,11 +32,11 @@ OUTAGE = 60.0
 @contextmanager
 def without_api_server() -> Iterator[None]:
     """Killed at the begin, started again in the end."""
-    subprocess.run(["scripts/cluster", "api-down"], cwd=REPOSITORY, check=True, capture_output=True)
+    subprocess.run(["tools/cluster", "api-down"], cwd=REPOSITORY, check=True, capture_output=True)
     try:
         yield
     finally:
-        subprocess.run(["scripts/cluster", "api-up"], cwd=REPOSITORY, check=True, capture_output=True)
+        subprocess.run(["tools/cluster", "api-up"], cwd=REPOSITORY, check=True, capture_output=True)
 
 
 def assert_all_is_well(run: DigitsRun, epochs: int) -> None:

@@ -1,1 +1,1 @@
-"""Parts of ``scripts/cluster``: a real Kubernetes for tests, the demo and benchmarks. Standard library only."""
+"""Parts of ``tools/cluster``: a real Kubernetes for tests, the demo and benchmarks. Standard library only."""

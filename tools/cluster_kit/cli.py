@@ -1,4 +1,4 @@
-"""The command line of ``scripts/cluster``."""
+"""The command line of ``tools/cluster``."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _Context:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Nobody else starts or stops anything meanwhile."""
-        with held(self.state, on_wait=lambda: self.progress.say("waiting for another scripts/cluster")):
+        with held(self.state, on_wait=lambda: self.progress.say("waiting for another tools/cluster")):
             yield
 
     @contextmanager
@@ -70,7 +70,7 @@ class _Context:
         with self.held():
             backend = choose(self.state, self.progress)
             if backend.starts and not is_started(self.state):
-                raise ClusterError("no cluster is up: scripts/cluster up")
+                raise ClusterError("no cluster is up: tools/cluster up")
             yield backend
 
     def up(self, nodes: Sequence[NodeWish]) -> Backend:
@@ -164,7 +164,7 @@ def _environment(backend: Backend) -> dict[str, str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="scripts/cluster",
+        prog="tools/cluster",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

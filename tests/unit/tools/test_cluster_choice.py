@@ -1,4 +1,4 @@
-"""Which cluster ``scripts/cluster`` takes, with stand-ins for kubectl, docker and kind on PATH."""
+"""Which cluster ``tools/cluster`` takes, with stand-ins for kubectl, docker and kind on PATH."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Parts of ``scripts/image``: the trainer's image as one file, with or without Docker. Standard library only."""
+"""Parts of ``tools/image``: the trainer's image as one file, with or without Docker. Standard library only."""

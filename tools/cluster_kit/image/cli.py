@@ -1,4 +1,4 @@
-"""The command line of ``scripts/image``."""
+"""The command line of ``tools/image``."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _provide(inputs: Inputs, pip: PipSettings, progress: Progress) -> None:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            progress.say("waiting for another scripts/image")
+            progress.say("waiting for another tools/image")
             fcntl.flock(lock, fcntl.LOCK_EX)
         archive = archives / f"{inputs.digest()}.tar"
         if not archive.exists():
@@ -95,7 +95,7 @@ def _argument(text: str) -> tuple[str, str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="scripts/image", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="tools/image", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         "--build-arg",
