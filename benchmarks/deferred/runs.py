@@ -18,6 +18,7 @@ from benchmarks.deferred.triggerer import CONNECTION, DAG_ID, RUN_ID, TASK_ID, T
 from elastic_runtime import runobjects
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import time_to_text, to_json
+from elastic_runtime.headline import headline
 from elastic_runtime.runobjects import ObjectNames, Term
 from elastic_runtime.spec import CheckpointSpec, RunSpec, WorkersSpec
 from elastic_runtime.status import Status
@@ -167,7 +168,8 @@ class Runs(Side):
 
     async def _write(self, run: _Run, status: Status, annotations: Mapping[str, str] | None = None) -> None:
         """As the launcher does: only onto what it has written itself."""
-        metadata = {"resourceVersion": run.version, "annotations": annotations or {}}
+        marks = {**(annotations or {}), runobjects.HEADLINE: to_json(headline(status))}
+        metadata = {"resourceVersion": run.version, "annotations": marks}
         change = {"metadata": metadata, "data": {runobjects.STATUS_KEY: to_json(status)}}
         written = await self._api.patch("v1", "configmaps", ObjectNames(run.name).status, change)
         run.version = written["metadata"]["resourceVersion"]

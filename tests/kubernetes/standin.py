@@ -10,6 +10,7 @@ from elastic_runtime import runobjects
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import to_json
 from elastic_runtime.errors import RunNotFound
+from elastic_runtime.headline import headline
 from elastic_runtime.runobjects import ObjectNames, Part
 from elastic_runtime.spec import RunSpec, WorkersSpec
 from elastic_runtime.status import Phase, Status
@@ -51,8 +52,9 @@ class StandIn:
     def publish(self, ref: RunRef, phase: Phase, **fields: Any) -> Status:
         """Play launcher."""
         status = Status(ref.name, ref.uid, phase, "said the test", utc_now(), **fields)
-        data = {runobjects.STATUS_KEY: to_json(status)}
-        self.namespace.api.patch(CONFIG_MAPS, ObjectNames(ref.name).status, {"data": data})
+        metadata = {"annotations": {runobjects.HEADLINE: to_json(headline(status))}}
+        change = {"metadata": metadata, "data": {runobjects.STATUS_KEY: to_json(status)}}
+        self.namespace.api.patch(CONFIG_MAPS, ObjectNames(ref.name).status, change)
         return status
 
     def launchers(self, ref: RunRef) -> list[Object]:

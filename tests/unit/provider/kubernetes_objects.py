@@ -7,6 +7,7 @@ from typing import Any
 
 from elastic_runtime import runobjects
 from elastic_runtime.documents import time_to_text, to_json
+from elastic_runtime.headline import headline
 from elastic_runtime.runobjects import Part, Term
 from elastic_runtime.spec import RecoverySpec, RunSpec
 from elastic_runtime.status import Status
@@ -45,8 +46,13 @@ def root(*, complete: bool = True, spec: RunSpec = SPEC, **annotations: str) -> 
 
 def status_map(status: Status | None, holder: str | None = None) -> Object:
     term = {} if holder is None else {runobjects.TERM: to_json(Term(1, holder, 1, BEGAN))}
-    data = {} if status is None else {runobjects.STATUS_KEY: to_json(status)}
-    return {"metadata": {"name": "run-status", "annotations": term}, "data": data}
+    if status is None:
+        return {"metadata": {"name": "run-status", "annotations": term}, "data": {}}
+    marks = term | {runobjects.HEADLINE: to_json(headline(status))}
+    return {
+        "metadata": {"name": "run-status", "annotations": marks},
+        "data": {runobjects.STATUS_KEY: to_json(status)},
+    }
 
 
 def job(*conditions: str, suspend: bool = False) -> Object:

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.runobjects import HEADLINE
 from elastic_runtime.status import FailureKind, Phase, Status
 from elastic_training.clusters.kubernetes.status import (
     Published,
     Seen,
     finished,
-    gist_in,
     judge,
-    phase_in,
+    news_in,
+    read_headline,
     read_published,
 )
 from tests.unit.provider.kubernetes_objects import (
@@ -145,7 +146,13 @@ class TestReading:
 
     @pytest.mark.parametrize("phase", list(Phase))
     def test_the_phase_is_seen_without_reading_all(self, phase: Phase) -> None:
-        assert phase_in(status_map(replace(TRAINS, phase=phase, reason='"phase":"failed"'))) == phase
+        found = read_headline(status_map(replace(TRAINS, phase=phase)))
+        assert found is not None
+        assert found.phase == phase
+
+    @pytest.mark.parametrize("text", ["", "{}", "no JSON"])
+    def test_a_headline_that_cannot_be_read_is_none(self, text: str) -> None:
+        assert read_headline({"metadata": {"annotations": {HEADLINE: text}}}) is None
 
     def test_a_job_with_a_false_condition_goes_on(self) -> None:
         suspended = {"metadata": {}, "status": {"conditions": [{"type": "Failed", "status": "False"}]}}
@@ -155,10 +162,10 @@ class TestReading:
         assert root().created == BEGAN
 
 
-class TestGist:
-    def test_what_only_counts_on_does_not_change_it(self) -> None:
+class TestNews:
+    def test_what_only_counts_on_is_none(self) -> None:
         later = replace(TRAINS, updated=after(30), step=100, metrics={"loss": 0.5}, worker_seconds={"a": 10.0})
-        assert gist_in(status_map(later)) == gist_in(status_map(TRAINS))
+        assert news_in(status_map(later)) == news_in(status_map(TRAINS))
 
     @pytest.mark.parametrize(
         "change",
@@ -171,15 +178,17 @@ class TestGist:
             {"generation": 7},
         ],
     )
-    def test_what_people_wait_for_does(self, change: dict[str, Any]) -> None:
-        assert gist_in(status_map(replace(TRAINS, **change))) != gist_in(status_map(TRAINS))
+    def test_is_what_people_wait_for(self, change: dict[str, Any]) -> None:
+        assert news_in(status_map(replace(TRAINS, **change))) != news_in(status_map(TRAINS))
 
-    def test_words_in_a_reason_do_not_hide_what_comes_behind_it(self) -> None:
-        tricky = replace(TRAINS, reason='it said "step":5,"updated":"now"')
-        assert gist_in(status_map(replace(tricky, generation=7))) != gist_in(status_map(tricky))
+    def test_is_another_launcher(self) -> None:
+        assert news_in(status_map(TRAINS, "second")) != news_in(status_map(TRAINS, "first"))
 
-    def test_another_launcher_does(self) -> None:
-        assert gist_in(status_map(TRAINS, "second")) != gist_in(status_map(TRAINS, "first"))
+    def test_is_every_change_by_a_launcher_that_writes_no_headline(self) -> None:
+        first, second = status_map(TRAINS), status_map(replace(TRAINS, step=1))
+        for found in (first, second):
+            del found["metadata"]["annotations"][HEADLINE]
+        assert news_in(first) != news_in(second)
 
     def test_there_is_none_before_a_launcher_has_spoken(self) -> None:
-        assert gist_in(status_map(None)) == ""
+        assert news_in(status_map(None)) == ""

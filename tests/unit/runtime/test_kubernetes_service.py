@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from elastic_runtime import runobjects
-from elastic_runtime.documents import to_json
+from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import (
     ClusterUnavailable,
     ElasticError,
@@ -22,12 +22,13 @@ from elastic_runtime.errors import (
     OwnershipLost,
     RunNotFound,
 )
+from elastic_runtime.headline import Headline, headline
 from elastic_runtime.launcher.kubernetes import __main__ as program
 from elastic_runtime.launcher.kubernetes import service
-from elastic_runtime.launcher.kubernetes.interface import Kind, Selector
+from elastic_runtime.launcher.kubernetes.interface import Kind, Selector, annotations_of
 from elastic_runtime.launcher.kubernetes.leadership import fenced, next_term
 from elastic_runtime.launcher.kubernetes.settings import LauncherSettings, read_settings
-from elastic_runtime.runobjects import COMPLETE, SPEC_KEY, ObjectNames, Term
+from elastic_runtime.runobjects import COMPLETE, HEADLINE, SPEC_KEY, ObjectNames, Term
 from elastic_runtime.status import FailureKind, Phase, Status
 from tests.unit.provider.virtual_time import run_virtually
 from tests.unit.runtime.kubernetes_bench import NOON, enter, lay_down, published, spec, status
@@ -163,6 +164,8 @@ class TestServe:
             await (await enter(place, RUN)).write(over)
             assert await service.serve(place, SETTINGS, asyncio.Event(), io.StringIO()) == over
             assert await published(place, RUN) == over
+            marks = annotations_of(await place.api.read(Kind.CONFIG_MAP, NAMES.status))
+            assert from_json(Headline, marks[HEADLINE]) == headline(over)
 
         within(test)
 

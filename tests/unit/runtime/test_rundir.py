@@ -13,6 +13,7 @@ import pytest
 
 from elastic_runtime.documents import from_json
 from elastic_runtime.errors import InvalidDocument, RunNotFound
+from elastic_runtime.headline import headline
 from elastic_runtime.rundir import LauncherProcess, ReclaimNotice, RunDir
 from elastic_runtime.spec import RunSpec, WorkersSpec
 from elastic_runtime.status import Phase, Status
@@ -44,6 +45,7 @@ def test_is_shared(run: RunDir) -> None:
     run.write_owner("another")
     run.write_notice("worker-0", ReclaimNotice("aws", NOON))
     assert (run.read_status(), run.read_size(), run.read_owner()) == (status, 3, "another")
+    assert run.read_headline() == headline(status)
     assert from_json(ReclaimNotice, (run.notices / "worker-0.json").read_text()) == ReclaimNotice("aws", NOON)
 
 
@@ -55,7 +57,10 @@ def test_the_first_who_asks_for_the_end_says_why(run: RunDir) -> None:
 
 def test_what_is_not_there(tmp_path: Path) -> None:
     nothing = RunDir(tmp_path / "nothing")
-    for read in (nothing.read_spec, nothing.read_owner, nothing.read_size, nothing.read_status, nothing.read_launcher):
+    for read in (
+        *(nothing.read_spec, nothing.read_owner, nothing.read_size),
+        *(nothing.read_status, nothing.read_headline, nothing.read_launcher),
+    ):
         with pytest.raises(RunNotFound, match="does not exist"):
             read()
     assert not nothing.exists()

@@ -13,6 +13,7 @@ file                      written by                  meaning
 ``tls/``                  launcher                    the run's certificate authority and certificates
 ``launcher.json``         launcher                    :class:`LauncherProcess`: who to watch
 ``status.json``           launcher, atomically        the :class:`~elastic_runtime.status.Status`
+``headline.json``         launcher, right after that  its :class:`~elastic_runtime.headline.Headline`
 ``log``                   launcher, appending         its own lines and every rank's output
 ``lock``                  launcher, ``flock``         held as long as it lives: proof of life without pids
 ========================  ==========================  =====================================================
@@ -30,6 +31,7 @@ from pathlib import Path
 
 from elastic_runtime.documents import from_json, to_json, write_atomically
 from elastic_runtime.errors import InvalidDocument, RunNotFound
+from elastic_runtime.headline import Headline, headline
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Status
 
@@ -157,8 +159,13 @@ class RunDir:
             raise
 
     def write_status(self, status: Status) -> None:
-        """For the launcher alone."""
+        """For the launcher alone. Whoever sees the headline finds a status that is at least as new."""
         write_atomically(self.path / "status.json", to_json(status))
+        write_atomically(self.path / "headline.json", to_json(headline(status)))
+
+    def read_headline(self) -> Headline:
+        """Raises RunNotFound before the launcher has written the first, or InvalidDocument."""
+        return from_json(Headline, self._read("headline.json"))
 
     def read_launcher(self) -> LauncherProcess:
         """Raises RunNotFound before the launcher has started."""

@@ -8,7 +8,7 @@ kind            name                  written by                  meaning
 ==============  ====================  ==========================  ==================================================
 ConfigMap       ``RUN``               creator                     the **root**: owns all below; data ``spec.json``;
                                                                   the annotations below say who owns and who waits
-ConfigMap       ``RUN-status``        creator (empty), launcher   data ``status.json``; annotation TERM
+ConfigMap       ``RUN-status``        creator (empty), launcher   data ``status.json``; annotations TERM, HEADLINE
 Secret          ``RUN-tls``           creator, once               the run's certificates (no authority's key)
 Service         ``RUN-launcher``      creator, once               the address that agents dial, LAUNCHER_PORT
 Job             ``RUN-launcher``      creator, once               one launcher pod at a time, replaced when lost
@@ -65,6 +65,8 @@ MAX_REQUESTS = 100
 
 TERM = f"{PREFIX}/term"
 """Annotation of the status: JSON of a :class:`Term`, the fence between two launchers of one run."""
+HEADLINE = f"{PREFIX}/headline"
+"""Annotation of the status: JSON of its :class:`~elastic_runtime.headline.Headline`."""
 
 SPEC_KEY = "spec.json"
 STATUS_KEY = "status.json"

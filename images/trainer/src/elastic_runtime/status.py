@@ -29,6 +29,11 @@ EARLIER_WORKERS = "(earlier)"
 """Stands for many in :attr:`Status.worker_seconds`; no worker is called so."""
 
 
+def shortened(text: str, limit: int) -> str:
+    """At most so many characters."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
 class Phase(StrEnum):
     """Where a run stands. The last two are final."""
 

@@ -104,7 +104,7 @@ def discard(path: Path) -> None:
 
 
 def read_lines(log: Path, offset: int, *, to_the_end: bool) -> tuple[tuple[str, ...], int]:
-    """IntOrTemplate lines behind ``offset``, at most one chunk, and the offset behind them.
+    """Whole lines behind ``offset``, at most one chunk, and the offset behind them.
 
     Args:
         log: the file, which need not exist yet.

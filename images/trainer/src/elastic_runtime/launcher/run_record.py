@@ -30,6 +30,7 @@ from elastic_runtime.status import (
     WorkerState,
     WorkerStatus,
     World,
+    shortened,
 )
 
 log = logging.getLogger(__name__)
@@ -253,11 +254,6 @@ class RunRecord:
             capacity_type=worker.machine.capacity_type if worker.machine else None,
             instance_type=worker.machine.instance_type if worker.machine else None,
         )
-
-
-def shortened(text: str, limit: int) -> str:
-    """At most so many characters."""
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def _state(worker: Worker, training: bool) -> WorkerState:

@@ -88,7 +88,7 @@ class Passing:
 
 
 class Lines:
-    """IntOrTemplate lines from pieces of bytes.
+    """Whole lines from pieces of bytes.
 
     Args:
         longest: bytes kept of a line.

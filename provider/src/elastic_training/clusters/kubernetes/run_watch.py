@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.status import Phase, Status
+from elastic_runtime.status import Status
 from elastic_training.clusters.base import Quiet, RunRef, StatusChanged, Update
 from elastic_training.clusters.kubernetes import compare_and_set, connection, diagnosis, resources
 from elastic_training.clusters.kubernetes.batches import Batches
@@ -16,7 +16,7 @@ from elastic_training.clusters.kubernetes.cursor import Cursor
 from elastic_training.clusters.kubernetes.log import Tail
 from elastic_training.clusters.kubernetes.resources import Object
 from elastic_training.clusters.kubernetes.snapshot import read_seen
-from elastic_training.clusters.kubernetes.status import Published, Seen, gist_in, judge, phase_in, read_published
+from elastic_training.clusters.kubernetes.status import Published, Seen, judge, news_in, read_headline, read_published
 from elastic_training.clusters.kubernetes.watch import Hub, watching
 
 LINGER = 10.0
@@ -72,7 +72,7 @@ class _Run:
         self._status: Status | None = None
         self._published = Published()
         self._version: str | None = None
-        self._gist = ""
+        self._news = ""
         self._read_due = self._figures_due = 0.0
         self._events: tuple[Object, ...] = ()
         self._look_due = 0.0
@@ -152,10 +152,10 @@ class _Run:
         found = self._hub.status_map(self._ref)
         if found is None or resources.version_of(found) == self._version:
             return
-        gist = gist_in(found)
-        last_word = phase_in(found) in (Phase.SUCCEEDED, Phase.FAILED)
-        if last_word or self._now() >= (self._figures_due if gist == self._gist else self._read_due):
-            self._published, self._version, self._gist = read_published(found), resources.version_of(found), gist
+        news, headline = news_in(found), read_headline(found)
+        last_word = headline is not None and headline.phase.final
+        if last_word or self._now() >= (self._figures_due if news == self._news else self._read_due):
+            self._published, self._version, self._news = read_published(found), resources.version_of(found), news
             self._read_due = self._now() + self._pace(0.2, READINGS)
             self._figures_due = self._now() + self._pace(0.2, FIGURES)
 

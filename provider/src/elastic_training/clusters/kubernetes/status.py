@@ -7,13 +7,14 @@ count down then, so they are applied here.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from elastic_runtime import runobjects
 from elastic_runtime.documents import from_json
+from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.headline import Headline
 from elastic_runtime.runobjects import Term
 from elastic_runtime.status import FailureKind, Phase, Status
 from elastic_training.clusters.kubernetes import diagnosis, resources
@@ -22,7 +23,6 @@ from elastic_training.clusters.kubernetes.resources import Object
 from elastic_training.clusters.kubernetes.root import Root, moment
 
 _FINISHED = ("Complete", "Failed")
-_UPDATED = re.compile(r'"updated":"[^"]*"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,21 +165,20 @@ def _times(pods: Iterable[Object]) -> list[datetime]:
     return [moment(text) for text in found if text]
 
 
-def gist_in(found: Object) -> str:
-    """What people and tasks wait for in the ConfigMap of a status, to compare, without reading all of the document.
+def read_headline(found: Object) -> Headline | None:
+    """That in the ConfigMap of a status; None when there is none that this version can read."""
+    try:
+        text = resources.annotations_of(found).get(runobjects.HEADLINE)
+        return from_json(Headline, text) if text else None
+    except InvalidDocument:
+        return None
 
-    That is who is in office, and all before the step, which begins what counts on by itself; but for the time of
-    writing.
+
+def news_in(found: Object) -> str:
+    """Another text when the ConfigMap of a status says what people and tasks wait for, cheaply: see :class:`Headline`.
+
+    That includes who is in office. Without a headline, every change is news.
     """
-    text: str = (found.get("data") or {}).get(runobjects.STATUS_KEY, "")
-    term = resources.annotations_of(found).get(runobjects.TERM, "")
-    return term + _UPDATED.sub("", text.partition('"step":')[0], count=1)
-
-
-def phase_in(found: Object | None) -> str | None:
-    """The phase in the ConfigMap of a status, cheaply: without reading all of the document."""
-    text = ((found or {}).get("data") or {}).get(runobjects.STATUS_KEY, "")
-    for phase in Phase:
-        if f'"phase":"{phase.value}"' in text[:400]:
-            return phase
-    return None
+    headline = read_headline(found)
+    text: str = headline.news if headline else (found.get("data") or {}).get(runobjects.STATUS_KEY, "")
+    return resources.annotations_of(found).get(runobjects.TERM, "") + text

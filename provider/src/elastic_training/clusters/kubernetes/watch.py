@@ -27,7 +27,7 @@ from elastic_training.clusters.kubernetes.connection import Access
 from elastic_training.clusters.kubernetes.reflector import Reflector
 from elastic_training.clusters.kubernetes.resources import CONFIG_MAPS, JOBS, PODS, Object
 from elastic_training.clusters.kubernetes.root import Root
-from elastic_training.clusters.kubernetes.status import gist_in
+from elastic_training.clusters.kubernetes.status import news_in
 
 HEARTBEAT = 1.0
 STALL = 5.0
@@ -53,8 +53,8 @@ class Hub:
         self._pods = Reflector(api, PODS, namespace, launchers, self._pod_changed)
         self._reflectors = (self._maps, self._jobs, self._pods)
         self._pods_of: dict[str, dict[str, Object]] = defaultdict(dict)
-        self._gists: dict[str, str] = {}
-        """Of each status that there is, by its object's name."""
+        self._news: dict[str, str] = {}
+        """In each status that there is, by its object's name."""
         self._subscribers: dict[str, set[asyncio.Event]] = defaultdict(set)
         self._failure: PermanentError | None = None
         self._current_at = time.monotonic()
@@ -167,10 +167,10 @@ class Hub:
         """Of a status whose step and figures have changed, nobody needs to be woken for: they are read in passing."""
         if resources.labels_of(thing).get(runobjects.PART_LABEL) == Part.STATUS:
             name = resources.name_of(thing)
-            before = self._gists.pop(name, None)
+            before = self._news.pop(name, None)
             if name in self._maps.objects:
-                self._gists[name] = gist_in(thing)
-                if self._gists[name] == before:
+                self._news[name] = news_in(thing)
+                if self._news[name] == before:
                     return
         self._changed(thing)
 

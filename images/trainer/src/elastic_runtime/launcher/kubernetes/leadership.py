@@ -17,6 +17,7 @@ from datetime import datetime
 from elastic_runtime import runobjects
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import Conflict, InvalidDocument, OwnershipLost
+from elastic_runtime.headline import headline
 from elastic_runtime.launcher.kubernetes.interface import (
     Api,
     Kind,
@@ -26,7 +27,7 @@ from elastic_runtime.launcher.kubernetes.interface import (
     uid_of,
     version_of,
 )
-from elastic_runtime.runobjects import STATUS_KEY, TERM, UID_LABEL, Term
+from elastic_runtime.runobjects import HEADLINE, STATUS_KEY, TERM, UID_LABEL, Term
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Status
 
@@ -78,7 +79,7 @@ class Leadership:
         """
         for _ in range(ATTEMPTS):
             try:
-                await self._patch({"data": {STATUS_KEY: to_json(status)}})
+                await self._patch({HEADLINE: to_json(headline(status))}, {STATUS_KEY: to_json(status)})
                 return
             except Conflict:
                 # Somebody has touched it, or an answer to a write of ours was lost.
@@ -92,9 +93,9 @@ class Leadership:
         found = term_of(current)
         return found is not None and (found.number, found.holder) == (self.term.number, self.term.holder)
 
-    async def _patch(self, changes: Mapping[str, object]) -> None:
-        conditions = {"uid": self._uid, "resourceVersion": self._version}
-        written = await self._api.patch(Kind.CONFIG_MAP, self._name, {"metadata": conditions, **changes})
+    async def _patch(self, annotations: Mapping[str, str], data: Mapping[str, str]) -> None:
+        metadata = {"uid": self._uid, "resourceVersion": self._version, "annotations": annotations}
+        written = await self._api.patch(Kind.CONFIG_MAP, self._name, {"metadata": metadata, "data": data})
         self._version = version_of(written)
 
 

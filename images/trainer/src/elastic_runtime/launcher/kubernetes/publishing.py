@@ -12,9 +12,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from elastic_runtime.errors import ElasticError, OwnershipLost, RunNotFound
+from elastic_runtime.headline import without_figures
 from elastic_runtime.status import Status
 
 log = logging.getLogger(__name__)
@@ -27,13 +27,6 @@ FIGURES_SHARE = 1 / 20
 """Of the time that the run has trained, in between: a thousand runs of an hour write seventeen times a second."""
 PAUSE, LONGEST_PAUSE = 0.5, 15.0
 """Seconds between two attempts to write, at first and at most."""
-_NEVER = datetime(1, 1, 1, tzinfo=UTC)
-
-
-def headline(status: Status) -> Status:
-    """The status without what counts on by itself."""
-    workers = tuple(replace(each, seconds=0.0, cpu_percent=None, memory_bytes=None) for each in status.workers)
-    return replace(status, updated=_NEVER, step=None, metrics={}, worker_seconds={}, workers=workers)
 
 
 def due(written: Status | None, latest: Status, since: float) -> float | None:
@@ -46,9 +39,9 @@ def due(written: Status | None, latest: Status, since: float) -> float | None:
     """
     if written is None or written.phase is not latest.phase:
         return 0.0
-    if headline(written) != headline(latest):
+    if without_figures(written) != without_figures(latest):
         return max(0.0, HEADLINE_INTERVAL - since)
-    if replace(written, updated=_NEVER) != replace(latest, updated=_NEVER):
+    if replace(written, updated=latest.updated) != latest:
         return max(0.0, _figures_interval(latest) - since)
     return None
 

@@ -1,0 +1,62 @@
+"""What people and tasks wait for in a status, apart from the figures that only count on; and that at a glance.
+
+The launcher writes the :class:`Headline` together with each status: on Kubernetes as an annotation, so that a list of
+runs, or a watch, need not fetch the statuses; on this machine as a file beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from hashlib import blake2s
+
+from elastic_runtime.documents import to_json
+from elastic_runtime.status import MAX_MESSAGE, FailureKind, Phase, Status, shortened
+
+_NEVER = datetime(1, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """A run at a glance: less than 8 KiB of JSON. Fields without a docstring are those of the status."""
+
+    run: str
+    uid: str
+    phase: Phase
+    reason: str
+    """The first :data:`MAX_MESSAGE` characters."""
+    updated: datetime
+    news: str
+    """Another text whenever the status says something new, mere figures apart; see :func:`without_figures`."""
+    started: datetime | None = None
+    finished: datetime | None = None
+    failure: FailureKind | None = None
+    world_size: int = 0
+    target_size: int = 0
+    generation: int = 0
+    step: int | None = None
+
+
+def without_figures(status: Status) -> Status:
+    """What people and tasks wait for: phase, worlds, workers, events, checkpoint; no step, metrics, seconds, usage."""
+    workers = tuple(replace(each, seconds=0.0, cpu_percent=None, memory_bytes=None) for each in status.workers)
+    return replace(status, updated=_NEVER, step=None, metrics={}, worker_seconds={}, workers=workers)
+
+
+def headline(status: Status) -> Headline:
+    """Of that status."""
+    return Headline(
+        run=status.run,
+        uid=status.uid,
+        phase=status.phase,
+        reason=shortened(status.reason, MAX_MESSAGE),
+        updated=status.updated,
+        news=blake2s(to_json(without_figures(status)).encode(), digest_size=16).hexdigest(),
+        started=status.started,
+        finished=status.finished,
+        failure=status.failure,
+        world_size=status.world_size,
+        target_size=status.target_size,
+        generation=status.generation,
+        step=status.step,
+    )

@@ -1,0 +1,36 @@
+"""A run at a glance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from elastic_runtime.documents import from_json, to_json
+from elastic_runtime.headline import Headline, headline
+from elastic_runtime.status import MAX_MESSAGE, MAX_REASON, FailureKind, Phase
+from tests.unit.runtime.test_kubernetes_publishing import BASE, FIGURES, HEADLINES
+
+LATER = replace(BASE, updated=BASE.updated + timedelta(seconds=1))
+
+
+@pytest.mark.parametrize("change", [*HEADLINES.values(), {"phase": Phase.FAILED, "failure": FailureKind.CANCELLED}])
+def test_says_whether_there_is_news(change: dict[str, Any]) -> None:
+    assert headline(replace(BASE, **change)).news != headline(BASE).news
+
+
+@pytest.mark.parametrize("change", [{}, *FIGURES.values()])
+def test_figures_are_no_news(change: dict[str, Any]) -> None:
+    assert headline(replace(LATER, **change)).news == headline(BASE).news
+
+
+def test_shows_the_scalars_of_the_status_and_stays_small() -> None:
+    failed = replace(BASE, phase=Phase.FAILED, failure=FailureKind.RANK_FAILED)
+    ended = replace(failed, reason="😀" * MAX_REASON, finished=BASE.updated)
+    found = from_json(Headline, text := to_json(headline(ended)))
+    for name in ("run", "uid", "phase", "failure", "updated", "finished", "world_size", "target_size", "step"):
+        assert getattr(found, name) == getattr(ended, name), name
+    assert len(found.reason) == MAX_MESSAGE
+    assert len(text) < 8192
