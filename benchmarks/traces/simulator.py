@@ -13,9 +13,10 @@ from benchmarks.traces.session import Session
 from benchmarks.traces.timeline import Event, Timeline
 from benchmarks.traces.trace import Notices, Trace
 from elastic_runtime.engines.base import SessionState
-from elastic_runtime.launcher.decide import decide, minimum_ranks
+from elastic_runtime.launcher.decide import decide
 from elastic_runtime.launcher.facts import (
     Action,
+    Clocks,
     CloseSession,
     DecisionSettings,
     Facts,
@@ -24,6 +25,7 @@ from elastic_runtime.launcher.facts import (
     OpenSession,
     ReleaseWorker,
 )
+from elastic_runtime.launcher.observe import observe
 from elastic_runtime.spec import RecoveryMode, RecoverySpec, Timing, WorkersSpec
 
 TICK = 1.0
@@ -94,8 +96,7 @@ class _Simulation:
         self._session: Session | None = None
         self._tick: Event | None = None
         self._trained = False
-        self._short_since: float | None = None
-        self._gathering_since: float | None = None
+        self._clocks = Clocks(launched=0.0)
         self._end: str | None = None
         self._sessions = self._planned_resets = self._forced_resets = 0
         self._history: list[tuple[float, int, int]] = []
@@ -135,7 +136,7 @@ class _Simulation:
             return Cause.STARTING
         if self._session:
             return self._session.cause
-        return Cause.RESTARTING if self._gathering_since is not None else Cause.WAITING
+        return Cause.RESTARTING if self._clocks.gathering_since is not None else Cause.WAITING
 
     def _happened(self) -> None:
         self._decide_until_nothing_is_left()
@@ -150,7 +151,9 @@ class _Simulation:
         for _ in range(ROUNDS):
             if self._end is not None:
                 return
-            decision = decide(self._collect(), self._settings, self._timeline.now)
+            facts, now = self._collect(), self._timeline.now
+            self._clocks = observe(self._clocks, facts, self._settings, now)
+            decision = decide(facts, self._clocks, self._settings, now)
             for action in decision.actions:
                 self._carry_out(action, decision.reason)
             if self._session:
@@ -162,29 +165,14 @@ class _Simulation:
         raise AssertionError(f"the launcher goes round in circles at {self._timeline.now} s")
 
     def _collect(self) -> Facts:
-        """As ``Launcher._collect`` does, whose order it keeps."""
-        now, session = self._timeline.now, self._session
-        fact = session.fact if session else None
-        facts = Facts(
+        session = self._session
+        return Facts(
             wanted=self._wanted,
             workers=self._fleet.facts(session.members if session else ()),
-            launched=0.0,
-            session=fact,
+            session=session.fact if session else None,
             trained=self._trained,
-            short_since=self._short_since,
-            gathering_since=self._gathering_since,
             forced_resets=self._forced_resets + (session.forced_resets if session else 0),
         )
-        usable = sum(len(worker.slots) for worker in facts.workers if worker.ready and not worker.leaving)
-        enough = usable >= minimum_ranks(facts, self._settings)
-        gathers = enough and fact is None
-        self._gathering_since = (now if self._gathering_since is None else self._gathering_since) if gathers else None
-        training = fact is not None and fact.state not in (SessionState.WAITING, SessionState.ENDED)
-        if self._trained and not training:
-            self._short_since = now if self._short_since is None else self._short_since
-        elif fact is not None and fact.state is not SessionState.FORMING:
-            self._short_since = None
-        return facts
 
     def _wake_up(self) -> None:
         """While the world stands, nothing comes due but what is an event anyway."""

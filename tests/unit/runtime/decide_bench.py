@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState
-from elastic_runtime.launcher.facts import Decision, DecisionSettings, Facts, Finish, SlotFact, WorkerFact
+from elastic_runtime.launcher.decide import decide
+from elastic_runtime.launcher.facts import Clocks, Decision, DecisionSettings, Facts, Finish, SlotFact, WorkerFact
 from elastic_runtime.spec import RecoverySpec, Timing, WorkersSpec
 from elastic_runtime.status import FailureKind, Phase
 
@@ -41,11 +42,18 @@ def ended(outcome: SessionOutcome, detail: str = "rank 0 (a) ended with SIGKILL"
 
 
 def facts(wanted: int, *workers: WorkerFact, **others: object) -> Facts:
-    made = Facts(wanted, workers, launched=NOW)
-    return replace(made, **others)  # type: ignore[arg-type]  # each test names fields of the right type
+    return replace(Facts(wanted, workers), **others)  # type: ignore[arg-type]  # each test names fields of the right type
 
 
 USUAL = settings()
+FRESH = Clocks(launched=NOW)
+
+
+def since(**moments: float) -> Clocks:
+    """What has lasted since these moments; all else has just begun."""
+    return replace(FRESH, **moments)
+
+
 A, B, C, D = worker("a"), worker("b"), worker("c"), worker("d")
 SETTLED, WAITING = SessionState.SETTLED, SessionState.WAITING
 
@@ -56,6 +64,12 @@ class Row:
     given: Facts
     decided: Decision
     settings: DecisionSettings = USUAL
+    clocks: Clocks = FRESH
+
+    def decide(self, **changes: object) -> Decision:
+        """With these facts changed."""
+        given = replace(self.given, **changes)  # type: ignore[arg-type]  # each test names fields of the right type
+        return decide(given, self.clocks, self.settings, NOW)
 
 
 def failed(kind: FailureKind, reason: str) -> Decision:
@@ -64,3 +78,8 @@ def failed(kind: FailureKind, reason: str) -> Decision:
 
 def by_its_words(rows: Sequence[Row]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("row", rows, ids=[row.says.replace(" ", "-") for row in rows])
+
+
+def decide_now(given: Facts, settings: DecisionSettings = USUAL, clocks: Clocks = FRESH) -> Decision:
+    """About these facts now."""
+    return decide(given, clocks, settings, NOW)

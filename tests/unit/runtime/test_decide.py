@@ -6,12 +6,10 @@ whatever: test_decide_properties.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from elastic_runtime.engines.base import SessionOutcome, SessionState
-from elastic_runtime.launcher.decide import choose_keeper, decide
+from elastic_runtime.launcher.decide import choose_keeper
 from elastic_runtime.launcher.facts import CloseSession, Decision, ListRanks, OpenSession, ReleaseWorker
 from elastic_runtime.status import Phase
 from tests.unit.runtime.decide_bench import (
@@ -28,6 +26,7 @@ from tests.unit.runtime.decide_bench import (
     facts,
     session,
     settings,
+    since,
     worker,
 )
 
@@ -50,13 +49,15 @@ STARTING = [
     ),
     Row(
         "the minimum is ready, and more are wanted",
-        facts(3, A, B, gathering_since=NOW - 9.9),
+        facts(3, A, B),
         Decision((), Phase.STARTING, "2 of 3 ranks can start"),
+        clocks=since(gathering_since=NOW - 9.9),
     ),
     Row(
         "the minimum has been ready for long, and more are wanted",
-        facts(3, A, B, gathering_since=NOW - 10),
+        facts(3, A, B),
         Decision((OpenSession(("a", "b"), 2),), Phase.STARTING, "2 ranks can start"),
+        clocks=since(gathering_since=NOW - 10),
     ),
     Row(
         "a worker with a notice is not begun with",
@@ -244,11 +245,11 @@ SUSPENDED = [
 class TestTable:
     @by_its_words(STARTING)
     def test_decides(self, row: Row) -> None:
-        assert decide(row.given, row.settings, NOW) == row.decided
+        assert row.decide() == row.decided
 
     @by_its_words([*TRAINING, *SUSPENDED])
     def test_decides_once_trained(self, row: Row) -> None:
-        assert decide(replace(row.given, trained=True), row.settings, NOW) == row.decided
+        assert row.decide(trained=True) == row.decided
 
 
 @pytest.mark.parametrize(

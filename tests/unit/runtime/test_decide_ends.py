@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from elastic_runtime.engines.base import SessionOutcome
-from elastic_runtime.launcher.decide import decide
 from elastic_runtime.launcher.facts import Decision, Finish
 from elastic_runtime.status import FailureKind, Phase
 from tests.unit.runtime.decide_bench import (
@@ -23,6 +22,7 @@ from tests.unit.runtime.decide_bench import (
     failed,
     session,
     settings,
+    since,
 )
 
 GOOD = facts(2, A, B, session=session(SETTLED, "a", "b"), trained=True)
@@ -77,13 +77,15 @@ ENDS = [
     ),
     Row(
         "nobody came",
-        facts(2, A, launched=NOW - 600.1),
+        facts(2, A),
         failed(FailureKind.START_TIMEOUT, "no world of 2 ranks within 600 s"),
+        clocks=since(launched=NOW - 600.1),
     ),
     Row(
         "too few for too long",
-        facts(2, A, trained=True, short_since=NOW - 1800.1, session=session(WAITING, "a")),
+        facts(2, A, trained=True, session=session(WAITING, "a")),
         failed(FailureKind.MAX_WAIT_EXCEEDED, "fewer than 2 ranks for 1800 s"),
+        clocks=since(short_since=NOW - 1800.1),
     ),
 ]
 GOES_ON = [
@@ -127,18 +129,21 @@ GOES_ON = [
     Row("no limit of resets", replace(GOOD, forced_resets=999), Decision((), Phase.RUNNING, "2 ranks train")),
     Row(
         "the start is in time",
-        facts(2, A, launched=NOW - 600),
+        facts(2, A),
         Decision((), Phase.STARTING, "1 of 2 ranks can start"),
+        clocks=since(launched=NOW - 600),
     ),
     Row(
         "the start was in time, long ago",
-        replace(GOOD, launched=NOW - 1e6),
+        GOOD,
         Decision((), Phase.RUNNING, "2 ranks train"),
+        clocks=since(launched=NOW - 1e6),
     ),
     Row(
         "too few, and the wait is in time",
-        facts(2, A, trained=True, short_since=NOW - 1800, session=session(WAITING, "a")),
+        facts(2, A, trained=True, session=session(WAITING, "a")),
         Decision((), Phase.SUSPENDED, "1 ranks can train, the least is 2"),
+        clocks=since(short_since=NOW - 1800),
     ),
 ]
 
@@ -146,9 +151,9 @@ GOES_ON = [
 class TestTable:
     @by_its_words([*ENDS, *GOES_ON])
     def test_decides(self, row: Row) -> None:
-        assert decide(row.given, row.settings, NOW) == row.decided
+        assert row.decide() == row.decided
 
     @pytest.mark.parametrize("trained", [False, True])
     @by_its_words(ENDS[:-2])
     def test_ends_whether_or_not_it_ever_trained(self, row: Row, trained: bool) -> None:
-        assert decide(replace(row.given, trained=trained), row.settings, NOW) == row.decided
+        assert row.decide(trained=trained) == row.decided

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from elastic_runtime.launcher.decide import decide
 from elastic_runtime.launcher.facts import Decision, ListRanks
 from elastic_runtime.spec import RecoveryMode
 from elastic_runtime.status import FailureKind, Phase
@@ -16,10 +15,12 @@ from tests.unit.runtime.decide_bench import (
     D,
     Row,
     by_its_words,
+    decide_now,
     facts,
     failed,
     session,
     settings,
+    since,
     worker,
 )
 
@@ -27,9 +28,10 @@ FIXED_MODE = settings(mode=RecoveryMode.FIXED)
 FIXED = [
     Row(
         "the minimum is ready, and more are wanted: fixed waits for all",
-        facts(3, A, B, gathering_since=NOW - 500),
+        facts(3, A, B),
         Decision((), Phase.STARTING, "2 of 3 ranks can start"),
         FIXED_MODE,
+        clocks=since(gathering_since=NOW - 500),
     ),
     Row(
         "one was lost: the others go on to the barrier by themselves",
@@ -78,15 +80,16 @@ FIXED = [
     ),
     Row(
         "all ranks were lost: it starts again only with all",
-        facts(3, A, B, trained=True, gathering_since=None),
+        facts(3, A, B, trained=True),
         Decision((), Phase.SUSPENDED, "2 of 3 ranks can start"),
         FIXED_MODE,
     ),
     Row(
         "the minimum came in time, but not all",
-        facts(3, A, B, launched=NOW - 600.1),
+        facts(3, A, B),
         failed(FailureKind.START_TIMEOUT, "no world of 3 ranks within 600 s"),
         FIXED_MODE,
+        clocks=since(launched=NOW - 600.1),
     ),
     Row(
         "another size is asked for",
@@ -100,9 +103,11 @@ FIXED = [
 class TestTable:
     @by_its_words(FIXED)
     def test_decides(self, row: Row) -> None:
-        assert decide(row.given, row.settings, NOW) == row.decided
+        assert row.decide() == row.decided
 
     def test_waits_longest_at_the_minimum_of_fixed_mode(self) -> None:
-        given = facts(3, A, trained=True, short_since=NOW - 31, session=session(WAITING, "a"))
-        decided = decide(given, settings(mode=RecoveryMode.FIXED, max_wait=30.0), NOW)
-        assert decided == failed(FailureKind.MAX_WAIT_EXCEEDED, "fewer than 3 ranks for 31 s")
+        given = facts(3, A, trained=True, session=session(WAITING, "a"))
+        fixed = settings(mode=RecoveryMode.FIXED, max_wait=30.0)
+        assert decide_now(given, fixed, since(short_since=NOW - 31)) == failed(
+            FailureKind.MAX_WAIT_EXCEEDED, "fewer than 3 ranks for 31 s"
+        )

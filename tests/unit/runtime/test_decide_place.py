@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from elastic_runtime.engines.base import SessionOutcome, SessionState
-from elastic_runtime.launcher.decide import decide
 from elastic_runtime.launcher.facts import (
+    Clocks,
     CloseSession,
     Decision,
     Facts,
@@ -19,7 +19,7 @@ from elastic_runtime.launcher.facts import (
     Refusal,
 )
 from elastic_runtime.status import FailureKind, Phase
-from tests.unit.runtime.decide_bench import NOW, USUAL, A, B, ended, facts, session
+from tests.unit.runtime.decide_bench import FRESH, NOW, A, B, decide_now, ended, facts, session, since
 
 TRAINING = facts(2, A, B, session=session(SessionState.SETTLED, "a", "b"), trained=True)
 ALONE = facts(2)
@@ -27,7 +27,7 @@ ALONE = facts(2)
 
 class TestMakesWay:
     def decided(self, given: Facts, leadership: LeadershipState) -> Decision:
-        return decide(replace(given, leadership=leadership), USUAL, NOW)
+        return decide_now(replace(given, leadership=leadership))
 
     @pytest.mark.parametrize(
         "given",
@@ -37,11 +37,13 @@ class TestMakesWay:
             replace(TRAINING, cancel="enough"),
             replace(TRAINING, session=ended(SessionOutcome.SUCCEEDED)),
             replace(TRAINING, session=ended(SessionOutcome.FAILED)),
-            replace(ALONE, launched=NOW - 1e6),
         ],
     )
     def test_to_another_that_has_taken_over_whatever_else_there_is(self, given: Facts) -> None:
-        assert self.decided(given, LeadershipState.LOST).actions == (MakeWay(handover=False),)
+        for clocks in (FRESH, since(launched=NOW - 1e6)):
+            assert decide_now(replace(given, leadership=LeadershipState.LOST), clocks=clocks).actions == (
+                MakeWay(handover=False),
+            )
 
     @pytest.mark.parametrize("state", [SessionState.SETTLED, SessionState.WAITING])
     def test_when_it_is_taken_after_a_hand_over(self, state: SessionState) -> None:
@@ -81,27 +83,27 @@ NO_IMAGE = Refusal("Kubernetes says: no such image", hopeless=True)
 
 class TestRefusals:
     def test_are_the_reason_of_a_wait(self) -> None:
-        starting = decide(replace(ALONE, refusal=QUEUE), USUAL, NOW)
+        starting = decide_now(replace(ALONE, refusal=QUEUE))
         assert starting == Decision((), Phase.STARTING, "0 of 2 ranks can start; Kubernetes says: no room")
         waiting = facts(2, A, trained=True, session=session(SessionState.WAITING, "a"), refusal=QUEUE)
-        assert decide(waiting, USUAL, NOW).reason == "1 ranks can train, the least is 2; Kubernetes says: no room"
+        assert decide_now(waiting).reason == "1 ranks can train, the least is 2; Kubernetes says: no room"
 
     @pytest.mark.parametrize(
-        ("given", "kind"),
+        ("trained", "clocks", "kind"),
         [
-            (replace(ALONE, launched=NOW - 601), FailureKind.START_TIMEOUT),
-            (replace(ALONE, trained=True, short_since=NOW - 1801), FailureKind.MAX_WAIT_EXCEEDED),
+            (False, since(launched=NOW - 601), FailureKind.START_TIMEOUT),
+            (True, since(short_since=NOW - 1801), FailureKind.MAX_WAIT_EXCEEDED),
         ],
     )
-    def test_are_the_cause_when_the_wait_was_too_long(self, given: Facts, kind: FailureKind) -> None:
-        decided = decide(replace(given, refusal=QUEUE), USUAL, NOW)
+    def test_are_the_cause_when_the_wait_was_too_long(self, trained: bool, clocks: Clocks, kind: FailureKind) -> None:
+        decided = decide_now(replace(ALONE, trained=trained, refusal=QUEUE), clocks=clocks)
         assert decided.actions == (Finish(Phase.FAILED, kind),)
         assert decided.reason.endswith("; Kubernetes says: no room")
 
     def test_without_hope_end_a_run_that_has_not_begun(self) -> None:
-        given = replace(ALONE, refusal=NO_IMAGE, hopeless_since=NOW - 60)
-        assert decide(given, USUAL, NOW).actions == ()
-        assert decide(replace(given, hopeless_since=NOW - 60.1), USUAL, NOW) == Decision(
+        given = replace(ALONE, refusal=NO_IMAGE)
+        assert decide_now(given, clocks=since(hopeless_since=NOW - 60)).actions == ()
+        assert decide_now(given, clocks=since(hopeless_since=NOW - 60.1)) == Decision(
             (Finish(Phase.FAILED, FailureKind.POD_REFUSED),),
             Phase.FAILED,
             "its workers cannot run; Kubernetes says: no such image",
@@ -116,9 +118,9 @@ class TestRefusals:
         ],
     )
     def test_without_hope_are_waited_for_by_one_that_has(self, given: Facts) -> None:
-        decided = decide(replace(given, refusal=NO_IMAGE, hopeless_since=NOW - 1000), USUAL, NOW)
+        decided = decide_now(replace(given, refusal=NO_IMAGE), clocks=since(hopeless_since=NOW - 1000))
         assert decided.phase is not Phase.FAILED
 
     def test_do_not_matter_to_those_that_are_here(self) -> None:
-        decided = decide(facts(2, A, B, refusal=NO_IMAGE, hopeless_since=NOW - 1), USUAL, NOW)
+        decided = decide_now(facts(2, A, B, refusal=NO_IMAGE), clocks=since(hopeless_since=NOW - 1))
         assert decided == Decision((OpenSession(("a", "b"), 2),), Phase.STARTING, "2 ranks can start")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState
 from elastic_runtime.launcher.decide import choose_ranks, decide, minimum_ranks
 from elastic_runtime.launcher.facts import (
+    Clocks,
     CloseSession,
     Decision,
     DecisionSettings,
@@ -29,7 +30,7 @@ from elastic_runtime.status import Phase
 from tests.examples import rewarding
 from tests.unit.runtime.decide_bench import NOW, settings
 
-Situation = tuple[Facts, DecisionSettings]
+Situation = tuple[Facts, Clocks, DecisionSettings]
 Check = Callable[[Situation], None]
 ALWAYS: list[Check] = []
 WHILE_IT_GOES_ON: list[Check] = []
@@ -73,7 +74,7 @@ def some_session(draw: st.DrawFn) -> SessionFact | None:
 
 
 @st.composite
-def situations(draw: st.DrawFn) -> tuple[Facts, DecisionSettings]:
+def situations(draw: st.DrawFn) -> Situation:
     """Anything that the launcher can find itself in: the size is within its bounds, as its platform see to."""
     chosen = draw(some_settings())
     moments = st.none() | st.floats(0, NOW)
@@ -81,29 +82,25 @@ def situations(draw: st.DrawFn) -> tuple[Facts, DecisionSettings]:
         Facts(
             wanted=draw(st.integers(chosen.workers.minimum, chosen.workers.maximum)),
             workers=draw(some_workers()),
-            launched=draw(st.sampled_from([NOW - 10_000, NOW - 1])),
             session=draw(some_session()),
             trained=draw(st.booleans()),
-            short_since=draw(moments),
-            gathering_since=draw(moments),
             rank_failures=draw(st.sampled_from([0, 0, 0, 11])),
             cancel=draw(st.sampled_from([None, None, None, "enough"])),
             leadership=draw(st.sampled_from([LeadershipState.HELD, LeadershipState.HELD, *LeadershipState])),
-            hopeless_since=draw(moments),
         ),
+        Clocks(draw(st.sampled_from([NOW - 10_000, NOW - 1])), draw(moments), draw(moments), draw(moments)),
         chosen,
     )
 
 
 @st.composite
-def living_situations(draw: st.DrawFn) -> tuple[Facts, DecisionSettings]:
+def living_situations(draw: st.DrawFn) -> Situation:
     """One in which nothing ends the run."""
-    given, chosen = draw(situations())
-    going = replace(given, launched=NOW - 1, short_since=None, rank_failures=0, cancel=None)
-    going = replace(going, leadership=LeadershipState.HELD, hopeless_since=None)
+    given, clocks, chosen = draw(situations())
+    going = replace(given, rank_failures=0, cancel=None, leadership=LeadershipState.HELD)
     if going.session and going.session.outcome not in (None, SessionOutcome.LOST):
         going = replace(going, session=None)
-    return going, chosen
+    return going, Clocks(NOW - 1, gathering_since=clocks.gathering_since), chosen
 
 
 def leaving_ranks(given: Facts) -> set[str]:
@@ -166,7 +163,7 @@ def an_end_is_the_only_action_and_final(situation: Situation) -> None:
 
 @always
 def making_way_is_the_only_action(situation: Situation) -> None:
-    facts, _ = situation
+    facts, *_ = situation
     actions = decide(*situation, NOW).actions
     ways = [action for action in actions if isinstance(action, MakeWay)]
     assert not ways or list(actions) == ways
@@ -181,7 +178,7 @@ def goes_on_unless_something_ends_it(situation: Situation) -> None:
 
 @always
 def never_more_ranks_than_wanted_but_for_one_that_alone_holds_the_state(situation: Situation) -> None:
-    given, chosen = situation
+    given, _, chosen = situation
     ranks = choose_ranks(given, chosen, NOW)
     assert len(set(ranks)) == len(ranks)
     holding = set(ranks) & holders(given)
@@ -191,7 +188,7 @@ def never_more_ranks_than_wanted_but_for_one_that_alone_holds_the_state(situatio
 
 @always
 def leaving_ones_are_kept_only_for_the_minimum_or_for_the_state(situation: Situation) -> None:
-    given, chosen = situation
+    given, _, chosen = situation
     ranks, going = choose_ranks(given, chosen, NOW), leaving_ranks(given)
     if kept := going & set(ranks):
         assert kept <= set(listed_in(given)), "a worker with a notice is never newly listed"
@@ -201,14 +198,14 @@ def leaving_ones_are_kept_only_for_the_minimum_or_for_the_state(situation: Situa
 
 @always
 def the_state_is_kept_where_only_leaving_ones_hold_it(situation: Situation) -> None:
-    given, chosen = situation
+    given, _, chosen = situation
     if holders(given) and holders(given) <= leaving_ranks(given):
         assert holders(given) & set(choose_ranks(given, chosen, NOW))
 
 
 @always
 def only_ranks_that_can_run(situation: Situation) -> None:
-    given, chosen = situation
+    given, _, chosen = situation
     ready = {slot.rank_id: slot for each in given.workers if each.ready for slot in each.slots}
     for rank_id in choose_ranks(given, chosen, NOW):
         assert rank_id in ready
@@ -217,7 +214,7 @@ def only_ranks_that_can_run(situation: Situation) -> None:
 
 @always
 def ranks_that_train_stay_in_order_and_before_newcomers(situation: Situation) -> None:
-    given, chosen = situation
+    given, _, chosen = situation
     ranks, before = choose_ranks(given, chosen, NOW), listed_in(given)
     survivors = [rank_id for rank_id in ranks if rank_id in before]
     assert list(ranks[: len(survivors)]) == survivors
@@ -226,7 +223,7 @@ def ranks_that_train_stay_in_order_and_before_newcomers(situation: Situation) ->
 
 @always
 def no_newcomer_in_the_place_of_one_that_could_stay(situation: Situation) -> None:
-    given, chosen = situation
+    given, _, chosen = situation
     ranks, before = set(choose_ranks(given, chosen, NOW)), listed_in(given)
     could_stay = {
         slot.rank_id for each in given.workers if each.ready and not each.leaving for slot in each.slots
@@ -237,16 +234,16 @@ def no_newcomer_in_the_place_of_one_that_could_stay(situation: Situation) -> Non
 
 @always
 def changes_no_world_that_is_forming_or_ending(situation: Situation) -> None:
-    given, chosen = situation
+    given, clocks, chosen = situation
     if given.session and given.session.state in (SessionState.FORMING, SessionState.FINISHING):
-        for action in decide(given, chosen, NOW).actions:
+        for action in decide(given, clocks, chosen, NOW).actions:
             assert isinstance(action, ReleaseWorker | Finish | MakeWay)
 
 
 @always
 def lists_at_least_the_minimum_where_ranks_train(situation: Situation) -> None:
-    given, chosen = situation
-    for action in decide(given, chosen, NOW).actions:
+    given, clocks, chosen = situation
+    for action in decide(given, clocks, chosen, NOW).actions:
         if isinstance(action, OpenSession):
             assert given.session is None
             assert len(action.ranks) >= action.minimum == minimum_ranks(given, chosen)
@@ -258,9 +255,9 @@ def lists_at_least_the_minimum_where_ranks_train(situation: Situation) -> None:
 
 @always
 def releases_only_who_leaves_and_runs_nothing(situation: Situation) -> None:
-    given, chosen = situation
+    given, clocks, chosen = situation
     by_name = {each.name: each for each in given.workers}
-    decided = decide(given, chosen, NOW)
+    decided = decide(given, clocks, chosen, NOW)
     newly = {rank_id for action in decided.actions if isinstance(action, ListRanks) for rank_id in action.ranks}
     for action in decided.actions:
         if isinstance(action, ReleaseWorker):
@@ -272,9 +269,9 @@ def releases_only_who_leaves_and_runs_nothing(situation: Situation) -> None:
 
 @while_it_goes_on
 def does_nothing_twice(situation: Situation) -> None:
-    given, chosen = situation
-    after = carried_out(given, decide(given, chosen, NOW))
-    assert decide(after, chosen, NOW).actions == ()
+    given, clocks, chosen = situation
+    after = carried_out(given, decide(given, clocks, chosen, NOW))
+    assert decide(after, clocks, chosen, NOW).actions == ()
 
 
 def carried_out(given: Facts, decided: Decision) -> Facts:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from elastic_runtime.engines.base import SessionOutcome, SessionState
 from elastic_runtime.launcher.facts import (
+    Clocks,
     CloseSession,
     Decision,
     DecisionSettings,
@@ -24,13 +25,14 @@ AS_LONG = 1.0
 """Seconds by which two notices of one event may differ."""
 
 
-def decide(facts: Facts, settings: DecisionSettings, now: float) -> Decision:
+def decide(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float) -> Decision:
     """What to do now.
 
     Args:
-        facts: what is known.
+        facts: how things stand.
+        clocks: since when, these facts included.
         settings: what was asked for.
-        now: seconds of the same clock as the facts' times.
+        now: seconds of the same clock as all times.
 
     Returns:
         Actions in the order in which to carry them out; an end of the run or of the launcher is always the only one.
@@ -40,8 +42,8 @@ def decide(facts: Facts, settings: DecisionSettings, now: float) -> Decision:
         or _session_over(facts)
         or _unwanted(facts, settings)
         or _taken(facts)
-        or _limit_reached(facts, settings, now)
-        or _form(facts, settings, now)
+        or _limit_reached(facts, clocks, settings, now)
+        or _form(facts, clocks, settings, now)
     )
 
 
@@ -132,7 +134,7 @@ def _unwanted(facts: Facts, settings: DecisionSettings) -> Decision | None:
     return None
 
 
-def _limit_reached(facts: Facts, settings: DecisionSettings, now: float) -> Decision | None:
+def _limit_reached(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float) -> Decision | None:
     recovery, least = settings.recovery, f"{minimum_ranks(facts, settings)} ranks"
     if facts.rank_failures > recovery.rank_failures:
         failures = f"{facts.rank_failures} ranks failed, {recovery.rank_failures} are allowed"
@@ -140,20 +142,20 @@ def _limit_reached(facts: Facts, settings: DecisionSettings, now: float) -> Deci
     if recovery.reset_limit is not None and facts.forced_resets > recovery.reset_limit:
         resets = f"{facts.forced_resets} forced resets, {recovery.reset_limit} are allowed"
         return _failed(FailureKind.RESET_LIMIT, resets)
-    if not facts.trained and now - facts.launched > recovery.start_timeout:
+    if not facts.trained and now - clocks.launched > recovery.start_timeout:
         late = f"no world of {least} within {recovery.start_timeout:.0f} s"
         return _failed(FailureKind.START_TIMEOUT, _explained(late, facts))
-    if facts.short_since is not None and now - facts.short_since > recovery.max_wait:
-        short = f"fewer than {least} for {now - facts.short_since:.0f} s"
+    if clocks.short_since is not None and now - clocks.short_since > recovery.max_wait:
+        short = f"fewer than {least} for {now - clocks.short_since:.0f} s"
         return _failed(FailureKind.MAX_WAIT_EXCEEDED, _explained(short, facts))
-    return _refused(facts, settings, now)
+    return _refused(facts, clocks, settings, now)
 
 
-def _refused(facts: Facts, settings: DecisionSettings, now: float) -> Decision | None:
+def _refused(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float) -> Decision | None:
     """What has trained once waits for max_wait: it holds a state that is worth the time."""
-    if facts.trained or facts.session or facts.hopeless_since is None:
+    if facts.trained or facts.session or clocks.hopeless_since is None:
         return None
-    if now - facts.hopeless_since <= settings.refused_patience:
+    if now - clocks.hopeless_since <= settings.refused_patience:
         return None
     return _failed(FailureKind.POD_REFUSED, _explained("its workers cannot run", facts))
 
@@ -171,7 +173,7 @@ def _short_phase(facts: Facts) -> Phase:
     return Phase.SUSPENDED if facts.trained else Phase.STARTING
 
 
-def _form(facts: Facts, settings: DecisionSettings, now: float) -> Decision:
+def _form(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float) -> Decision:
     """Open a session, or change the one there is, and let go who is not needed."""
     chosen, least = choose_ranks(facts, settings, now), minimum_ranks(facts, settings)
     released = tuple(
@@ -181,7 +183,8 @@ def _form(facts: Facts, settings: DecisionSettings, now: float) -> Decision:
     )
     if facts.session is None:
         phase = _short_phase(facts)
-        if _gathered(chosen, least, facts, settings, now):
+        waited = clocks.gathering_since is not None and now - clocks.gathering_since >= settings.timing.gather
+        if len(chosen) >= least and (waited or len(chosen) >= facts.wanted * settings.workers.slots):
             reason = f"{len(chosen)} ranks can start"
             return Decision((*released, OpenSession(chosen, least)), phase, reason)
         short = f"{len(chosen)} of {facts.wanted * settings.workers.slots} ranks can start"
@@ -200,10 +203,3 @@ def _form(facts: Facts, settings: DecisionSettings, now: float) -> Decision:
         reason = f"{len(facts.session.listed)} ranks are listed, {len(chosen)} shall train"
         return Decision((*released, ListRanks(chosen, least)), Phase.RUNNING, reason)
     return Decision(released, Phase.RUNNING, f"{len(facts.session.listed)} ranks train")
-
-
-def _gathered(chosen: tuple[str, ...], least: int, facts: Facts, settings: DecisionSettings, now: float) -> bool:
-    if len(chosen) < least:
-        return False
-    waited = facts.gathering_since is not None and now - facts.gathering_since >= settings.timing.gather
-    return len(chosen) >= facts.wanted * settings.workers.slots or waited

@@ -1,4 +1,4 @@
-"""What the launcher knows at one moment, and what it may do about it: plain values for :mod:`.decide`.
+"""What the launcher knows, and what it may do about it: plain values for :mod:`.observe` and :mod:`.decide`.
 
 All times are seconds of one monotonic clock.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from elastic_runtime.engines.base import SessionFact
+from elastic_runtime.engines.base import SessionFact, SessionState
 from elastic_runtime.spec import RecoverySpec, Timing, WorkersSpec
 from elastic_runtime.status import FailureKind, Phase
 
@@ -60,21 +60,15 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Everything that the decision depends on, but the settings and the clock."""
+    """How things stand at one moment; how long they have stood so is in :class:`Clocks`."""
 
     wanted: int
     """Workers asked for."""
     workers: tuple[WorkerFact, ...]
     """In the order of their arrival."""
-    launched: float
-    """When the launcher started."""
     session: SessionFact | None = None
     trained: bool = False
     """Whether a world has ever been complete."""
-    short_since: float | None = None
-    """Since when fewer ranks than the minimum train, once trained."""
-    gathering_since: float | None = None
-    """Since when the minimum of workers has been ready for the next session."""
     rank_failures: int = 0
     """Ranks that ended by themselves with another code than 0, over the whole run."""
     forced_resets: int = 0
@@ -87,6 +81,23 @@ class Facts:
     """Whether anybody has watched the run since its last claim."""
     leadership: LeadershipState = LeadershipState.HELD
     refusal: Refusal | None = None
+
+    @property
+    def has_world(self) -> bool:
+        """Whether ranks train, or are about to."""
+        return self.session is not None and self.session.state not in (SessionState.WAITING, SessionState.ENDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Since when what lasts has lasted; kept by :func:`.observe.observe`. None: it does not last now."""
+
+    launched: float
+    """When the launcher started."""
+    short_since: float | None = None
+    """Since when fewer ranks than the minimum train, once trained."""
+    gathering_since: float | None = None
+    """Since when the minimum of workers has been ready for the next session."""
     hopeless_since: float | None = None
     """Since when workers are refused in a way that waiting does not help."""
 

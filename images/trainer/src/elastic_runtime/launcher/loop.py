@@ -15,9 +15,10 @@ from elastic_runtime.engines.exits import describe
 from elastic_runtime.engines.horovod.session import HorovodSession
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.launcher.agents import AgentConnection, AgentServer
-from elastic_runtime.launcher.decide import decide, minimum_ranks
+from elastic_runtime.launcher.decide import decide
 from elastic_runtime.launcher.facts import (
     Action,
+    Clocks,
     CloseSession,
     DecisionSettings,
     Facts,
@@ -27,6 +28,7 @@ from elastic_runtime.launcher.facts import (
     OpenSession,
     ReleaseWorker,
 )
+from elastic_runtime.launcher.observe import observe
 from elastic_runtime.launcher.output import OutputLog
 from elastic_runtime.launcher.platform import Platform
 from elastic_runtime.launcher.run_record import RunRecord
@@ -87,11 +89,8 @@ class Launcher:
         used = previous.worker_seconds if previous else ()
         self._server = AgentServer(spec, self._agent_came, self._agent_said, self._agent_gone, used)
         self._session: HorovodSession | None = None
-        self._launched = self._loop.time()
+        self._clocks = Clocks(launched=self._loop.time())
         self._disturbed = False
-        self._short_since: float | None = None
-        self._gathering_since: float | None = None
-        self._hopeless_since: float | None = None
         self._wanted = platform.wanted()
         self._last_commit_told: tuple[CommitDeadline, int] = (CommitDeadline(None), 0)
         self._published = 0.0
@@ -110,7 +109,9 @@ class Launcher:
         try:
             while True:
                 self._changed.clear()
-                decision = decide(self._collect(), self._settings, self._loop.time())
+                facts, now = self._collect(), self._loop.time()
+                self._clocks = observe(self._clocks, facts, self._settings, now)
+                decision = decide(facts, self._clocks, self._settings, now)
                 self._record.stand(decision.phase, decision.reason)
                 for action in decision.actions:
                     if isinstance(action, Finish):
@@ -126,38 +127,23 @@ class Launcher:
 
     def _collect(self) -> Facts:
         self._look_at_workers()
-        now, fact = self._loop.time(), self._session.fact if self._session else None
         if (wanted := self._platform.wanted()) != self._wanted:
             self._record.event(EventKind.SIZE_ASKED, f"{wanted} workers asked for, {self._wanted} before")
             self._wanted = wanted
-        refusal = self._platform.refusal()
-        self._hopeless_since = (self._hopeless_since or now) if refusal and refusal.hopeless else None
         facts = Facts(
             wanted=self._wanted,
             workers=self._pool.facts(),
-            launched=self._launched,
-            session=fact,
+            session=self._session.fact if self._session else None,
             trained=self._record.trained,
-            short_since=self._short_since,
-            gathering_since=self._gathering_since,
             rank_failures=self._record.rank_failures,
             forced_resets=self._record.forced_resets,
             cancel=self._platform.cancel(),
             lease_age=self._platform.lease_age(),
             watched=self._platform.watched(),
             leadership=self._platform.leadership(),
-            refusal=refusal,
-            hopeless_since=self._hopeless_since,
+            refusal=self._platform.refusal(),
         )
-        usable = sum(len(worker.slots) for worker in facts.workers if worker.ready and not worker.leaving)
-        enough = usable >= minimum_ranks(facts, self._settings)
-        self._gathering_since = (self._gathering_since or now) if enough and fact is None else None
-        training = fact is not None and fact.state not in (SessionState.WAITING, SessionState.ENDED)
-        if facts.trained and not training:
-            self._short_since = self._short_since or now
-        elif fact is not None and fact.state is not SessionState.FORMING:
-            self._short_since = None  # Not while it forms: worlds that are lost again and again make no progress.
-        if not training:
+        if not facts.has_world:
             self._record.no_world()
         return facts
 
