@@ -34,7 +34,7 @@ lint-types: setup
 	$(AIRFLOW)/mypy --cache-dir=.mypy_cache/airflow provider/src scripts tools tests/conftest.py tests/leaks.py \
 	    benchmarks/deferred benchmarks/deferred_runs.py
 	$(TRAINER)/mypy --cache-dir=.mypy_cache/trainer --exclude '^benchmarks/deferred' \
-	    images/trainer/src benchmarks dags/digits dags/digits_train.py
+	    images/trainer/src benchmarks dags/digits dags/digits_train.py tests/chaos
 
 lint-imports: setup
 	$(AIRFLOW)/lint-imports
@@ -63,6 +63,10 @@ test-airflow: setup ## real Airflow components, from the DAG down
 
 test-kubernetes: setup ## pods on a real Kubernetes, where there is a way to one
 	scripts/test-kubernetes $(AIRFLOW) $(TRAINER)
+
+chaos: setup ## random faults on local runs; ROUNDS, SEED, ENGINE, JOBS, LOAD, MINUTES, PLAN: see tests/README.md
+	@$(TRAINER)/python -m tests.chaos $(foreach option,ROUNDS SEED ENGINE JOBS LOAD MINUTES PLAN,\
+	    $(if $($(option)),--$(shell tr A-Z a-z <<< $(option)) $($(option))))
 
 demo: setup $(if $(filter kubernetes,$(CLUSTER)),image) ## the digits DAG through real Airflow, with a report; CLUSTER=kubernetes: with pods
 	$(if $(filter kubernetes,$(CLUSTER)),tools/cluster with --) $(AIRFLOW)/python scripts/demo.py --cluster $(CLUSTER)
@@ -109,5 +113,5 @@ clean-all: clean
 	rm -rf .venv .venv-trainer
 
 .PHONY: help setup test lint lint-ruff lint-types lint-imports test-unit $(UNIT) \
-    test-contract test-local test-airflow test-kubernetes \
+    test-contract test-local test-airflow test-kubernetes chaos \
     demo bench bench-deferred bench-checkpoints bench-traces image cluster-up cluster-down build requirements clean clean-all

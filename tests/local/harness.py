@@ -131,10 +131,11 @@ class ScriptedRun(PacedRun):
 
     def processes(self) -> list[psutil.Process]:
         """Every living process that belongs to this run, by its command line, its environment, or the status."""
-        mark = os.fsencode(str(self.base))
-        return [process for process in psutil.process_iter() if self._is_ours(process, mark)]
+        return [process for process in psutil.process_iter() if self.owns(process)]
 
-    def _is_ours(self, process: psutil.Process, mark: bytes) -> bool:
+    def owns(self, process: psutil.Process) -> bool:
+        """Whether it lives and belongs to this run."""
+        mark = os.fsencode(str(self.base))
         try:
             if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
                 return False

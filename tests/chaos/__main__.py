@@ -1,0 +1,137 @@
+"""Random faults on runs of this machine, whose weights have to be those of an undisturbed run, bit for bit.
+
+Each round is a run with faults that follow from its seed: `--seed 17 --rounds 1` plays round 17 again, and `--plan
+FILE` what a file has kept of a round. Times are the machine's, so a race may need several tries. A round that goes
+wrong keeps its folder, the others only a page of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.harness.processes import become_subreaper, end_descendants, heed_sigterm
+from elastic_runtime.documents import from_json, to_json
+from tests.chaos.jobs import JOBS, Job
+from tests.chaos.judge import judge
+from tests.chaos.load import busy_loops
+from tests.chaos.plan import Plan, plan_of
+from tests.chaos.report import Judged, line, table
+from tests.chaos.round import Round, play
+
+BUILD = Path(__file__).resolve().parents[2] / "build" / "chaos"
+MOST_SEEDS = 1_000_000
+ENGINES = {job.engine: job for job in JOBS}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status 1 when anything was wrong."""
+    options = _parse(arguments)
+    # As ctrl-C: unwinds to the `finally` below, and to every round's own end.
+    heed_sigterm()
+    become_subreaper()
+    folder: Path = options.output / time.strftime("%Y%m%d-%H%M%S")
+    folder.mkdir(parents=True)
+    plans = _plans(options)
+    print(f"{len(plans)} rounds of {', '.join(options.engine)} from seed {plans[0].seed}, in {folder}", flush=True)
+    judged: list[Judged] = []
+    with busy_loops(options.load), _pool(options.jobs) as pool:
+        try:
+            for each in _play_all(pool, [ENGINES[name] for name in options.engine], plans, folder, options.minutes):
+                judged.append(each)
+                print(line(each, len(judged), len(plans) * len(options.engine)), flush=True)
+        finally:
+            if judged:
+                print("\n".join(["", *table(judged)]), flush=True)
+    return int(any(each.verdict.troubles for each in judged))
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[ThreadPoolExecutor]:
+    """Whose rounds end when this is left, whatever they have come to: their processes are ended."""
+    pool = ThreadPoolExecutor(workers)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        end_descendants()
+        pool.shutdown()
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.chaos", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=20, help="of each engine (default: %(default)s)")
+    parser.add_argument("--seed", type=int, help="of the first round; each next one has the next (default: any)")
+    parser.add_argument(
+        "--plan", type=Path, action="append", help="a round's JSON, to be played again; may be repeated"
+    )
+    parser.add_argument(
+        "--engine", action="append", choices=list(ENGINES), help="may be repeated (default: all, one after the other)"
+    )
+    parser.add_argument("--jobs", type=int, default=1, help="rounds side by side (default: %(default)s)")
+    parser.add_argument("--load", type=int, default=0, help="busy loops beside them (default: %(default)s)")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no round after so long")
+    parser.add_argument("--output", type=Path, default=BUILD, help="folder (default: build/chaos)")
+    options = parser.parse_args(arguments)
+    options.engine = options.engine or list(ENGINES)
+    return options
+
+
+def _plans(options: argparse.Namespace) -> list[Plan]:
+    if options.plan:
+        return [from_json(Round, path.read_text(encoding="utf-8")).plan for path in options.plan]
+    # Not for secrets.
+    first = random.randrange(MOST_SEEDS - options.rounds) if options.seed is None else options.seed
+    return [plan_of(seed) for seed in range(first, first + options.rounds)]
+
+
+def _play_all(
+    pool: ThreadPoolExecutor, jobs: Sequence[Job], plans: Sequence[Plan], folder: Path, minutes: float
+) -> Iterator[Judged]:
+    deadline = time.monotonic() + 60 * minutes
+    for job in jobs:
+        undisturbed = play(job, Plan(seed=0), folder / f"{job.engine}-undisturbed")
+        expected = undisturbed.outcome.weights
+        if troubles := judge(undisturbed.outcome, expected).troubles:
+            raise SystemExit(f"the undisturbed run of {job.engine} went wrong: {'; '.join(troubles)}")
+
+        def round_of(plan: Plan, job: Job = job, expected: Sequence[float] = expected) -> Judged | None:
+            return _keep(play(job, plan, _base(folder, job, plan)), expected, folder) if in_time() else None
+
+        def in_time() -> bool:
+            return time.monotonic() < deadline
+
+        for future in as_completed([pool.submit(round_of, plan) for plan in plans]):
+            if judged := future.result():
+                yield judged
+
+
+def _base(folder: Path, job: Job, plan: Plan) -> Path:
+    # As long as every other, so that none begins with another: processes are recognised by it.
+    return folder / f"{job.engine}-{plan.seed:06}"
+
+
+def _keep(played: Round, expected: Sequence[float], folder: Path) -> Judged:
+    """Judge it, write it down, and remove what is of no use any more."""
+    judged = Judged(played, judge(played.outcome, expected))
+    name = f"{played.engine}-{played.plan.seed:06}"
+    (folder / f"{name}.json").write_text(to_json(played) + "\n", encoding="utf-8")
+    if not judged.verdict.troubles:
+        shutil.rmtree(folder / name)
+    return judged
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

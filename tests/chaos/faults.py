@@ -1,0 +1,150 @@
+"""Does to a living run what a plan says, at its times."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import psutil
+
+from elastic_runtime.status import Status, WorkerState, WorkerStatus
+from tests.chaos.judge import Applied
+from tests.chaos.plan import Fault, FaultKind
+from tests.local.harness import ScriptedRun
+
+SEARCH = 2.0
+"""Seconds for which a fault waits for somebody whom it could hit, before it is left out."""
+_GONE = (WorkerState.LEFT, WorkerState.LOST)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Whom a fault hits."""
+
+    workers: tuple[str, ...]
+    signalled: tuple[int, ...]
+    """Pids."""
+    taken_along: tuple[int, ...] = ()
+    """Pids of processes that end if the signalled ones are killed."""
+
+
+@dataclass
+class Injector:
+    """Applies faults; call :meth:`tick` often.
+
+    Args:
+        run: that is disturbed.
+        faults: what is to be done, with times from ``begin`` on.
+        begin: when the first world began.
+    """
+
+    run: ScriptedRun
+    faults: Sequence[Fault]
+    begin: float
+    applied: list[Applied] = field(default_factory=list)
+    missed: list[Fault] = field(default_factory=list)
+    """Those that found nobody to hit."""
+
+    def __post_init__(self) -> None:
+        self._pending = [(self.begin + fault.at, fault) for fault in self.faults]
+        self._takings: list[tuple[float, str]] = []
+        self._stopped: list[tuple[float, int, psutil.Process]] = []
+
+    def tick(self, now: float, status: Status) -> None:
+        """Do what is due."""
+        self._let_go_on(now)
+        for at, worker in [taking for taking in self._takings if taking[0] <= now]:
+            self._takings.remove((at, worker))
+            self._take(now, worker, status)
+        for due in [each for each in self._pending if each[0] <= now]:
+            at, fault = due
+            if self._apply(now, fault, status):
+                self._pending.remove(due)
+            elif now > at + SEARCH:
+                self._pending.remove(due)
+                self.missed.append(fault)
+
+    def release(self, now: float) -> None:
+        """Whatever stands still goes on; the run is over, or given up."""
+        self._let_go_on(now, due_only=False)
+
+    def _apply(self, now: float, fault: Fault, status: Status) -> bool:
+        if fault.kind is FaultKind.RESIZE:
+            self.run.resize(fault.size)
+            self.applied.append(Applied(fault, now))
+            return True
+        target = choose(fault, [worker for worker in status.workers if self._is_here(worker)])
+        if target is None:
+            return False
+        if fault.kind in (FaultKind.NOTICE, FaultKind.NOTICE_ALL):
+            return self._notice(now, fault, target)
+        return self._signal(now, fault, target)
+
+    def _is_here(self, worker: WorkerStatus) -> bool:
+        return worker.state not in _GONE and bool(worker.pids) and self._process(worker.pids[0]) is not None
+
+    def _notice(self, now: float, fault: Fault, target: Target) -> bool:
+        for worker in target.workers:
+            self.run.reclaim(worker, fault.seconds)
+            if fault.taken:
+                self._takings.append((now + fault.seconds, worker))
+        self.applied.append(Applied(fault, now, workers=target.workers))
+        return True
+
+    def _take(self, now: float, worker: str, status: Status) -> None:
+        here = [each for each in status.workers if each.name == worker and self._is_here(each)]
+        fault = Fault(now - self.begin, FaultKind.KILL_AGENT)
+        if target := choose(fault, here):
+            self._signal(now, fault, target)
+
+    def _signal(self, now: float, fault: Fault, target: Target) -> bool:
+        number = signal.SIGSTOP if fault.kind.stops else signal.SIGKILL
+        hit = [process for pid in target.signalled if (process := self._process(pid)) and _sent(process, number)]
+        if not hit:
+            return False
+        pids = (*(process.pid for process in hit), *(() if fault.kind.stops else target.taken_along))
+        until = now + fault.seconds if fault.kind.stops else None
+        if until is not None:
+            self._stopped.append((until, len(self.applied), hit[0]))
+        self.applied.append(Applied(fault, now, pids, target.workers, until))
+        return True
+
+    def _let_go_on(self, now: float, *, due_only: bool = True) -> None:
+        for stop in [stop for stop in self._stopped if stop[0] <= now or not due_only]:
+            self._stopped.remove(stop)
+            _, index, process = stop
+            _sent(process, signal.SIGCONT)
+            self.applied[index] = replace(self.applied[index], until=now)
+
+    def _process(self, pid: int) -> psutil.Process | None:
+        try:
+            process = psutil.Process(pid)
+        except psutil.NoSuchProcess:
+            return None
+        return process if self.run.owns(process) else None
+
+
+def choose(fault: Fault, here: Sequence[WorkerStatus]) -> Target | None:
+    """Whom of these workers the fault hits; None: nobody whom it could."""
+    ranks = [(worker, pid) for worker in here for pid in worker.pids[1:]]
+    match fault.kind:
+        case FaultKind.KILL_RANK | FaultKind.STOP_RANK if ranks:
+            worker, pid = ranks[int(fault.pick * len(ranks))]
+            return Target((worker.name,), (pid,))
+        case FaultKind.KILL_ALL_RANKS if ranks:
+            return Target(tuple({worker.name: None for worker, _ in ranks}), tuple(pid for _, pid in ranks))
+        case FaultKind.NOTICE_ALL if here:
+            return Target(tuple(worker.name for worker in here), ())
+        case FaultKind.KILL_AGENT | FaultKind.STOP_AGENT | FaultKind.NOTICE if here:
+            worker = here[int(fault.pick * len(here))]
+            return Target((worker.name,), worker.pids[:1], worker.pids[1:])
+    return None
+
+
+def _sent(process: psutil.Process, number: signal.Signals) -> bool:
+    try:
+        process.send_signal(number)
+    except psutil.NoSuchProcess:
+        return False
+    return True

@@ -1,0 +1,179 @@
+"""Whether a run came through what was done to it: pure, from the times of its steps, its phases and the faults.
+
+All times are seconds of one monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tests.chaos.plan import Fault
+
+LONGEST_PAUSE = 15.0
+"""Seconds for which the training may stand still without a reason that it cannot help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From a moment to a later one."""
+
+    begin: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        """0 for one that is turned round."""
+        return max(0.0, self.end - self.begin)
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A fault as it was really done."""
+
+    fault: Fault
+    at: float
+    pids: tuple[int, ...] = ()
+    """Of the processes that it hit. Those that end with one of them are named too, where it is killed."""
+    workers: tuple[str, ...] = ()
+    until: float | None = None
+    """When a process that stood still went on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the status said from this moment on."""
+
+    at: float
+    suspended: bool
+    able: int
+    """Workers whose ranks could train: their agents are here and ready, and will not be taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A time without a step."""
+
+    span: Span
+    explained: float
+    """Seconds of it in which a step could not be expected."""
+
+    @property
+    def unexplained(self) -> float:
+        """Seconds that are the run's own."""
+        return self.span.seconds - self.explained
+
+
+def pauses(steps: Iterable[float], end: float, reasons: Sequence[Span]) -> list[Pause]:
+    """The times between one step and the next, and from the last one to the run's end, the worst first.
+
+    Args:
+        steps: when any rank has completed one, in any order. The time before the first is the run's start, no pause.
+        end: when the run was over.
+        reasons: when the training could not go on; see :func:`explanations`.
+    """
+    moments = [*sorted(steps), end]
+    reasons = merged(reasons)
+    found = [Pause(span, overlap(span, reasons)) for span in (Span(a, b) for a, b in pairwise(moments))]
+    return sorted(found, key=lambda pause: pause.unexplained, reverse=True)
+
+
+def explanations(applied: Sequence[Applied], looks: Sequence[Look], minimum: int, end: float) -> list[Span]:
+    """When the training could not go on, whatever the launcher does.
+
+    That is: while a process was stopped by us, unless we have killed it meanwhile; and while the run was suspended with
+    fewer workers than its minimum. What it takes to recover afterwards is the run's own time.
+
+    Args:
+        applied: every fault, in the order of their times.
+        looks: what the status said, in order, each until the next.
+        minimum: workers.
+        end: when the run was over.
+    """
+    stopped = [
+        Span(stop.at, min(stop.until or end, _killed(stop, applied), end)) for stop in applied if stop.fault.kind.stops
+    ]
+    nexts = [*(look.at for look in looks[1:]), end]
+    short = [
+        Span(look.at, until)
+        for look, until in zip(looks, nexts, strict=False)
+        if look.suspended and look.able < minimum
+    ]
+    return [*stopped, *short]
+
+
+def _killed(stop: Applied, applied: Sequence[Applied]) -> float:
+    """When we have killed it; never: infinity."""
+    kills = (kill for kill in applied if kill.fault.kind.kills and kill.at >= stop.at)
+    return min((kill.at for kill in kills if set(stop.pids) <= set(kill.pids)), default=float("inf"))
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """The same moments, no moment twice, in order."""
+    result: list[Span] = []
+    for span in sorted((span for span in spans if span.seconds), key=lambda span: span.begin):
+        if result and span.begin <= result[-1].end:
+            result[-1] = Span(result[-1].begin, max(result[-1].end, span.end))
+        else:
+            result.append(span)
+    return result
+
+
+def overlap(span: Span, disjoint: Iterable[Span]) -> float:
+    """Seconds of ``span`` that are in one of the others."""
+    return sum(Span(max(span.begin, other.begin), min(span.end, other.end)).seconds for other in disjoint)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a round went."""
+
+    ended: str
+    """Empty for a run that has succeeded; else why it has not."""
+    weights: tuple[float, ...]
+    """At the end, the same on every rank; empty where there are none."""
+    pauses: tuple[Pause, ...]
+    """The worst first."""
+    left: tuple[str, ...]
+    """Processes and keys that are still there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is wrong with a round, each in words, or empty."""
+
+    wrong: str = ""
+    """It did not end as the undisturbed one does."""
+    pause: str = ""
+    left: str = ""
+
+    @property
+    def troubles(self) -> list[str]:
+        """All that is wrong."""
+        return [words for words in (self.wrong, self.pause, self.left) if words]
+
+
+def judge(outcome: Outcome, undisturbed: Sequence[float]) -> Verdict:
+    """Compare a round with the undisturbed one, whose weights these are."""
+    return Verdict(
+        wrong=outcome.ended or _compare(outcome.weights, tuple(undisturbed)),
+        pause=_too_long(outcome.pauses),
+        left=f"left behind: {', '.join(outcome.left)}" if outcome.left else "",
+    )
+
+
+def _compare(weights: tuple[float, ...], undisturbed: tuple[float, ...]) -> str:
+    if not weights or len(weights) != len(undisturbed):
+        return f"{len(weights)} weights, {len(undisturbed)} are expected"
+    differences = [abs(a - b) for a, b in zip(weights, undisturbed, strict=True) if a != b]
+    if not differences:
+        return ""
+    return f"{len(differences)} of {len(weights)} weights differ, by up to {max(differences):.3g}"
+
+
+def _too_long(found: Sequence[Pause]) -> str:
+    worst = max(found, key=lambda pause: pause.unexplained, default=None)
+    if worst is None or worst.unexplained <= LONGEST_PAUSE:
+        return ""
+    return f"no step for {worst.span.seconds:.1f} s, of which {worst.unexplained:.1f} s are without a reason"

@@ -1,0 +1,131 @@
+"""One round: a run from its start to its end, with what is done to it meanwhile, and what became of it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from elastic_runtime.status import Phase, Status, WorkerState
+from tests.chaos.faults import Injector
+from tests.chaos.jobs import Job
+from tests.chaos.judge import Applied, Look, Outcome, Pause, explanations, pauses
+from tests.chaos.plan import Fault, Plan
+from tests.local.harness import ScriptedRun
+from tests.paced import LOOK, sizes_of
+
+LIMIT = 180.0
+"""Seconds after which a round is given up."""
+GRACE = 1.0
+"""Seconds in which processes that are ending may end when the launcher has."""
+KEPT_PAUSES = 5
+_ABLE = (WorkerState.READY, WorkerState.TRAINING)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What was planned and what became of it: everything that is kept of a round."""
+
+    engine: str
+    plan: Plan
+    outcome: Outcome
+    applied: tuple[Applied, ...] = ()
+    missed: tuple[Fault, ...] = ()
+    """Those that found nobody to hit."""
+    seconds: float = 0.0
+    worlds: tuple[int, ...] = ()
+    """Their sizes."""
+    aborted: int = 0
+    """Ranks that ended by SIGABRT: Gloo takes survivors of a killed one along."""
+
+
+@dataclass
+class _Watch:
+    """What a round sees of its run."""
+
+    run: ScriptedRun
+    looks: list[Look] = field(default_factory=list)
+    _seen: int = 0
+    _status: Status | None = None
+
+    def status(self, now: float) -> Status | None:
+        """As written last; noted, where it is another one."""
+        try:
+            written = (self.run.folder.path / "status.json").stat().st_mtime_ns
+        except FileNotFoundError:
+            return None
+        if written != self._seen:
+            self._seen, self._status = written, self.run.look()
+            if self._status is not None:
+                able = sum(worker.state in _ABLE for worker in self._status.workers)
+                self.looks.append(Look(now, self._status.phase is Phase.SUSPENDED, able))
+        return self._status
+
+
+def play(job: Job, plan: Plan, base: Path) -> Round:
+    """Run it to its end, or to :data:`LIMIT`; nothing of it lives when this returns."""
+    begin = time.monotonic()
+    run = job.run(plan, base)
+    watch, injector = _Watch(run), None
+    try:
+        run.start()
+        while not run.is_over() and (now := time.monotonic()) < begin + LIMIT:
+            status = watch.status(now)
+            if status is not None and status.started is not None:
+                injector = injector or Injector(run, plan.faults, now)
+                injector.tick(now, status)
+            time.sleep(LOOK)
+        end = time.monotonic()
+        if injector:
+            injector.release(end)
+        return _round(job, plan, run, watch.looks, injector, begin, end)
+    finally:
+        run.close()
+
+
+def _round(
+    job: Job, plan: Plan, run: ScriptedRun, looks: list[Look], injector: Injector | None, begin: float, end: float
+) -> Round:
+    applied = tuple(injector.applied) if injector else ()
+    steps = [note["time"] for note in run.notes() if "step" in note]
+    status, log = run.look(), run.log()
+    return Round(
+        engine=job.engine,
+        plan=plan,
+        outcome=Outcome(
+            ended=_ended(run, status),
+            weights=_weights(run),
+            pauses=_worst(pauses(steps, end, explanations(applied, looks, plan.minimum, end))),
+            left=_left(run) if run.is_over() else (),
+        ),
+        applied=applied,
+        missed=tuple(injector.missed) if injector else plan.faults,
+        seconds=end - begin,
+        worlds=tuple(sizes_of(status)) if status else (),
+        aborted=log.count("SIGABRT"),
+    )
+
+
+def _worst(found: list[Pause]) -> tuple[Pause, ...]:
+    return tuple(found[:KEPT_PAUSES])
+
+
+def _ended(run: ScriptedRun, status: Status | None) -> str:
+    if not run.is_over():
+        return f"not over after {LIMIT:.0f} s: {status.reason if status else 'no status'}"
+    if status is None or not status.phase.final:
+        return f"the launcher has ended with {run.launcher.returncode}, and without a final status"
+    return "" if status.phase is Phase.SUCCEEDED else f"failed, {status.failure}: {status.reason.splitlines()[0]}"
+
+
+def _weights(run: ScriptedRun) -> tuple[float, ...]:
+    """Of the ranks that came to the end; none, where they differ."""
+    found = {tuple(note["weights"]) for note in run.notes() if "weights" in note}
+    return found.pop() if len(found) == 1 else ()
+
+
+def _left(run: ScriptedRun) -> tuple[str, ...]:
+    deadline = time.monotonic() + GRACE
+    while (processes := run.processes()) and time.monotonic() < deadline:
+        time.sleep(LOOK)
+    return (*map(str, processes), *map(str, run.base.rglob("*.key")))

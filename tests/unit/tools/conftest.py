@@ -1,0 +1,5 @@
+"""How many examples Hypothesis tries."""
+
+from tests import examples
+
+examples.choose()

@@ -1,0 +1,162 @@
+"""A round of ``make chaos`` is judged by its end, its weights, what it leaves, and by pauses that no fault explains."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.chaos.judge import (
+    LONGEST_PAUSE,
+    Applied,
+    Look,
+    Outcome,
+    Pause,
+    Span,
+    explanations,
+    judge,
+    merged,
+    overlap,
+    pauses,
+)
+from tests.chaos.plan import Fault, FaultKind
+
+TIMES = st.floats(0.0, 100.0)
+SPANS = st.builds(lambda a, b: Span(min(a, b), max(a, b)), TIMES, TIMES)
+WEIGHTS = (0.5, -0.25)
+GOOD = Outcome(ended="", weights=WEIGHTS, pauses=(), left=())
+
+
+def stop(at: float, seconds: float, pid: int = 7, kind: FaultKind = FaultKind.STOP_RANK) -> Applied:
+    return Applied(Fault(at, kind, seconds=seconds), at, (pid,), until=at + seconds)
+
+
+def kill(at: float, *pids: int, kind: FaultKind = FaultKind.KILL_RANK) -> Applied:
+    return Applied(Fault(at, kind), at, pids)
+
+
+# Pauses
+
+
+def test_pauses_are_between_steps_of_any_rank_and_up_to_the_end_the_worst_first() -> None:
+    found = pauses([12.0, 10.0, 11.0, 11.0], end=16.0, reasons=[])
+    assert [(pause.span.begin, pause.span.end) for pause in found][:2] == [(12.0, 16.0), (10.0, 11.0)]
+    assert found[0].unexplained == 4.0
+
+
+def test_a_reason_takes_off_what_it_covers_and_no_more() -> None:
+    found = pauses([10.0, 40.0], end=40.0, reasons=[Span(5.0, 22.0), Span(20.0, 25.0), Span(39.0, 60.0)])
+    assert found[0] == Pause(Span(10.0, 40.0), explained=16.0)
+    assert found[0].unexplained == 14.0
+
+
+def test_a_run_without_a_step_has_no_pause() -> None:
+    assert pauses([], end=16.0, reasons=[]) == []
+
+
+@given(st.lists(TIMES, min_size=1), st.lists(SPANS))
+def test_pauses_cover_the_time_from_the_first_step_to_the_end_once(steps: list[float], reasons: list[Span]) -> None:
+    found = pauses(steps, end=101.0, reasons=reasons)
+    assert sum(pause.span.seconds for pause in found) == pytest.approx(101.0 - min(steps))
+    assert all(-1e-9 <= pause.unexplained <= pause.span.seconds for pause in found)
+
+
+@given(st.lists(SPANS), TIMES)
+def test_merged_spans_hold_the_same_moments_each_once(spans: list[Span], moment: float) -> None:
+    def inside(of: list[Span]) -> int:
+        return sum(span.begin < moment < span.end for span in of)
+
+    assert inside(merged(spans)) == min(1, inside(spans))
+
+
+@given(SPANS, st.lists(SPANS))
+def test_an_overlap_is_never_longer_than_either(span: Span, others: list[Span]) -> None:
+    disjoint = merged(others)
+    assert overlap(span, disjoint) <= min(span.seconds, sum(other.seconds for other in disjoint)) + 1e-9
+
+
+# What explains a pause
+
+
+def test_a_stopped_process_explains_the_time_for_which_it_stands() -> None:
+    assert explanations([stop(5.0, 12.0)], [], minimum=1, end=100.0) == [Span(5.0, 17.0)]
+
+
+def test_a_stop_ends_with_the_run() -> None:
+    assert explanations([stop(5.0, 12.0)], [], minimum=1, end=9.0) == [Span(5.0, 9.0)]
+
+
+@pytest.mark.parametrize(
+    ("killed", "until"),
+    [
+        (kill(8.0, 7), 8.0),
+        (kill(8.0, 6, 7, kind=FaultKind.KILL_ALL_RANKS), 8.0),
+        (kill(8.0, 9), 17.0),
+        (kill(4.0, 7), 17.0),
+    ],
+)
+def test_a_stopped_process_that_is_killed_explains_nothing_any_more(killed: Applied, until: float) -> None:
+    applied = sorted([stop(5.0, 12.0), killed], key=lambda each: each.at)
+    assert explanations(applied, [], minimum=1, end=100.0) == [Span(5.0, until)]
+
+
+def test_kills_sizes_and_notices_explain_no_pause() -> None:
+    done = [
+        kill(1.0, 7),
+        kill(1.0, 7, 8, kind=FaultKind.KILL_ALL_RANKS),
+        Applied(Fault(2.0, FaultKind.RESIZE, size=1), 2.0),
+        Applied(Fault(3.0, FaultKind.NOTICE_ALL, seconds=30.0), 3.0, workers=("worker-0",)),
+    ]
+    assert explanations(done, [], minimum=1, end=100.0) == []
+
+
+def test_a_run_that_is_suspended_for_want_of_workers_explains_itself_until_they_are_back() -> None:
+    looks = [Look(1.0, False, 2), Look(5.0, True, 1), Look(9.0, True, 0), Look(20.0, True, 2), Look(21.0, False, 2)]
+    assert merged(explanations([], looks, minimum=2, end=100.0)) == [Span(5.0, 20.0)]
+
+
+def test_a_run_that_is_suspended_to_its_end_explains_itself_until_then() -> None:
+    assert explanations([], [Look(5.0, True, 1)], minimum=2, end=30.0) == [Span(5.0, 30.0)]
+
+
+def test_too_few_workers_are_no_reason_while_the_run_says_that_it_trains() -> None:
+    assert explanations([], [Look(5.0, False, 1)], minimum=2, end=30.0) == []
+
+
+# The verdict
+
+
+def test_a_round_as_the_undisturbed_one_is_right() -> None:
+    assert judge(GOOD, WEIGHTS).troubles == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [
+        (Outcome("failed, max_wait_exceeded", WEIGHTS, (), ()), "failed, max_wait_exceeded"),
+        (Outcome("", (0.5, -0.25 + 2**-54), (), ()), "1 of 2 weights differ, by up to 5.55e-17"),
+        (Outcome("", (0.5, float("nan")), (), ()), "1 of 2 weights differ, by up to nan"),
+        (Outcome("", (), (), ()), "0 weights, 2 are expected"),
+        (Outcome("", WEIGHTS, (), ("process 12", "launcher.key")), "left behind: process 12, launcher.key"),
+    ],
+)
+def test_what_is_wrong_is_said(outcome: Outcome, words: str) -> None:
+    assert judge(outcome, WEIGHTS).troubles == [words]
+
+
+def test_nothing_is_as_good_as_no_weights() -> None:
+    assert judge(Outcome("", (), (), ()), ()).troubles == ["0 weights, 0 are expected"]
+
+
+def test_only_a_pause_that_is_too_long_without_a_reason_is_a_trouble() -> None:
+    explained = Pause(Span(0.0, 40.0), explained=40.0 - LONGEST_PAUSE)
+    assert judge(Outcome("", WEIGHTS, (explained,), ()), WEIGHTS).troubles == []
+    unexplained = Pause(Span(0.0, 40.0), explained=24.0)
+    assert judge(Outcome("", WEIGHTS, (explained, unexplained), ()), WEIGHTS).troubles == [
+        "no step for 40.0 s, of which 16.0 s are without a reason"
+    ]
+
+
+def test_all_that_is_wrong_is_said() -> None:
+    outcome = Outcome("not over after 180 s", (), (Pause(Span(0.0, 100.0), 0.0),), ("process 12",))
+    assert len(judge(outcome, WEIGHTS).troubles) == 3
