@@ -42,7 +42,7 @@ def dns_label(field: str, value: object) -> str:
     if isinstance(value, str) and _LABEL.fullmatch(value):
         return value
     remedy = "Write at most 63 lower-case letters, digits and '-', with a letter or digit at both ends"
-    raise InvalidSettings(field, f"{value!r} is no name", remedy)
+    raise InvalidSettings(field, f"{value!r} is not a name", remedy)
 
 
 def object_name(field: str, value: object) -> str:
@@ -50,7 +50,7 @@ def object_name(field: str, value: object) -> str:
     if isinstance(value, str) and len(value) <= 253 and _SUBDOMAIN.fullmatch(value):
         return value
     remedy = "Write lower-case letters, digits, '-' and '.', with a letter or digit at both ends"
-    raise InvalidSettings(field, f"{value!r} is no object's name", remedy)
+    raise InvalidSettings(field, f"{value!r} is not an object's name", remedy)
 
 
 def label_key(field: str, value: object) -> str:
@@ -60,7 +60,7 @@ def label_key(field: str, value: object) -> str:
         if _QUALIFIED.fullmatch(name) and (not slash or (len(domain) <= 253 and _SUBDOMAIN.fullmatch(domain))):
             return value
     remedy = "Write NAME or DOMAIN/NAME, the name of at most 63 letters, digits, '-', '_' and '.'"
-    raise InvalidSettings(field, f"{value!r} is no key", remedy)
+    raise InvalidSettings(field, f"{value!r} is not a key", remedy)
 
 
 def label_value(field: str, value: object) -> str:
@@ -68,7 +68,7 @@ def label_value(field: str, value: object) -> str:
     if isinstance(value, str) and (not value or _QUALIFIED.fullmatch(value)):
         return value
     remedy = "Write at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends, as a string"
-    raise InvalidSettings(field, f"{value!r} is no label's value", remedy)
+    raise InvalidSettings(field, f"{value!r} is not a label's value", remedy)
 
 
 def variable(field: str, value: object) -> str:
@@ -76,14 +76,14 @@ def variable(field: str, value: object) -> str:
     if isinstance(value, str) and _VARIABLE.fullmatch(value):
         return value
     remedy = "Write letters, digits, '_', '-' and '.', no digit first"
-    raise InvalidSettings(field, f"{value!r} is no variable's name", remedy)
+    raise InvalidSettings(field, f"{value!r} is not a variable's name", remedy)
 
 
 def data_key(field: str, value: object) -> str:
     """Key in a Secret or ConfigMap, which is also the name of its file."""
     if isinstance(value, str) and _DATA_KEY.fullmatch(value):
         return value
-    raise InvalidSettings(field, f"{value!r} is no key of its data", "Write letters, digits, '-', '_' and '.'")
+    raise InvalidSettings(field, f"{value!r} is not a key of its data", "Write letters, digits, '-', '_' and '.'")
 
 
 def absolute_path(field: str, value: object) -> str:
@@ -96,14 +96,14 @@ def absolute_path(field: str, value: object) -> str:
         and ".." not in value.split("/")
     ):
         return value
-    raise InvalidSettings(field, f"{value!r} is no absolute path", "Write a path that begins with '/', without ':'")
+    raise InvalidSettings(field, f"{value!r} is not an absolute path", "Write a path that begins with '/', without ':'")
 
 
 def image(field: str, value: object) -> str:
     """Reference of a container image: ``REGISTRY/REPOSITORY:TAG`` or ``…@sha256:…``."""
     if isinstance(value, str) and _IMAGE.fullmatch(value):
         return value
-    raise InvalidSettings(field, f"{value!r} is no image's name", 'Write "registry.example/team/trainer:1"')
+    raise InvalidSettings(field, f"{value!r} is not an image's name", 'Write "registry.example/team/trainer:1"')
 
 
 def resource(field: str, value: object) -> str:
@@ -111,7 +111,7 @@ def resource(field: str, value: object) -> str:
     if isinstance(value, str) and (value in _STANDARD or value.startswith("hugepages-") or "/" in value):
         return label_key(field, value)
     remedy = "Write cpu, memory, ephemeral-storage, or a device plugin's resource with its domain"
-    raise InvalidSettings(field, f"{value!r} is no resource", remedy)
+    raise InvalidSettings(field, f"{value!r} is not a resource", remedy)
 
 
 def extended_resource(field: str, value: object) -> str:
@@ -119,7 +119,7 @@ def extended_resource(field: str, value: object) -> str:
     if isinstance(value, str) and "/" in value:
         return label_key(field, value)
     remedy = 'Write it with its domain, as in "nvidia.com/gpu" or "amd.com/gpu"'
-    raise InvalidSettings(field, f"{value!r} is no device plugin's resource", remedy)
+    raise InvalidSettings(field, f"{value!r} is not a device plugin's resource", remedy)
 
 
 def quantity(field: str, value: object) -> str:
@@ -129,7 +129,9 @@ def quantity(field: str, value: object) -> str:
         if amount(text) < 0:
             raise InvalidSettings(field, f"{value!r} is negative", 'Write 0 or more, as in "500m" or "2Gi"')
         return text
-    raise InvalidSettings(field, f"{value!r} is no quantity", 'Write a number, with a unit or without: "500m", "2Gi"')
+    raise InvalidSettings(
+        field, f"{value!r} is not a quantity", 'Write a number, with a unit or without: "500m", "2Gi"'
+    )
 
 
 def amount(text: str) -> Decimal:

@@ -40,20 +40,20 @@ def mapping(at: str, value: object, example: str) -> Mapping[Any, Any]:
     """Any mapping."""
     if isinstance(value, Mapping):
         return value
-    raise InvalidSettings(at, f"{value!r} is no mapping", f"Write {example}")
+    raise InvalidSettings(at, f"{value!r} is not a mapping", f"Write {example}")
 
 
 def sequence(at: str, value: object, kind: type, example: str) -> Sequence[Any]:
     """A list or tuple of that kind; no string, which would be cut into letters."""
     if isinstance(value, list | tuple) and all(isinstance(each, kind) for each in value):
         return value
-    raise InvalidSettings(at, f"{value!r} is no list of {kind.__name__}", f"Write {example}")
+    raise InvalidSettings(at, f"{value!r} is not a list of {kind.__name__}", f"Write {example}")
 
 
 def one_of(at: str, value: object, choices: Sequence[str]) -> None:
     """One of a few words."""
     if value not in choices:
-        raise InvalidSettings(at, f"{value!r} is none of its values", f"Write one of {', '.join(choices)}")
+        raise InvalidSettings(at, f"{value!r} is not one of its values", f"Write one of {', '.join(choices)}")
 
 
 def is_model(value: object) -> bool:
@@ -82,13 +82,13 @@ def relative_path(at: str, path: object) -> None:
 def text(at: str, value: object) -> None:
     """What can stand in an environment variable."""
     if value is None or isinstance(value, Mapping | list | tuple):
-        raise InvalidSettings(at, f"{value!r} is no text", "Write a string or a number")
+        raise InvalidSettings(at, f"{value!r} is not text", "Write a string or a number")
 
 
 def string(at: str, value: object) -> None:
     """Only a string."""
     if not isinstance(value, str):
-        raise InvalidSettings(at, f"{value!r} is no string", "Write a string")
+        raise InvalidSettings(at, f"{value!r} is not a string", "Write a string")
 
 
 def volume_source(at: str, source: object) -> None:
@@ -97,7 +97,7 @@ def volume_source(at: str, source: object) -> None:
     if len(kinds) != 1 or kinds[0] not in RESTRICTED_SOURCES:
         raise InvalidSettings(
             at,
-            f"{kinds} is no kind of volume that Pod Security 'restricted' admits",
+            f"{kinds} is not a kind of volume that Pod Security 'restricted' admits",
             f"Write one of {', '.join(RESTRICTED_SOURCES)}, or use a claim; a pod template takes any kind",
         )
 

@@ -197,7 +197,7 @@ class Pods(Settings):
                 each.check(f"pods.{name}[{index}]")
         for name in ("launcher", "worker"):
             if not isinstance(shape := getattr(self, name), PodShape):
-                raise InvalidSettings(f"pods.{name}", f"{shape!r} is no PodShape", "Write PodShape(resources={...})")
+                raise InvalidSettings(f"pods.{name}", f"{shape!r} is not a PodShape", "Write PodShape(resources={...})")
             shape.check(f"pods.{name}")
         self._check_mounts()
         self._check_gpus()

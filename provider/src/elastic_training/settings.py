@@ -153,11 +153,11 @@ class Recovery(Settings):
     def __post_init__(self) -> None:
         if not is_template(self.mode) and self.mode not in tuple(RecoveryMode):
             modes = " or ".join(repr(mode.value) for mode in RecoveryMode)
-            raise InvalidSettings("recovery.mode", f"{self.mode!r} is none of its values", f"Write {modes}")
+            raise InvalidSettings("recovery.mode", f"{self.mode!r} is not one of its values", f"Write {modes}")
         if not is_template(self.notices) and self.notices not in tuple(NoticeService):
             known = ", ".join(NoticeService)
             raise InvalidSettings(
-                "recovery.notices", f"{self.notices!r} is none of its values", f"Write one of {known}"
+                "recovery.notices", f"{self.notices!r} is not one of its values", f"Write one of {known}"
             )
         for name in ("max_wait", "start_timeout", "lease", "unwatched"):
             if not is_template(value := getattr(self, name)):
@@ -222,7 +222,7 @@ def check_command(command: object) -> None:
     """
     remedy = 'Write a list, as in ["python", "train.py"]'
     if isinstance(command, str) or not isinstance(command, Sequence):
-        raise InvalidSettings("command", f"{command!r} is no list of words", remedy)
+        raise InvalidSettings("command", f"{command!r} is not a list of words", remedy)
     if not command or command[0] == "":
         raise InvalidSettings("command", f"{list(command)!r} names no program", remedy)
 
@@ -233,17 +233,17 @@ def command_words(command: object) -> tuple[str, ...]:
     assert isinstance(command, Sequence)
     for index, word in enumerate(command):
         if isinstance(word, bool) or not isinstance(word, str | int | float | PathLike):
-            raise InvalidSettings(f"command[{index}]", f"{word!r} is no word", "Write a string, a number or a path")
+            raise InvalidSettings(f"command[{index}]", f"{word!r} is not a word", "Write a string, a number or a path")
     return tuple(str(word) for word in command)
 
 
 def check_environment(environment: object) -> Mapping[str, str]:
     """Extra environment of every rank, values as strings. Raises InvalidSettings."""
     if not isinstance(environment, Mapping):
-        raise InvalidSettings("environment", f"{environment!r} is no mapping", 'Write {"NAME": "value"}')
+        raise InvalidSettings("environment", f"{environment!r} is not a mapping", 'Write {"NAME": "value"}')
     for name in environment:
         if not isinstance(name, str) or not name or "=" in name or "\0" in name:
-            raise InvalidSettings("environment", f"{name!r} is no variable's name", 'Write {"NAME": "value"}')
+            raise InvalidSettings("environment", f"{name!r} is not a variable's name", 'Write {"NAME": "value"}')
     return {name: str(value) for name, value in environment.items()}
 
 
@@ -287,7 +287,7 @@ def seconds_of(field: str, value: object, *, zero: bool = False) -> float:
             raise ValueError
         seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
     except ValueError:
-        raise InvalidSettings(field, f"{value!r} is no time span", remedy) from None
+        raise InvalidSettings(field, f"{value!r} is not a time span", remedy) from None
     if not math.isfinite(seconds) or seconds < 0 or (seconds == 0 and not zero):
         raise InvalidSettings(field, f"{value!r} is {seconds:g} s", remedy)
     return seconds

@@ -144,7 +144,7 @@ def test_a_store_that_cannot_be_written_to_is_unavailable(tmp_path: Path) -> Non
         ("file://relative/path", "not the URI of a folder on this machine"),
         ("file:///", "not the URI of a folder on this machine"),
         ("file:///a?b=c", "has a query or a fragment"),
-        ("file://[/a", "is no URI"),
+        ("file://[/a", "is not a URI"),
     ],
 )
 def test_a_uri_that_no_store_knows_is_refused_with_the_remedy(uri: str, problem: str) -> None:

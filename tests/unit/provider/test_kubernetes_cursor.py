@@ -92,5 +92,5 @@ def test_another_pod_begins_at_its_beginning() -> None:
 
 
 def test_a_cursor_of_another_cluster_is_refused() -> None:
-    with pytest.raises(InvalidDocument, match="no place"):
+    with pytest.raises(InvalidDocument, match="not a place"):
         Cursor.read("4711")

@@ -170,7 +170,7 @@ def test_a_misspelt_field_of_a_setting_is_refused_with_its_path() -> None:
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("a: [", "no YAML"), ("- a", "holds no pod"), ("kind: Job", "holds no pod"), ("a: 1\n---\nb: 2", "no YAML")],
+    [("a: [", "not a YAML"), ("- a", "holds no pod"), ("kind: Job", "holds no pod"), ("a: 1\n---\nb: 2", "not a YAML")],
 )
 def test_a_file_that_is_no_pod_is_refused(tmp_path: Path, text: str, says: str) -> None:
     file = tmp_path / "pod.yaml"

@@ -89,7 +89,7 @@ class TestBegin:
         ("changes", "error", "words"),
         [
             ({"data": {SPEC_KEY: None}}, InvalidDocument, "ConfigMap digits has no spec.json"),
-            ({"data": {SPEC_KEY: "nonsense"}}, InvalidDocument, "is no JSON object"),
+            ({"data": {SPEC_KEY: "nonsense"}}, InvalidDocument, "is not a JSON object"),
             ({"data": {SPEC_KEY: '{"uid":"first"}'}}, InvalidDocument, "not a RunSpec"),
             (
                 {"data": {SPEC_KEY: to_json(RUN).replace('"version":1', '"version":99')}},

@@ -91,7 +91,7 @@ class TestAws:
             (b"HTTP/1.1 200 OK\r\nContent-Le", "IncompleteReadError"),
             (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "BadStatusLine"),
             (b"", "IncompleteReadError"),
-            (answer(200, "\xff").replace(b"\xc3\xbf", b"\xff\xff"), "what is no text"),
+            (answer(200, "\xff").replace(b"\xc3\xbf", b"\xff\xff"), "what is not text"),
         ],
     )
     def test_an_answer_that_makes_no_sense_is_no_notice_and_no_end(self, document: bytes, error: str) -> None:

@@ -225,12 +225,12 @@ class TestSetting:
         assert Metadata.parse(text) == wanted
 
     def test_a_service_that_nobody_knows_is_refused(self) -> None:
-        with pytest.raises(InvalidSettings, match=r"'ibm' is no metadata service.*auto, none, aws"):
+        with pytest.raises(InvalidSettings, match=r"'ibm' is not a metadata service.*auto, none, aws"):
             Metadata.parse("ibm")
 
     @pytest.mark.parametrize("address", ["169.254.169.254", "https://169.254.169.254", "http://", "http://a:b"])
     def test_an_address_that_cannot_be_dialled_is_refused(self, address: str) -> None:
-        with pytest.raises(InvalidSettings, match="is no address"):
+        with pytest.raises(InvalidSettings, match="is not an address"):
             Metadata.parse(f"aws={address}")
 
     def test_the_addresses_are_the_clouds_own(self) -> None:

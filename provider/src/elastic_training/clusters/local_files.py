@@ -55,7 +55,7 @@ def private_folder(path: Path) -> Path:
     if not mine or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise InvalidSettings(
             field,
-            f"{path} is no folder of this user alone (owner {found.st_uid}, mode {stat.filemode(found.st_mode)})",
+            f"{path} is not a folder of this user alone (owner {found.st_uid}, mode {stat.filemode(found.st_mode)})",
             "Name another folder, or make it yours with mode 700",
         )
     return path

@@ -51,10 +51,10 @@ def split_name(name: object) -> tuple[str, str | None]:
     """Connection and namespace in ``CONNECTION`` or ``CONNECTION/NAMESPACE``. Raises InvalidSettings."""
     remedy = f"Write {LOCAL!r}, the id of an Airflow connection of type kubernetes, or CONNECTION/NAMESPACE"
     if not isinstance(name, str):
-        raise InvalidSettings("cluster", f"{name!r} is no string", remedy)
+        raise InvalidSettings("cluster", f"{name!r} is not a string", remedy)
     connection, slash, namespace = name.partition("/")
     if not _CONNECTION.fullmatch(connection):
-        raise InvalidSettings("cluster", f"{name!r} names no connection", remedy)
+        raise InvalidSettings("cluster", f"{name!r} is not the id of a connection", remedy)
     return connection, dns_label("cluster", namespace) if slash else None
 
 

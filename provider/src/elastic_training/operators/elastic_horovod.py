@@ -152,20 +152,24 @@ class ElasticHorovodOperator(RendersSettings, BaseOperator):
             check_command(self.command)
         check_environment(self.environment)
         if not isinstance(self.workers, Workers):
-            raise InvalidSettings("workers", f"{self.workers!r} are no Workers", "Write Workers(min=1, start=2, max=4)")
+            raise InvalidSettings(
+                "workers", f"{self.workers!r} is not a Workers", "Write Workers(min=1, start=2, max=4)"
+            )
         if not isinstance(self.recovery, Recovery):
-            raise InvalidSettings("recovery", f"{self.recovery!r} is no Recovery", 'Write Recovery(mode="elastic")')
+            raise InvalidSettings("recovery", f"{self.recovery!r} is not a Recovery", 'Write Recovery(mode="elastic")')
         if isinstance(self.checkpoint, str) and not is_template(self.checkpoint):
             check_store(self.checkpoint)
         if not is_template(self.fresh) and isinstance(self.fresh, str):
             parse_bool("fresh", self.fresh)
         if self.on_finish not in tuple(OnFinish):
             choices = ", ".join(repr(choice.value) for choice in OnFinish)
-            raise InvalidSettings("on_finish", f"{self.on_finish!r} is none of its values", f"Write one of {choices}")
+            raise InvalidSettings(
+                "on_finish", f"{self.on_finish!r} is not one of its values", f"Write one of {choices}"
+            )
 
     def _check_pods(self) -> None:
         if not isinstance(self.pods, Pods):
-            raise InvalidSettings("pods", f"{self.pods!r} are no Pods", "Write Pods(volumes=[...])")
+            raise InvalidSettings("pods", f"{self.pods!r} is not a Pods", "Write Pods(volumes=[...])")
         if self.pods.hardware != Hardware():
             raise InvalidSettings(
                 "pods.hardware", "it follows from workers", "Write Workers(gpus=..., shm=..., spot=...)"

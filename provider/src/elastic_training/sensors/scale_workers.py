@@ -90,7 +90,7 @@ class ScaleWorkersSensor(BaseSensorOperator):
         if not is_template(workers) and not hasattr(workers, "resolve"):  # As the output of another task has.
             whole_number("workers", workers, least=1)
         if if_finished not in tuple(IfFinished):
-            raise InvalidSettings("if_finished", f"{if_finished!r} is none of its values", "Write 'fail' or 'skip'")
+            raise InvalidSettings("if_finished", f"{if_finished!r} is not one of its values", "Write 'fail' or 'skip'")
 
     def execute(self, context: Any) -> None:
         """Poke once; then wait as asked."""

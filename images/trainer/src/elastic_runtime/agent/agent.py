@@ -249,7 +249,7 @@ class Agent:
                     log.info("released: %s", reason)
                     return Parting.RELEASED
                 case _:
-                    log.warning("the launcher sent a %s, which is no order", message.type)
+                    log.warning("the launcher sent a %s, which is not an order", message.type)
         return Parting.HUNG_UP
 
     def _start(self, order: StartRank, ranks: Ranks) -> None:

@@ -172,7 +172,7 @@ class Ranks:
             for plain in rank.words.feed(data):
                 self._send(RankSaid(rank.rank_id, plain))
         except InvalidDocument:
-            data = b""  # It is no rank of ours that talks so; what it says is not needed to train.
+            data = b""  # No rank of ours talks so; what it says is not needed to train.
         if not data:
             asyncio.get_running_loop().remove_reader(rank.link)
         return bool(data)

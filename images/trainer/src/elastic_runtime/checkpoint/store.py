@@ -128,7 +128,7 @@ def _scheme(uri: str) -> str:
     try:
         parts = urlsplit(uri)
     except ValueError as error:
-        raise InvalidSettings("checkpoint", f"{uri!r} is no URI ({error})", f"Write {known}") from error
+        raise InvalidSettings("checkpoint", f"{uri!r} is not a URI ({error})", f"Write {known}") from error
     if parts.scheme not in _STORES:
         problem = f"no checkpoint store knows {uri!r} (known schemes: {', '.join(_STORES)})"
         raise InvalidSettings("checkpoint", problem, f"Write {known}")

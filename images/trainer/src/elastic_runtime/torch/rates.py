@@ -51,7 +51,7 @@ class RateScaling:
                 raise InvalidSettings(f"WorldScaling.{name}", problem, f"Give {least} or more")
         if self.rule not in tuple(ScalingRule):
             known = " or ".join(repr(rule.value) for rule in ScalingRule)
-            raise InvalidSettings("WorldScaling.rule", f"{self.rule!r} is no rule", f"Give {known}")
+            raise InvalidSettings("WorldScaling.rule", f"{self.rule!r} is not a rule", f"Give {known}")
 
     def target(self, size: int) -> float:
         """The factor for a world of that size, once warmed up."""

@@ -80,7 +80,7 @@ class Claiming:
         found = Root(thing)
         if resources.labels_of(thing).get(runobjects.MANAGED_BY_LABEL) != runobjects.PREFIX:
             raise PermanentError(
-                f"the ConfigMap {found.name} in namespace {self._api.namespace} is none of a training run. Rename it"
+                f"the ConfigMap {found.name} in namespace {self._api.namespace} is not of a training run. Rename it"
             )
         if found.going:
             remove(self._api, found)

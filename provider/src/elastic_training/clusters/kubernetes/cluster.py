@@ -106,7 +106,7 @@ class KubernetesCluster(Cluster):
         """See :meth:`Cluster.find`."""
         found = Root(self._api.get(CONFIG_MAPS, ObjectNames(name).root))
         if not found.ref.uid:
-            raise RunNotFound(f"the ConfigMap {name} is none of a training run")
+            raise RunNotFound(f"the ConfigMap {name} is not part of a training run")
         return compare_and_set.checked(found, found.ref).ref
 
     def spec(self, ref: RunRef) -> RunSpec:

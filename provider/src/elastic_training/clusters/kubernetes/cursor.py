@@ -49,7 +49,7 @@ class Cursor:
             return cls()
         found = _CURSOR.fullmatch(text)
         if found is None:
-            raise InvalidDocument(f"{text!r} is no place in the log of a run on Kubernetes")
+            raise InvalidDocument(f"{text!r} is not a place in the log of a run on Kubernetes")
         return cls(found[1], found[2], (int(found[3]), int(found[4])), int(found[5]))
 
     def at(self, created: str, pod: str) -> Cursor:

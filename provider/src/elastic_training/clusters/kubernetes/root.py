@@ -106,7 +106,9 @@ class Root:
         try:
             return from_json(RunSpec, self.thing["data"][runobjects.SPEC_KEY])
         except KeyError:
-            raise InvalidDocument(f"the ConfigMap {self.name} holds no {runobjects.SPEC_KEY}: it is no run") from None
+            raise InvalidDocument(
+                f"the ConfigMap {self.name} holds no {runobjects.SPEC_KEY}: it is not a run"
+            ) from None
 
     @property
     def _annotations(self) -> Mapping[str, str]:

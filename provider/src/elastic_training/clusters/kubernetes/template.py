@@ -69,7 +69,7 @@ def _model(pod: Mapping[str, Any], at: str) -> Any:
         model = _client().deserialize(answer, "V1Pod")
         understood = plain(model)
     except (TypeError, ValueError, AttributeError) as error:  # what the client's models raise for what does not fit
-        raise InvalidSettings(at, f"it is no pod: {error}", "Write a pod as the Kubernetes API does") from error
+        raise InvalidSettings(at, f"it is not a pod: {error}", "Write a pod as the Kubernetes API does") from error
     for path in _missing(pod, understood):
         remedy = "Write it as the API does: camelCase, lists where it has lists"
         raise InvalidSettings(at, f"a pod has no field {path}, or another kind of value there", remedy)
@@ -121,7 +121,7 @@ def _load(template: object, at: str) -> dict[str, Any]:
             at, f"{path} cannot be read: {error}", "Write the absolute path of a YAML file"
         ) from error
     except yaml.YAMLError as error:
-        raise InvalidSettings(at, f"{path} is no YAML document: {error}", "Write one pod in it") from error
+        raise InvalidSettings(at, f"{path} is not a YAML document: {error}", "Write one pod in it") from error
     if not isinstance(found, dict) or found.get("kind", "Pod") != "Pod":
         raise InvalidSettings(at, f"{path} holds no pod", "Write one document of kind Pod in it")
     return found

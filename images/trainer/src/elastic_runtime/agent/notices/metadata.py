@@ -45,7 +45,7 @@ class Answer:
         try:
             return self.body.decode("utf-8").strip()
         except UnicodeDecodeError as error:
-            raise ClusterUnavailable(f"a metadata service answered what is no text: {self.body[:80]!r}") from error
+            raise ClusterUnavailable(f"a metadata service answered what is not text: {self.body[:80]!r}") from error
 
 
 class MetadataClient:

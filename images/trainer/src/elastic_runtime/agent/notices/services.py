@@ -69,9 +69,11 @@ class Metadata:
         name, _, address = text.partition("=")
         if name not in tuple(NoticeService):
             known = ", ".join(NoticeService)
-            raise InvalidSettings("metadata", f"{name!r} is no metadata service", f"Write one of {known}")
+            raise InvalidSettings("metadata", f"{name!r} is not a metadata service", f"Write one of {known}")
         if address and not re.fullmatch(r"http://(\[[0-9a-fA-F:]+\]|[^/:]+)(:\d+)?", address):
-            raise InvalidSettings("metadata", f"{address!r} is no address of one", "Write http://ADDRESS or :PORT too")
+            raise InvalidSettings(
+                "metadata", f"{address!r} is not an address of one", "Write http://ADDRESS or :PORT too"
+            )
         return cls(NoticeService(name), address or None)
 
 

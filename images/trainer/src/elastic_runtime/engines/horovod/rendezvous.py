@@ -185,7 +185,7 @@ class ElasticHandler(Handler):
 def _host_and_slot(key: str) -> tuple[str, int]:
     host, _, slot = key.rpartition(":")
     if not host or not slot.isdecimal():
-        raise InvalidDocument(f"{key!r} is no host and slot")
+        raise InvalidDocument(f"{key!r} is not a host and slot")
     return host, int(slot)
 
 

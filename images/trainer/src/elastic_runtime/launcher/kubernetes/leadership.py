@@ -168,4 +168,4 @@ def _uid_in(text: str) -> object:
     try:
         return json.loads(text).get("uid")
     except (ValueError, AttributeError) as error:
-        raise InvalidDocument(f"the run's {runobjects.SPEC_KEY} is no JSON object: {error}") from error
+        raise InvalidDocument(f"the run's {runobjects.SPEC_KEY} is not a JSON object: {error}") from error
