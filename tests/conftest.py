@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,5 +45,7 @@ def nothing_left_behind(tmp_path: Path) -> Iterator[None]:
     """
     before = leaks.holdings()
     yield
+    if bridge := sys.modules.get("elastic_training.bridge"):
+        bridge.close()
     if left := leaks.left_behind(before, tmp_path):
         pytest.fail("left behind:\n  " + "\n  ".join(left), pytrace=False)

@@ -9,6 +9,7 @@ import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -18,11 +19,13 @@ from elastic_runtime.rundir import RunDir
 from elastic_runtime.runobjects import Part
 from elastic_runtime.spec import RunSpec, Timing, WorkersSpec
 from elastic_runtime.status import FailureKind
-from elastic_training.clusters.base import Cluster, RunRef
+from elastic_training.bridge import run
+from elastic_training.clusters.base import RunRef
+from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.kubernetes import connection
 from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
-from elastic_training.clusters.local import LocalCluster, LocalTimes
+from elastic_training.clusters.local import TIMES, LocalCluster
 from tests.kubernetes_namespace import CONNECTION, Namespace
 
 OWNER = "the first try"
@@ -54,8 +57,8 @@ class Kind(ABC):
     def close(self) -> None:
         """Leave nothing running."""
         try:
-            ref = self.cluster.find(self.name)
-            self.cluster.delete(ref, self.cluster.owner(ref))
+            ref = run(self.cluster.find(self.name))
+            run(self.cluster.delete(ref, run(self.cluster.owner(ref))))
         except (RunNotFound, OwnershipLost):
             return
 
@@ -103,7 +106,7 @@ class LocalKind(Kind):
     def __init__(self, folder: Path, python: str) -> None:
         super().__init__()
         self.folder = folder
-        self.cluster = LocalCluster(folder / "runs", python, LocalTimes(poll=0.05, delete_wait=15.0))
+        self.cluster = LocalCluster(folder / "runs", python, replace(TIMES, delete=30.0, delete_order=15.0), poll=0.05)
 
     def command(self) -> tuple[str, ...]:
         return ("python", str(TRAINING), str(self.folder / "word"))

@@ -11,6 +11,7 @@ import pytest
 
 from elastic_runtime.errors import InvalidSettings, OwnershipLost, RunNotFound
 from elastic_runtime.status import EventKind, FailureKind, Phase, Status, WorkerState
+from elastic_training.bridge import run
 from elastic_training.clusters.base import LOG_START, ClaimOutcome, LogLines, Quiet, RunRef, StatusChanged, Update
 from tests.contract.cluster_kinds import OWNER, Kind
 
@@ -59,25 +60,25 @@ def lines_of(updates: list[Update]) -> list[str]:
 
 
 def started(kind: Kind, workers: int = 1) -> RunRef:
-    ref = kind.cluster.claim(kind.spec(start=workers), OWNER).ref
+    ref = run(kind.cluster.claim(kind.spec(start=workers), OWNER)).ref
     until(kind, ref, training(workers))
     return ref
 
 
 def test_a_plan_says_what_would_run_and_creates_nothing(kind: Kind) -> None:
-    assert "train.py" in kind.cluster.plan(kind.spec())
+    assert "train.py" in run(kind.cluster.plan(kind.spec()))
     with pytest.raises(RunNotFound):
-        kind.cluster.find(kind.name)
+        run(kind.cluster.find(kind.name))
 
 
 def test_a_run_is_created_trains_and_succeeds_with_its_whole_log(kind: Kind) -> None:
     spec = kind.spec(start=2)
-    claim = kind.cluster.claim(spec, OWNER)
+    claim = run(kind.cluster.claim(spec, OWNER))
     assert claim.outcome is ClaimOutcome.CREATED
-    assert claim.ref == RunRef(kind.name, spec.uid) == kind.cluster.find(kind.name)
-    assert kind.cluster.spec(claim.ref) == spec
-    assert kind.cluster.owner(claim.ref) == OWNER
-    assert kind.cluster.size(claim.ref) == 2
+    assert claim.ref == RunRef(kind.name, spec.uid) == run(kind.cluster.find(kind.name))
+    assert run(kind.cluster.spec(claim.ref)) == spec
+    assert run(kind.cluster.owner(claim.ref)) == OWNER
+    assert run(kind.cluster.size(claim.ref)) == 2
     until(kind, claim.ref, training(2))
     kind.finish(claim.ref)
 
@@ -89,19 +90,19 @@ def test_a_run_is_created_trains_and_succeeds_with_its_whole_log(kind: Kind) -> 
     assert last.status.failure is None
     assert [world.size for world in last.status.history if world.size][:1] == [2]
     assert any("the last words" in line for line in lines_of(updates))
-    assert kind.cluster.status(claim.ref) == last.status
+    assert run(kind.cluster.status(claim.ref)) == last.status
 
 
 def test_a_new_run_is_never_taken_for_a_lost_one(kind: Kind) -> None:
-    ref = kind.cluster.claim(kind.spec(), OWNER).ref
-    assert kind.cluster.status(ref).phase in (Phase.PENDING, Phase.STARTING, Phase.RUNNING)
+    ref = run(kind.cluster.claim(kind.spec(), OWNER)).ref
+    assert run(kind.cluster.status(ref)).phase in (Phase.PENDING, Phase.STARTING, Phase.RUNNING)
     status = until(kind, ref, lambda status: status.phase is not Phase.PENDING)
     assert not status.phase.final
 
 
 def test_a_living_run_is_adopted_and_its_old_owner_can_do_nothing(kind: Kind) -> None:
-    first = kind.cluster.claim(kind.spec(), OWNER).ref
-    second = kind.cluster.claim(kind.spec(environment={"NEW": "1"}), NEWER)
+    first = run(kind.cluster.claim(kind.spec(), OWNER)).ref
+    second = run(kind.cluster.claim(kind.spec(environment={"NEW": "1"}), NEWER))
     assert second.ref == first
     assert second.outcome is ClaimOutcome.ADOPTED
     assert second.differs == ("environment",)
@@ -112,8 +113,8 @@ def test_a_living_run_is_adopted_and_its_old_owner_can_do_nothing(kind: Kind) ->
         lambda: kind.cluster.take_log_lease(first, OWNER),
     ):
         with pytest.raises(OwnershipLost):
-            forbidden()
-    assert kind.cluster.owner(first) == NEWER
+            run(forbidden())
+    assert run(kind.cluster.owner(first)) == NEWER
     assert not until(kind, first, training(1)).phase.final
 
 
@@ -121,11 +122,11 @@ def test_a_success_is_adopted_until_it_is_collected(kind: Kind) -> None:
     ref = started(kind)
     kind.finish(ref)
     until(kind, ref, over)
-    again = kind.cluster.claim(kind.spec(), NEWER)
+    again = run(kind.cluster.claim(kind.spec(), NEWER))
     assert again.outcome is ClaimOutcome.ADOPTED
-    assert kind.cluster.status(again.ref).phase is Phase.SUCCEEDED
-    kind.cluster.collect(ref, NEWER)
-    anew = kind.cluster.claim(kind.spec(), NEWER)
+    assert run(kind.cluster.status(again.ref)).phase is Phase.SUCCEEDED
+    run(kind.cluster.collect(ref, NEWER))
+    anew = run(kind.cluster.claim(kind.spec(), NEWER))
     assert anew.outcome is ClaimOutcome.REPLACED
     assert anew.ref != ref
 
@@ -138,19 +139,19 @@ def test_a_failed_run_is_replaced_and_its_reference_is_dead(kind: Kind) -> None:
     assert status.failure is FailureKind.RANK_FAILED
     assert status.world_size == 0
     assert status.finished is not None
-    claim = kind.cluster.claim(kind.spec(), NEWER)
+    claim = run(kind.cluster.claim(kind.spec(), NEWER))
     assert claim.outcome is ClaimOutcome.REPLACED
     assert claim.ref.uid != ref.uid
     for gone in (kind.cluster.status, kind.cluster.size, kind.cluster.log_lease_holder, kind.cluster.owner):
         with pytest.raises(RunNotFound):
-            gone(ref)
-    kind.cluster.delete(ref, OWNER)  # Harmless: it is another incarnation.
-    assert kind.cluster.find(kind.name) == claim.ref
+            run(gone(ref))
+    run(kind.cluster.delete(ref, OWNER))  # Harmless: it is another incarnation.
+    assert run(kind.cluster.find(kind.name)) == claim.ref
 
 
 def test_fresh_ends_a_living_run_and_starts_another(kind: Kind) -> None:
     ref = started(kind)
-    claim = kind.cluster.claim(kind.spec(), NEWER, fresh=True)
+    claim = run(kind.cluster.claim(kind.spec(), NEWER, fresh=True))
     assert claim.outcome is ClaimOutcome.REPLACED
     assert claim.ref.uid != ref.uid
 
@@ -161,16 +162,16 @@ def test_a_launcher_gone_without_a_word_is_a_failure_that_says_so(kind: Kind) ->
     status = until(kind, ref, over)
     assert status.phase is Phase.FAILED
     assert status.failure is FailureKind.LAUNCHER_LOST
-    assert kind.cluster.claim(kind.spec(), NEWER).outcome is ClaimOutcome.REPLACED
+    assert run(kind.cluster.claim(kind.spec(), NEWER)).outcome is ClaimOutcome.REPLACED
 
 
 def test_the_world_follows_the_size_and_a_request_counts_once(kind: Kind) -> None:
     ref = started(kind, workers=2)
-    assert kind.cluster.set_size(ref, 3, "wish 1")
+    assert run(kind.cluster.set_size(ref, 3, "wish 1"))
     assert until(kind, ref, training(3)).target_size == 3
-    assert kind.cluster.set_size(ref, 1, "wish 2")
-    assert not kind.cluster.set_size(ref, 3, "wish 1")
-    assert kind.cluster.size(ref) == 1
+    assert run(kind.cluster.set_size(ref, 1, "wish 2"))
+    assert not run(kind.cluster.set_size(ref, 3, "wish 1"))
+    assert run(kind.cluster.size(ref)) == 1
     status = until(kind, ref, training(1))
     assert [world.size for world in status.history if world.size] == [2, 3, 1]
     assert EventKind.SCALED in {event.kind for event in status.events}
@@ -178,19 +179,19 @@ def test_the_world_follows_the_size_and_a_request_counts_once(kind: Kind) -> Non
 
 @pytest.mark.parametrize("workers", [0, 4])
 def test_a_size_out_of_bounds_is_refused(kind: Kind, workers: int) -> None:
-    ref = kind.cluster.claim(kind.spec(), OWNER).ref
+    ref = run(kind.cluster.claim(kind.spec(), OWNER)).ref
     with pytest.raises(InvalidSettings, match="1 to 3"):
-        kind.cluster.set_size(ref, workers, "wish")
-    assert kind.cluster.size(ref) == 1
+        run(kind.cluster.set_size(ref, workers, "wish"))
+    assert run(kind.cluster.size(ref)) == 1
 
 
 def test_a_reclaimed_worker_leaves_and_the_others_train_on(kind: Kind) -> None:
     ref = started(kind, workers=2)
-    status = kind.cluster.status(ref)
+    status = run(kind.cluster.status(ref))
     victim = next(worker.name for worker in status.workers if worker.state is WorkerState.TRAINING)
     before = datetime.now(UTC)
 
-    deadline = kind.cluster.reclaim(ref, victim, timedelta(seconds=20))
+    deadline = run(kind.cluster.reclaim(ref, victim, timedelta(seconds=20)))
 
     assert timedelta(seconds=19) < deadline - before < timedelta(seconds=25)
 
@@ -201,34 +202,34 @@ def test_a_reclaimed_worker_leaves_and_the_others_train_on(kind: Kind) -> None:
     events = until(kind, ref, left).events
     assert (EventKind.NOTICE, victim) in {(event.kind, event.worker) for event in events}
     with pytest.raises(InvalidSettings, match="has no worker"):
-        kind.cluster.reclaim(ref, "nobody", timedelta(seconds=20))
+        run(kind.cluster.reclaim(ref, "nobody", timedelta(seconds=20)))
 
 
 def test_a_cancelled_run_ends_and_keeps_its_documents(kind: Kind) -> None:
     ref = started(kind)
-    kind.cluster.cancel(ref, "enough", OWNER)
-    kind.cluster.cancel(ref, "again", OWNER)
+    run(kind.cluster.cancel(ref, "enough", OWNER))
+    run(kind.cluster.cancel(ref, "again", OWNER))
     status = until(kind, ref, over)
     assert status.failure is FailureKind.CANCELLED
     assert "enough" in status.reason
-    kind.cluster.cancel(ref, "over", OWNER)
-    assert kind.cluster.claim(kind.spec(), NEWER).outcome is ClaimOutcome.REPLACED
+    run(kind.cluster.cancel(ref, "over", OWNER))
+    assert run(kind.cluster.claim(kind.spec(), NEWER)).outcome is ClaimOutcome.REPLACED
 
 
 def test_delete_ends_a_living_run_and_is_harmless_when_repeated(kind: Kind) -> None:
     ref = started(kind)
-    kind.cluster.delete(ref, OWNER)
+    run(kind.cluster.delete(ref, OWNER))
     with pytest.raises(RunNotFound):
-        kind.cluster.find(kind.name)
-    kind.cluster.delete(ref, OWNER)
-    kind.cluster.cancel(ref, "gone", OWNER)
-    kind.cluster.collect(ref, OWNER)
-    assert kind.cluster.claim(kind.spec(), OWNER).outcome is ClaimOutcome.CREATED
+        run(kind.cluster.find(kind.name))
+    run(kind.cluster.delete(ref, OWNER))
+    run(kind.cluster.cancel(ref, "gone", OWNER))
+    run(kind.cluster.collect(ref, OWNER))
+    assert run(kind.cluster.claim(kind.spec(), OWNER)).outcome is ClaimOutcome.CREATED
 
 
 def test_the_log_goes_on_where_the_last_watcher_stopped(kind: Kind) -> None:
     ref = started(kind)
-    mine = kind.cluster.take_log_lease(ref, OWNER)
+    mine = run(kind.cluster.take_log_lease(ref, OWNER))
     assert mine.cursor == LOG_START
 
     async def first_lines() -> LogLines:
@@ -239,11 +240,11 @@ def test_the_log_goes_on_where_the_last_watcher_stopped(kind: Kind) -> None:
         raise AssertionError("the watch ended without a line")
 
     first = asyncio.run(first_lines())
-    kind.cluster.advance(ref, mine.token, first.cursor)
+    run(kind.cluster.advance(ref, mine.token, first.cursor))
     kind.finish(ref)
     until(kind, ref, over)
 
-    theirs = kind.cluster.take_log_lease(ref, OWNER)
+    theirs = run(kind.cluster.take_log_lease(ref, OWNER))
 
     assert theirs.cursor == first.cursor
     rest = lines_of(to_the_end(kind, ref, theirs.cursor))
@@ -252,24 +253,24 @@ def test_the_log_goes_on_where_the_last_watcher_stopped(kind: Kind) -> None:
 
 
 def test_only_the_last_to_attend_moves_the_cursor(kind: Kind) -> None:
-    ref = kind.cluster.claim(kind.spec(), OWNER).ref
-    assert kind.cluster.log_lease_holder(ref) is None
-    stale, present = kind.cluster.take_log_lease(ref, OWNER), kind.cluster.take_log_lease(ref, OWNER)
-    assert kind.cluster.log_lease_holder(ref) == present.token
+    ref = run(kind.cluster.claim(kind.spec(), OWNER)).ref
+    assert run(kind.cluster.log_lease_holder(ref)) is None
+    stale, present = run(kind.cluster.take_log_lease(ref, OWNER)), run(kind.cluster.take_log_lease(ref, OWNER))
+    assert run(kind.cluster.log_lease_holder(ref)) == present.token
     with pytest.raises(OwnershipLost):
-        kind.cluster.advance(ref, stale.token, LOG_START)
-    kind.cluster.advance(ref, present.token, LOG_START)
+        run(kind.cluster.advance(ref, stale.token, LOG_START))
+    run(kind.cluster.advance(ref, present.token, LOG_START))
 
 
 def test_only_the_last_to_attend_renews_the_lease(kind: Kind) -> None:
-    ref = kind.cluster.claim(kind.spec(), OWNER).ref
-    mine = kind.cluster.take_log_lease(ref, OWNER)
-    kind.cluster.renew_lease(ref, mine.token)
-    kind.cluster.claim(kind.spec(), NEWER)
+    ref = run(kind.cluster.claim(kind.spec(), OWNER)).ref
+    mine = run(kind.cluster.take_log_lease(ref, OWNER))
+    run(kind.cluster.renew_lease(ref, mine.token))
+    run(kind.cluster.claim(kind.spec(), NEWER))
     with pytest.raises(OwnershipLost):
-        kind.cluster.renew_lease(ref, mine.token)
-    theirs = kind.cluster.take_log_lease(ref, NEWER)
-    kind.cluster.renew_lease(ref, theirs.token)
+        run(kind.cluster.renew_lease(ref, mine.token))
+    theirs = run(kind.cluster.take_log_lease(ref, NEWER))
+    run(kind.cluster.renew_lease(ref, theirs.token))
 
 
 def test_a_watch_without_log_has_none_and_speaks_at_every_beat(kind: Kind) -> None:
@@ -293,6 +294,6 @@ def test_what_never_was_is_not_found(kind: Kind) -> None:
     ref = RunRef(kind.name, "no-uid")
     for ask in (kind.cluster.status, kind.cluster.spec, kind.cluster.size, kind.cluster.log_lease_holder):
         with pytest.raises(RunNotFound):
-            ask(ref)
+            run(ask(ref))
     with pytest.raises(RunNotFound):
         to_the_end(kind, ref, LOG_START)

@@ -14,6 +14,7 @@ from elastic_runtime.headline import headline
 from elastic_runtime.runobjects import ObjectNames, Part
 from elastic_runtime.spec import RunSpec, WorkersSpec
 from elastic_runtime.status import Phase, Status
+from elastic_training.bridge import run
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.kubernetes import resources
 from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
@@ -74,7 +75,7 @@ class StandIn:
         """Leave nothing."""
         cluster = self.cluster()
         try:
-            ref = cluster.find(self.name)
-            cluster.delete(ref, cluster.owner(ref))
+            ref = run(cluster.find(self.name))
+            run(cluster.delete(ref, run(cluster.owner(ref))))
         except RunNotFound:
             return

@@ -15,6 +15,7 @@ from elastic_runtime import runobjects
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import Conflict, InvalidSettings, MissingRight, OwnershipLost, PermanentError, RunNotFound
 from elastic_runtime.status import FailureKind, Phase
+from elastic_training.bridge import run
 from elastic_training.clusters.base import ClaimOutcome
 from elastic_training.clusters.kubernetes import claim, creation, removal
 from elastic_training.clusters.kubernetes.api import Api
@@ -35,19 +36,19 @@ class Killed(BaseException):
 def test_of_many_who_claim_at_once_one_creates(standin: StandIn) -> None:
     with ThreadPoolExecutor(8) as pool:
         owners = [f"owner {number}" for number in range(8)]
-        claims = list(pool.map(lambda owner: standin.cluster().claim(standin.spec(), owner), owners))
+        claims = list(pool.map(lambda owner: run(standin.cluster().claim(standin.spec(), owner)), owners))
     assert [each.outcome for each in claims].count(ClaimOutcome.CREATED) == 1
     assert len({each.ref for each in claims}) == 1
-    assert standin.cluster().owner(claims[0].ref) in owners
+    assert run(standin.cluster().owner(claims[0].ref)) in owners
 
 
 def test_of_many_who_start_over_at_once_each_has_had_its_own_and_one_is_left(standin: StandIn) -> None:
     with ThreadPoolExecutor(4) as pool:
         claims = list(
-            pool.map(lambda number: standin.cluster().claim(standin.spec(), f"{number}", fresh=True), range(4))
+            pool.map(lambda number: run(standin.cluster().claim(standin.spec(), f"{number}", fresh=True)), range(4))
         )
     assert len({each.ref for each in claims}) == 4
-    left = standin.cluster().find(standin.name)
+    left = run(standin.cluster().find(standin.name))
     assert left in [each.ref for each in claims]
     assert len(standin.namespace.left(standin.name)) >= 5
 
@@ -68,19 +69,19 @@ def test_a_creator_that_is_killed_leaves_nothing_that_stays(
     with monkeypatch.context() as patched:
         patched.setattr(Api, "create", create_some)
         try:
-            standin.cluster().claim(standin.spec(), OWNER)
+            run(standin.cluster().claim(standin.spec(), OWNER))
         except Killed:
             assert made == last
     monkeypatch.setattr(claim, "_YOUNG", timedelta(0))
-    again = standin.cluster().claim(standin.spec(), "the second try")
+    again = run(standin.cluster().claim(standin.spec(), "the second try"))
     assert again.outcome in (ClaimOutcome.CREATED, ClaimOutcome.ADOPTED)
-    assert standin.cluster().owner(again.ref) == "the second try"
+    assert run(standin.cluster().owner(again.ref)) == "the second try"
 
 
 def test_what_a_killed_creator_has_left_is_swept_by_others(standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(creation, "_complete", _die)
     with pytest.raises(Killed):
-        standin.cluster().claim(standin.spec(), OWNER)
+        run(standin.cluster().claim(standin.spec(), OWNER))
     api = standin.namespace.api
     assert creation.sweep(api, utc_now()) == []
     assert standin.name in creation.sweep(api, utc_now() + creation.UNFINISHED)
@@ -104,7 +105,7 @@ def test_a_claim_whose_every_answer_is_lost_is_made_once(standin: StandIn, monke
 
     monkeypatch.setattr(Api, "create", lose_the_first)
     spec = standin.spec()
-    assert standin.cluster().claim(spec, OWNER).ref.uid == spec.uid
+    assert run(standin.cluster().claim(spec, OWNER)).ref.uid == spec.uid
     assert len(lost) >= 5
 
 
@@ -114,7 +115,7 @@ def test_a_quota_in_the_middle_takes_back_what_was_made(namespace: Namespace, st
     try:
         _until(lambda: "used" in json.loads(namespace.kubectl("get", "quota", "no-jobs", "--output=json"))["status"])
         with pytest.raises(PermanentError, match=r"exceeded quota.*Raise the namespace's quota"):
-            standin.cluster().claim(standin.spec(), OWNER)
+            run(standin.cluster().claim(standin.spec(), OWNER))
     finally:
         namespace.kubectl("delete", "quota", "no-jobs")
     _until(lambda: namespace.left(standin.name) == [])
@@ -124,13 +125,13 @@ def test_a_namespace_without_rights_says_which_and_what_to_do(namespace: Namespa
     with as_account(namespace, "default") as connection:
         cluster = standin.cluster(connection=connection)
         with pytest.raises(MissingRight, match=r":default the right to get configmaps: deploy/rbac\.yaml"):
-            cluster.claim(standin.spec(), OWNER)
+            run(cluster.claim(standin.spec(), OWNER))
 
 
 def test_an_adopted_run_with_other_pods_is_told_of(standin: StandIn) -> None:
-    first = standin.cluster().claim(standin.spec(), OWNER)
-    assert standin.cluster().claim(standin.spec(), OWNER).differs == ()
-    again = standin.cluster(env={"NEW": "1"}).claim(standin.spec(), OWNER)
+    first = run(standin.cluster().claim(standin.spec(), OWNER))
+    assert run(standin.cluster().claim(standin.spec(), OWNER)).differs == ()
+    again = run(standin.cluster(env={"NEW": "1"}).claim(standin.spec(), OWNER))
     assert again.ref == first.ref
     assert again.differs == ("pods",)
 
@@ -139,53 +140,53 @@ def test_a_config_map_of_somebody_else_is_left_alone(namespace: Namespace, stand
     namespace.kubectl("create", "configmap", standin.name)
     try:
         with pytest.raises(PermanentError, match="none of a training run"):
-            standin.cluster().claim(standin.spec(), OWNER)
+            run(standin.cluster().claim(standin.spec(), OWNER))
     finally:
         namespace.kubectl("delete", "configmap", standin.name)
 
 
 def test_a_cluster_that_was_got_without_pods_creates_nothing(namespace: Namespace, standin: StandIn) -> None:
     with pytest.raises(InvalidSettings, match="pods"):
-        KubernetesCluster("tests", namespace.name).claim(standin.spec(), OWNER)
+        run(KubernetesCluster("tests", namespace.name).claim(standin.spec(), OWNER))
 
 
 def test_a_connection_that_is_not_there_is_named(standin: StandIn) -> None:
     with pytest.raises(InvalidSettings, match="no Airflow connection 'nowhere'"):
-        standin.cluster(connection="nowhere").find(standin.name)
+        run(standin.cluster(connection="nowhere").find(standin.name))
 
 
 def test_a_run_that_no_launcher_can_end_is_replaced_at_once(standin: StandIn) -> None:
     impossible = replace(standin.pods(), image="localhost/nothing:0", image_pull_policy="Never")
     cluster = KubernetesCluster("tests", standin.namespace.name, impossible)
-    first = cluster.claim(standin.spec(), OWNER)
-    cluster.cancel(first.ref, "enough", OWNER)
-    status = cluster.status(first.ref)
+    first = run(cluster.claim(standin.spec(), OWNER))
+    run(cluster.cancel(first.ref, "enough", OWNER))
+    status = run(cluster.status(first.ref))
     assert (status.failure, status.reason) == (FailureKind.CANCELLED, "cancelled: enough")
-    assert cluster.claim(standin.spec(), OWNER).outcome is ClaimOutcome.REPLACED
+    assert run(cluster.claim(standin.spec(), OWNER)).outcome is ClaimOutcome.REPLACED
 
 
 def test_a_stale_decision_is_never_carried_out(standin: StandIn) -> None:
     """What was decided on one version of the root is not done to the next: the owner, the log_lease, the deletion."""
     cluster = standin.cluster()
-    ref = cluster.claim(standin.spec(), OWNER).ref
+    ref = run(cluster.claim(standin.spec(), OWNER)).ref
     api = standin.namespace.api
     stale = Root(api.get(CONFIG_MAPS, standin.name))
-    cluster.claim(standin.spec(), "the second try")
+    run(cluster.claim(standin.spec(), "the second try"))
     with pytest.raises(Conflict):
         removal.remove(api, stale)
     with pytest.raises(OwnershipLost):
-        cluster.delete(ref, OWNER)
-    assert cluster.find(standin.name) == ref
+        run(cluster.delete(ref, OWNER))
+    assert run(cluster.find(standin.name)) == ref
 
 
 def test_collecting_ends_what_nobody_else_would(standin: StandIn) -> None:
     impossible = replace(standin.pods(), image="localhost/nothing:0", image_pull_policy="Never")
     cluster = KubernetesCluster("tests", standin.namespace.name, impossible)
-    ref = cluster.claim(standin.spec(), OWNER).ref
-    _until(lambda: cluster.status(ref).failure is FailureKind.POD_REFUSED)
-    cluster.collect(ref, OWNER)
+    ref = run(cluster.claim(standin.spec(), OWNER)).ref
+    _until(lambda: run(cluster.status(ref)).failure is FailureKind.POD_REFUSED)
+    run(cluster.collect(ref, OWNER))
     _until(lambda: not any("pod/" in each or "job" in each for each in standin.namespace.left(standin.name)))
-    assert cluster.status(ref).phase is Phase.FAILED
+    assert run(cluster.status(ref)).phase is Phase.FAILED
 
 
 def test_a_pod_that_does_not_go_does_not_hold_a_deletion_up(standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,22 +194,22 @@ def test_a_pod_that_does_not_go_does_not_hold_a_deletion_up(standin: StandIn, mo
     monkeypatch.setattr(removal, "OVERDUE", timedelta(seconds=-3600))
     deaf = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(3600)"
     cluster = standin.cluster(deaf)
-    ref = cluster.claim(standin.spec(), OWNER).ref
+    ref = run(cluster.claim(standin.spec(), OWNER)).ref
     _until(lambda: any(pod["status"]["phase"] == "Running" for pod in standin.launchers(ref)))
-    cluster.delete(ref, OWNER)
+    run(cluster.delete(ref, OWNER))
     with pytest.raises(RunNotFound):
-        cluster.find(standin.name)
+        run(cluster.find(standin.name))
 
 
 def test_a_job_that_somebody_has_kept_is_not_taken_for_ours(standin: StandIn) -> None:
     cluster = standin.cluster()
-    ref = cluster.claim(standin.spec(), OWNER).ref
+    ref = run(cluster.claim(standin.spec(), OWNER)).ref
     job = standin.namespace.api.get(JOBS, f"{standin.name}-launcher")
     standin.namespace.kubectl("delete", "configmap", standin.name, "--cascade=orphan")
     _until(lambda: standin.namespace.api.find(CONFIG_MAPS, standin.name) is None)
     try:
         with pytest.raises(PermanentError, match="belongs to no run"):
-            cluster.claim(standin.spec(), OWNER)
+            run(cluster.claim(standin.spec(), OWNER))
     finally:
         every = ",".join(("configmaps", "secrets", "services", "jobs", "replicasets", "networkpolicies"))
         mine = runobjects.selector(run=standin.name)

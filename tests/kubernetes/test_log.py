@@ -9,7 +9,8 @@ from contextlib import aclosing
 import pytest
 
 from elastic_runtime.status import Phase
-from elastic_training.clusters.base import LOG_START, Cluster, LogLines, RunRef, StatusChanged
+from elastic_training.clusters.base import LOG_START, LogLines, RunRef, StatusChanged
+from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.kubernetes import batches
 from tests.kubernetes.loops import run
 from tests.kubernetes.standin import OWNER, StandIn
@@ -56,7 +57,7 @@ async def follow(cluster: Cluster, ref: RunRef, cursor: str, lines: list[str], u
 
 def test_the_whole_log_comes_before_the_final_status(standin: StandIn) -> None:
     cluster = standin.cluster(COUNTS)
-    ref = cluster.claim(standin.spec(), OWNER).ref
+    ref = run(cluster.claim(standin.spec(), OWNER)).ref
     standin.without_workers(ref)
     lines: list[str] = []
 
@@ -76,7 +77,7 @@ def test_watchers_that_are_replaced_again_and_again_miss_nothing(
     monkeypatch.setattr(batches, "BATCHES", 1e9)
     monkeypatch.setattr(batches, "LEAST", 0.0)
     cluster = standin.cluster(COUNTS)
-    ref = cluster.claim(standin.spec(), OWNER).ref
+    ref = run(cluster.claim(standin.spec(), OWNER)).ref
     standin.without_workers(ref)
     lines: list[str] = []
     cursor = LOG_START
@@ -90,7 +91,7 @@ def test_watchers_that_are_replaced_again_and_again_miss_nothing(
 def test_a_wire_that_is_jolted_all_the_time_loses_and_repeats_nothing(standin: StandIn) -> None:
     with wired(standin) as (connection, between):
         cluster = standin.cluster(COUNTS, connection=connection)
-        ref = cluster.claim(standin.spec(), OWNER).ref
+        ref = run(cluster.claim(standin.spec(), OWNER)).ref
         standin.without_workers(ref)
         standin.publish(ref, Phase.RUNNING, world_size=1)
         lines: list[str] = []
@@ -115,7 +116,7 @@ def _shake(between: Wire, times: int) -> None:
 
 def test_a_launcher_that_is_replaced_is_read_to_its_end_before_the_next(standin: StandIn) -> None:
     cluster = standin.cluster(ENDS_IN_ORDER)
-    ref = cluster.claim(standin.spec(), OWNER).ref
+    ref = run(cluster.claim(standin.spec(), OWNER)).ref
     standin.without_workers(ref)
     lines: list[str] = []
 

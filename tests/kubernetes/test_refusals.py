@@ -14,6 +14,7 @@ from elastic_runtime.errors import PermanentError
 from elastic_runtime.runobjects import selector
 from elastic_runtime.spec import RecoverySpec
 from elastic_runtime.status import FailureKind, Phase, Status
+from elastic_training.bridge import run
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
 from elastic_training.pods import Hardware, SecretRef
@@ -33,9 +34,9 @@ def kind(namespace: Namespace) -> Iterator[KubernetesKind]:
 def refused(namespace: Namespace, kind: KubernetesKind, **pods: object) -> Status:
     """How a run of such pods ends."""
     kind.cluster = KubernetesCluster(CONNECTION, namespace.name, replace(namespace.pods, **pods))  # type: ignore[arg-type]  # any field
-    ref = kind.cluster.claim(kind.spec(), OWNER).ref
+    ref = run(kind.cluster.claim(kind.spec(), OWNER)).ref
     status = until(kind, ref, over)
-    kind.cluster.collect(ref, OWNER)
+    run(kind.cluster.collect(ref, OWNER))
     assert compute_of(namespace, ref) == []
     return status
 
@@ -80,7 +81,7 @@ def test_a_registry_that_does_not_answer_is_waited_for_and_named(kind: Kubernete
     spec = replace(kind.spec(), recovery=RecoverySpec(start_timeout=50.0))  # longer than what fails sooner needs
     pods = replace(namespace.pods, image="localhost:1/elastic-training/no-such:1")
     kind.cluster = KubernetesCluster(CONNECTION, namespace.name, pods)
-    status = until(kind, kind.cluster.claim(spec, OWNER).ref, over)
+    status = until(kind, run(kind.cluster.claim(spec, OWNER)).ref, over)
     assert status.failure is FailureKind.START_TIMEOUT
     assert "localhost:1/elastic-training/no-such:1" in status.reason
 
@@ -89,7 +90,7 @@ def test_a_secret_that_does_not_exist_is_named(kind: KubernetesKind, namespace: 
     spec = replace(kind.spec(), recovery=RecoverySpec(start_timeout=20.0))
     pods = replace(namespace.pods, secrets=[SecretRef("no-such-secret", key="token", env="TOKEN")])
     kind.cluster = KubernetesCluster(CONNECTION, namespace.name, pods)
-    status = until(kind, kind.cluster.claim(spec, OWNER).ref, over)
+    status = until(kind, run(kind.cluster.claim(spec, OWNER)).ref, over)
     assert status.phase is Phase.FAILED
     assert "no-such-secret" in status.reason
 
@@ -98,7 +99,7 @@ def test_gpus_that_no_node_has_are_waited_for_and_named(kind: KubernetesKind, na
     spec = replace(kind.spec(), recovery=RecoverySpec(start_timeout=20.0))
     pods = replace(namespace.pods, hardware=Hardware(gpus=8))
     kind.cluster = KubernetesCluster(CONNECTION, namespace.name, pods)
-    ref = kind.cluster.claim(spec, OWNER).ref
+    ref = run(kind.cluster.claim(spec, OWNER)).ref
     status = until(kind, ref, over)
     assert status.failure is FailureKind.START_TIMEOUT
     assert "nvidia.com/gpu" in status.reason
@@ -107,5 +108,5 @@ def test_gpus_that_no_node_has_are_waited_for_and_named(kind: KubernetesKind, na
 def test_a_namespace_that_is_not_there_is_named_with_a_remedy(kind: KubernetesKind, namespace: Namespace) -> None:
     kind.cluster = KubernetesCluster(CONNECTION, "no-such-namespace", namespace.pods)
     with pytest.raises(PermanentError, match=r'"no-such-namespace" not found.*Make it, or correct'):
-        kind.cluster.claim(kind.spec(), OWNER)
+        run(kind.cluster.claim(kind.spec(), OWNER))
     kind.cluster = KubernetesCluster(CONNECTION, namespace.name, namespace.pods)

@@ -45,37 +45,37 @@ def test_airflows_role_is_enough_for_the_whole_life_of_a_run(
 ) -> None:
     with as_account(namespace, account) as connection:
         cluster = standin.cluster(SPEAKS, connection=connection)
-        ref = cluster.claim(standin.spec(), OWNER).ref
-        assert cluster.claim(standin.spec(), OWNER).outcome is ClaimOutcome.ADOPTED
-        assert cluster.set_size(ref, 2, "a wish")
-        assert cluster.size(ref) == 2
+        ref = run(cluster.claim(standin.spec(), OWNER)).ref
+        assert run(cluster.claim(standin.spec(), OWNER)).outcome is ClaimOutcome.ADOPTED
+        assert run(cluster.set_size(ref, 2, "a wish"))
+        assert run(cluster.size(ref)) == 2
 
-        log_lease = cluster.take_log_lease(ref, OWNER)
+        log_lease = run(cluster.take_log_lease(ref, OWNER))
         assert run(first_word(standin, connection, log_lease.cursor)) == "a word"
-        cluster.advance(ref, log_lease.token, log_lease.cursor)
-        cluster.renew_lease(ref, log_lease.token)
+        run(cluster.advance(ref, log_lease.token, log_lease.cursor))
+        run(cluster.renew_lease(ref, log_lease.token))
 
         workers = namespace.api.list(PODS, runobjects.selector(run=ref.name, part=Part.WORKER))
         taken = resources.name_of(workers[0])
         status = WorkerStatus(taken, "node", WorkerState.TRAINING, utc_now(), 1)
         standin.publish(ref, Phase.RUNNING, workers=(status,))
-        cluster.reclaim(ref, taken, timedelta(seconds=1))
-        assert cluster.status(ref).phase is Phase.RUNNING
+        run(cluster.reclaim(ref, taken, timedelta(seconds=1)))
+        assert run(cluster.status(ref)).phase is Phase.RUNNING
 
-        cluster.cancel(ref, "enough", OWNER)
+        run(cluster.cancel(ref, "enough", OWNER))
         standin.publish(ref, Phase.FAILED)
-        again = cluster.claim(standin.spec(), OWNER)
+        again = run(cluster.claim(standin.spec(), OWNER))
         assert again.outcome is ClaimOutcome.REPLACED
         standin.publish(again.ref, Phase.SUCCEEDED)
-        cluster.collect(again.ref, OWNER)
-        cluster.delete(again.ref, OWNER)
+        run(cluster.collect(again.ref, OWNER))
+        run(cluster.delete(again.ref, OWNER))
     assert namespace.left(ref.name) == []
 
 
 async def first_word(standin: StandIn, connection: str, cursor: str) -> str:
     """Of the launcher, as a triggerer hears it: over the shared watch, whose first update is a status."""
     cluster = standin.cluster(connection=connection)
-    ref = await asyncio.to_thread(cluster.find, standin.name)
+    ref = await cluster.find(standin.name)
     heard = ""
     async with asyncio.timeout(120), aclosing(cluster.watch(ref, cursor, 1.0)) as updates:
         async for update in updates:

@@ -30,7 +30,7 @@ PATIENCE = 90.0
 @pytest.fixture
 def ref(standin: StandIn) -> RunRef:
     """A run that was claimed."""
-    made = standin.cluster().claim(standin.spec(), OWNER).ref
+    made = run(standin.cluster().claim(standin.spec(), OWNER)).ref
     standin.without_workers(made)
     return made
 
@@ -100,15 +100,15 @@ def test_the_copy_answers_who_attends_and_spares_a_request_for_advancing(
     namespace: Namespace, standin: StandIn, ref: RunRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = standin.cluster()
-    mine = cluster.take_log_lease(ref, OWNER)
+    mine = run(cluster.take_log_lease(ref, OWNER))
 
     async def asked() -> list[str]:
         async with hub(namespace) as copy:
             await until(lambda: (found := copy.root(ref)) and found.log_lease)
             with requests_counted(monkeypatch) as made:
-                assert await asyncio.to_thread(cluster.log_lease_holder, ref) == mine.token
+                assert await cluster.log_lease_holder(ref) == mine.token
                 assert made == []
-                await asyncio.to_thread(cluster.advance, ref, mine.token, LOG_START)
+                await cluster.advance(ref, mine.token, LOG_START)
                 return list(made)
 
     (patch,) = run(asked())
@@ -119,16 +119,15 @@ def test_a_process_that_stood_still_asks_before_it_believes(
     namespace: Namespace, standin: StandIn, ref: RunRef
 ) -> None:
     cluster = standin.cluster()
-    stale = cluster.take_log_lease(ref, OWNER)
+    stale = run(cluster.take_log_lease(ref, OWNER))
 
     async def stalled() -> None:
         async with hub(namespace) as copy:
             await until(lambda: (found := copy.root(ref)) and found.log_lease)
-            # Meanwhile the loop does nothing, and somebody else takes over.
-            new = cluster.take_log_lease(ref, OWNER)
-            time.sleep(watch.STALL + 0.5)  # noqa: ASYNC251  # this is the stall
+            new = await cluster.take_log_lease(ref, OWNER)
+            time.sleep(watch.STALL + 0.5)  # noqa: ASYNC251  # this is the stall, in which somebody else has taken over
             assert not copy.trusted
-            assert await asyncio.to_thread(cluster.log_lease_holder, ref) == new.token != stale.token
+            assert await cluster.log_lease_holder(ref) == new.token != stale.token
             await until(lambda: copy.trusted)
             found = copy.root(ref)
             assert found is not None
@@ -175,9 +174,9 @@ def test_an_outage_that_lasts_is_said(standin: StandIn, ref: RunRef, monkeypatch
         with pytest.raises(ClusterUnavailable):
             run(cut())
         with pytest.raises(ClusterUnavailable):
-            cluster.status(ref)
+            run(cluster.status(ref))
         between.mend()
-        assert cluster.status(ref).run == ref.name
+        assert run(cluster.status(ref)).run == ref.name
 
 
 def test_a_run_that_vanishes_ends_its_watch(namespace: Namespace, standin: StandIn, ref: RunRef) -> None:
@@ -239,5 +238,5 @@ def test_a_connection_that_was_changed_is_used_as_it_is_now(
         monkeypatch.setenv(f"AIRFLOW_CONN_{CONNECTION.upper()}", os.environ[f"AIRFLOW_CONN_{other.upper()}"])
         after = run(connection.prepare(CONNECTION))
         assert after.document != before.document
-        assert standin.cluster().find(ref.name) == ref
+        assert run(standin.cluster().find(ref.name)) == ref
         connection.forget()

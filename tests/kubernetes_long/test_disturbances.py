@@ -11,6 +11,7 @@ import pytest
 
 from elastic_runtime.runobjects import ObjectNames, Part, pod_of, selector
 from elastic_runtime.status import EventKind, Phase, Status, WorkerState
+from elastic_training.bridge import run
 from elastic_training.clusters.base import ClaimOutcome
 from tests.contract.cluster_kinds import OWNER, KubernetesKind, leaving_nothing
 from tests.contract.test_cluster_contract import NEWER, over, training, until
@@ -72,12 +73,12 @@ def gone(status: Status) -> set[str]:
 def test_a_run_goes_on_and_grows_back_whatever_happens_to_its_workers(
     kind: KubernetesKind, namespace: Namespace
 ) -> None:
-    ref = kind.cluster.claim(kind.spec(start=2, maximum=4), OWNER).ref
+    ref = run(kind.cluster.claim(kind.spec(start=2, maximum=4), OWNER)).ref
     until(kind, ref, training(2))
 
     namespace.kubectl("scale", "replicaset", ObjectNames(ref.name).worker, "--replicas=4")
     before = until(kind, ref, training(4))
-    assert kind.cluster.size(ref) == 4
+    assert run(kind.cluster.size(ref)) == 4
 
     victim = next(worker.name for worker in before.workers if worker.state is WorkerState.TRAINING)
     namespace.kubectl("delete", "pod", pod_of(victim), "--wait=false")
@@ -98,15 +99,15 @@ def test_a_run_goes_on_and_grows_back_whatever_happens_to_its_workers(
 def test_a_run_that_nobody_begins_to_watch_takes_itself_away(kind: KubernetesKind, namespace: Namespace) -> None:
     spec = kind.spec()
     spec = replace(spec, timing=replace(spec.timing, unwatched=5.0))
-    ref = kind.cluster.claim(spec, OWNER).ref
-    kind.cluster.take_log_lease(ref, OWNER)
+    ref = run(kind.cluster.claim(spec, OWNER)).ref
+    run(kind.cluster.take_log_lease(ref, OWNER))
     until(kind, ref, training(1))
-    assert kind.cluster.claim(spec, NEWER).outcome is ClaimOutcome.ADOPTED
+    assert run(kind.cluster.claim(spec, NEWER)).outcome is ClaimOutcome.ADOPTED
     namespace.kubectl("wait", "--for=delete", f"configmap/{ObjectNames(ref.name).root}", "--timeout=90s")
 
 
 def test_another_launcher_takes_over(kind: KubernetesKind, namespace: Namespace) -> None:
-    ref = kind.cluster.claim(kind.spec(start=2), OWNER).ref
+    ref = run(kind.cluster.claim(kind.spec(start=2), OWNER)).ref
     before = until(kind, ref, training(2))
     of_run = selector(run=ref.name, part=Part.LAUNCHER)
     namespace.kubectl("delete", "pods", f"--selector={of_run}", "--force", "--grace-period=0")

@@ -12,6 +12,7 @@ from elastic_runtime.errors import OwnershipLost, RunNotFound
 from elastic_runtime.runobjects import PART_LABEL, Part, pod_of, selector
 from elastic_runtime.spec import RunSpec, Timing, WorkersSpec
 from elastic_runtime.status import Phase, Status, WorkerState
+from elastic_training.bridge import run
 from elastic_training.clusters.base import ClaimOutcome
 from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
 from elastic_training.pods import Pods, PodShape, Volume
@@ -88,7 +89,7 @@ class PodRun(PacedRun):
 
     def start(self, *, fresh: bool = False) -> ClaimOutcome:
         """Claim it, as the next try of a task does."""
-        claim = self._cluster.claim(self.spec, self.spec.uid, fresh=fresh)
+        claim = run(self._cluster.claim(self.spec, self.spec.uid, fresh=fresh))
         self.ref = claim.ref
         return claim.outcome
 
@@ -103,7 +104,7 @@ class PodRun(PacedRun):
     def close(self) -> None:
         """Whatever has become of the test: leave nothing behind."""
         try:
-            self._cluster.delete(self.ref, self.spec.uid)
+            run(self._cluster.delete(self.ref, self.spec.uid))
         except (RunNotFound, OwnershipLost):
             return  # It was replaced.
         assert self._place.namespace.left(self.ref.name) == []
@@ -113,7 +114,7 @@ class PodRun(PacedRun):
     def look(self) -> Status | None:
         """See :class:`PacedRun`."""
         try:
-            return self._cluster.status(self.ref)
+            return run(self._cluster.status(self.ref))
         except RunNotFound:
             return None
 

@@ -18,7 +18,8 @@ from typing import Protocol
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ClusterUnavailable, ElasticError, OwnershipLost, RunNotFound
 from elastic_runtime.status import Status
-from elastic_training.clusters.base import Cluster, LogLease, LogLines, Quiet, RunRef, StatusChanged
+from elastic_training.clusters.base import LogLease, LogLines, Quiet, RunRef, StatusChanged
+from elastic_training.clusters.cluster import Cluster
 
 _RENEWALS = 6
 """Of a lease, in its length: some may fail."""
@@ -108,7 +109,7 @@ class Follower:
 
     @property
     def token(self) -> str | None:
-        """Of our log_lease; None before it has begun."""
+        """Of our log lease; None before it was taken."""
         return self._log_lease.token if self._log_lease else None
 
     async def follow(self) -> Followed:
@@ -139,9 +140,8 @@ class Follower:
 
     async def _watch(self) -> Ending | None:
         """Until the end, or an error; None when the watch ended without a final status and has to be taken up again."""
-        await self._cluster.prepare()
         if self._log_lease is None:
-            self._log_lease = await asyncio.to_thread(self._cluster.take_log_lease, self._ref, self._owner)
+            self._log_lease = await self._cluster.take_log_lease(self._ref, self._owner)
             self._cursor = self._noted = self._log_lease.cursor
         beat = min(self._pace.beat, self._renewal)
         async with aclosing(self._cluster.watch(self._ref, self._cursor, beat)) as updates:
@@ -163,7 +163,7 @@ class Follower:
     async def _stream(self, update: LogLines) -> None:
         assert self._log_lease is not None
         # A process that stood still for a minute asks before it speaks.
-        if update.lines and await asyncio.to_thread(self._cluster.log_lease_holder, self._ref) != self._log_lease.token:
+        if update.lines and await self._cluster.log_lease_holder(self._ref) != self._log_lease.token:
             raise OwnershipLost(f"somebody else streams the log of {self._ref.name} now")
         for line in update.lines:
             self._log.info("%s", line)
@@ -174,7 +174,7 @@ class Follower:
 
     async def _note(self) -> None:
         assert self._log_lease is not None
-        await asyncio.to_thread(self._cluster.advance, self._ref, self._log_lease.token, self._cursor)
+        await self._cluster.advance(self._ref, self._log_lease.token, self._cursor)
         self._noted = self._cursor
         self._plan_renewal()
 
@@ -194,7 +194,7 @@ class Follower:
         if asyncio.get_running_loop().time() >= self._lease_due:
             assert self._log_lease is not None
             self._plan_renewal()
-            await asyncio.to_thread(self._cluster.renew_lease, self._ref, self._log_lease.token)
+            await self._cluster.renew_lease(self._ref, self._log_lease.token)
 
     def _plan_renewal(self) -> None:
         self._lease_due = asyncio.get_running_loop().time() + self._renewal

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from elastic_runtime.status import Phase, Status
-from elastic_training.clusters.base import Cluster, check_size
+from elastic_training.clusters.base import check_size
+from elastic_training.clusters.cluster import Cluster
 
 STALE = timedelta(minutes=2)
 """A run that had ended before the sensor began may be the one of an earlier try, with the new one still to come; for so
@@ -74,7 +75,7 @@ class ScaleRequest:
     began: datetime
     """When this try of the sensor began."""
 
-    def pursue(self, cluster: Cluster, now: datetime) -> Verdict:
+    async def pursue(self, cluster: Cluster, now: datetime) -> Verdict:
         """One look; asks for the size when that has not been done, and the training has begun.
 
         Not before: a wish that came while the first workers start would make the first world, instead of changing it.
@@ -83,12 +84,12 @@ class ScaleRequest:
             InvalidSettings: the size is out of the training's bounds.
             RunNotFound: there is no run yet.
         """
-        ref = cluster.find(self.name)
-        spec = cluster.spec(ref)
+        ref = await cluster.find(self.name)
+        spec = await cluster.spec(ref)
         check_size(self.workers, spec.workers)
-        status = cluster.status(ref)
+        status = await cluster.status(ref)
         if status.phase in (Phase.PENDING, Phase.STARTING):
             return Verdict(ScaleState.WAITING, f"the training has not begun: {status.reason}")
-        if not status.phase.final and cluster.set_size(ref, self.workers, self.request):
+        if not status.phase.final and await cluster.set_size(ref, self.workers, self.request):
             return Verdict(ScaleState.WAITING, f"asked for {self.workers} workers; {status.world_size} ranks train")
-        return judge(status, self.workers, spec.workers.slots, cluster.size(ref), self.began, now)
+        return judge(status, self.workers, spec.workers.slots, await cluster.size(ref), self.began, now)

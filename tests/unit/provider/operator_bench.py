@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
+from elastic_training.bridge import run
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.fake import FakeCluster, FakeRun
 from elastic_training.naming import run_name
@@ -32,7 +33,7 @@ def run_in(fake: FakeCluster) -> FakeRun:
 
 
 def ref_in(fake: FakeCluster) -> RunRef:
-    return fake.find(NAME)
+    return run(fake.find(NAME))
 
 
 def deferred(operator: ElasticHorovodOperator, ti: FakeTaskInstance) -> TaskDeferred:

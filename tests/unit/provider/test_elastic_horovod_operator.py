@@ -10,6 +10,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import FailureKind, Phase
+from elastic_training.bridge import run
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.exceptions import TrainingCancelled, TrainingFailed
 from elastic_training.triggers.training_run import TrainingRunTrigger
@@ -19,7 +20,7 @@ from tests.unit.provider.operator_bench import NAME, deferred, operator, ref_in,
 class TestInTheWorker:
     def test_success_returns_the_result_document(self, fake: FakeCluster) -> None:
         def train_on() -> None:
-            fake.set_size(ref_in(fake), 3, "wish")
+            run(fake.set_size(ref_in(fake), 3, "wish"))
             fake.publish(NAME, step=40, metrics={"loss": 0.1})
 
         fake.script(train_on, lambda: fake.succeed(NAME))
@@ -28,7 +29,7 @@ class TestInTheWorker:
         assert result["phase"] == "succeeded"
         assert result["world_sizes"] == [2, 3]
         assert (result["steps"], result["metrics"]) == (40, {"loss": 0.1})
-        assert run_in(fake).collected
+        assert run_in(fake).document.collected
 
     @pytest.mark.parametrize(
         ("kind", "raised"),
@@ -65,7 +66,7 @@ class TestInTheWorker:
         first = operator()
 
         def take_over() -> None:
-            fake.claim(RunSpec(name=NAME, uid="other", command=("python",)), "try 2")
+            run(fake.claim(RunSpec(name=NAME, uid="other", command=("python",)), "try 2"))
             first.on_kill()
             fake.write_log(NAME, "for the second try")
 
@@ -102,9 +103,9 @@ class TestTries:
         uid = run_in(fake).spec.uid
         parting = deferred(operator(deferrable=True), trying(2))
         assert run_in(fake).spec.uid == uid
-        assert '"try_number":2' in run_in(fake).owner
+        assert '"try_number":2' in run_in(fake).document.owner
         assert isinstance(parting.trigger, TrainingRunTrigger)
-        assert parting.trigger.owner == run_in(fake).owner
+        assert parting.trigger.owner == run_in(fake).document.owner
 
     def test_a_retry_takes_the_result_that_nobody_has_collected(self, fake: FakeCluster) -> None:
         deferred(operator(deferrable=True), trying(1))

@@ -12,6 +12,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 from elastic_runtime.documents import to_plain
 from elastic_runtime.errors import RunNotFound
 from elastic_runtime.status import FailureKind, Phase
+from elastic_training.bridge import run
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.triggers.training_run import TrainingRunTrigger
@@ -101,4 +102,4 @@ class TestDeferred:
         with pytest.raises(AirflowException, match="Trigger timeout"):
             train.resume_execution("__fail__", {"error": "Trigger timeout"}, {"ti": ti})
         with pytest.raises(RunNotFound):
-            fake.find(NAME)
+            run(fake.find(NAME))

@@ -14,6 +14,7 @@ import pytest
 from elastic_runtime.errors import ClusterUnavailable
 from elastic_runtime.spec import RunSpec, Timing
 from elastic_runtime.status import FailureKind, Phase
+from elastic_training.bridge import run
 from elastic_training.clusters.base import LOG_START, LogLines, RunRef, Update
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.follow import Ending, Followed, Follower
@@ -27,7 +28,7 @@ OWNER = "try 1"
 
 def claimed(cluster: FakeCluster, uid: str = "1", timing: Timing | None = None) -> RunRef:
     spec = RunSpec(name="run", uid=uid, command=("python", "train.py"), timing=timing or Timing())
-    return cluster.claim(spec, OWNER).ref
+    return run(cluster.claim(spec, OWNER)).ref
 
 
 def follow(cluster: FakeCluster, ref: RunRef, deadline: datetime | None = None) -> Followed:
@@ -125,9 +126,8 @@ def test_a_watch_that_ends_notes_how_far_it_has_told(caplog: pytest.LogCaptureFi
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
 
-    def noted() -> str | None:
-        present = cluster.runs["run"].log_lease
-        return present.cursor if present else None
+    def noted() -> str:
+        return cluster.runs["run"].document.cursor
 
     cluster.script(lambda: cluster.write_log("run", "one", "two"))
     run_virtually(interrupted())
@@ -140,9 +140,9 @@ class CountsRenewals(FakeCluster):
 
     asked = 0
 
-    def renew_lease(self, ref: RunRef, token: str) -> None:
+    async def renew_lease(self, ref: RunRef, token: str) -> None:
         self.asked += 1
-        super().renew_lease(ref, token)
+        await super().renew_lease(ref, token)
 
 
 def test_a_lease_is_not_renewed_where_the_log_that_was_streamed_has_done_it() -> None:
@@ -157,7 +157,9 @@ def test_a_lease_is_not_renewed_where_the_log_that_was_streamed_has_done_it() ->
 def test_a_watcher_that_was_replaced_stops() -> None:
     cluster = FakeCluster(poll=1)
     ref = claimed(cluster)
-    cluster.script(lambda: cluster.take_log_lease(ref, OWNER), lambda: cluster.write_log("run", "for somebody else"))
+    cluster.script(
+        lambda: run(cluster.take_log_lease(ref, OWNER)), lambda: cluster.write_log("run", "for somebody else")
+    )
     assert follow(cluster, ref).ending is Ending.SUPERSEDED
 
 
@@ -167,7 +169,7 @@ def test_a_try_that_was_replaced_stops(when: str) -> None:
     ref = claimed(cluster)
 
     def replace_it() -> None:
-        cluster.claim(RunSpec(name="run", uid="2", command=("python", "train.py")), "try 2")
+        run(cluster.claim(RunSpec(name="run", uid="2", command=("python", "train.py")), "try 2"))
 
     if when == "before it looks":
         replace_it()
@@ -179,7 +181,7 @@ def test_a_try_that_was_replaced_stops(when: str) -> None:
 def test_a_run_that_is_replaced_or_deleted_has_vanished() -> None:
     cluster = FakeCluster(poll=1)
     ref = claimed(cluster)
-    cluster.script(lambda: cluster.delete(ref, OWNER))
+    cluster.script(lambda: run(cluster.delete(ref, OWNER)))
     followed = follow(cluster, ref)
     assert followed.ending is Ending.VANISHED
     assert "no run" in followed.detail

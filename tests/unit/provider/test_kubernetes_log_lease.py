@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from elastic_training.bridge import run
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.kubernetes import cluster as module
-from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
+from elastic_training.clusters.kubernetes.cluster import BlockingKubernetes, KubernetesCluster
 from elastic_training.clusters.kubernetes.resources import Kind, Object
 from tests.unit.provider.kubernetes_objects import SPEC, root
 
@@ -38,14 +39,14 @@ class Server:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     server = Server()
-    monkeypatch.setattr(KubernetesCluster, "_api", server)
+    monkeypatch.setattr(BlockingKubernetes, "_api", server)
     return server
 
 
 def seen(monkeypatch: pytest.MonkeyPatch, thing: Object | None) -> None:
     """This is what the shared watch has told so far."""
     found = None if thing is None else module.Root(thing)
-    monkeypatch.setattr(KubernetesCluster, "_cached", lambda *_, **__: found)
+    monkeypatch.setattr(BlockingKubernetes, "_cached", lambda *_, **__: found)
 
 
 class TestAttendance:
@@ -54,23 +55,23 @@ class TestAttendance:
     ) -> None:
         cluster = KubernetesCluster("somewhere")
         seen(monkeypatch, server.thing)
-        assert cluster.log_lease_holder(REF) is None
-        assert cluster.log_lease_holder(REF) != (mine := cluster.take_log_lease(REF, "me").token)
-        assert cluster.log_lease_holder(REF) == mine
+        assert run(cluster.log_lease_holder(REF)) is None
+        assert run(cluster.log_lease_holder(REF)) != (mine := run(cluster.take_log_lease(REF, "me")).token)
+        assert run(cluster.log_lease_holder(REF)) == mine
 
     def test_once_the_watch_has_told_of_it_nothing_is_asked_for(
         self, server: Server, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         cluster = KubernetesCluster("somewhere")
-        mine = cluster.take_log_lease(REF, "me").token
+        mine = run(cluster.take_log_lease(REF, "me")).token
         seen(monkeypatch, server.thing)
         before = server.reads
-        assert cluster.log_lease_holder(REF) == mine
+        assert run(cluster.log_lease_holder(REF)) == mine
         assert server.reads == before
 
     def test_somebody_else_s_is_found_out(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
         cluster = KubernetesCluster("somewhere")
-        cluster.take_log_lease(REF, "me")
-        other = KubernetesCluster("somewhere").take_log_lease(REF, "me").token
+        run(cluster.take_log_lease(REF, "me"))
+        other = run(KubernetesCluster("somewhere").take_log_lease(REF, "me")).token
         seen(monkeypatch, server.thing)
-        assert cluster.log_lease_holder(REF) == other
+        assert run(cluster.log_lease_holder(REF)) == other

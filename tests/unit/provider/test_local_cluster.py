@@ -13,6 +13,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,25 +22,28 @@ from elastic_runtime.errors import ClusterUnavailable, InvalidSettings, RunNotFo
 from elastic_runtime.rundir import RunDir
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import FailureKind, Phase, Status
+from elastic_training.bridge import run
 from elastic_training.clusters.base import LOG_START, ClaimOutcome, LogLines, RunRef, StatusChanged, Update
-from elastic_training.clusters.local import LocalCluster, LocalTimes
+from elastic_training.clusters.claims import Times
+from elastic_training.clusters.local import TIMES, LocalCluster
 from elastic_training.clusters.local_files import read_lines
 
 STUB = Path(__file__).with_name("stub_launcher.py")
 OWNER = "try 1"
 PATIENCE = 20.0
+QUICK = replace(TIMES, delete=10.0, delete_order=0.3)
 
 
 class Bench:
     """A local cluster whose launcher is the stub."""
 
-    def __init__(self, folder: Path, **times: float) -> None:
+    def __init__(self, folder: Path, times: Times = TIMES) -> None:
         self.root = folder / "runs"
         self.root.mkdir(mode=0o700)
         python = folder / "python"
         python.write_text(f'#!/bin/sh\nexec {sys.executable} {STUB} "$@"\n')
         python.chmod(0o700)
-        self.cluster = LocalCluster(self.root, str(python), LocalTimes(poll=0.01, **times))
+        self.cluster = LocalCluster(self.root, str(python), times, poll=0.01)
         self.play("train")
 
     def play(self, script: str) -> None:
@@ -47,7 +51,7 @@ class Bench:
         (self.root / "script").write_text(script)
 
     def claim(self, uid: str = "1") -> RunRef:
-        return self.cluster.claim(RunSpec(name="run", uid=uid, command=("python",)), OWNER).ref
+        return run(self.cluster.claim(RunSpec(name="run", uid=uid, command=("python",)), OWNER)).ref
 
     @property
     def folder(self) -> RunDir:
@@ -79,9 +83,9 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path, delete_wait=0.3)
+    made = Bench(tmp_path, QUICK)
     yield made
-    made.cluster.delete(made.cluster.find("run"), OWNER)
+    run(made.cluster.delete(run(made.cluster.find("run")), OWNER))
     assert not [path for path in made.root.iterdir() if path.name.startswith((".new", ".trash"))]
 
 
@@ -102,8 +106,11 @@ def test_the_launcher_has_a_session_of_its_own_and_nothing_of_airflows(
 def test_a_launcher_that_is_slow_to_take_its_lock_is_not_lost(bench: Bench) -> None:
     bench.play("linger before the lock")
     ref = bench.claim()
-    assert bench.cluster.status(ref).phase is Phase.PENDING
-    assert bench.cluster.claim(RunSpec(name="run", uid="2", command=("python",)), OWNER).outcome is ClaimOutcome.ADOPTED
+    assert run(bench.cluster.status(ref)).phase is Phase.PENDING
+    assert (
+        run(bench.cluster.claim(RunSpec(name="run", uid="2", command=("python",)), OWNER)).outcome
+        is ClaimOutcome.ADOPTED
+    )
     (bench.root / "go").touch()
     bench.until(ref, Phase.RUNNING)
 
@@ -137,43 +144,43 @@ def test_deleting_a_run_whose_launcher_hangs_kills_it(bench: Bench) -> None:
     ref = bench.claim()
     bench.until(ref, Phase.RUNNING)
     pid = bench.folder.read_launcher().pid
-    bench.cluster.delete(ref, OWNER)
+    run(bench.cluster.delete(ref, OWNER))
     with pytest.raises(RunNotFound):
-        bench.cluster.find("run")
+        run(bench.cluster.find("run"))
     bench.play("train")
     bench.claim("2")  # Reaps, too.
     assert not Path(f"/proc/{pid}").exists()
 
 
 def test_a_run_that_does_not_end_is_not_replaced(tmp_path: Path) -> None:
-    hanging = Bench(tmp_path, end_wait=0.2, delete_wait=0.2)
+    hanging = Bench(tmp_path, replace(QUICK, claim=0.2))
     hanging.play("ignore the end")
     ref = hanging.claim()
     hanging.until(ref, Phase.RUNNING)
     with pytest.raises(ClusterUnavailable, match="has not ended"):
-        hanging.cluster.claim(RunSpec(name="run", uid="2", command=("python",)), OWNER, fresh=True)
-    assert hanging.cluster.find("run") == ref
-    hanging.cluster.delete(ref, OWNER)
+        run(hanging.cluster.claim(RunSpec(name="run", uid="2", command=("python",)), OWNER, fresh=True))
+    assert run(hanging.cluster.find("run")) == ref
+    run(hanging.cluster.delete(ref, OWNER))
 
 
 def test_a_creator_that_died_before_it_started_the_launcher_is_replaced_by_the_next_claim(bench: Bench) -> None:
     bench.folder.create(RunSpec(name="run", uid="1", command=("python",)), OWNER)
-    ref = bench.cluster.find("run")
-    assert bench.cluster.status(ref).phase is Phase.PENDING
+    ref = run(bench.cluster.find("run"))
+    assert run(bench.cluster.status(ref)).phase is Phase.PENDING
     old = bench.folder.path / "spec.json"
     os.utime(old, (0, 0))
-    assert bench.cluster.status(ref).failure is FailureKind.LAUNCHER_LOST
+    assert run(bench.cluster.status(ref)).failure is FailureKind.LAUNCHER_LOST
     os.utime(old)
-    claim = bench.cluster.claim(RunSpec(name="run", uid="2", command=("python",)), OWNER)
-    assert claim.outcome is ClaimOutcome.REPLACED
+    claim = run(bench.cluster.claim(RunSpec(name="run", uid="2", command=("python",)), OWNER))
+    assert claim.outcome is ClaimOutcome.CREATED  # Nothing of the other one has ever run.
 
 
 def test_an_interpreter_that_is_not_there_is_named_and_nothing_stays(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path / "runs", str(tmp_path / "no-python"))
     with pytest.raises(InvalidSettings, match="local_python"):
-        cluster.claim(RunSpec(name="run", uid="1", command=("python",)), OWNER)
+        run(cluster.claim(RunSpec(name="run", uid="1", command=("python",)), OWNER))
     with pytest.raises(RunNotFound):
-        cluster.find("run")
+        run(cluster.find("run"))
 
 
 def test_the_root_is_private_or_refused(tmp_path: Path) -> None:
@@ -189,7 +196,7 @@ def test_a_link_is_no_root(tmp_path: Path) -> None:
     (tmp_path / "runs").symlink_to(tmp_path / "elsewhere")
     cluster = LocalCluster(tmp_path / "runs", sys.executable)
     with pytest.raises(InvalidSettings, match="local_root"):
-        cluster.claim(RunSpec(name="run", uid="1", command=("python",)), OWNER)
+        run(cluster.claim(RunSpec(name="run", uid="1", command=("python",)), OWNER))
 
 
 class TestReadingTheLog:

@@ -9,6 +9,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 from elastic_runtime.errors import InvalidSettings, RunNotFound
 from elastic_runtime.spec import RunSpec, WorkersSpec
 from elastic_runtime.status import EventKind
+from elastic_training.bridge import run
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.registry import substituted
@@ -26,15 +27,15 @@ def drill(**more: Any) -> Any:
 
 def train(cluster: FakeCluster) -> RunRef:
     spec = RunSpec(name=NAME, uid="1", command=("python",), workers=WorkersSpec(1, 3, 4))
-    return cluster.claim(spec, "the training").ref
+    return run(cluster.claim(spec, "the training")).ref
 
 
 def test_the_newest_worker_is_told_and_leaves(fake: FakeCluster) -> None:
     ref = train(fake)
     ages = {"worker-0": 90.0, "worker-1": 5.0, "worker-2": 60.0}
-    fake.publish(NAME, workers=tuple(replace(w, seconds=ages[w.name]) for w in fake.status(ref).workers))
+    fake.publish(NAME, workers=tuple(replace(w, seconds=ages[w.name]) for w in run(fake.status(ref)).workers))
     assert drill() == "worker-1"
-    status = fake.status(ref)
+    status = run(fake.status(ref))
     assert status.world_size == 2
     assert EventKind.NOTICE in {event.kind for event in status.events}
 

@@ -18,6 +18,7 @@ from airflow.sdk.exceptions import AirflowRescheduleException
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.spec import RunSpec, WorkersSpec
 from elastic_runtime.status import FailureKind, Phase
+from elastic_training.bridge import run
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.registry import substituted
@@ -38,7 +39,7 @@ def sensor(**more: Any) -> ScaleWorkersSensor:
 
 def train(cluster: FakeCluster, slots: int = 1, uid: str = "1") -> RunRef:
     spec = RunSpec(name=NAME, uid=uid, command=("python",), workers=WorkersSpec(1, 2, 4, slots))
-    return cluster.claim(spec, "the training").ref
+    return run(cluster.claim(spec, "the training")).ref
 
 
 def context(**more: Any) -> dict[str, Any]:
@@ -60,9 +61,9 @@ def test_it_waits_for_the_training_then_asks_then_sees_it_follow(fake: FakeClust
     assert not more.poke(context())
     ref = train(fake, slots=2)
     assert not more.poke(context())
-    assert fake.size(ref) == 3
+    assert run(fake.size(ref)) == 3
     assert more.poke(context())
-    assert fake.status(ref).world_size == 6
+    assert run(fake.status(ref)).world_size == 6
 
 
 def test_the_first_world_keeps_the_size_that_the_training_starts_with() -> None:
@@ -73,20 +74,20 @@ def test_the_first_world_keeps_the_size_that_the_training_starts_with() -> None:
         assert not more.poke(context())
         slow.publish(NAME, phase=Phase.STARTING)
         assert not more.poke(context())
-        assert slow.size(ref) == 2
+        assert run(slow.size(ref)) == 2
         slow.train(NAME, 2)
         assert not more.poke(context())
-        assert slow.size(ref) == 3
+        assert run(slow.size(ref)) == 3
 
 
 def test_it_asks_only_once_and_fails_when_it_is_overruled(fake: FakeCluster) -> None:
     ref = train(fake)
     more = sensor()
     more.poke(context())
-    fake.set_size(ref, 1, "somebody else")
+    run(fake.set_size(ref, 1, "somebody else"))
     with pytest.raises(AirflowException, match="since then 1"):
         more.poke(context())
-    assert fake.size(ref) == 1
+    assert run(fake.size(ref)) == 1
 
 
 def test_a_new_incarnation_is_asked_again(fake: FakeCluster) -> None:
@@ -96,14 +97,14 @@ def test_a_new_incarnation_is_asked_again(fake: FakeCluster) -> None:
     fake.fail(NAME, FailureKind.LAUNCHER_LOST, "the launcher is gone")
     ref = train(fake, uid="2")
     more.poke(context())
-    assert fake.size(ref) == 3
+    assert run(fake.size(ref)) == 3
 
 
 def test_a_size_out_of_bounds_is_not_retried(fake: FakeCluster) -> None:
     ref = train(fake)
     with pytest.raises(AirflowFailException, match="bounds 1 to 4"):
         sensor(workers=5).poke(context())
-    assert fake.size(ref) == 2
+    assert run(fake.size(ref)) == 2
 
 
 def test_a_rendered_size_that_is_no_number_is_not_retried(fake: FakeCluster) -> None:
@@ -138,7 +139,7 @@ def test_another_dag_run_or_map_index_is_another_training(fake: FakeCluster) -> 
     train(fake)
     assert not sensor(training_run_id="another").poke(context())
     assert not sensor(map_index="0").poke(context())
-    assert fake.size(fake.find(NAME)) == 2
+    assert run(fake.size(run(fake.find(NAME)))) == 2
 
 
 def test_reschedule_keeps_its_place(fake: FakeCluster) -> None:
@@ -184,7 +185,7 @@ class TestDeferred:
             slow.script(lambda: slow.publish(NAME, step=3), lambda: slow.train(NAME, 3))
             event = self.outcome_of(trigger)
             assert event["outcome"] == "reached"
-            assert slow.size(ref) == 3
+            assert run(slow.size(ref)) == 3
             more.execute_complete(context(), event)
 
     def test_it_fails_when_the_training_ends(self, fake: FakeCluster) -> None:
@@ -228,4 +229,4 @@ class TestDeferred:
                     return (await waiting).payload
 
             assert run_virtually(train_again())["outcome"] == "reached"
-            assert slow.status(slow.find(NAME)).phase is Phase.RUNNING
+            assert run(slow.status(run(slow.find(NAME)))).phase is Phase.RUNNING

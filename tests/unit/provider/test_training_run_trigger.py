@@ -11,6 +11,7 @@ from airflow.triggers.base import TriggerEvent
 from elastic_runtime.documents import from_plain
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import FailureKind, Phase, Status
+from elastic_training.bridge import run
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.registry import substituted
@@ -29,7 +30,7 @@ def fake() -> Iterator[FakeCluster]:
 
 @pytest.fixture
 def ref(fake: FakeCluster) -> RunRef:
-    return fake.claim(RunSpec(name="run", uid="1", command=("python", "train.py")), OWNER).ref
+    return run(fake.claim(RunSpec(name="run", uid="1", command=("python", "train.py")), OWNER)).ref
 
 
 def trigger_of(ref: RunRef, **more: Any) -> TrainingRunTrigger:
@@ -81,7 +82,7 @@ def test_a_kill_cancels_the_run(fake: FakeCluster, ref: RunRef) -> None:
         await trigger.on_kill()
 
     run_virtually(kill())
-    assert fake.status(ref).failure is FailureKind.CANCELLED
+    assert run(fake.status(ref)).failure is FailureKind.CANCELLED
 
 
 def test_a_kill_that_airflow_repeats_every_second_cancels_the_run(fake: FakeCluster, ref: RunRef) -> None:
@@ -93,16 +94,16 @@ def test_a_kill_that_airflow_repeats_every_second_cancels_the_run(fake: FakeClus
         killing.cancel("user-action")
         with pytest.raises(asyncio.CancelledError):
             await killing
-        assert fake.status(ref).phase is Phase.RUNNING
+        assert run(fake.status(ref)).phase is Phase.RUNNING
         await asyncio.sleep(5)
 
     run_virtually(kill())
-    assert fake.status(ref).failure is FailureKind.CANCELLED
+    assert run(fake.status(ref)).failure is FailureKind.CANCELLED
 
 
 def test_a_kill_before_the_first_look_cancels_too(fake: FakeCluster, ref: RunRef) -> None:
     run_virtually(trigger_of(ref).on_kill())
-    assert fake.status(ref).failure is FailureKind.CANCELLED
+    assert run(fake.status(ref)).failure is FailureKind.CANCELLED
 
 
 def test_a_cleared_task_whose_next_try_has_adopted_the_run_does_not_end_it(fake: FakeCluster, ref: RunRef) -> None:
@@ -111,11 +112,11 @@ def test_a_cleared_task_whose_next_try_has_adopted_the_run_does_not_end_it(fake:
         await stopped(await started(trigger))
         killing = asyncio.create_task(trigger.on_kill())
         await asyncio.sleep(2)
-        fake.claim(RunSpec(name="run", uid="2", command=("python", "train.py")), "try 2")
+        run(fake.claim(RunSpec(name="run", uid="2", command=("python", "train.py")), "try 2"))
         await killing
 
     run_virtually(clear())
-    assert fake.status(ref).phase is Phase.RUNNING
+    assert run(fake.status(ref)).phase is Phase.RUNNING
 
 
 def test_a_false_kill_after_another_triggerer_took_over_does_not_end_the_run(fake: FakeCluster, ref: RunRef) -> None:
@@ -128,7 +129,7 @@ def test_a_false_kill_after_another_triggerer_took_over_does_not_end_the_run(fak
         await stopped(watching)
 
     run_virtually(stall())
-    assert fake.status(ref).phase is Phase.RUNNING
+    assert run(fake.status(ref)).phase is Phase.RUNNING
 
 
 def test_a_replaced_trigger_neither_fires_nor_ends_nor_repeats_a_line(
@@ -157,9 +158,9 @@ def test_cleanup_ends_nothing(fake: FakeCluster, ref: RunRef) -> None:
         await trigger.cleanup()
 
     run_virtually(restart())
-    assert fake.status(ref).phase is Phase.RUNNING
+    assert run(fake.status(ref)).phase is Phase.RUNNING
 
 
 def test_a_kill_of_what_is_gone_is_harmless(fake: FakeCluster, ref: RunRef) -> None:
-    fake.delete(ref, OWNER)
+    run(fake.delete(ref, OWNER))
     run_virtually(trigger_of(ref).on_kill())

@@ -15,51 +15,41 @@ It passes the same contract suite as the real ones::
 from __future__ import annotations
 
 import asyncio
-import secrets
-import threading
+import inspect
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from elastic_runtime.errors import InvalidSettings, OwnershipLost, RunNotFound
+from elastic_runtime.errors import Conflict, RunNotFound
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Event, EventKind, FailureKind, Phase, Status, WorkerState, WorkerStatus, World
-from elastic_training.clusters.base import (
-    LOG_START,
-    NOBODY,
-    Claim,
-    ClaimOutcome,
-    Cluster,
-    LogLease,
-    LogLines,
-    Quiet,
-    RunRef,
-    StatusChanged,
-    Update,
-    check_size,
-    differing,
-)
+from elastic_training.clusters.base import LogLines
+from elastic_training.clusters.claims import Observed, Times
+from elastic_training.clusters.cluster import Cluster
+from elastic_training.clusters.document import RunDocument
+from elastic_training.clusters.place import PolledPlace, Scale
+
+_GONE = (WorkerState.LEFT, WorkerState.LOST)
 
 
 @dataclass
 class FakeRun:
     """One incarnation, open to the test's eyes."""
 
-    spec: RunSpec
-    owner: str
+    document: RunDocument
     status: Status
     size: int
     log: list[str] = field(default_factory=list)
-    requests: set[str] = field(default_factory=set)
-    log_lease: LogLease | None = None
-    collected: bool = False
-    cancelled: str | None = None
-    """The reason."""
     lease_renewals: int = 0
     names: int = 0
     """Workers named so far."""
+
+    @property
+    def spec(self) -> RunSpec:
+        """As created."""
+        return self.document.spec
 
 
 class FakeCluster(Cluster):
@@ -72,53 +62,58 @@ class FakeCluster(Cluster):
 
     def __init__(self, *, automatic: bool = True, poll: float = 0.01) -> None:
         self.runs: dict[str, FakeRun] = {}
-        self._automatic = automatic
-        self._poll = poll
-        self._script: deque[Callable[[], object]] = deque()
-        self._lock = threading.RLock()
+        self.automatic = automatic
+        self.steps: deque[Callable[[], object]] = deque()
+        super().__init__(_Memory(self, poll))
 
     def script(self, *steps: Callable[[], object]) -> None:
-        """Steps that a watch takes, one each time when it has nothing to tell, instead of waiting."""
-        self._script.extend(steps)
+        """Steps that a watch takes, one each time when it has nothing to tell, instead of waiting.
+
+        Each is called in a thread, so that it may do what a task's own code does; what it returns is awaited if it can
+        be.
+        """
+        self.steps.extend(steps)
+
+    def named(self, name: str) -> FakeRun:
+        """The present incarnation. Raises RunNotFound."""
+        if name not in self.runs:
+            raise RunNotFound(f"there is no run {name}")
+        return self.runs[name]
 
     def publish(self, name: str, **changes: Any) -> Status:
         """Play launcher: change fields of the status."""
-        with self._lock:
-            run = self._named(name)
-            run.status = replace(run.status, updated=datetime.now(UTC), **changes)
-            return run.status
+        run = self.named(name)
+        run.status = replace(run.status, updated=datetime.now(UTC), **changes)
+        return run.status
 
     def write_log(self, name: str, *lines: str) -> None:
         """Play launcher: append to the log."""
-        with self._lock:
-            self._named(name).log.extend(lines)
+        self.named(name).log.extend(lines)
 
     def train(self, name: str, workers: int) -> None:
         """Play launcher: a new world with so many workers trains."""
-        with self._lock:
-            run, now = self._named(name), datetime.now(UTC)
-            gone = (WorkerState.LEFT, WorkerState.LOST)
-            present = [worker for worker in run.status.workers if worker.state not in gone]
-            past = [worker for worker in run.status.workers if worker.state in gone]
-            past += [replace(worker, state=WorkerState.LEFT, since=now) for worker in present[workers:]]
-            present = present[:workers]
-            while len(present) < workers:
-                worker = WorkerStatus(f"worker-{run.names}", "fake", WorkerState.TRAINING, now, run.spec.workers.slots)
-                present.append(worker)
-                run.names += 1
-            world = World(now, workers * run.spec.workers.slots, run.status.generation + 1, run.status.step)
-            self._event(name, EventKind.SCALED, f"{world.size} ranks train", world_size=world.size)
-            self.publish(
-                name,
-                phase=Phase.RUNNING,
-                reason="all is well",
-                started=run.status.started or now,
-                world_size=world.size,
-                target_size=run.size,
-                generation=world.generation,
-                workers=tuple(past + present),
-                history=(*run.status.history, world),
-            )
+        run, now = self.named(name), datetime.now(UTC)
+        present = [worker for worker in run.status.workers if worker.state not in _GONE]
+        past = [worker for worker in run.status.workers if worker.state in _GONE]
+        past += [replace(worker, state=WorkerState.LEFT, since=now) for worker in present[workers:]]
+        present = present[:workers]
+        while len(present) < workers:
+            worker = WorkerStatus(f"worker-{run.names}", "fake", WorkerState.TRAINING, now, run.spec.workers.slots)
+            present.append(worker)
+            run.names += 1
+        world = World(now, workers * run.spec.workers.slots, run.status.generation + 1, run.status.step)
+        self.tell(name, EventKind.SCALED, f"{world.size} ranks train", world_size=world.size)
+        self.publish(
+            name,
+            phase=Phase.RUNNING,
+            reason="all is well",
+            started=run.status.started or now,
+            world_size=world.size,
+            target_size=run.size,
+            generation=world.generation,
+            workers=tuple(past + present),
+            history=(*run.status.history, world),
+        )
 
     def succeed(self, name: str) -> None:
         """Play launcher: the training ends well."""
@@ -128,192 +123,100 @@ class FakeCluster(Cluster):
         """Play launcher: the training ends badly; or, with ``launcher_lost``, the launcher itself."""
         self._end(name, Phase.FAILED, reason, kind)
 
-    def claim(self, spec: RunSpec, owner: str, *, fresh: bool = False) -> Claim:
-        """See :meth:`Cluster.claim`."""
-        with self._lock:
-            old = self.runs.get(spec.name)
-            if old is not None and not fresh and self._worth_adopting(old):
-                old.owner = owner
-                old.log_lease = old.log_lease and replace(old.log_lease, token=NOBODY)
-                ref = RunRef(spec.name, old.spec.uid)
-                return Claim(ref, ClaimOutcome.ADOPTED, f"it is {old.status.phase}", differing(old.spec, spec))
-            created = Status(spec.name, spec.uid, Phase.PENDING, "the launcher is starting", datetime.now(UTC))
-            start = spec.workers.start
-            self.runs[spec.name] = FakeRun(spec, owner, replace(created, target_size=start), start)
-            if self._automatic:
-                self.write_log(spec.name, "the launcher has started")
-                self.train(spec.name, start)
-            outcome = ClaimOutcome.REPLACED if old else ClaimOutcome.CREATED
-            return Claim(RunRef(spec.name, spec.uid), outcome, "in memory")
-
-    @staticmethod
-    def _worth_adopting(run: FakeRun) -> bool:
-        succeeded = run.status.phase is Phase.SUCCEEDED and not run.collected
-        return succeeded or (not run.status.phase.final and run.cancelled is None)
-
-    def plan(self, spec: RunSpec) -> str:
-        """See :meth:`Cluster.plan`."""
-        return f"{spec.workers.start} workers in memory; each rank: {' '.join(spec.command)}"
-
-    def find(self, name: str) -> RunRef:
-        """See :meth:`Cluster.find`."""
-        return RunRef(name, self._named(name).spec.uid)
-
-    def spec(self, ref: RunRef) -> RunSpec:
-        """See :meth:`Cluster.spec`."""
-        return self._run(ref).spec
-
-    def owner(self, ref: RunRef) -> str:
-        """See :meth:`Cluster.owner`."""
-        return self._run(ref).owner
-
-    def status(self, ref: RunRef) -> Status:
-        """See :meth:`Cluster.status`."""
-        return self._run(ref).status
-
-    def size(self, ref: RunRef) -> int:
-        """See :meth:`Cluster.size`."""
-        return self._run(ref).size
-
-    def set_size(self, ref: RunRef, workers: int, request: str) -> bool:
-        """See :meth:`Cluster.set_size`."""
-        with self._lock:
-            run = self._run(ref)
-            check_size(workers, run.spec.workers)
-            if request in run.requests:
-                return False
-            run.requests.add(request)
-            run.size = workers
-            if self._automatic:
-                self._event(ref.name, EventKind.SIZE_ASKED, f"{workers} workers wanted")
-                self.train(ref.name, workers)
-            return True
-
-    def reclaim(self, ref: RunRef, worker: str, grace: timedelta) -> datetime:
-        """See :meth:`Cluster.reclaim`."""
-        with self._lock:
-            run = self._run(ref)
-            gone = (WorkerState.LEFT, WorkerState.LOST)
-            present = [found.name for found in run.status.workers if found.state not in gone]
-            if worker not in present:
-                known = ", ".join(present) or "none"
-                raise InvalidSettings("worker", f"the run has no worker {worker!r}", f"Name one of: {known}")
-            state = WorkerState.LEFT if self._automatic else WorkerState.LEAVING
-            self._event(ref.name, EventKind.NOTICE, f"{worker} will be taken", worker=worker)
-            moved = (replace(w, state=state) if w.name == worker else w for w in run.status.workers)
-            self.publish(ref.name, workers=tuple(moved))
-            if self._automatic:
-                self._event(ref.name, EventKind.LEFT, f"{worker} has left", worker=worker)
-                self.train(ref.name, len(present) - 1)
-            return datetime.now(UTC) + grace
-
-    def cancel(self, ref: RunRef, reason: str, owner: str) -> None:
-        """See :meth:`Cluster.cancel`."""
-        with self._lock:
-            try:
-                run = self._owned(ref, owner)
-            except RunNotFound:
-                return
-            if run.status.phase.final:
-                return
-            run.cancelled = run.cancelled or reason
-            if self._automatic:
-                self.fail(ref.name, FailureKind.CANCELLED, reason)
-
-    def delete(self, ref: RunRef, owner: str) -> None:
-        """See :meth:`Cluster.delete`."""
-        with self._lock:
-            try:
-                self._owned(ref, owner)
-            except RunNotFound:
-                return
-            del self.runs[ref.name]
-
-    def collect(self, ref: RunRef, owner: str) -> None:
-        """See :meth:`Cluster.collect`."""
-        with self._lock:
-            try:
-                self._owned(ref, owner).collected = True
-            except RunNotFound:
-                return
-
-    def renew_lease(self, ref: RunRef, token: str) -> None:
-        """See :meth:`Cluster.renew_lease`."""
-        with self._lock:
-            self._attended(ref, token).lease_renewals += 1
-
-    def take_log_lease(self, ref: RunRef, owner: str) -> LogLease:
-        """See :meth:`Cluster.take_log_lease`."""
-        with self._lock:
-            run = self._owned(ref, owner)
-            run.log_lease = LogLease(secrets.token_hex(8), run.log_lease.cursor if run.log_lease else LOG_START)
-            return replace(run.log_lease, lease=run.spec.timing.lease)
-
-    def advance(self, ref: RunRef, token: str, cursor: str) -> None:
-        """See :meth:`Cluster.advance`."""
-        with self._lock:
-            run = self._attended(ref, token)
-            run.log_lease = LogLease(token, cursor)
-            run.lease_renewals += 1
-
-    def log_lease_holder(self, ref: RunRef) -> str | None:
-        """See :meth:`Cluster.log_lease_holder`."""
-        present = self._run(ref).log_lease
-        return present.token if present else None
-
-    async def watch(self, ref: RunRef, cursor: str | None, beat: float) -> AsyncGenerator[Update, None]:
-        """See :meth:`Cluster.watch`. A cursor counts lines."""
-        now = asyncio.get_running_loop().time
-        seen: Status | None = None
-        spoke = now()
-        while True:
-            run = self._run(ref)
-            status, lines = run.status, () if cursor is None else tuple(run.log[int(cursor) :])
-            if lines:
-                cursor, spoke = str(len(run.log)), now()
-                yield LogLines(lines, cursor)
-            if status != seen:
-                seen, spoke = status, now()
-                yield StatusChanged(status)
-                if status.phase.final:
-                    return
-            elif self._script:
-                self._script.popleft()()
-            elif now() >= spoke + beat:
-                spoke = now()
-                yield Quiet()
-            await asyncio.sleep(min(self._poll, beat))
+    def tell(self, name: str, kind: EventKind, message: str, **about: Any) -> None:
+        """Play launcher: add an event."""
+        event = Event(datetime.now(UTC), kind, message, **about)
+        self.publish(name, events=(*self.named(name).status.events, event))
 
     def _end(self, name: str, phase: Phase, reason: str, kind: FailureKind | None) -> None:
-        with self._lock:
-            self._event(name, EventKind.FINISHED, reason)
-            now = datetime.now(UTC)
-            self.publish(name, phase=phase, reason=reason, failure=kind, world_size=0, finished=now)
+        self.tell(name, EventKind.FINISHED, reason)
+        self.publish(name, phase=phase, reason=reason, failure=kind, world_size=0, finished=datetime.now(UTC))
 
-    def _event(self, name: str, kind: EventKind, message: str, **about: Any) -> None:
-        event = Event(datetime.now(UTC), kind, message, **about)
-        self.publish(name, events=(*self._named(name).status.events, event))
 
-    def _named(self, name: str) -> FakeRun:
-        try:
-            return self.runs[name]
-        except KeyError:
-            raise RunNotFound(f"no run {name}") from None
+class _Memory(PolledPlace):
+    """Its runs, and how a launcher that is infinitely fast reacts to what is asked of them."""
 
-    def _run(self, ref: RunRef) -> FakeRun:
-        run = self._named(ref.name)
-        if run.spec.uid != ref.uid:
-            raise RunNotFound(f"the run {ref.name} with uid {ref.uid} has been replaced by {run.spec.uid}")
-        return run
+    where = "in memory"
+    linger = 0.0
+    times = Times(creation=0.0, pause=0.0)
 
-    def _attended(self, ref: RunRef, token: str) -> FakeRun:
-        run = self._run(ref)
-        if run.log_lease is None or run.log_lease.token != token:
-            raise OwnershipLost(f"somebody else watches the run {ref.name} now")
-        return run
+    def __init__(self, cluster: FakeCluster, poll: float) -> None:
+        self._cluster = cluster
+        self.poll = poll
 
-    def _owned(self, ref: RunRef, owner: str) -> FakeRun:
-        run = self._run(ref)
-        if run.owner != owner:
-            raise OwnershipLost(f"the run {ref.name} belongs to {run.owner} now")
+    async def plan(self, spec: RunSpec) -> str:
+        return f"{spec.workers.start} workers in memory; each rank: {' '.join(spec.command)}"
+
+    async def read(self, name: str) -> RunDocument | None:
+        run = self._cluster.runs.get(name)
+        return run.document if run else None
+
+    async def create(self, spec: RunSpec, owner: str) -> RunDocument:
+        if spec.name in self._cluster.runs:
+            raise Conflict(f"there is a run {spec.name}")
+        now, start = datetime.now(UTC), spec.workers.start
+        status = Status(spec.name, spec.uid, Phase.PENDING, "the launcher is starting", now, target_size=start)
+        self._cluster.runs[spec.name] = made = FakeRun(RunDocument(spec, owner, now, now), status, start)
+        if self._cluster.automatic:
+            self._cluster.write_log(spec.name, "the launcher has started")
+            self._cluster.train(spec.name, start)
+        return made.document
+
+    async def change(self, found: RunDocument, wanted: RunDocument) -> RunDocument:
+        run = self._run(found)
+        run.document = wanted
+        run.lease_renewals += wanted.renewed != found.renewed
+        asked_to_end = wanted.cancelled is not None and found.cancelled is None and not run.status.phase.final
+        if asked_to_end and self._cluster.automatic:
+            self._cluster.fail(found.ref.name, FailureKind.CANCELLED, str(wanted.cancelled))
+        return wanted
+
+    async def remove(self, found: RunDocument, *, forced: bool) -> bool:  # noqa: ARG002  # nothing here can hang
+        self._run(found)
+        del self._cluster.runs[found.ref.name]
+        return True
+
+    async def observe(self, found: RunDocument) -> Observed:
+        run = self._cluster.named(found.ref.name)
+        return Observed(run.status, launcher=self._cluster.automatic and not run.status.phase.final)
+
+    async def read_log(self, found: RunDocument, cursor: str, *, ended: bool) -> LogLines:  # noqa: ARG002  # whole lines
+        log = self._cluster.named(found.ref.name).log
+        return LogLines(tuple(log[int(cursor) :]), str(len(log)))
+
+    async def scale(self, name: str) -> Scale:
+        return Scale(self._cluster.named(name).size)
+
+    async def resize(self, found: RunDocument, scale: Scale, workers: int) -> None:
+        run = self._run(found)
+        if run.size != scale.workers:
+            raise Conflict(f"the size of {found.ref.name} has been changed")
+        run.size = workers
+        if self._cluster.automatic:
+            self._cluster.tell(found.ref.name, EventKind.SIZE_ASKED, f"{workers} workers wanted")
+            self._cluster.train(found.ref.name, workers)
+
+    async def reclaim(self, found: RunDocument, worker: str, grace: timedelta) -> bool:
+        name, run = found.ref.name, self._run(found)
+        state = WorkerState.LEFT if self._cluster.automatic else WorkerState.LEAVING
+        self._cluster.tell(name, EventKind.NOTICE, f"{worker} will be taken in {grace}", worker=worker)
+        moved = (replace(each, state=state) if each.name == worker else each for each in run.status.workers)
+        self._cluster.publish(name, workers=tuple(moved))
+        if self._cluster.automatic:
+            self._cluster.tell(name, EventKind.LEFT, f"{worker} has left", worker=worker)
+            self._cluster.train(name, sum(each.state not in _GONE for each in run.status.workers))
+        return True
+
+    async def rest(self, seconds: float) -> None:
+        if self._cluster.steps:
+            outcome = await asyncio.to_thread(self._cluster.steps.popleft())
+            if inspect.isawaitable(outcome):
+                await outcome
+        await asyncio.sleep(seconds)
+
+    def _run(self, found: RunDocument) -> FakeRun:
+        """Raises RunNotFound, or Conflict when its document is not the one that was read any more."""
+        run = self._cluster.named(found.ref.name)
+        if run.document is not found:
+            raise Conflict(f"the run {found.ref.name} has been changed")
         return run

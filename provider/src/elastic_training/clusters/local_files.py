@@ -1,42 +1,44 @@
 """What the local cluster keeps beside the files of :mod:`elastic_runtime.rundir`.
 
-===================  ==========================================================================================
-file                 meaning
-===================  ==========================================================================================
-``starter.json``     the process that was started as launcher (see ``local_process``)
-``log_lease.json``  who streams the log, and how far: :class:`StoredLogLease`
-``asked/HASH``       a size request that has been carried out
-``collected``        exists once the result has been taken
-``../.NAME.lock``    held while something is decided about the run of that name; never deleted
-===================  ==========================================================================================
+==================  ===========================================================================================
+file                meaning
+==================  ===========================================================================================
+``starter.json``    the process that was started as launcher (see ``local_process``)
+``record.json``     who streams the log, which requests were carried out, whether the result is taken: :class:`Record`
+``../.NAME.lock``   held while something is decided about the run of that name; never deleted
+==================  ===========================================================================================
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from elastic_runtime.documents import from_json, to_json, write_atomically
-from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.errors import InvalidSettings, RunNotFound
 from elastic_runtime.rundir import RunDir
+from elastic_training.clusters.document import RunDocument, StoredLogLease
+from elastic_training.clusters.local_process import read_starter
 
+_RECORD = "record.json"
 _CHUNK = 256 * 1024
 """Bytes of log read at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class StoredLogLease:
-    """Content of ``log_lease.json``."""
+class Record:
+    """Content of ``record.json``; what the launcher reads too has files of its own."""
 
-    token: str
-    cursor: str
+    log_lease: StoredLogLease | None = None
+    collected: bool = False
+    requests: tuple[str, ...] = ()
 
 
 def private_folder(path: Path) -> Path:
@@ -72,24 +74,45 @@ def deciding(root: Path, name: str) -> Iterator[None]:
         os.close(handle)
 
 
-def read_log_lease(run: RunDir) -> StoredLogLease | None:
-    """None when nobody has attended yet. Raises InvalidDocument."""
+def read_document(run: RunDir) -> RunDocument:
+    """All that there is, as it is this moment. Raises RunNotFound, or InvalidDocument."""
+    spec = run.read_spec()
     try:
-        return from_json(StoredLogLease, (run.path / "log_lease.json").read_bytes())
+        record = from_json(Record, (run.path / _RECORD).read_bytes())
     except FileNotFoundError:
-        return None
+        record = Record()  # Nobody has had anything to note yet.
+    try:
+        created, renewed = (run.path / "spec.json").stat().st_mtime, run.lease.stat().st_mtime
+    except FileNotFoundError:
+        raise RunNotFound(f"there is no run in {run.path} any more") from None
+    return RunDocument(
+        spec=spec,
+        owner=run.read_owner(),
+        created=datetime.fromtimestamp(created, UTC),
+        renewed=datetime.fromtimestamp(renewed, UTC),
+        cancelled=run.cancel.read_text(encoding="utf-8") if run.cancel.exists() else None,
+        collected=record.collected,
+        log_lease=record.log_lease,
+        requests=record.requests,
+        complete=read_starter(run) is not None or run.read_status() is not None or run.launcher_alive(),
+    )
 
 
-def write_log_lease(run: RunDir, log_lease: StoredLogLease) -> None:
-    """Replace it."""
-    write_atomically(run.path / "log_lease.json", to_json(log_lease))
-
-
-def request_marker(run: RunDir, request: str) -> Path:
-    """The file whose existence says that this request has been carried out."""
-    folder = run.path / "asked"
-    folder.mkdir(exist_ok=True)
-    return folder / hashlib.sha256(request.encode()).hexdigest()[:16]
+def write_document(run: RunDir, found: RunDocument, wanted: RunDocument) -> None:
+    """Write what has changed; the caller holds the lock, and has just read what is found."""
+    record = Record(wanted.log_lease, wanted.collected, wanted.requests)
+    if record != Record(found.log_lease, found.collected, found.requests):
+        write_atomically(run.path / _RECORD, to_json(record))
+    if wanted.owner != found.owner:
+        run.write_owner(wanted.owner)
+    if wanted.cancelled is not None:
+        run.ask_to_end(wanted.cancelled)
+    if wanted.watched:
+        run.watched.touch()
+    else:
+        run.watched.unlink(missing_ok=True)
+    if wanted.renewed != found.renewed:
+        os.utime(run.lease)
 
 
 def discard(path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from airflow.providers.common.compat.sdk import conf
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_training.clusters.base import Cluster
+from elastic_training.clusters.cluster import Cluster
 from elastic_training.kubernetes_syntax import dns_label
 from elastic_training.pods import Pods
 from elastic_training.settings import is_template

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -22,7 +21,9 @@ from elastic_runtime.documents import from_plain
 from elastic_runtime.errors import InvalidSettings, OwnershipLost, RetryableError, RunNotFound
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Phase, Status
-from elastic_training.clusters.base import ClaimOutcome, Cluster, RunRef
+from elastic_training.bridge import run
+from elastic_training.clusters.base import ClaimOutcome, RunRef
+from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import LOCAL, check_cluster, get_cluster
 from elastic_training.exceptions import failure_of
 from elastic_training.follow import Ending, Followed, Follower
@@ -219,7 +220,7 @@ class ElasticHorovodOperator(RendersSettings, BaseOperator):
             )
             self.defer(trigger=trigger, method_name="execute_complete")
         # Here Airflow itself keeps execution_timeout, and calls on_kill.
-        followed = asyncio.run(Follower(cluster, ref, owner.text(), self.log).follow())
+        followed = run(Follower(cluster, ref, owner.text(), self.log).follow())
         return self._conclude(context, cluster, ref, owner.text(), followed)
 
     def dry_run(self) -> None:
@@ -229,7 +230,7 @@ class ElasticHorovodOperator(RendersSettings, BaseOperator):
             InvalidSettings: as ``execute`` would fail.
         """
         name = run_name(self.dag_id, "dry_run", self.task_id)
-        print(self._creating_cluster().plan(self.spec(name)))  # noqa: T201  # what Airflow's dry_run is for
+        print(run(self._creating_cluster().plan(self.spec(name))))  # noqa: T201  # what Airflow's dry_run is for
 
     def _creating_cluster(self) -> Cluster:
         """The cluster with all that it needs to create this task's run. Raises InvalidSettings."""
@@ -239,9 +240,9 @@ class ElasticHorovodOperator(RendersSettings, BaseOperator):
         try:
             cluster, spec = self._creating_cluster(), self.spec(name)
             self.log.info("::group::Wanted run %s", name)
-            self.log.info("%s", cluster.plan(spec))
+            self.log.info("%s", run(cluster.plan(spec)))
             self.log.info("::endgroup::")
-            claim = cluster.claim(spec, owner, fresh=parse_bool("fresh", self.fresh))
+            claim = run(cluster.claim(spec, owner, fresh=parse_bool("fresh", self.fresh)))
         except InvalidSettings as error:
             raise AirflowFailException(str(error)) from error
         self._claimed = (claim.ref, owner)
@@ -285,9 +286,9 @@ class ElasticHorovodOperator(RendersSettings, BaseOperator):
         succeeded = status.phase is Phase.SUCCEEDED
         try:
             if self.on_finish == OnFinish.DELETE or (self.on_finish == OnFinish.DELETE_IF_SUCCEEDED and succeeded):
-                cluster.delete(ref, owner)
+                run(cluster.delete(ref, owner))
             else:
-                cluster.collect(ref, owner)
+                run(cluster.collect(ref, owner))
         except (OwnershipLost, RetryableError) as error:
             # The result is here: a training of hours is not failed for what can be swept up later.
             self.log.warning("The run %s is over and was not cleared up: %s", ref.name, error)
@@ -305,8 +306,8 @@ class ElasticHorovodOperator(RendersSettings, BaseOperator):
         mine = Owner.of(task_instance)
         cluster = get_cluster(self.cluster)
         try:
-            ref = cluster.find(run_name(mine.dag_id, mine.run_id, mine.task_id, mine.map_index))
-            text = cluster.owner(ref)
+            ref = run(cluster.find(run_name(mine.dag_id, mine.run_id, mine.task_id, mine.map_index)))
+            text = run(cluster.owner(ref))
         except RunNotFound:
             return
         owner = read_owner(text)
@@ -315,7 +316,7 @@ class ElasticHorovodOperator(RendersSettings, BaseOperator):
 
     def _cancel(self, cluster: Cluster, ref: RunRef, reason: str, owner: str) -> None:
         try:
-            cluster.cancel(ref, reason, owner)
+            run(cluster.cancel(ref, reason, owner))
         except (OwnershipLost, RetryableError) as error:
             self.log.warning("The run was not cancelled: %s", error)
 

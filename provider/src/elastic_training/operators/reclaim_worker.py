@@ -12,7 +12,9 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.status import Phase, Status, WorkerState
-from elastic_training.clusters.base import Cluster, RunRef, StatusChanged
+from elastic_training.bridge import run
+from elastic_training.clusters.base import RunRef, StatusChanged
+from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import check_cluster, get_cluster
 from elastic_training.settings import Duration, IntOrTemplate, is_template, seconds_of
 from elastic_training.training_task import TrainingTask
@@ -85,18 +87,21 @@ class ReclaimWorkerOperator(BaseOperator):
 
     def execute(self, context: Any) -> str:
         """Send, wait, return the name."""
+        return run(self._drill(context))
+
+    async def _drill(self, context: Any) -> str:
         training = TrainingTask(self.training_task_id, self.training_dag_id, self.training_run_id, self.map_index)
         try:
             cluster = get_cluster(self.cluster)
             grace = seconds_of("grace", self.grace)
-            ref = cluster.find(training.run_of(context))
-            status = cluster.status(ref)
+            ref = await cluster.find(training.run_of(context))
+            status = await cluster.status(ref)
             worker = self.worker or newest_training(status)
-            deadline = cluster.reclaim(ref, worker, timedelta(seconds=grace))
+            deadline = await cluster.reclaim(ref, worker, timedelta(seconds=grace))
         except InvalidSettings as error:
             raise AirflowFailException(str(error)) from error
         self.log.info("Told worker %s of run %s that it will be taken at %s", worker, ref.name, deadline)
-        asyncio.run(self._wait(cluster, ref, worker, status.generation, grace + seconds_of("timeout", self.timeout)))
+        await self._wait(cluster, ref, worker, status.generation, grace + seconds_of("timeout", self.timeout))
         return worker
 
     async def _wait(self, cluster: Cluster, ref: RunRef, worker: str, generation: int, seconds: float) -> None:

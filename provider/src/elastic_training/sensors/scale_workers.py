@@ -18,6 +18,7 @@ from airflow.providers.common.compat.sdk import (
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import InvalidSettings, RunNotFound
+from elastic_training.bridge import run
 from elastic_training.clusters.registry import check_cluster, get_cluster
 from elastic_training.ownership import Owner
 from elastic_training.scale_request import ScaleRequest, ScaleState
@@ -143,7 +144,7 @@ class ScaleWorkersSensor(BaseSensorOperator):
 
     def _pursue(self, wish: ScaleRequest) -> bool:
         try:
-            verdict = wish.pursue(get_cluster(self.cluster), utc_now())
+            verdict = run(wish.pursue(get_cluster(self.cluster), utc_now()))
         except RunNotFound:
             self.log.info("The training run %s has not begun", wish.name)
             return False

@@ -88,11 +88,10 @@ class TrainingRunTrigger(BaseTrigger):
         cluster = get_cluster(self.cluster)
         token = self._follower.token if self._follower else None
         try:
-            await cluster.prepare()
-            if await asyncio.to_thread(cluster.log_lease_holder, self.ref) != token:
+            if await cluster.log_lease_holder(self.ref) != token:
                 self.log.info("Another process watches the run %s now: it is not cancelled", self.ref.name)
                 return
-            await asyncio.to_thread(cluster.cancel, self.ref, "the task was ended by a user", self.owner)
+            await cluster.cancel(self.ref, "the task was ended by a user", self.owner)
         except OwnershipLost as lost:
             self.log.info("%s: it is not cancelled", lost)
         except RunNotFound:

@@ -93,14 +93,12 @@ class WorldSizeTrigger(BaseTrigger):
         return {"outcome": verdict.scaling.value, "reason": verdict.reason}
 
     async def _look(self) -> Verdict:
-        cluster = get_cluster(self.cluster)
-        await cluster.prepare()
-        return await asyncio.to_thread(self.wish.pursue, cluster, utc_now())
+        return await self.wish.pursue(get_cluster(self.cluster), utc_now())
 
     async def _until_changed(self, verdict: Verdict) -> Verdict:
         """The first verdict that differs, from one watch; the one at hand when the watch or the time ends before."""
         cluster = get_cluster(self.cluster)
-        ref = await asyncio.to_thread(cluster.find, self.wish.name)
+        ref = await cluster.find(self.wish.name)
         beat = min(_BEAT, self.interval)
         told = ""
         async with aclosing(cluster.watch(ref, None, beat)) as updates:

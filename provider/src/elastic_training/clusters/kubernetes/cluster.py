@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from datetime import datetime, timedelta
+from typing import Any
 
 from elastic_runtime import runobjects
 from elastic_runtime.clock import utc_now
@@ -15,15 +17,16 @@ from elastic_runtime.errors import ClusterUnavailable, Conflict, ElasticError, I
 from elastic_runtime.runobjects import ObjectNames
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import FailureKind, Status, WorkerState
+from elastic_training.bridge import bridged
 from elastic_training.clusters.base import (
     LOG_START,
     Claim,
-    Cluster,
     LogLease,
     RunRef,
     Update,
     check_size,
 )
+from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.kubernetes import compare_and_set, connection, creation, resources
 from elastic_training.clusters.kubernetes.api import Api
 from elastic_training.clusters.kubernetes.claim import Claiming, Times
@@ -51,8 +54,8 @@ _TRIES = 20
 _log = logging.getLogger(__name__)
 
 
-class KubernetesCluster(Cluster):
-    """Runs in one namespace.
+class BlockingKubernetes:
+    """Runs in one namespace, for threads.
 
     Args:
         connection_id: of an Airflow connection of type kubernetes.
@@ -74,10 +77,6 @@ class KubernetesCluster(Cluster):
         self._times = times or Times()
         self._tokens: dict[RunRef, str] = {}
         """Of the attendances that began here."""
-
-    async def prepare(self) -> None:
-        """See :meth:`Cluster.prepare`: fetches the Airflow connection."""
-        await connection.prepare(self._connection)
 
     def claim(self, spec: RunSpec, owner: str, *, fresh: bool = False) -> Claim:
         """See :meth:`Cluster.claim`."""
@@ -293,3 +292,37 @@ class KubernetesCluster(Cluster):
 def _with_request(found: Root, request: str) -> Annotations:
     names = [*found.requests, request][-runobjects.MAX_REQUESTS :]
     return {runobjects.REQUESTS: json.dumps(names)}
+
+
+class KubernetesCluster(Cluster):
+    """Runs in one namespace; arguments as of :class:`BlockingKubernetes`, whose methods it calls in threads."""
+
+    def __init__(
+        self,
+        connection_id: str,
+        namespace: str | None = None,
+        pods: Pods | None = None,
+        times: Times | None = None,
+    ) -> None:
+        self._connection = connection_id
+        self.blocking = BlockingKubernetes(connection_id, namespace, pods, times)
+
+    def watch(self, ref: RunRef, cursor: str | None, beat: float) -> AsyncGenerator[Update, None]:
+        """See :meth:`Cluster.watch`."""
+        return self.blocking.watch(ref, cursor, beat)
+
+
+def _threaded(name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+    async def called(self: KubernetesCluster, *args: Any, **kwargs: Any) -> Any:
+        if not bridged():
+            await connection.prepare(self._connection)
+        return await asyncio.to_thread(getattr(self.blocking, name), *args, **kwargs)
+
+    return called
+
+
+for _name in (
+    *("plan", "claim", "find", "spec", "owner", "status", "size", "set_size", "reclaim", "cancel", "collect", "delete"),
+    *("take_log_lease", "renew_lease", "advance", "log_lease_holder"),
+):
+    setattr(KubernetesCluster, _name, _threaded(_name))

@@ -12,10 +12,11 @@ from elastic_runtime import runobjects
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import time_to_text, to_json
 from elastic_runtime.errors import ClusterUnavailable, Conflict, OwnershipLost, RunNotFound
-from elastic_training.clusters.base import NOBODY, RunRef
+from elastic_training.clusters.base import RunRef
+from elastic_training.clusters.document import NOBODY, StoredLogLease
 from elastic_training.clusters.kubernetes.api import Api
 from elastic_training.clusters.kubernetes.resources import CONFIG_MAPS
-from elastic_training.clusters.kubernetes.root import Root, StoredLogLease
+from elastic_training.clusters.kubernetes.root import Root
 
 _TRIES = 20
 """How often a change is decided anew before this gives up. Others change a root about once a second."""

@@ -16,16 +16,9 @@ from elastic_runtime.documents import from_json
 from elastic_runtime.errors import InvalidDocument, OwnershipLost
 from elastic_runtime.spec import RunSpec
 from elastic_training.clusters.base import RunRef
+from elastic_training.clusters.document import StoredLogLease
 from elastic_training.clusters.kubernetes import resources
 from elastic_training.clusters.kubernetes.resources import Object
-
-
-@dataclass(frozen=True, slots=True)
-class StoredLogLease:
-    """Who streams a run's log, and how far it has come."""
-
-    token: str
-    cursor: str
 
 
 @dataclass(frozen=True)

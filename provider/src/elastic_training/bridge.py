@@ -1,0 +1,100 @@
+"""From a thread into asynchronous code: one event loop per process, in a thread of its own, for operators and sensors.
+
+It lives as long as the process, so that clients and watches that belong to a loop are opened once and not for every
+call. Triggers have a loop already, and await. A caller may be interrupted at any line, by Ctrl-C, by Airflow's timeout
+or by the handler of a signal that itself comes here (``on_kill``): the coroutine is then cancelled, while the loop and
+whatever else it runs goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+_FAREWELL = 10.0
+"""Seconds that a cancelled coroutine has to end before its caller goes on without it."""
+
+
+class _Bridge:
+    """A thread with a running loop."""
+
+    def __init__(self) -> None:
+        self._ready = threading.Event()
+        self._stop = asyncio.Event()
+        self.thread = threading.Thread(target=self._serve, name="elastic-training bridge", daemon=True)
+        self.thread.start()
+        self._ready.wait()
+
+    def _serve(self) -> None:
+        with asyncio.Runner() as runner:
+            self.loop = runner.get_loop()
+            runner.run(self._until_stopped())
+
+    async def _until_stopped(self) -> None:
+        self._ready.set()
+        await self._stop.wait()
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self._stop.set)
+        self.thread.join()
+
+
+_lock = threading.RLock()  # Reentrant: a signal's handler may come here while its thread is about to make the bridge.
+_bridge: _Bridge | None = None
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Wait for a coroutine from a thread, as ``asyncio.run`` does, in the one loop of this process.
+
+    Raises:
+        RuntimeError: called from within that loop, where it would wait for itself.
+    """
+    global _bridge
+    with _lock:
+        bridge = _bridge = _bridge or _Bridge()
+    if threading.current_thread() is bridge.thread:
+        coroutine.close()
+        raise RuntimeError("the event loop would wait for itself: await the coroutine instead")
+    ended = threading.Event()
+    future = asyncio.run_coroutine_threadsafe(_announcing(coroutine, ended), bridge.loop)
+    try:
+        return future.result()
+    except BaseException:
+        if not future.done():  # It is the caller who was interrupted.
+            future.cancel()
+            ended.wait(_FAREWELL)
+        raise
+
+
+async def _announcing(coroutine: Coroutine[Any, Any, T], ended: threading.Event) -> T:
+    try:
+        return await coroutine
+    finally:
+        ended.set()
+
+
+def bridged() -> bool:
+    """Whether the running event loop is the bridge's, so that this process is a worker and not a triggerer."""
+    return _bridge is not None and asyncio.get_running_loop() is _bridge.loop
+
+
+def close() -> None:
+    """End the loop and its thread, if they were begun; for tests. The next :func:`run` begins anew."""
+    global _bridge
+    with _lock:
+        bridge, _bridge = _bridge, None
+    if bridge is not None:
+        bridge.close()
+
+
+def _forget_in_child() -> None:
+    # The thread stayed with the parent, and perhaps held the lock.
+    global _bridge, _lock
+    _bridge, _lock = None, threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

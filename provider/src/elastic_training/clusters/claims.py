@@ -1,0 +1,106 @@
+"""Claiming a name: what follows from one look at the run of that name. Pure.
+
+Each step is decided on a fresh look and is conditional on what was seen, so that of two who claim at once one creates
+and the other adopts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from elastic_runtime.spec import RunSpec
+from elastic_runtime.status import Phase, Status
+from elastic_training.clusters.document import RunDocument
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How patient the life of a run is in a place; in seconds."""
+
+    claim: float = 240.0
+    """How long a claim waits for a run that is ending, for one that is just being created, and for the place."""
+    order: float = 60.0
+    """How long of that the old run has to end in order, before it is removed as it is."""
+    delete: float = 180.0
+    """How long a delete waits until all is gone."""
+    delete_order: float = 0.0
+    """How long of that the run has to end in order."""
+    creation: float = 30.0
+    """A document that stays incomplete for so long while a claim looks on has no creator any more."""
+    abandoned: timedelta = timedelta(minutes=2)
+    """One that is incomplete and older than this has none, either."""
+    pause: float = 0.5
+    """Between two looks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """How a run is doing, as its place knows."""
+
+    status: Status
+    launcher: bool
+    """Whether a launcher runs, so that the run can end in order."""
+
+
+class Action(StrEnum):
+    """What a claim does next."""
+
+    CREATE = "create"
+    ADOPT = "adopt"
+    ASK_TO_END = "ask_to_end"
+    REMOVE = "remove"
+    WAIT = "wait"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a claim; after all but the first two there is another look."""
+
+    action: Action
+    note: str = ""
+    """For people, about the run that is there; empty when there was none worth a word."""
+
+
+def decide_claim(
+    found: RunDocument | None,
+    seen: Observed | None,
+    spec: RunSpec,
+    *,
+    fresh: bool,
+    waited: float,
+    now: datetime,
+    times: Times,
+) -> Step:
+    """The next step.
+
+    Args:
+        found: under the name that is claimed.
+        seen: how it is doing; only needed when it is complete and not being removed.
+        spec: of the run to create.
+        fresh: adopt nothing but what this very claim has created.
+        waited: seconds since this claim first saw that document as complete, or as incomplete, as it is now.
+        now: the present time.
+        times: of the place.
+    """
+    if found is None:
+        return Step(Action.CREATE)
+    if found.going:
+        return Step(Action.REMOVE)
+    mine = found.spec.uid == spec.uid  # Created by this claim, and the answer was lost.
+    if not found.complete:
+        if mine:
+            return Step(Action.CREATE)
+        dead = waited >= times.creation or now > found.created + times.abandoned
+        return Step(Action.REMOVE if dead else Action.WAIT)
+    assert seen is not None
+    status = seen.status
+    uncollected = status.phase is Phase.SUCCEEDED and not found.collected
+    running = not status.phase.final and found.cancelled is None
+    if (running or uncollected) and (mine or not fresh):
+        return Step(Action.ADOPT, f"it is {status.phase}: {status.reason}")
+    before = f"before it {status.phase}: {status.reason}"
+    if status.phase.final or not seen.launcher or waited > times.order:
+        return Step(Action.REMOVE, before)
+    return Step(Action.WAIT if found.cancelled is not None else Action.ASK_TO_END, before)

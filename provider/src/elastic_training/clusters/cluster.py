@@ -1,0 +1,339 @@
+"""The interface between Airflow's side and the place where the workers run; and a run's life, the same in every place.
+
+Everything that operators, sensors and triggers do to a run goes through a :class:`Cluster`. Triggers await its
+methods; operators and sensors, in their worker's thread, call them through :mod:`elastic_training.bridge`.
+
+Three fences keep two parties from working on one run:
+
+* the **uid** in a :class:`RunRef` tells two incarnations of a name apart: what was decided about one is never done to
+  the other;
+* the **owner** is the try of the task that the run works for; a try that has been replaced can neither cancel nor
+  delete (:class:`~elastic_runtime.errors.OwnershipLost`);
+* the **log lease** is the one watcher that streams the log. A triggerer that was replaced while it stood still finds
+  out at its next step, instead of writing lines twice or ending a healthy run.
+
+Every place passes ``tests/contract/test_cluster_contract.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+from elastic_runtime.clock import utc_now
+from elastic_runtime.errors import (
+    ClusterUnavailable,
+    Conflict,
+    InvalidSettings,
+    OwnershipLost,
+    RunNotFound,
+)
+from elastic_runtime.spec import RunSpec
+from elastic_runtime.status import Status, WorkerState
+from elastic_training.clusters.base import Claim, ClaimOutcome, LogLease, RunRef, Update, check_size
+from elastic_training.clusters.claims import Action, Step, decide_claim
+from elastic_training.clusters.document import RunDocument
+from elastic_training.clusters.place import Place, checked
+
+_TRIES = 20
+"""How often a change is decided anew before this gives up. Others change a document about once a second."""
+_GONE = (WorkerState.LEFT, WorkerState.LOST)
+
+
+class Cluster:
+    """The runs of one place. Instances are cheap and hold nothing open.
+
+    Methods raise only errors of :mod:`elastic_runtime.errors`: besides their own, ClusterUnavailable when the place
+    does not answer.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._tokens: dict[RunRef, str] = {}
+        """Of the log leases that were taken here."""
+
+    async def plan(self, spec: RunSpec) -> str:
+        """What :meth:`claim` would create, for people; creates nothing. Raises InvalidSettings."""
+        return await self._place.plan(spec)
+
+    async def claim(self, spec: RunSpec, owner: str, *, fresh: bool = False) -> Claim:
+        """Create the run, or adopt the one of this name; idempotent, and atomic against other claims.
+
+        A run that is ending (somebody has cancelled it) is waited for and then replaced. A run that succeeded and
+        was never collected is adopted: its result is what this try wants.
+
+        Args:
+            spec: of the run to create; an adopted run keeps its own.
+            owner: owns the run from now on; who watched it under the owner before finds out.
+            fresh: adopt nothing: end a living run first.
+
+        Raises:
+            ClusterUnavailable: it could not be created now, or the old one does not end.
+            InvalidSettings: this place cannot run that spec.
+        """
+        times = self._place.times
+        since: dict[tuple[str, bool], float] = {}
+        before, trouble = "", "the one before was asked to end, and has not ended"
+        async for _ in _until(times.claim, times.pause):
+            try:
+                found = await self._place.read(spec.name)
+                step = await self._next_step(found, spec, fresh, since)
+                before = before or step.note
+                if claim := await self._take(step, found, spec, owner, before):
+                    return claim
+            except (Conflict, RunNotFound):
+                continue  # Somebody else was faster, or it went while it was looked at.
+            except ClusterUnavailable as error:
+                trouble = str(error)
+        raise ClusterUnavailable(
+            f"the run {spec.name} {self._place.where} could not be claimed in {times.claim:g} s: {trouble}"
+        )
+
+    async def _next_step(
+        self, found: RunDocument | None, spec: RunSpec, fresh: bool, since: dict[tuple[str, bool], float]
+    ) -> Step:
+        """Of a claim, which remembers since when it has seen each document as complete, or as incomplete."""
+        seen, waited, now = None, 0.0, asyncio.get_running_loop().time()
+        if found is not None:
+            waited = now - since.setdefault((found.ref.uid, found.complete), now)
+            if found.complete and not found.going:
+                seen = await self._place.observe(found)
+        return decide_claim(found, seen, spec, fresh=fresh, waited=waited, now=utc_now(), times=self._place.times)
+
+    async def _take(
+        self, step: Step, found: RunDocument | None, spec: RunSpec, owner: str, before: str
+    ) -> Claim | None:
+        """Carry it out; None: there has to be another look."""
+        if step.action is Action.CREATE:
+            created = await self._place.create(spec, owner)
+            outcome = ClaimOutcome.REPLACED if before else ClaimOutcome.CREATED
+            return Claim(created.ref, outcome, before or "no run of this name was there")
+        assert found is not None
+        match step.action:
+            case Action.ADOPT:
+                adopted = await self._place.change(found, found.adopted(owner, utc_now()))
+                return Claim(adopted.ref, ClaimOutcome.ADOPTED, step.note, self._place.differing(adopted, spec))
+            case Action.ASK_TO_END:
+                await self._place.change(found, found.asked_to_end("a new try of the task takes its place"))
+            case Action.REMOVE:
+                await self._place.remove(found, forced=False)
+        return None
+
+    async def find(self, name: str) -> RunRef:
+        """The present incarnation. Raises RunNotFound."""
+        found = await self._place.read(name)
+        return checked(found, found.ref if found else RunRef(name, "")).ref
+
+    async def spec(self, ref: RunRef) -> RunSpec:
+        """As created. Raises RunNotFound."""
+        return (await self._read(ref)).spec
+
+    async def owner(self, ref: RunRef) -> str:
+        """Whose it is. Raises RunNotFound."""
+        return (await self._read(ref)).owner
+
+    async def status(self, ref: RunRef) -> Status:
+        """How it is doing. Raises RunNotFound.
+
+        ``pending`` until the launcher has spoken; failed with ``launcher_lost`` when the launcher is gone without a
+        final status.
+        """
+        return (await self._place.observe(await self._read(ref))).status
+
+    async def size(self, ref: RunRef) -> int:
+        """Workers asked for; 0 once nothing of the run computes any more. Raises RunNotFound."""
+        scale = await self._place.scale(ref.name)
+        await self._read(ref)  # After it: so it was this incarnation's.
+        return scale.workers
+
+    async def set_size(self, ref: RunRef, workers: int, request: str) -> bool:
+        """Ask for another number of workers, once.
+
+        Args:
+            ref: of the run.
+            workers: wanted, within the run's bounds.
+            request: names the wish; the same wish is carried out at most once per incarnation, so that a repeated
+                call does not undo what others have asked for since.
+
+        Returns:
+            Whether this call changed something: False when the request was carried out before.
+
+        Raises:
+            InvalidSettings: outside the run's bounds.
+            RunNotFound: no such run.
+        """
+        for _ in range(_TRIES):
+            scale = await self._place.scale(ref.name)
+            # After it: so that was this incarnation's, and its version is the condition for changing it.
+            found = await self._read(ref)
+            check_size(workers, found.spec.workers)
+            if request in found.requests:
+                return False
+            with suppress(Conflict):
+                await self._place.resize(found, scale, workers)
+                # Killed before this line, the next call sets the same size again; the other way round, it never would.
+                await self._change(ref, lambda current: current.resized(request), known=found)
+                return True
+        raise ClusterUnavailable(f"the size of {ref.name} is changed by others all the time")
+
+    async def reclaim(self, ref: RunRef, worker: str, grace: timedelta) -> datetime:
+        """Send a reclaim notice to a worker, as a cloud would: a drill.
+
+        Returns:
+            The deadline in the notice.
+
+        Raises:
+            InvalidSettings: the run has no such worker.
+            RunNotFound: no such run.
+        """
+        found = await self._read(ref)
+        status = (await self._place.observe(found)).status
+        present = [each.name for each in status.workers if each.state not in _GONE]
+        if worker not in present or not await self._place.reclaim(found, worker, grace):
+            known = ", ".join(present) or "none"
+            raise InvalidSettings("worker", f"the run {ref.name} has no worker {worker!r}", f"Name one of: {known}")
+        return utc_now() + grace
+
+    async def cancel(self, ref: RunRef, reason: str, owner: str) -> None:
+        """Ask the run to end, and return without waiting; its documents stay. Harmless when repeated or over.
+
+        Raises:
+            OwnershipLost: somebody else owns the run.
+        """
+
+        def asked(found: RunDocument) -> RunDocument:
+            found.check_owner(owner)
+            return found.asked_to_end(reason)
+
+        with suppress(RunNotFound):
+            await self._place.tidy(await self._change(ref, asked))
+
+    async def collect(self, ref: RunRef, owner: str) -> None:
+        """Note that the result has been taken: the next claim replaces the run instead of adopting its result.
+
+        Raises:
+            OwnershipLost: somebody else owns the run.
+        """
+        with suppress(RunNotFound):
+            await self._place.tidy(await self._change(ref, lambda found: found.taken(owner)))
+
+    async def delete(self, ref: RunRef, owner: str) -> None:
+        """End the run if it is alive, and remove all of it but its checkpoints. Harmless when it is gone.
+
+        Raises:
+            OwnershipLost: somebody else owns the run.
+            ClusterUnavailable: it does not end.
+        """
+        times, now = self._place.times, asyncio.get_running_loop().time
+        began, trouble = now(), "see what its processes wait for"
+        async for _ in _until(times.delete, times.pause):
+            try:
+                found = await self._place.read(ref.name)
+                if found is None or found.ref != ref:
+                    return
+                if not found.going:
+                    found.check_owner(owner)
+                if await self._place.remove(found, forced=now() >= began + times.delete_order):
+                    return
+            except (Conflict, RunNotFound):
+                continue  # Somebody else was faster: look again.
+            except ClusterUnavailable as error:
+                trouble = str(error)
+        raise ClusterUnavailable(
+            f"the run {ref.name} {self._place.where} is being deleted, and not gone after {times.delete:g} s: {trouble}"
+        )
+
+    async def take_log_lease(self, ref: RunRef, owner: str) -> LogLease:
+        """Become the one who streams the log; who did before finds out in :meth:`advance`.
+
+        Raises:
+            OwnershipLost: somebody else owns the run.
+            RunNotFound: no such run.
+        """
+        token = secrets.token_hex(8)
+        found = await self._change(ref, lambda found: found.leased(owner, token, utc_now()))
+        self._tokens[ref] = token
+        return LogLease(token, found.cursor, found.spec.timing.lease)
+
+    async def renew_lease(self, ref: RunRef, token: str) -> None:
+        """Tell the run that somebody still waits for it.
+
+        Raises:
+            OwnershipLost: somebody else holds the log lease, or is about to.
+            RunNotFound: no such run.
+        """
+        known = self._place.cached(ref, trusted=False)
+        await self._change(ref, lambda found: found.kept(token, utc_now()), known)
+
+    async def advance(self, ref: RunRef, token: str, cursor: str) -> None:
+        """Note that the log has been streamed up to ``cursor``, and that somebody still waits, as :meth:`renew_lease`.
+
+        Raises:
+            OwnershipLost: somebody else holds the log lease.
+            RunNotFound: no such run.
+        """
+        known = self._place.cached(ref, trusted=False)
+        await self._change(ref, lambda found: found.kept(token, utc_now(), cursor), known)
+
+    async def log_lease_holder(self, ref: RunRef) -> str | None:
+        """Token of the present log lease, perhaps from what this process has just seen. Raises RunNotFound."""
+        found = self._place.cached(ref, trusted=True)
+        if found is None or found.token != self._tokens.get(ref):
+            # Or the log lease that was taken here has not come round through the watch yet, on a busy machine.
+            found = await self._read(ref)
+        return found.token
+
+    def watch(self, ref: RunRef, cursor: str | None, beat: float) -> AsyncGenerator[Update, None]:
+        """Updates until the run is over; the last one is its final status, after the last line of its log.
+
+        Each place has its own cheapest way: files polled here, one shared watch per namespace on Kubernetes.
+
+        Args:
+            ref: of the run.
+            cursor: where to begin in the log; None: no log at all.
+            beat: seconds of silence after which a :class:`~elastic_training.clusters.base.Quiet` comes.
+
+        Raises:
+            RunNotFound: the run is gone.
+            ClusterUnavailable: watch again, later, from the last cursor.
+        """
+        return self._place.watch(ref, cursor, beat)
+
+    async def _read(self, ref: RunRef) -> RunDocument:
+        return checked(await self._place.read(ref.name), ref)
+
+    async def _change(
+        self, ref: RunRef, decide: Callable[[RunDocument], RunDocument], known: RunDocument | None = None
+    ) -> RunDocument:
+        """Decide on what was read, and set it, again and again until nobody was faster; the document as it is now.
+
+        Args:
+            ref: of the run.
+            decide: what shall be there, by what is; may raise.
+            known: the document as it was read lately; spares a request if it has not changed since.
+        """
+        for _ in range(_TRIES):
+            found = known or await self._read(ref)
+            try:
+                wanted = decide(found)
+                return found if wanted == found else await self._place.change(found, wanted)
+            except Conflict:
+                known = None
+            except OwnershipLost:
+                if known is None:
+                    raise
+                known = None  # It was old, perhaps.
+        raise ClusterUnavailable(f"the run {ref.name} {self._place.where} is changed by others all the time")
+
+
+async def _until(seconds: float, pause: float) -> AsyncIterator[None]:
+    """Again and again, with a pause between, for so long; at least once."""
+    now = asyncio.get_running_loop().time
+    end = now() + seconds
+    yield
+    while now() < end:
+        await asyncio.sleep(pause)
+        yield

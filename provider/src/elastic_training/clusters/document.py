@@ -1,0 +1,118 @@
+"""What a place keeps of a run beside its status: whose it is, who streams its log, what was asked of it. Pure.
+
+A :class:`RunDocument` is as it was read; its methods make the one that it shall become, or refuse. Who may do what is
+decided here and nowhere else; a place only sees to it that nobody has changed a document since it was read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Self
+
+from elastic_runtime.errors import OwnershipLost
+from elastic_runtime.spec import RunSpec
+from elastic_training.clusters.base import LOG_START, RunRef
+
+NOBODY = ""
+"""Token of a log lease that was revoked: the run has a new owner, who does not watch it yet."""
+MAX_REQUESTS = 100
+"""Requests for a size that are remembered, the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLogLease:
+    """Who streams a run's log, and how far it has come."""
+
+    token: str
+    cursor: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunDocument:
+    """One incarnation of a run, as it was read."""
+
+    spec: RunSpec
+    """As created; never changes."""
+    owner: str
+    """Opaque text: the try of the task that the run works for."""
+    created: datetime
+    renewed: datetime
+    """When somebody has last said that the run is waited for."""
+    cancelled: str | None = None
+    """The reason, once somebody asked for the end."""
+    collected: bool = False
+    """Whether the result has been taken."""
+    log_lease: StoredLogLease | None = None
+    """None until somebody has begun to stream the log."""
+    requests: tuple[str, ...] = ()
+    """Names of the requests for a size that were carried out, the newest last."""
+    complete: bool = True
+    """Whether all of the run was created; until then its creator is at work, or has died."""
+    going: bool = False
+    """Whether it is being removed, which cannot be taken back."""
+    version: Any = field(default=None, compare=False)
+    """The place's own: tells whether it has been changed since."""
+
+    @property
+    def ref(self) -> RunRef:
+        """Which run, and which incarnation of it."""
+        return RunRef(self.spec.name, self.spec.uid)
+
+    @property
+    def token(self) -> str | None:
+        """Of the present log lease; None: there has been none."""
+        return self.log_lease.token if self.log_lease else None
+
+    @property
+    def cursor(self) -> str:
+        """How far the log has been streamed."""
+        return self.log_lease.cursor if self.log_lease else LOG_START
+
+    @property
+    def watched(self) -> bool:
+        """Whether somebody has begun to watch it for its present owner."""
+        return bool(self.token)
+
+    def adopted(self, owner: str, now: datetime) -> Self:
+        """With a new owner; the watcher of the owner before it finds out."""
+        revoked = self.log_lease and StoredLogLease(NOBODY, self.cursor)
+        return replace(self, owner=owner, renewed=now, log_lease=revoked)
+
+    def asked_to_end(self, reason: str) -> Self:
+        """With the first reason that anybody gave."""
+        return self if self.cancelled is not None else replace(self, cancelled=reason)
+
+    def taken(self, owner: str) -> Self:
+        """With its result collected. Raises OwnershipLost."""
+        self.check_owner(owner)
+        return replace(self, collected=True)
+
+    def leased(self, owner: str, token: str, now: datetime) -> Self:
+        """With a new log lease, which goes on where the last one stopped. Raises OwnershipLost."""
+        self.check_owner(owner)
+        return replace(self, log_lease=StoredLogLease(token, self.cursor), renewed=now)
+
+    def kept(self, token: str, now: datetime, cursor: str | None = None) -> Self:
+        """With its leases renewed by the one who holds the log's.
+
+        Args:
+            token: of the log lease.
+            now: the present time.
+            cursor: how far the log has been streamed; None: no further than before.
+
+        Raises:
+            OwnershipLost: somebody else holds the log lease, or is about to.
+        """
+        if self.token != token or not token:
+            raise OwnershipLost(f"somebody else watches the run {self.spec.name} now")
+        return replace(self, log_lease=StoredLogLease(token, self.cursor if cursor is None else cursor), renewed=now)
+
+    def resized(self, request: str) -> Self:
+        """With a request for a size that has been carried out."""
+        return replace(self, requests=(*self.requests, request)[-MAX_REQUESTS:])
+
+    def check_owner(self, owner: str) -> None:
+        """Raises OwnershipLost when somebody else owns the run."""
+        if self.owner != owner:
+            raise OwnershipLost(f"the run {self.spec.name} belongs to {self.owner} now")

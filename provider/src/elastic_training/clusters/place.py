@@ -1,0 +1,204 @@
+"""What a place has to bring, so that runs can live there: a store of documents, a set of workers, a view of both.
+
+A place decides nothing about a run: :class:`~elastic_training.clusters.cluster.Cluster` does, the same for all places.
+``docs/extending.md`` shows a complete one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from elastic_runtime.errors import RunNotFound
+from elastic_runtime.spec import RunSpec
+from elastic_runtime.status import Status
+from elastic_training.clusters.base import LogLines, Quiet, RunRef, StatusChanged, Update, differing
+from elastic_training.clusters.claims import Observed, Times
+from elastic_training.clusters.document import RunDocument
+
+T = TypeVar("T")
+S = TypeVar("S")
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How many workers a run is asked to have."""
+
+    workers: int
+    version: Any = None
+    """The place's own: tells whether it has been changed since."""
+
+
+class Place(ABC):
+    """Where runs live. Methods raise only errors of :mod:`elastic_runtime.errors`; they may be slow, and never block.
+
+    What changes something is conditional on what was read, and raises Conflict when that has been changed since; then
+    it is read and decided anew. So two parties can neither both win, nor work on different incarnations.
+    """
+
+    times = Times()
+
+    @property
+    @abstractmethod
+    def where(self) -> str:
+        """For messages, behind the name of a run: ``in /srv/runs``."""
+
+    @abstractmethod
+    async def plan(self, spec: RunSpec) -> str:
+        """What would be created, for people. Raises InvalidSettings when the place cannot run that spec."""
+
+    # The store.
+
+    @abstractmethod
+    async def read(self, name: str) -> RunDocument | None:
+        """The document under this name; None when there is none."""
+
+    @abstractmethod
+    async def create(self, spec: RunSpec, owner: str) -> RunDocument:
+        """Lay a run down, whole or not at all, and start its launcher.
+
+        Raises:
+            Conflict: there is a run of that name, and not of this uid.
+            InvalidSettings: this place cannot run that spec.
+        """
+
+    @abstractmethod
+    async def change(self, found: RunDocument, wanted: RunDocument) -> RunDocument:
+        """Compare and set: the document as it is now. Raises Conflict, or RunNotFound."""
+
+    @abstractmethod
+    async def remove(self, found: RunDocument, *, forced: bool) -> bool:
+        """One step of ending what is left of the run, and removing all of it but its checkpoints.
+
+        Args:
+            found: as read; called again with what is read then.
+            forced: it had its time to end in order.
+
+        Returns:
+            Whether it is gone.
+
+        Raises:
+            Conflict: the document has been changed since it was read.
+        """
+
+    def cached(self, ref: RunRef, *, trusted: bool) -> RunDocument | None:  # noqa: ARG002  # for those that have one
+        """The document as this process has seen it lately, if that spares a request.
+
+        Args:
+            ref: of the run.
+            trusted: only when it can be believed this moment; otherwise it may be old, which a change finds out.
+        """
+        return None
+
+    # What is seen.
+
+    @abstractmethod
+    async def observe(self, found: RunDocument) -> Observed:
+        """How the run is doing; failed with ``launcher_lost`` when its launcher is gone without a final status."""
+
+    @abstractmethod
+    def watch(self, ref: RunRef, cursor: str | None, beat: float) -> AsyncGenerator[Update, None]:
+        """See :meth:`~elastic_training.clusters.cluster.Cluster.watch`."""
+
+    async def tidy(self, found: RunDocument) -> None:  # noqa: ARG002  # for places in which there can be any
+        """End what still computes for a run that was cancelled or collected, and that no launcher will end."""
+        return
+
+    def differing(self, found: RunDocument, spec: RunSpec) -> tuple[str, ...]:
+        """Settings in which a run that is there differs from what is asked for now."""
+        return differing(found.spec, spec)
+
+    # The workers.
+
+    @abstractmethod
+    async def scale(self, name: str) -> Scale:
+        """How many workers are asked for under this name; 0 when there is nothing to ask any more."""
+
+    @abstractmethod
+    async def resize(self, found: RunDocument, scale: Scale, workers: int) -> None:
+        """Ask for so many, if the scale is still what was read. Raises Conflict, or RunNotFound."""
+
+    @abstractmethod
+    async def reclaim(self, found: RunDocument, worker: str, grace: timedelta) -> bool:
+        """Send a worker the notice that it will be taken after that time; False when there is no such worker."""
+
+
+class PolledPlace(Place):
+    """A place in which nothing says that something has happened, so that a watch looks again and again."""
+
+    poll = 0.5
+    """Seconds between two looks."""
+    linger = 10.0
+    """Seconds that the end of a watch waits for the launcher's last lines after the final status."""
+
+    @abstractmethod
+    async def read_log(self, found: RunDocument, cursor: str, *, ended: bool) -> LogLines:
+        """Whole lines from ``cursor`` on, as many as are convenient.
+
+        Args:
+            found: whose log.
+            cursor: LOG_START, or from the last call.
+            ended: nobody writes any more, so that an unfinished last line counts too.
+        """
+
+    async def watch(self, ref: RunRef, cursor: str | None, beat: float) -> AsyncGenerator[Update, None]:
+        """See :meth:`~elastic_training.clusters.cluster.Cluster.watch`."""
+        now = asyncio.get_running_loop().time
+        told: Status | None = None
+        spoke, over_since = now(), None
+        while True:
+            found = checked(await self.read(ref.name), ref)
+            # The order counts: a launcher that was gone before the log was read has written all of it.
+            seen = await self.observe(found)
+            final = seen.status.phase.final
+            if final and over_since is None:
+                over_since = now()
+            if cursor is not None:
+                read = await self.read_log(found, cursor, ended=not seen.launcher)
+                if read.lines:
+                    cursor, spoke = read.cursor, now()
+                    yield read
+                    continue  # There may be more of them at once.
+            drained = over_since is not None and (not seen.launcher or now() > over_since + self.linger)
+            if seen.status != told and (drained or not final):
+                told, spoke = seen.status, now()
+                yield StatusChanged(told)
+            if drained:
+                return
+            if now() >= spoke + beat:
+                spoke = now()
+                yield Quiet()
+            await self.rest(min(self.poll, beat))
+
+    async def rest(self, seconds: float) -> None:
+        """Between two looks."""
+        await asyncio.sleep(seconds)
+
+
+def checked(found: RunDocument | None, ref: RunRef) -> RunDocument:
+    """The document, if it is of that incarnation and there to stay. Raises RunNotFound."""
+    if found is None:
+        raise RunNotFound(f"there is no run {ref.name}")
+    if found.ref != ref:
+        raise RunNotFound(f"the run {ref.name} with uid {ref.uid} has been replaced by {found.ref.uid}")
+    if found.going:
+        raise RunNotFound(f"the run {ref.name} with uid {ref.uid} is being deleted")
+    return found
+
+
+def in_thread(
+    method: Callable[Concatenate[S, P], T],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """A method that blocks, as one that does not."""
+
+    @functools.wraps(method)
+    async def called(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.to_thread(method, self, *args, **kwargs)
+
+    return called
