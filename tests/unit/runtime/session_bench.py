@@ -8,7 +8,7 @@ import signal
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from elastic_runtime.engines.base import SessionFact, SessionState
+from elastic_runtime.engines.base import SessionCallbacks, SessionFact, SessionState
 from elastic_runtime.engines.horovod.session import HorovodSession
 
 SOON = 10.0
@@ -43,15 +43,10 @@ class Scene:
     session: HorovodSession = field(init=False)
 
     def __post_init__(self) -> None:
-        self.session = HorovodSession(
-            self,
-            "127.0.0.1",
-            0,
-            on_change=self.changed.set,
-            on_world=self.worlds.append,
-            on_exit=lambda *exit: self.exits.append(exit),
-            on_over=self._rank_over,
+        callbacks = SessionCallbacks(
+            self.changed.set, self.worlds.append, lambda *exit: self.exits.append(exit), self._rank_over
         )
+        self.session = HorovodSession(self, "127.0.0.1", 0, callbacks)
 
     def _rank_over(self, rank_id: str) -> None:
         self.over.append(rank_id)

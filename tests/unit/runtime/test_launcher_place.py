@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -297,9 +298,9 @@ def test_another_worker_is_asked_for_when_one_is_lost_that_had_a_notice(tls: Pat
 
 
 class WaitingSession:
-    """In the place of Horovod's: its world has ended, and its ranks wait for another."""
+    """Of an engine whose worlds have ended, and whose ranks wait for another."""
 
-    def __init__(self, *_arguments: object, **_callbacks: object) -> None:
+    def __init__(self, *_arguments: object) -> None:
         self.rank_of: dict[str, int] = {}
         self.proven: frozenset[str] = frozenset()
 
@@ -320,7 +321,7 @@ class WaitingSession:
 class TestWhileRanksWait:
     @pytest.fixture(autouse=True)
     def session(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(loop, "HorovodSession", WaitingSession)
+        monkeypatch.setattr(loop, "find_engine", lambda _name: SimpleNamespace(session=WaitingSession))
 
     async def begin(self, place: Place, worker: Worker) -> None:
         """The worker's one rank holds the state."""

@@ -18,7 +18,7 @@ import pytest
 from elastic_runtime.clock import utc_now
 from elastic_runtime.rank_link import RANK_FD, HandoverWanted
 from elastic_runtime.wire import RankExited, RankSaid, Ready
-from tests.unit.runtime.worker_bench import LIGHT, SOON, Worker, code, warm_process, with_worker
+from tests.unit.runtime.worker_bench import SOON, Light, Worker, code, with_worker
 
 
 def gone(pid: int) -> None:
@@ -119,7 +119,7 @@ class TestDeath:
             async def main():
                 ready = asyncio.Event()
                 client = ZygoteClient(lambda message: ready.set(), ready.set)
-                client.execute(os.environ, warm=False)
+                client.execute(os.environ, preload=None)
                 await ready.wait()
                 print(client.pid, flush=True)
                 await asyncio.sleep(600)
@@ -205,15 +205,25 @@ def test_a_process_that_a_rank_leaves_behind_does_not_hold_its_end_up(monkeypatc
 
 def test_a_warm_process_that_lacks_an_import_runs_ranks_cold_and_says_why() -> None:
     async def run() -> Worker:
-        worker = Worker(True)
-        worker.ranks.start(warm_process(LIGHT.replace("json", "no_such_module")))
-        assert await worker.run("a", code("import sys; print('elastic_runtime' in sys.modules)")) == 0
-        await worker.ranks.close()
+        async with Worker(True, Light(("no_such_module",))) as worker:
+            assert await worker.run("a", code("import sys; print('elastic_runtime' in sys.modules)")) == 0
         return worker
 
     worker = asyncio.run(run())
     assert worker.of(Ready) == [Ready(False, "cannot import no_such_module: No module named 'no_such_module'")]
     assert worker.lines("a", "stdout") == ["False"]
+
+
+@pytest.mark.parametrize(("warm", "said"), [(True, ["fractions", "True"]), (False, ["False"])])
+def test_a_warm_rank_has_what_its_engine_preloads_and_is_prepared(warm: bool, said: list[str]) -> None:
+    engine = Light(("fractions",), prepare="tests.unit.runtime.worker_bench:say_what_is_preloaded")
+
+    async def run() -> list[str]:
+        async with Worker(warm, engine) as worker:
+            assert await worker.run("a", code("import sys; print('fractions' in sys.modules)")) == 0
+            return worker.lines("a", "stdout")
+
+    assert asyncio.run(run()) == said
 
 
 @pytest.mark.parametrize(

@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
-import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from elastic_runtime.agent.ranks import Ranks
+from elastic_runtime.engines.base import Engine, Session
 from elastic_runtime.wire import AgentMessage, Output, RankExited, RankStarted, Ready
 
 SOON = 20.0
 T = TypeVar("T")
-LIGHT = "from elastic_runtime.agent import zygote; zygote.WARM_IMPORTS = ('json',); zygote.main()"
-"""A warm process that is warm at once."""
 
 
-def warm_process(script: str = LIGHT) -> tuple[socket.socket, int]:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        process = subprocess.Popen(
-            [sys.executable, "-c", script, str(theirs.fileno()), "1", str(os.getpid())], pass_fds=[theirs.fileno()]
-        )
-    process.returncode = 0  # reaped by pid
-    return ours, process.pid
+@dataclass
+class Light:
+    """An engine whose ranks need next to nothing: warm at once."""
+
+    preload: tuple[str, ...] = ("json",)
+    prepare: str | None = None
+    name: str = "light"
+
+    def session(self, *_arguments: object) -> Session:
+        raise AssertionError("an agent opens no session")
 
 
 @dataclass(eq=False)
@@ -35,15 +34,16 @@ class Worker:
     """The ranks of one worker, and what they told."""
 
     warm: bool
+    engine: Engine = field(default_factory=Light)
     messages: list[AgentMessage] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     ranks: Ranks = field(init=False)
 
     def __post_init__(self) -> None:
-        self.ranks = Ranks(self._hear, os.environ, warm=False)
+        self.ranks = Ranks(self._hear, os.environ, self.engine, self.warm)
 
     async def __aenter__(self) -> Worker:
-        self.ranks.start(warm_process() if self.warm else None)
+        self.ranks.start(None)
         await self.until(lambda: bool(self.of(Ready)))
         return self
 
@@ -95,3 +95,8 @@ def with_worker(warm: bool, test: Callable[[Worker], Awaitable[None]]) -> None:
 
 def code(text: str) -> tuple[str, ...]:
     return "python", "-c", text
+
+
+def say_what_is_preloaded() -> None:
+    """In a rank, before its command."""
+    print("fractions" if "fractions" in sys.modules else "nothing")

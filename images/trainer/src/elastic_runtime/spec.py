@@ -146,8 +146,11 @@ class RunSpec:
     working_directory: str | None = None
     """Of every rank; None: the agent's."""
     warm: bool = True
-    """Keep a process with torch and horovod imported in every worker."""
+    """Keep a process in every worker that has imported what the engine's ranks need."""
     timing: Timing = field(default_factory=Timing)
+    engine: str = "horovod"
+    """What makes the ranks a world: a name that :mod:`elastic_runtime.engines.registry` knows where the launcher and
+    the workers run."""
     version: int = SPEC_VERSION
 
     def __post_init__(self) -> None:

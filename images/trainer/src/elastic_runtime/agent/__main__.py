@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from elastic_runtime.agent import zygote
+from elastic_runtime.agent import preloading, zygote
 from elastic_runtime.agent.agent import Agent, AgentSettings
 from elastic_runtime.agent.dialling import interface_of
 from elastic_runtime.agent.notices.services import Metadata
@@ -64,7 +64,7 @@ def main() -> None:
         datefmt="%Y-%m-%dT%H:%M:%S",
         stream=sys.stderr,
     )
-    ahead = zygote.fork_ahead() if zygote.is_warm() else None  # before the event loop: one thread, no open sockets
+    ahead = zygote.fork_ahead() if preloading.is_warm() else None  # before the event loop: one thread, no open sockets
     try:
         asyncio.run(Agent(settings, ahead).run())
     except ElasticError as error:

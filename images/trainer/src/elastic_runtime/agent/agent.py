@@ -19,6 +19,7 @@ from elastic_runtime.agent.notices.services import NO_METADATA, Metadata
 from elastic_runtime.agent.ranks import Ranks
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import to_json
+from elastic_runtime.engines.registry import find_engine
 from elastic_runtime.errors import ClusterUnavailable, InvalidDocument
 from elastic_runtime.framing import decode_line
 from elastic_runtime.rank_link import HandoverWanted, LastCommitBy
@@ -116,6 +117,7 @@ class Agent:
 
         Raises:
             ClusterUnavailable: the launcher never answered, or is none of this run; or the warm process is gone.
+            InvalidSettings: the run's engine is not installed here.
         """
         # At once, and not only when there is something to lose: without a handler, process 1 of a container is deaf.
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminated.set)
@@ -170,7 +172,8 @@ class Agent:
             log.info("the launcher at %s calls this worker %s", self._settings.launcher[0], self._name)
             end_when_silent(writer.get_extra_info("socket"), self._spec.timing.agent_silence)
             if self._ranks is None:
-                self._ranks = Ranks(self._send, {**os.environ, **self._spec.environment}, self._spec.warm)
+                environment, engine = {**os.environ, **self._spec.environment}, find_engine(self._spec.engine)
+                self._ranks = Ranks(self._send, environment, engine, self._spec.warm)
                 self._ranks.start(self._ahead)
                 self._ahead = None  # Another one is started for ranks after these.
             else:
@@ -257,6 +260,7 @@ class Agent:
             **self._spec.environment,
             **order.environment,
             **hardware.slot_environment(order.slot, self._settings.slots, self._devices),
+            rank_link.ENGINE: self._spec.engine,
             rank_link.RUN_NAME: self._spec.name,
             rank_link.WORKER_NAME: self._name,
             rank_link.SLOT: str(order.slot),

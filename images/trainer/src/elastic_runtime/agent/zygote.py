@@ -1,16 +1,17 @@
-"""A warm process: imports torch and horovod once, then forks a rank whenever it is told to.
+"""A warm process: imports what ranks need once, then forks a rank whenever it is told to.
 
-A joining rank so pays neither the import of torch (1 s) nor that of ``torch._dynamo``, which ``torch.optim`` imports
-lazily (1–2 s). It runs no torch code, and no thread but OpenBLAS's, which expects forks, so forking is safe. Commands
-that are not Python, or not this Python, are executed cold from the same fork.
+A joining rank so pays no import: those of torch take seconds. The process runs none of the code that it imports, and no
+thread but OpenBLAS's, which expects forks, so forking is safe. What to import, and what to call in a rank before the
+user's script runs, is its client's to say. Commands that are not Python, or not this Python, are executed cold from the
+same fork.
 
 Each worker has one. On this machine, one more for the whole run forks the agents, which inherit the imports and fork
 their own from themselves (:func:`fork_ahead`): a worker more costs milliseconds.
 
 It speaks JSON with its client, one datagram a message, over the socket whose descriptor is its first argument::
 
-    client: {"start": NAME, "command": […], "environment": {…}, "directory": …} with three descriptors:
-                                                                                stdout, stderr, rank link
+    client: {"start": NAME, "command": […], "environment": {…}, "directory": …, "prepare": MODULE:FUNCTION or null}
+                                                      with three descriptors: stdout, stderr, rank link
             {"signal": NAME, "number": N}            to the process group of what runs under that name
     zygote: {"ready": WARM, "detail": …} once;  {"started": NAME, "pid": …};  {"exited": NAME, "code": …}
 
@@ -22,10 +23,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
-import gc
-import importlib
 import json
 import os
+import pkgutil
 import random
 import runpy
 import select
@@ -39,16 +39,9 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from elastic_runtime.agent.command import Entry, PythonCommand, cold, parse
+from elastic_runtime.agent.preloading import preload
 from elastic_runtime.rank_link import RANK_FD
 
-WARM_IMPORTS = (
-    *("torch", "torch.optim", "torch._dynamo", "torch.utils.data", "horovod.torch.elastic"),
-    *("elastic_runtime.torch.state", "elastic_runtime.torch.batches", "elastic_runtime.torch.reporting"),
-    *("elastic_runtime.engines.horovod.rank", "elastic_runtime.agent.agent"),
-)
-PRELOAD = "ELASTIC_RUNTIME_PRELOAD"
-"""Environment variable: further modules to import, with commas between them. What a script imports beyond torch, every
-rank that joins imports while the others wait for it."""
 MAX_MESSAGE = 256 * 1024
 _PR_SET_PDEATHSIG = 1
 
@@ -69,6 +62,8 @@ class _Rank:
     environment: dict[str, str]
     directory: str | None
     descriptors: list[int]
+    prepare: str | None
+    """``module:function`` to call before what runs warm."""
     warm: bool
 
 
@@ -138,7 +133,8 @@ class Zygote:
         os.setpgid(0, 0)
         die_with_parent(zygote)
         self._control.close()
-        return _Rank(message["command"], message["environment"], message["directory"], descriptors, self._warm)
+        asked = {name: message[name] for name in ("command", "environment", "directory", "prepare")}
+        return _Rank(**asked, descriptors=descriptors, warm=self._warm)
 
 
 def become(rank: _Rank) -> NoReturn:
@@ -165,7 +161,7 @@ def become(rank: _Rank) -> NoReturn:
         sys.stderr.write(f"cannot start {rank.command[0]} in {rank.directory or '.'}: {error}\n")
         sys.stderr.flush()
         os._exit(127)
-    _end_like_python(lambda: _run_warm(python))
+    _end_like_python(lambda: _run_warm(python, rank.prepare))
 
 
 def _end_like_python(run: Callable[[], None]) -> NoReturn:
@@ -194,14 +190,14 @@ def _end_like_python(run: Callable[[], None]) -> NoReturn:
         os._exit((code or 0) & 0xFF)
 
 
-def _run_warm(python: PythonCommand) -> None:
+def _run_warm(python: PythonCommand, prepare: str | None) -> None:
     random.seed()  # A fork inherits the state; a process of its own would have one of its own.
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # TextIOWrapper unless somebody replaced it
-    if "HOROVOD_GLOO_RENDEZVOUS_ADDR" in os.environ:  # A rank; an agent is none.
-        importlib.import_module("elastic_runtime.engines.horovod.rank").install()
+    if prepare:
+        pkgutil.resolve_name(prepare)()
     sys.argv = [python.target, *python.arguments]
     if python.entry is Entry.SCRIPT:
         sys.path[0] = os.path.dirname(os.path.abspath(python.target))
@@ -213,24 +209,6 @@ def _run_warm(python: PythonCommand) -> None:
     else:
         sys.argv[0] = "-c"
         exec(compile(python.target, "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102 - the user's own
-
-
-def warm_up() -> str:
-    """Import what ranks will need. Returns why that failed, or nothing."""
-    preload = [name for name in os.environ.get(PRELOAD, "").split(",") if name]
-    for name in (*WARM_IMPORTS, *preload):
-        try:
-            importlib.import_module(name)
-        except ImportError as error:
-            return f"cannot import {name}: {error}"
-    gc.collect()
-    gc.freeze()  # Keeps the collector from touching, and so copying, every page in the children.
-    return ""
-
-
-def is_warm() -> bool:
-    """Whether this process has imported what ranks need."""
-    return all(name in sys.modules for name in WARM_IMPORTS)
 
 
 def fork_ahead() -> tuple[socket.socket, int]:
@@ -259,11 +237,12 @@ def serve(control: socket.socket, warm: bool, detail: str) -> NoReturn:
 
 
 def main() -> None:
-    """``python -m elastic_runtime.agent.zygote CONTROL_DESCRIPTOR WARM(0|1) PARENT_PID``."""
-    die_with_parent(int(sys.argv[3]))
-    wanted = sys.argv[2] == "1"
-    problem = warm_up() if wanted else ""
-    serve(socket.socket(fileno=int(sys.argv[1])), wanted and not problem, problem)
+    """``python -m elastic_runtime.agent.zygote CONTROL_DESCRIPTOR PARENT_PID WARM(0|1) [MODULE…]``."""
+    control, parent, warm, *modules = sys.argv[1:]
+    die_with_parent(int(parent))
+    wanted = warm == "1"
+    problem = preload(modules) if wanted else ""
+    serve(socket.socket(fileno=int(control)), wanted and not problem, problem)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from elastic_runtime.agent.zygote import MAX_MESSAGE
@@ -29,14 +29,20 @@ class ZygoteClient:
         self._control: socket.socket
         self.pid = 0
 
-    def execute(self, environment: Mapping[str, str], warm: bool) -> None:
-        """Start it as a new process. Its output goes where ours goes."""
+    def execute(self, environment: Mapping[str, str], preload: Iterable[str] | None) -> None:
+        """Start it as a new process. Its output goes where ours goes.
+
+        Args:
+            environment: of it, and of all that it forks.
+            preload: modules to import, so that commands run warm; None: they run cold.
+        """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "elastic_runtime.agent.zygote"),
-                    *(str(theirs.fileno()), "1" if warm else "0", str(os.getpid())),
+                    *(str(theirs.fileno()), str(os.getpid())),
+                    *(("0",) if preload is None else ("1", *preload)),
                 ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
@@ -60,6 +66,7 @@ class ZygoteClient:
         environment: Mapping[str, str],
         directory: str | None,
         descriptors: tuple[int, int, int],
+        prepare: str | None = None,
     ) -> bool:
         """Have it fork ``command``. Returns False when the zygote is gone.
 
@@ -69,8 +76,15 @@ class ZygoteClient:
             environment: on top of its own.
             directory: to change to; None: its own.
             descriptors: standard output, standard error, and the rank link; the caller keeps its own copies.
+            prepare: ``module:function`` to call before a command that runs warm.
         """
-        message = {"start": name, "command": list(command), "environment": dict(environment), "directory": directory}
+        message = {
+            "start": name,
+            "command": list(command),
+            "environment": dict(environment),
+            "directory": directory,
+            "prepare": prepare,
+        }
         try:
             socket.send_fds(self._control, [json.dumps(message).encode()], descriptors)
         except OSError:

@@ -1,26 +1,26 @@
-"""What the launcher knows of an engine: a session in which ranks form worlds, and what it says of itself."""
+"""What the launcher, the agents and the warm processes know of an engine: how its ranks start, and form worlds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 
 class SessionState(StrEnum):
-    """Where the present life of the ElasticDriver stands."""
+    """Where the present life of a session stands."""
 
     FORMING = "forming"
     """Ranks of the next world are decided, and connecting to each other: no change now."""
     SETTLED = "settled"
     """All of them are connected and train."""
     WAITING = "waiting"
-    """All of them stand at the barrier, for too few hosts are listed."""
+    """All of them wait for the next world, for too few ranks are listed."""
     FINISHING = "finishing"
     """A rank of the world has ended with code 0; the others are about to. No change any more."""
     ENDED = "ended"
-    """See :attr:`SessionFact.end`."""
+    """See :attr:`SessionFact.outcome`."""
 
 
 class SessionOutcome(StrEnum):
@@ -36,7 +36,7 @@ class SessionOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SessionFact:
-    """The present life of the ElasticDriver."""
+    """The present life of a session."""
 
     state: SessionState
     listed: tuple[str, ...]
@@ -54,7 +54,80 @@ class RankRunner(Protocol):
         """Network interface of the worker that would run this rank; None when there is none."""
 
     async def run_rank(self, rank_id: str, attempt: int, environment: Mapping[str, str], stand_in: bool) -> int:
-        """Run it to its end; :data:`LOST` when its worker goes. Returns the exit code."""
+        """Run it to its end; :data:`~.exits.LOST` when its worker goes. Returns the exit code."""
 
     def stop_ranks(self) -> None:
         """Ask every rank to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCallbacks:
+    """Whom a session tells what happens in it; all are called in the event loop that opened it."""
+
+    on_change: Callable[[], None]
+    """:attr:`Session.fact` may have changed."""
+    on_world: Callable[[list[str]], None]
+    """A world is complete, of these rank ids by rank."""
+    on_exit: Callable[[str, int, bool], None]
+    """The process of a rank id has ended with this code; True: as expected, since it was no member of the world any
+    more, or the training is over."""
+    on_over: Callable[[str], None]
+    """No process will run under this rank id any more."""
+
+
+class Session(Protocol):
+    """Ranks that form one world after another, and hand the state on from each to the next, until none is left."""
+
+    @property
+    def fact(self) -> SessionFact:
+        """As it stands."""
+
+    @property
+    def rank_of(self) -> Mapping[str, int]:
+        """Rank by rank id, in the present world or the one that is forming."""
+
+    @property
+    def proven(self) -> frozenset[str]:
+        """Rank ids of the last world that is known to have trained: whoever was in it has the state."""
+
+    def open(self, ranks: tuple[str, ...], minimum: int) -> None:
+        """Start with these ranks.
+
+        Args:
+            ranks: rank ids, in the order in which newcomers are to be numbered.
+            minimum: fewest ranks of a world.
+        """
+
+    def list_ranks(self, ranks: tuple[str, ...], minimum: int) -> None:
+        """Use these from the next world on, which is to come soon if they are others than the present one's."""
+
+    def committed(self) -> None:
+        """Rank 0 has told of progress."""
+
+    async def close(self, grace: float) -> None:
+        """End it; every rank is stopped, and has ended when this returns.
+
+        Args:
+            grace: seconds that ranks have, on top of which some are allowed for their agents' answers.
+        """
+
+
+class Engine(Protocol):
+    """What makes ranks a world. One object for all runs; making it, and reading its data, imports nothing heavy."""
+
+    name: str
+    """As in :attr:`RunSpec.engine <elastic_runtime.spec.RunSpec.engine>`."""
+    preload: tuple[str, ...]
+    """Modules that a warm process imports, so that the ranks that it forks need not."""
+    prepare: str | None
+    """``module:function``, called without arguments in each rank before the user's script runs."""
+
+    def session(self, runner: RankRunner, address: str, port: int, callbacks: SessionCallbacks) -> Session:
+        """A session that is not open yet.
+
+        Args:
+            runner: starts the ranks.
+            address: on which to listen, where the ranks reach it.
+            port: to listen on; 0 for any free one.
+            callbacks: hear of it.
+        """

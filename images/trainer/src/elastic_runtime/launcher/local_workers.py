@@ -21,6 +21,7 @@ from typing import Any
 import psutil
 
 from elastic_runtime.agent.zygote_client import ZygoteClient
+from elastic_runtime.engines.registry import find_engine
 from elastic_runtime.launcher.backoff import backoff_policy
 from elastic_runtime.retry import Retry
 from elastic_runtime.rundir import RunDir
@@ -102,7 +103,8 @@ class LocalWorkers:
     def _start_zygote(self) -> None:
         self._ready = self._missing = False
         self._zygote = ZygoteClient(self._zygote_said, self._zygote_ended)
-        self._zygote.execute({**os.environ, **self._spec.environment}, self._spec.warm)
+        preload = ("elastic_runtime.agent.agent", *find_engine(self._spec.engine).preload) if self._spec.warm else None
+        self._zygote.execute({**os.environ, **self._spec.environment}, preload)
 
     def _start_agent(self) -> None:
         assert self._zygote is not None  # or nothing would be ready

@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.engines.base import SessionState
+from elastic_runtime.engines.base import Session, SessionCallbacks, SessionState
 from elastic_runtime.engines.exits import describe
-from elastic_runtime.engines.horovod.session import HorovodSession
+from elastic_runtime.engines.registry import find_engine
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.launcher.agents import AgentConnection, AgentServer
 from elastic_runtime.launcher.decide import decide
@@ -67,6 +67,9 @@ class Launcher:
         address: to listen on, for agents and for ranks.
         port: for agents; 0 for any.
         previous: what another launcher of this run has published last; it is gone, and its run is continued.
+
+    Raises:
+        InvalidSettings: the spec's engine is not installed here.
     """
 
     def __init__(
@@ -88,7 +91,8 @@ class Launcher:
         self._record = RunRecord(spec, utc_now, previous)
         used = previous.worker_seconds if previous else ()
         self._server = AgentServer(spec, self._agent_came, self._agent_said, self._agent_gone, used)
-        self._session: HorovodSession | None = None
+        self._engine = find_engine(spec.engine)
+        self._session: Session | None = None
         self._clocks = Clocks(launched=self._loop.time())
         self._disturbed = False
         self._wanted = platform.wanted()
@@ -177,15 +181,10 @@ class Launcher:
             case OpenSession(ranks, minimum):
                 if self._record.trained:
                     self._record.event(EventKind.RESTARTED, f"{len(ranks)} ranks start from the newest checkpoint")
-                self._session = HorovodSession(
-                    self._pool,
-                    self._address,
-                    0,
-                    on_change=self._changed.set,
-                    on_world=self._world_complete,
-                    on_exit=self._rank_exited,
-                    on_over=self._rank_over,
+                callbacks = SessionCallbacks(
+                    self._changed.set, self._world_complete, self._rank_exited, self._rank_over
                 )
+                self._session = self._engine.session(self._pool, self._address, 0, callbacks)
                 self._session.open(ranks, minimum)
             case ListRanks(ranks, minimum):
                 if self._session:

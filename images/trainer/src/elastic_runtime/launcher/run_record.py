@@ -201,7 +201,7 @@ class RunRecord:
         past = self._worker_status(worker, {}, state)
         self._past.append(replace(past, ranks=(), seconds=seconds))
 
-    def status(self, workers: Iterable[Worker], ranks: dict[str, int], wanted: int) -> Status:
+    def status(self, workers: Iterable[Worker], ranks: Mapping[str, int], wanted: int) -> Status:
         """The document, as of now.
 
         Args:
@@ -234,7 +234,7 @@ class RunRecord:
             forced_resets=self.forced_resets,
         )
 
-    def _worker_status(self, worker: Worker, ranks: dict[str, int], final: WorkerState | None) -> WorkerStatus:
+    def _worker_status(self, worker: Worker, ranks: Mapping[str, int], final: WorkerState | None) -> WorkerStatus:
         own = tuple(sorted(ranks[slot.rank_id] for slot in worker.slots if slot.rank_id in ranks))
         state = final or _state(worker, bool(own))
         if state is not self._states.get(worker.name, (None, None))[0]:

@@ -63,7 +63,7 @@ class Worker:
 
 
 class WorkerPool:
-    """See the module. Implements :class:`~elastic_runtime.engines.horovod.session.RankRunner`."""
+    """See the module. Implements :class:`~elastic_runtime.engines.base.RankRunner`."""
 
     def __init__(self, recovery: RecoverySpec, stop_grace: float, now: Callable[[], float]) -> None:
         self._stop_grace, self._now = stop_grace, now

@@ -9,16 +9,18 @@
 
 The names are imported on first use, so that the parts of this package that need no Horovod (reading a checkpoint, the
 order of the samples) can be used where there is none. In a rank that an agent has started cold, importing this package
-also puts right what is wrong with Elastic Horovod (:mod:`elastic_runtime.engines.horovod.rank`); so import it before
-``hvd.init()``.
+also does what the run's engine does before a script that is started warm (for Horovod, it puts right what is wrong with
+it: :mod:`elastic_runtime.engines.horovod.rank`); so import it before ``hvd.init()``.
 """
 
 from __future__ import annotations
 
 import os
+import pkgutil
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from elastic_runtime.engines.registry import current_engine
 from elastic_runtime.rank_link import RANK_FD
 
 if TYPE_CHECKING:
@@ -40,8 +42,8 @@ _MODULES = {
 }
 
 
-if RANK_FD in os.environ:
-    import_module("elastic_runtime.engines.horovod.rank").install()
+if RANK_FD in os.environ and (prepare := current_engine().prepare):
+    pkgutil.resolve_name(prepare)()
 
 
 def __getattr__(name: str) -> Any:

@@ -48,3 +48,29 @@ Autotune hangs after rank 0 left (#2835)               ``HOROVOD_AUTOTUNE`` is r
 The timeline is truncated by each generation           Each generation writes a file of its own.
 =====================================================  ==========================================================
 """
+
+from __future__ import annotations
+
+from elastic_runtime.engines.base import RankRunner, Session, SessionCallbacks
+
+
+class HorovodEngine:
+    """Elastic Horovod over Gloo or NCCL. Implements :class:`~elastic_runtime.engines.base.Engine`."""
+
+    name = "horovod"
+    # torch.optim imports torch._dynamo lazily, which takes 1-2 s.
+    preload = (
+        *("torch", "torch.optim", "torch._dynamo", "torch.utils.data", "horovod.torch.elastic"),
+        *("elastic_runtime.torch.state", "elastic_runtime.torch.batches", "elastic_runtime.torch.reporting"),
+        "elastic_runtime.engines.horovod.rank",
+    )
+    prepare = "elastic_runtime.engines.horovod.rank:install"
+
+    def session(self, runner: RankRunner, address: str, port: int, callbacks: SessionCallbacks) -> Session:
+        """See :class:`~elastic_runtime.engines.base.Engine`."""
+        from elastic_runtime.engines.horovod.session import HorovodSession
+
+        return HorovodSession(runner, address, port, callbacks)
+
+
+ENGINE = HorovodEngine()

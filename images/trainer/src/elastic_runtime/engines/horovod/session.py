@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from elastic_runtime.engines.base import RankRunner, SessionFact, SessionOutcome, SessionState
+from elastic_runtime.engines.base import RankRunner, SessionCallbacks, SessionFact, SessionOutcome, SessionState
 from elastic_runtime.engines.exits import LOST, describe
 from elastic_runtime.engines.horovod.driver import AdaptedDriver, PushedHosts, SessionEnd
 from elastic_runtime.engines.horovod.rendezvous import ElasticHandler, rank_environment
@@ -32,33 +32,17 @@ ANSWER_TIME = 5.0
 
 
 class HorovodSession:
-    """See the module.
+    """Implements :class:`~elastic_runtime.engines.base.Session`; see the module.
 
     Args:
         runner: starts the ranks.
         address: on which the rendezvous server listens, and the ranks reach it.
         port: of the rendezvous server; 0 for any.
-        on_change: called in the event loop whenever :attr:`fact` may have changed.
-        on_world: called in the event loop with (rank id by rank) when a world is complete.
-        on_exit: called in the event loop with (rank id, exit code, expected) when a rank has ended; expected when it
-            was no member of the world any more, or the training is over.
-        on_over: called in the event loop with the rank id, when no process will run under that name any more.
+        callbacks: hear of it.
     """
 
-    def __init__(
-        self,
-        runner: RankRunner,
-        address: str,
-        port: int,
-        *,
-        on_change: Callable[[], None],
-        on_world: Callable[[list[str]], None],
-        on_exit: Callable[[str, int, bool], None],
-        on_over: Callable[[str], None],
-    ) -> None:
-        self._on_over = on_over
-        self._runner, self._address = runner, address
-        self._on_change, self._on_world, self._on_exit = on_change, on_world, on_exit
+    def __init__(self, runner: RankRunner, address: str, port: int, callbacks: SessionCallbacks) -> None:
+        self._runner, self._address, self._callbacks = runner, address, callbacks
         self._loop = asyncio.get_running_loop()
         self._hosts = PushedHosts()
         self._rendezvous = RendezvousServer(address, port)
@@ -78,30 +62,27 @@ class HorovodSession:
 
     @property
     def fact(self) -> SessionFact:
-        """As it stands."""
+        """See :class:`Session`."""
         outcome = self._outcome() if self._end else None
         return SessionFact(self._state, self._listed, outcome, self._detail() if outcome else "")
 
     @property
     def rank_of(self) -> dict[str, int]:
-        """Rank by rank id, in the present world or the one that is forming."""
+        """See :class:`Session`."""
         return {rank_id: rank for rank, rank_id in enumerate(self._members)}
 
     @property
     def proven(self) -> frozenset[str]:
-        """Ranks of the last world that is known to have trained: whoever was in it has the state.
-
-        A newcomer to a world that broke before may have heard nothing of it yet.
-        """
+        """See :class:`Session`. A newcomer to a world that broke before may have heard nothing of the state yet."""
         return self._proven
 
     def committed(self) -> None:
-        """Rank 0 says so."""
+        """See :class:`Session`."""
         if self._state is SessionState.SETTLED:
             self._proven = frozenset(self._members)
 
     def open(self, ranks: tuple[str, ...], minimum: int) -> None:
-        """Start with these ranks."""
+        """See :class:`Session`."""
         self._listed = ranks
         self._driver = AdaptedDriver(
             self._rendezvous,
@@ -118,16 +99,12 @@ class HorovodSession:
         threading.Thread(target=self._drive, args=(minimum,), name="elastic-driver", daemon=True).start()
 
     def list_ranks(self, ranks: tuple[str, ...], minimum: int) -> None:
-        """Use these from the next reset on."""
+        """See :class:`Session`."""
         self._listed = ranks
         self._driver.push(ranks, minimum)
 
     async def close(self, grace: float) -> None:
-        """End it; every rank is stopped, and has ended when this returns.
-
-        Args:
-            grace: seconds that ranks have, on top of which some are allowed for their agents' answers.
-        """
+        """See :class:`Session`."""
         self._end = self._end or SessionEnd.STOPPED  # from here on no rank is started again
         self._runner.stop_ranks()
         await asyncio.to_thread(self._driver.end, SessionEnd.STOPPED)
@@ -164,7 +141,7 @@ class HorovodSession:
         finally:
             self._running -= 1
             self._rank_over.set()
-            self._on_over(slot.hostname)
+            self._callbacks.on_over(slot.hostname)
 
     async def _run_until_joined(self, slot: Any) -> int:
         rank_id, first_world, code = slot.hostname, self._worlds <= 1, LOST
@@ -176,7 +153,7 @@ class HorovodSession:
             environment = rank_environment(self._address, self._port, interface, slot)
             code = await self._runner.run_rank(rank_id, attempt, environment, stand_in)
             expected = self._end is not None or rank_id not in self._members or code == 0
-            self._on_exit(rank_id, code, expected)
+            self._callbacks.on_exit(rank_id, code, expected)
             if code == 0 and rank_id in self._members and not self._end:
                 self._set(SessionState.FINISHING)
             if code == 0 or rank_id in self._joined:
@@ -201,7 +178,7 @@ class HorovodSession:
         if rank < len(self._members):
             self._joined.add(self._members[rank])
         if not self._joining and self._state is SessionState.FORMING:
-            self._on_world(list(self._members))
+            self._callbacks.on_world(list(self._members))
             self._set(SessionState.SETTLED)
 
     def _ended(self, how: SessionEnd) -> None:
@@ -212,7 +189,7 @@ class HorovodSession:
     def _set(self, state: SessionState) -> None:
         if self._state is not SessionState.ENDED:
             self._state = state
-        self._on_change()
+        self._callbacks.on_change()
 
     def _outcome(self) -> SessionOutcome:
         if self._end is SessionEnd.SUCCEEDED:

@@ -1,0 +1,61 @@
+"""Engines are found by name: ours, and those of other distributions."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from elastic_runtime.engines.registry import current_engine, find_engine
+from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.rank_link import ENGINE
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A distribution with three engines, as an installer leaves it."""
+    (tmp_path / "some_engine.py").write_text("ENGINE = 'the very engine'")
+    metadata = tmp_path / "some_engine-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: some-engine\nVersion: 1.0\n")
+    entries = ("some = some_engine:ENGINE", "broken = no_such_module:ENGINE", "horovod = some_engine:ENGINE")
+    (metadata / "entry_points.txt").write_text("\n".join(["[elastic_runtime.engines]", *entries]))
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_ours_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ENGINE, raising=False)
+    assert current_engine() is find_engine("horovod")
+    assert find_engine("horovod").name == "horovod"
+
+
+@pytest.mark.usefixtures("installed")
+class TestOfAnotherDistribution:
+    def test_is_found(self) -> None:
+        assert find_engine("some") == "the very engine"
+
+    def test_is_the_ranks_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(ENGINE, "some")
+        assert current_engine() == "the very engine"
+
+    def test_does_not_take_the_place_of_ours(self) -> None:
+        assert find_engine("horovod").name == "horovod"
+
+    def test_that_is_broken_is_named(self) -> None:
+        with pytest.raises(InvalidSettings, match="'broken' is installed as no_such_module:ENGINE, which cannot be"):
+            find_engine("broken")
+
+    def test_is_offered_where_the_name_is_unknown(self) -> None:
+        with pytest.raises(InvalidSettings, match=r"'other' is not an engine .* Write one of broken, horovod, some"):
+            find_engine("other")
+
+
+def test_the_launcher_and_the_agent_import_no_engine() -> None:
+    script = (
+        "import sys, elastic_runtime.launcher.__main__, elastic_runtime.agent.__main__;"
+        "from elastic_runtime.engines.registry import find_engine; find_engine('horovod').preload;"
+        "print([name for name in ('horovod', 'torch', 'numpy') if name in sys.modules])"
+    )
+    assert subprocess.check_output([sys.executable, "-c", script], text=True) == "[]\n"
