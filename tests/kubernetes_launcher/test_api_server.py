@@ -7,12 +7,15 @@ import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from elastic_runtime.launcher.kubernetes.api import ClusterApi, connect
-from elastic_runtime.launcher.kubernetes.interface import Kind, Object, uid_of, version_of
+from elastic_runtime.kubernetes.client import Client
+from elastic_runtime.kubernetes.connect import connect
+from elastic_runtime.kubernetes.objects import Object
+from elastic_runtime.kubernetes.resources import Kind
 from tests.unit.runtime import kubernetes_contract
 from tests.unit.runtime.kubernetes_bench import Place, Plain
 from tests.unit.runtime.kubernetes_contract import Opens
@@ -21,20 +24,18 @@ from tests.unit.runtime.kubernetes_contract import Opens
 class RealPlace:
     """A namespace of that server."""
 
-    def __init__(self, api: ClusterApi) -> None:
+    def __init__(self, api: Client) -> None:
         self.api = api
 
-    async def create(self, kind: Kind, manifest: Plain) -> Object:
-        made: Object = await self.api._json("POST", self.api._path(kind), body=manifest)
-        return made
+    async def create(self, kind: Kind[Any], manifest: Plain) -> Object:
+        return await self.api.create(kind, manifest)
 
-    async def change(self, kind: Kind, name: str, changes: Plain) -> None:
+    async def change(self, kind: Kind[Any], name: str, changes: Plain) -> None:
         await self.api.patch(kind, name, changes)
 
-    async def remove(self, kind: Kind, name: str) -> None:
-        found = await self.api.read(kind, name)
-        body = {"preconditions": {"uid": uid_of(found), "resourceVersion": version_of(found)}}
-        await self.api._json("DELETE", self.api._path(kind, name), body=body)
+    async def remove(self, kind: Kind[Any], name: str) -> None:
+        found = await self.api.get(kind, name)
+        await self.api.delete(kind, name, uid=found.uid, version=found.version)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def namespace() -> Iterator[str]:
 def opens(namespace: str) -> Opens:
     @asynccontextmanager
     async def opening() -> AsyncIterator[Place]:
-        async with connect(namespace, Path(os.environ["KUBECONFIG"])) as api:
+        async with connect(namespace, Path(os.environ["KUBECONFIG"]), "tests") as api:
             yield RealPlace(api)
 
     return opening

@@ -14,27 +14,19 @@ The grammars are those of `names`_, `labels`_ and `quantities`_.
 from __future__ import annotations
 
 import re
-from decimal import Decimal
 
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.kubernetes.quantities import QUANTITY, amount
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 _DATA_KEY = re.compile(r"(?!\.{1,2}$)[-._a-zA-Z0-9]{1,253}")
-_QUANTITY = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?\d{1,3}))?")
 _IMAGE = re.compile(
     r"([A-Za-z0-9][A-Za-z0-9.-]*(:\d+)?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*(:\w[\w.-]{0,127})?(@[a-z0-9]+:[0-9a-f]{32,})?"
 )
 _STANDARD = ("cpu", "memory", "ephemeral-storage")
-_SUFFIXES = {
-    **{letter: Decimal(1000) ** power for power, letter in enumerate("kMGTPE", 1)},
-    **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", 1)},
-    "m": Decimal("1e-3"),
-    "u": Decimal("1e-6"),
-    "n": Decimal("1e-9"),
-}
 
 
 def dns_label(field: str, value: object) -> str:
@@ -125,20 +117,10 @@ def extended_resource(field: str, value: object) -> str:
 def quantity(field: str, value: object) -> str:
     """An amount of a resource, ``500m``, ``2Gi``, ``1.5``, ``1e3``; never negative."""
     text = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
-    if isinstance(text, str) and _QUANTITY.fullmatch(text):
+    if isinstance(text, str) and QUANTITY.fullmatch(text):
         if amount(text) < 0:
             raise InvalidSettings(field, f"{value!r} is negative", 'Write 0 or more, as in "500m" or "2Gi"')
         return text
     raise InvalidSettings(
         field, f"{value!r} is not a quantity", 'Write a number, with a unit or without: "500m", "2Gi"'
     )
-
-
-def amount(text: str) -> Decimal:
-    """A quantity as a number, for comparing two of them. Raises ValueError, not InvalidSettings: nobody has set it."""
-    found = _QUANTITY.fullmatch(text)
-    if found is None:
-        raise ValueError(f"{text!r} is not a quantity")
-    number, suffix, exponent = found.groups()
-    factor = _SUFFIXES[suffix] if suffix else Decimal(10) ** int(exponent or 0)
-    return Decimal(number) * factor

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.kubernetes.quantities import amount
 from elastic_runtime.runobjects import MANAGED_BY_LABEL, PREFIX
 from elastic_training import kubernetes_syntax as syntax
 from elastic_training.settings import is_template
@@ -107,14 +108,14 @@ def resources(at: str, resources: object) -> None:
     sides = mapping(at, resources, '{"requests": {"cpu": 2, "memory": "8Gi"}}')
     for side, amounts in sides.items():
         one_of(at, side, ("requests", "limits"))
-        for name, amount in mapping(f"{at}.{side}", amounts, '{"cpu": 2, "memory": "8Gi"}').items():
+        for name, value in mapping(f"{at}.{side}", amounts, '{"cpu": 2, "memory": "8Gi"}').items():
             syntax.resource(f"{at}.{side}", name)
-            known(f"{at}.{side}.{name}", amount, syntax.quantity)
+            known(f"{at}.{side}.{name}", value, syntax.quantity)
     for name, request in sides.get("requests", {}).items():
         limit = sides.get("limits", {}).get(name, request)
         if is_template(request) or is_template(limit):
             continue
-        if syntax.amount(str(request)) > syntax.amount(str(limit)):
+        if amount(str(request)) > amount(str(limit)):
             raise InvalidSettings(
                 f"{at}.requests.{name}",
                 f"{request} is more than the limit, which is {limit}",

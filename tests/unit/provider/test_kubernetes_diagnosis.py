@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from elastic_runtime.kubernetes.quantities import amount, exceeds
 from elastic_training.clusters.kubernetes import diagnosis
-from elastic_training.clusters.kubernetes.quota import exceeds
-from elastic_training.kubernetes_syntax import amount
 from tests.unit.provider.kubernetes_objects import Object, after, ended, event, job, pod, waiting
 
 SOON, LATE = 5.0, 60.0

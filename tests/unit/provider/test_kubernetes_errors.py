@@ -16,8 +16,8 @@ from elastic_runtime.errors import (
     RunNotFound,
     WatchExpired,
 )
+from elastic_runtime.kubernetes.errors import AlreadyExists, translate
 from elastic_training.clusters.kubernetes.connection import read_access
-from elastic_training.clusters.kubernetes.errors import AlreadyExists, translate
 
 
 def answer(code: int, message: str = "words", reason: str = "") -> ElasticError:

@@ -1,6 +1,6 @@
-"""A namespace in memory: what the launcher asks of Kubernetes, answered as an API server would.
+"""A namespace in memory: an API server's answers to the requests of this project, one level below its client.
 
-That it does is checked by :mod:`tests.unit.runtime.kubernetes_contract`, on this one and on real ones.
+That they are a real one's is checked by :mod:`tests.unit.runtime.kubernetes_contract`, on this one and on real ones.
 """
 
 from __future__ import annotations
@@ -9,155 +9,214 @@ import asyncio
 import copy
 import json
 from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
-from elastic_runtime.errors import ClusterUnavailable, Conflict, MissingRight, RunNotFound, WatchExpired
-from elastic_runtime.launcher.kubernetes.interface import (
-    Change,
-    ChangeKind,
-    Kind,
-    Listing,
-    Object,
-    Selector,
-    labels_of,
-    name_of,
-    uid_of,
-    version_of,
-)
+import aiohttp
+
+from elastic_runtime.kubernetes import resources
+from elastic_runtime.kubernetes.client import ChangeKind, Client
+from elastic_runtime.kubernetes.objects import Object
+from elastic_runtime.kubernetes.resources import REPLICA_SETS, Kind
+from elastic_runtime.kubernetes.transport import Transport
 
 Plain = dict[str, Any]
+NAMESPACE = "ns"
+_KINDS = {each.plural: each for each in vars(resources).values() if isinstance(each, Kind)}
+_VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
 
 
-class FakeApi:
-    """Implements :class:`~elastic_runtime.launcher.kubernetes.interface.Api`; further methods are the world's."""
+class Refused(Exception):
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status, self.message = status, message
+
+
+class Answer:
+    """As aiohttp's, so far as it is used."""
+
+    connection = None
+
+    def __init__(self, status: int, content: Plain | Events, headers: dict[str, str]) -> None:
+        self.status, self._content, self.headers = status, content, headers
+
+    async def read(self) -> bytes:
+        return json.dumps(self._content).encode()
+
+    @property
+    def content(self) -> Answer:
+        return self
+
+    def iter_any(self) -> AsyncIterator[bytes]:
+        assert isinstance(self._content, Events)
+        return self._content
+
+    def close(self) -> None:
+        """There is no connection."""
+
+
+class FakePlace:
+    """An API server with one namespace; ``api`` is a client of it, all other methods are the world's."""
 
     def __init__(self) -> None:
+        self.api = Client(Transport(self), NAMESPACE)
         self.away = False
         """Whether it does not answer; watches are cut by :meth:`go_away`."""
-        self.forbidden: set[tuple[str, Kind]] = set()
+        self.forbidden: set[tuple[str, Kind[Any]]] = set()
         """Verb and kind."""
-        self.calls: Counter[tuple[str, Kind]] = Counter()
-        self._version = 100
-        self._oldest = 0
-        self._objects: dict[Kind, dict[str, Plain]] = defaultdict(dict)
-        self._history: list[tuple[int, Kind, ChangeKind, Plain]] = []
-        self._moved = asyncio.Condition()
-        self._cuts = 0
-
-    # What the launcher asks
-
-    async def read(self, kind: Kind, name: str) -> Object:
-        self._ask("get", kind)
-        return copy.deepcopy(self._find(kind, name))
-
-    async def list(self, kind: Kind, selector: Selector) -> Listing:
-        self._ask("list", kind)
-        found = tuple(copy.deepcopy(each) for each in self._objects[kind].values() if selects(selector, each))
-        return Listing(found, str(self._version))
-
-    @asynccontextmanager
-    async def watch(self, kind: Kind, selector: Selector, version: str) -> AsyncIterator[AsyncIterator[Change]]:
-        self._ask("watch", kind)
-        async with aclosing(self._changes(kind, selector, int(version), self._cuts)) as changes:
-            yield changes
-
-    async def patch(self, kind: Kind, name: str, changes: Object) -> Object:
-        self._ask("patch", kind)
-        found = self._find(kind, name)
-        conditions = changes.get("metadata", {})
-        self._check(found, conditions.get("uid"), conditions.get("resourceVersion"))
-        merged = merge(found, json.loads(json.dumps(changes)))
-        if merged != found:
-            await self._put(kind, ChangeKind.MODIFIED, merged)
-        return copy.deepcopy(self._find(kind, name))
-
-    async def scale(self, name: str, replicas: int) -> None:
-        self._ask("scale", Kind.REPLICA_SET)
-        found = self._find(Kind.REPLICA_SET, name)
-        await self._put(Kind.REPLICA_SET, ChangeKind.MODIFIED, merge(found, {"spec": {"replicas": replicas}}))
-
-    async def delete(self, kind: Kind, name: str, uid: str, version: str | None = None) -> None:
-        self._ask("delete", kind)
-        self._check(self._find(kind, name), uid, version)
-        await self.remove(kind, name)
+        self.calls: Counter[tuple[str, Kind[Any]]] = Counter()
+        """Of each verb and kind, those that were refused included."""
+        self.version = 100
+        self.oldest = 0
+        self._objects: dict[Kind[Any], dict[str, Plain]] = defaultdict(dict)
+        self.history: list[tuple[int, Kind[Any], ChangeKind, Plain]] = []
+        self.moved = asyncio.Condition()
+        self.cuts = 0
 
     # What the world does
 
-    async def create(self, kind: Kind, manifest: Plain) -> Object:
+    async def create(self, kind: Kind[Any], manifest: Plain) -> Object:
         made = merge({"metadata": {"uid": uuid4().hex}}, manifest)
-        assert name_of(made) not in self._objects[kind]
         await self._put(kind, ChangeKind.ADDED, made)
-        return copy.deepcopy(made)
+        return kind.view(copy.deepcopy(made))
 
-    async def change(self, kind: Kind, name: str, changes: Plain) -> None:
+    async def change(self, kind: Kind[Any], name: str, changes: Plain) -> None:
         await self._put(kind, ChangeKind.MODIFIED, merge(self._find(kind, name), changes))
 
-    async def remove(self, kind: Kind, name: str) -> None:
+    async def scale(self, name: str, replicas: int) -> None:
+        await self.change(REPLICA_SETS, name, {"spec": {"replicas": replicas}})
+
+    async def remove(self, kind: Kind[Any], name: str) -> None:
         gone = self._objects[kind].pop(name)
         await self._record(kind, ChangeKind.DELETED, gone)
 
     async def cut_watches(self) -> None:
         """As an API server does after some minutes, or that is restarted."""
-        self._cuts += 1
-        async with self._moved:
-            self._moved.notify_all()
+        self.cuts += 1
+        async with self.moved:
+            self.moved.notify_all()
 
     async def forget(self) -> None:
         """No watch can go on from a version before this one."""
-        self._oldest = self._version
+        self.oldest = self.version
         await self.cut_watches()
 
     async def go_away(self) -> None:
         self.away = True
         await self.cut_watches()
 
-    # How
+    # What is asked of it, as of ``kubernetes_asyncio.client.ApiClient``
 
-    def _ask(self, verb: str, kind: Kind) -> None:
+    async def call_api(
+        self, path: str, method: str, *, query_params: list[tuple[str, str]], body: Plain | None, **_: Any
+    ) -> Answer:
+        kind, name = parse(path)
+        query = dict(query_params)
+        verb = _VERBS.get(method) or ("get" if name else "watch" if "watch" in query else "list")
         self.calls[verb, kind] += 1
-        if self.away:
-            raise ClusterUnavailable("the API server is away")
-        if (verb, kind) in self.forbidden:
-            raise MissingRight(f"{kind} is forbidden: cannot {verb}")
-
-    def _find(self, kind: Kind, name: str) -> Plain:
         try:
-            return self._objects[kind][name]
-        except KeyError:
-            raise RunNotFound(f'{kind} "{name}" not found') from None
+            return Answer(200, await self._answer(verb, kind, name, query, copy.deepcopy(body or {})), {})
+        except Refused as error:
+            said = {"kind": "Status", "message": error.message, "code": error.status}
+            return Answer(error.status, said, {})
 
-    def _check(self, found: Plain, uid: object, version: object) -> None:
-        for wanted, present in ((uid, uid_of(found)), (version, version_of(found))):
-            if wanted is not None and wanted != present:
-                raise Conflict(f"{name_of(found)}: {wanted} wanted, {present} found")
+    async def close(self) -> None:
+        """There is nothing to close."""
 
-    async def _put(self, kind: Kind, change: ChangeKind, thing: Plain) -> None:
-        self._objects[kind][name_of(thing)] = thing
+    async def _answer(
+        self, verb: str, kind: Kind[Any], name: str, query: dict[str, str], body: Plain
+    ) -> Plain | Events:
+        if self.away:
+            raise aiohttp.ClientConnectionError("the API server is away")
+        if (verb, kind) in self.forbidden:
+            said = f'{kind.plural} is forbidden: User "launcher" cannot {verb} resource "{kind.plural}"'
+            raise Refused(403, said)
+        match verb:
+            case "watch":
+                return Events(self, kind, query)
+            case "list":
+                found = [copy.deepcopy(each) for each in self._objects[kind].values() if selects(query, each)]
+                return {"items": found, "metadata": {"resourceVersion": str(self.version)}}
+            case "create":
+                if body["metadata"]["name"] in self._objects[kind]:
+                    raise Refused(409, f'{kind.plural} "{body["metadata"]["name"]}" already exists')
+                return dict((await self.create(kind, body)).raw)
+        return copy.deepcopy(await self._change_one(verb, kind, name, body))
+
+    async def _change_one(self, verb: str, kind: Kind[Any], name: str, body: Plain) -> Plain:
+        found = self._find(kind, name)
+        conditions = body.get("preconditions" if verb == "delete" else "metadata") or {}
+        for key in ("uid", "resourceVersion"):
+            if conditions.get(key, found["metadata"][key]) != found["metadata"][key]:
+                raise Refused(409, f"{name}: {key} {conditions[key]} wanted, {found['metadata'][key]} found")
+        if verb == "delete":
+            await self.remove(kind, name)
+        elif verb == "patch" and (merged := merge(found, body)) != found:
+            await self._put(kind, ChangeKind.MODIFIED, merged)
+            return merged
+        return found
+
+    def _find(self, kind: Kind[Any], name: str) -> Plain:
+        if name not in self._objects[kind]:
+            raise Refused(404, f'{kind.plural} "{name}" not found')
+        return self._objects[kind][name]
+
+    async def _put(self, kind: Kind[Any], change: ChangeKind, thing: Plain) -> None:
+        self._objects[kind][thing["metadata"]["name"]] = thing
         await self._record(kind, change, thing)
 
-    async def _record(self, kind: Kind, change: ChangeKind, thing: Plain) -> None:
-        self._version += 1
-        thing["metadata"]["resourceVersion"] = str(self._version)
-        self._history.append((self._version, kind, change, copy.deepcopy(thing)))
-        async with self._moved:
-            self._moved.notify_all()
+    async def _record(self, kind: Kind[Any], change: ChangeKind, thing: Plain) -> None:
+        self.version += 1
+        thing["metadata"]["resourceVersion"] = str(self.version)
+        self.history.append((self.version, kind, change, copy.deepcopy(thing)))
+        async with self.moved:
+            self.moved.notify_all()
 
-    async def _changes(self, kind: Kind, selector: Selector, version: int, cuts: int) -> AsyncGenerator[Change]:
-        if version < self._oldest:
-            raise WatchExpired(f"too old resource version: {version}")
+
+class Events:
+    """One watch."""
+
+    def __init__(self, place: FakePlace, kind: Kind[Any], query: dict[str, str]) -> None:
+        self._place, self._kind, self._query, self._cuts = place, kind, query, place.cuts
+        self._version = int(query["resourceVersion"])
+        self._over = False
+
+    def __aiter__(self) -> Events:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._over:
+            raise StopAsyncIteration
+        if self._version < self._place.oldest:
+            self._over = True
+            return event("ERROR", {"code": 410, "message": f"too old resource version: {self._version}"})
         while True:
-            for number, of, change, thing in list(self._history):
-                if number > version and of is kind and selects(selector, thing):
-                    yield Change(change, copy.deepcopy(thing))
-                version = max(version, number)
-            async with self._moved:
-                if self._version == version:
-                    await self._moved.wait()
-            if self._cuts != cuts:
-                return
+            for number, kind, change, thing in self._place.history:
+                if number > self._version:
+                    self._version = number
+                    if kind == self._kind and selects(self._query, thing):
+                        return event(change, thing)
+            if self._cuts != self._place.cuts:
+                raise StopAsyncIteration
+            async with self._place.moved:
+                if self._place.version == self._version and self._cuts == self._place.cuts:
+                    await self._place.moved.wait()
+
+
+def event(kind: str, thing: Plain) -> bytes:
+    return json.dumps({"type": kind, "object": thing}).encode() + b"\n"
+
+
+def parse(path: str) -> tuple[Kind[Any], str]:
+    """Kind and name, which may be empty; the only part that is asked for, the scale, is kept in the object."""
+    words = path.strip("/").split("/")
+    words = words[2:] if words[0] == "api" else words[3:]
+    if words[0] == "namespaces":
+        assert words[1] == NAMESPACE
+        words = words[2:]
+    plural, name = (*words, "")[:2]
+    return _KINDS[plural], name
 
 
 def merge(target: Plain, changes: Plain) -> Plain:
@@ -174,12 +233,13 @@ def merge(target: Plain, changes: Plain) -> Plain:
     return result
 
 
-def selects(selector: Selector, thing: Object) -> bool:
+def selects(query: dict[str, str], thing: Plain) -> bool:
     """Equality of labels, and of fields given by their path."""
-    labels = dict(each.split("=", 1) for each in selector.labels.split(",") if each)
-    if any(labels_of(thing).get(key) != value for key, value in labels.items()):
+    wanted = dict(each.split("=", 1) for each in query.get("labelSelector", "").split(",") if each)
+    labels = thing["metadata"].get("labels") or {}
+    if any(labels.get(key) != value for key, value in wanted.items()):
         return False
-    for key, value in (each.split("=", 1) for each in selector.fields.split(",") if each):
+    for key, value in (each.split("=", 1) for each in query.get("fieldSelector", "").split(",") if each):
         found: Any = thing
         for part in key.split("."):
             found = found.get(part, {})

@@ -9,7 +9,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from elastic_runtime.documents import from_json, to_json
-from elastic_runtime.launcher.kubernetes.interface import Api, Kind, Object
+from elastic_runtime.kubernetes.client import Client
+from elastic_runtime.kubernetes.objects import Object
+from elastic_runtime.kubernetes.resources import CONFIG_MAPS, REPLICA_SETS, Kind
 from elastic_runtime.launcher.kubernetes.leadership import Leadership, take_over
 from elastic_runtime.launcher.kubernetes.platform import KubernetesPlatform
 from elastic_runtime.runobjects import (
@@ -32,14 +34,14 @@ class Place(Protocol):
     """A namespace in which a test makes things happen."""
 
     @property
-    def api(self) -> Api:
+    def api(self) -> Client:
         """As the launcher has it."""
 
-    async def create(self, kind: Kind, manifest: Plain) -> Object: ...
+    async def create(self, kind: Kind[Any], manifest: Plain) -> Object: ...
 
-    async def change(self, kind: Kind, name: str, changes: Plain) -> None: ...
+    async def change(self, kind: Kind[Any], name: str, changes: Plain) -> None: ...
 
-    async def remove(self, kind: Kind, name: str) -> None: ...
+    async def remove(self, kind: Kind[Any], name: str) -> None: ...
 
 
 def spec(name: str = "digits", uid: str = "first", fence: int = 7, **others: Any) -> RunSpec:
@@ -87,16 +89,16 @@ async def lay_down(place: Place, run: RunSpec, *, complete: bool = True, workers
     names = ObjectNames(run.name)
     root = config_map(run, names.root, Part.ROOT, {SPEC_KEY: to_json(run)})
     root["metadata"]["annotations"] = {LEASE: "one", **({COMPLETE: "yes"} if complete else {})}
-    made = await place.create(Kind.CONFIG_MAP, root)
-    await place.create(Kind.CONFIG_MAP, config_map(run, names.status, Part.STATUS, {}))
+    made = await place.create(CONFIG_MAPS, root)
+    await place.create(CONFIG_MAPS, config_map(run, names.status, Part.STATUS, {}))
     if workers:
-        await place.create(Kind.REPLICA_SET, replica_set(run))
+        await place.create(REPLICA_SETS, replica_set(run))
     return made
 
 
 async def published(place: Place, run: RunSpec) -> Status | None:
     """What readers see."""
-    text = ((await place.api.read(Kind.CONFIG_MAP, ObjectNames(run.name).status)).get("data") or {}).get(STATUS_KEY)
+    text = (await place.api.get(CONFIG_MAPS, ObjectNames(run.name).status)).data.get(STATUS_KEY)
     return from_json(Status, text) if text else None
 
 
@@ -131,7 +133,7 @@ class Watched:
 @asynccontextmanager
 async def surrounded(place: Place, run: RunSpec, taken: Any) -> AsyncIterator[Watched]:
     """In leadership, and open."""
-    root = await place.api.read(Kind.CONFIG_MAP, run.name)
+    root = await place.api.get(CONFIG_MAPS, run.name)
     leadership = await enter(place, run)
     platform = KubernetesPlatform(place.api, run, root, leadership, taken)
     await platform.fill()

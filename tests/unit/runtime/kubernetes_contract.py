@@ -11,17 +11,10 @@ from uuid import uuid4
 import pytest
 
 from elastic_runtime.errors import Conflict, OwnershipLost, RunNotFound, WatchExpired
-from elastic_runtime.launcher.kubernetes.following import Mirror
-from elastic_runtime.launcher.kubernetes.interface import (
-    Change,
-    ChangeKind,
-    Kind,
-    Selector,
-    annotations_of,
-    name_of,
-    uid_of,
-    version_of,
-)
+from elastic_runtime.kubernetes.client import Change, ChangeKind
+from elastic_runtime.kubernetes.objects import Object
+from elastic_runtime.kubernetes.reflector import Reflector
+from elastic_runtime.kubernetes.resources import CONFIG_MAPS, NODES, PODS, REPLICA_SETS, Kind
 from elastic_runtime.launcher.kubernetes.leadership import read_spec, take_over, term_of
 from elastic_runtime.runobjects import SPEC_KEY, ObjectNames, Part, selector
 from elastic_runtime.status import Phase
@@ -57,7 +50,7 @@ def a_run() -> Any:
     return spec(f"run-{uuid4().hex[:8]}", uuid4().hex)
 
 
-async def until_changed(changes: AsyncIterator[Change], kind: ChangeKind) -> Change:
+async def until_changed(changes: AsyncIterator[Change[Object]], kind: ChangeKind) -> Change[Object]:
     """The next change of this kind."""
     async for change in changes:
         if change.kind is kind:
@@ -69,31 +62,31 @@ class TestObjects(Contract):
     def test_are_read_as_they_were_created(self, opens: Opens) -> None:
         async def test(place: Place) -> None:
             run = a_run()
-            made = await place.create(Kind.CONFIG_MAP, config_map(run, run.name, Part.ROOT, {"a": "1"}))
-            found = await place.api.read(Kind.CONFIG_MAP, run.name)
-            assert (name_of(found), uid_of(found), version_of(found)) == (run.name, uid_of(made), version_of(made))
-            assert found["data"] == {"a": "1"}
+            made = await place.create(CONFIG_MAPS, config_map(run, run.name, Part.ROOT, {"a": "1"}))
+            found = await place.api.get(CONFIG_MAPS, run.name)
+            assert (found.name, found.uid, found.version) == (run.name, made.uid, made.version)
+            assert found.data == {"a": "1"}
 
         self.run(opens, test)
 
-    @pytest.mark.parametrize("kind", [Kind.CONFIG_MAP, Kind.REPLICA_SET, Kind.POD, Kind.NODE])
-    def test_that_are_not_there_are_missed(self, opens: Opens, kind: Kind) -> None:
+    @pytest.mark.parametrize("kind", [CONFIG_MAPS, REPLICA_SETS, PODS, NODES])
+    def test_that_are_not_there_are_missed(self, opens: Opens, kind: Kind[Any]) -> None:
         async def test(place: Place) -> None:
             with pytest.raises(RunNotFound, match="not found"):
-                await place.api.read(kind, "nobody")
+                await place.api.get(kind, "nobody")
 
         self.run(opens, test)
 
     def test_are_merged_with_a_patch(self, opens: Opens) -> None:
         async def test(place: Place) -> None:
             run = a_run()
-            made = await place.create(Kind.CONFIG_MAP, config_map(run, run.name, Part.ROOT, {"a": "1", "b": "2"}))
+            made = await place.create(CONFIG_MAPS, config_map(run, run.name, Part.ROOT, {"a": "1", "b": "2"}))
             patch = {"metadata": {"annotations": {"x": "y"}}, "data": {"a": None, "c": "ü\n"}}
-            changed = await place.api.patch(Kind.CONFIG_MAP, run.name, patch)
-            assert changed["data"] == {"b": "2", "c": "ü\n"}
-            assert annotations_of(changed)["x"] == "y"
-            assert version_of(changed) != version_of(made)
-            assert await place.api.read(Kind.CONFIG_MAP, run.name) == changed
+            changed = await place.api.patch(CONFIG_MAPS, run.name, patch)
+            assert changed.data == {"b": "2", "c": "ü\n"}
+            assert changed.annotations["x"] == "y"
+            assert changed.version != made.version
+            assert await place.api.get(CONFIG_MAPS, run.name) == changed
 
         self.run(opens, test)
 
@@ -101,27 +94,27 @@ class TestObjects(Contract):
     def test_are_changed_only_as_those_they_were_taken_for(self, opens: Opens, wrong: str) -> None:
         async def test(place: Place) -> None:
             run = a_run()
-            made = await place.create(Kind.CONFIG_MAP, config_map(run, run.name, Part.ROOT, {"a": "1"}))
-            await place.change(Kind.CONFIG_MAP, run.name, {"data": {"a": "2"}})
-            now = await place.api.read(Kind.CONFIG_MAP, run.name)
-            right = {"uid": uid_of(now), "resourceVersion": version_of(now)}
-            bad = {**right, wrong: {"uid": "00000000-0000", "resourceVersion": version_of(made)}[wrong]}
+            made = await place.create(CONFIG_MAPS, config_map(run, run.name, Part.ROOT, {"a": "1"}))
+            await place.change(CONFIG_MAPS, run.name, {"data": {"a": "2"}})
+            now = await place.api.get(CONFIG_MAPS, run.name)
+            right = {"uid": now.uid, "resourceVersion": now.version}
+            bad = {**right, wrong: {"uid": "00000000-0000", "resourceVersion": made.version}[wrong]}
             with pytest.raises(Conflict):
-                await place.api.patch(Kind.CONFIG_MAP, run.name, {"metadata": bad, "data": {"a": "3"}})
-            await place.api.patch(Kind.CONFIG_MAP, run.name, {"metadata": right, "data": {"a": "4"}})
+                await place.api.patch(CONFIG_MAPS, run.name, {"metadata": bad, "data": {"a": "3"}})
+            await place.api.patch(CONFIG_MAPS, run.name, {"metadata": right, "data": {"a": "4"}})
 
         self.run(opens, test)
 
     def test_are_deleted_in_whatever_version(self, opens: Opens) -> None:
         async def test(place: Place) -> None:
             run = a_run()
-            made = await place.create(Kind.CONFIG_MAP, config_map(run, run.name, Part.ROOT, {"a": "1"}))
-            await place.change(Kind.CONFIG_MAP, run.name, {"data": {"a": "2"}})
+            made = await place.create(CONFIG_MAPS, config_map(run, run.name, Part.ROOT, {"a": "1"}))
+            await place.change(CONFIG_MAPS, run.name, {"data": {"a": "2"}})
             with pytest.raises(Conflict):
-                await place.api.delete(Kind.CONFIG_MAP, run.name, "00000000-0000")
-            found = await place.api.list(Kind.CONFIG_MAP, Selector(labels=selector(run=run.name)))
-            async with place.api.watch(Kind.CONFIG_MAP, Selector(labels=selector(run=run.name)), found.version) as seen:
-                await place.api.delete(Kind.CONFIG_MAP, run.name, uid_of(made))
+                await place.api.delete(CONFIG_MAPS, run.name, uid="00000000-0000")
+            found = await place.api.listing(CONFIG_MAPS, selector(run=run.name))
+            async with place.api.watch(CONFIG_MAPS, found.version, selector(run=run.name)) as seen:
+                await place.api.delete(CONFIG_MAPS, run.name, uid=made.uid)
                 await until_changed(seen, ChangeKind.DELETED)
 
         self.run(opens, test)
@@ -130,16 +123,16 @@ class TestObjects(Contract):
     def test_are_deleted_only_as_those_they_were_taken_for(self, opens: Opens, wrong: str) -> None:
         async def test(place: Place) -> None:
             run = a_run()
-            made = await place.create(Kind.CONFIG_MAP, config_map(run, run.name, Part.ROOT, {"a": "1"}))
-            await place.change(Kind.CONFIG_MAP, run.name, {"data": {"a": "2"}})
-            now = await place.api.read(Kind.CONFIG_MAP, run.name)
-            right = {"uid": uid_of(now), "version": version_of(now)}
-            bad = {**right, wrong: {"uid": "00000000-0000", "version": version_of(made)}[wrong]}
+            made = await place.create(CONFIG_MAPS, config_map(run, run.name, Part.ROOT, {"a": "1"}))
+            await place.change(CONFIG_MAPS, run.name, {"data": {"a": "2"}})
+            now = await place.api.get(CONFIG_MAPS, run.name)
+            right = {"uid": now.uid, "version": now.version}
+            bad = {**right, wrong: {"uid": "00000000-0000", "version": made.version}[wrong]}
             with pytest.raises(Conflict):
-                await place.api.delete(Kind.CONFIG_MAP, run.name, **bad)
-            found = await place.api.list(Kind.CONFIG_MAP, Selector(labels=selector(run=run.name)))
-            async with place.api.watch(Kind.CONFIG_MAP, Selector(labels=selector(run=run.name)), found.version) as seen:
-                await place.api.delete(Kind.CONFIG_MAP, run.name, **right)
+                await place.api.delete(CONFIG_MAPS, run.name, **bad)
+            found = await place.api.listing(CONFIG_MAPS, selector(run=run.name))
+            async with place.api.watch(CONFIG_MAPS, found.version, selector(run=run.name)) as seen:
+                await place.api.delete(CONFIG_MAPS, run.name, **right)
                 await until_changed(seen, ChangeKind.DELETED)
 
         self.run(opens, test)
@@ -147,15 +140,14 @@ class TestObjects(Contract):
     def test_are_scaled(self, opens: Opens) -> None:
         async def test(place: Place) -> None:
             run = a_run()
-            await place.create(Kind.REPLICA_SET, replica_set(run, 0))
-            await place.api.scale(ObjectNames(run.name).worker, 3)
-            found = await place.api.list(
-                Kind.REPLICA_SET, Selector(fields=f"metadata.name={ObjectNames(run.name).worker}")
-            )
-            assert [each["spec"]["replicas"] for each in found.objects] == [3]
-            await place.api.scale(ObjectNames(run.name).worker, 0)
+            await place.create(REPLICA_SETS, replica_set(run, 0))
+            name = ObjectNames(run.name).worker
+            await place.api.patch(REPLICA_SETS, name, {"spec": {"replicas": 3}}, "scale")
+            found = await place.api.list(REPLICA_SETS, fields=f"metadata.name={name}")
+            assert [each.spec["replicas"] for each in found] == [3]
+            await place.api.patch(REPLICA_SETS, name, {"spec": {"replicas": 0}}, "scale")
             with pytest.raises(RunNotFound):
-                await place.api.scale("nobody", 0)
+                await place.api.patch(REPLICA_SETS, "nobody", {"spec": {"replicas": 0}}, "scale")
 
         self.run(opens, test)
 
@@ -164,49 +156,49 @@ class TestWatching(Contract):
     def test_tells_what_comes_after_a_listing_of_those_selected_alone(self, opens: Opens) -> None:
         async def test(place: Place) -> None:
             run, other = a_run(), a_run()
-            which = Selector(labels=selector(run=run.name))
+            which = selector(run=run.name)
             await lay_down(place, run, workers=False)
-            listing = await place.api.list(Kind.CONFIG_MAP, which)
-            assert {name_of(each) for each in listing.objects} == {run.name, f"{run.name}-status"}
+            listing = await place.api.listing(CONFIG_MAPS, which)
+            assert {each.name for each in listing.objects} == {run.name, f"{run.name}-status"}
             await lay_down(place, other, workers=False)
-            async with place.api.watch(Kind.CONFIG_MAP, which, listing.version) as changes:
-                await place.change(Kind.CONFIG_MAP, run.name, {"data": {"a": "1"}})
+            async with place.api.watch(CONFIG_MAPS, listing.version, which) as changes:
+                await place.change(CONFIG_MAPS, run.name, {"data": {"a": "1"}})
                 change = await until_changed(changes, ChangeKind.MODIFIED)
-                assert (name_of(change.object), change.object["data"]["a"]) == (run.name, "1")
-                await place.create(Kind.CONFIG_MAP, config_map(run, f"{run.name}-new", Part.ROOT, {}))
-                assert name_of((await until_changed(changes, ChangeKind.ADDED)).object) == f"{run.name}-new"
-                await place.remove(Kind.CONFIG_MAP, f"{run.name}-new")
-                assert name_of((await until_changed(changes, ChangeKind.DELETED)).object) == f"{run.name}-new"
-            async with place.api.watch(Kind.CONFIG_MAP, which, change.version) as changes:
-                assert name_of((await until_changed(changes, ChangeKind.ADDED)).object) == f"{run.name}-new"
+                assert (change.object.name, change.object.data["a"]) == (run.name, "1")
+                await place.create(CONFIG_MAPS, config_map(run, f"{run.name}-new", Part.ROOT, {}))
+                assert (await until_changed(changes, ChangeKind.ADDED)).object.name == f"{run.name}-new"
+                await place.remove(CONFIG_MAPS, f"{run.name}-new")
+                assert (await until_changed(changes, ChangeKind.DELETED)).object.name == f"{run.name}-new"
+            async with place.api.watch(CONFIG_MAPS, change.object.version, which) as changes:
+                assert (await until_changed(changes, ChangeKind.ADDED)).object.name == f"{run.name}-new"
 
         self.run(opens, test)
 
     def test_cannot_go_on_from_what_is_forgotten(self, opens: Opens) -> None:
         async def test(place: Place) -> None:
             with pytest.raises(WatchExpired):
-                async with place.api.watch(Kind.CONFIG_MAP, Selector(), "1") as changes:
+                async with place.api.watch(CONFIG_MAPS, "1") as changes:
                     await until_changed(changes, ChangeKind.BOOKMARK)
 
         self.run(opens, test)
 
-    def test_a_mirror_keeps_up(self, opens: Opens) -> None:
+    def test_a_copy_keeps_up(self, opens: Opens) -> None:
         async def test(place: Place) -> None:
             run, moved = a_run(), asyncio.Event()
             await lay_down(place, run, workers=False)
-            mirror = Mirror(Kind.CONFIG_MAP, Selector(fields=f"metadata.name={run.name}"), moved.set)
-            await mirror.fill(place.api)
-            following = asyncio.create_task(mirror.follow(place.api))
+            copy = Reflector(place.api, CONFIG_MAPS, fields=f"metadata.name={run.name}", changed=lambda _: moved.set())
+            await copy.fill()
+            following = asyncio.create_task(copy.run())
 
             async def until(condition: Callable[[], bool]) -> None:
                 while not condition():
                     moved.clear()
                     await moved.wait()
 
-            await place.change(Kind.CONFIG_MAP, run.name, {"data": {"a": "1"}})
-            await until(lambda: mirror.objects[run.name]["data"].get("a") == "1")
-            await place.remove(Kind.CONFIG_MAP, run.name)
-            await until(lambda: not mirror.objects)
+            await place.change(CONFIG_MAPS, run.name, {"data": {"a": "1"}})
+            await until(lambda: copy.objects[run.name].data.get("a") == "1")
+            await place.remove(CONFIG_MAPS, run.name)
+            await until(lambda: not copy.objects)
             following.cancel()
             with suppress(asyncio.CancelledError):
                 await following
@@ -241,7 +233,7 @@ class TestOffice(Contract):
             with pytest.raises(OwnershipLost):
                 await first.write(status(run, Phase.FAILED, "I am later"))
             assert await published(place, run) == status(run, reason="here I am")
-            found = term_of(await place.api.read(Kind.CONFIG_MAP, ObjectNames(run.name).status))
+            found = term_of(await place.api.get(CONFIG_MAPS, ObjectNames(run.name).status))
             assert found == second.term
             assert second.term.number == 2
             assert second.term.fence > first.term.fence
@@ -254,7 +246,7 @@ class TestOffice(Contract):
             await lay_down(place, run, workers=False)
             leadership = await enter(place, run)
             await place.change(
-                Kind.CONFIG_MAP, ObjectNames(run.name).status, {"metadata": {"annotations": {"note": "to myself"}}}
+                CONFIG_MAPS, ObjectNames(run.name).status, {"metadata": {"annotations": {"note": "to myself"}}}
             )
             await leadership.write(status(run))
             assert await published(place, run) == status(run)
@@ -267,12 +259,12 @@ class TestOffice(Contract):
             run = a_run()
             await lay_down(place, run, workers=False)
             leadership, name = await enter(place, run), ObjectNames(run.name).status
-            await place.remove(Kind.CONFIG_MAP, name)
+            await place.remove(CONFIG_MAPS, name)
             if what == "removed":
                 with pytest.raises(RunNotFound):
                     await leadership.write(status(run))
                 return
-            await place.create(Kind.CONFIG_MAP, config_map(run, name, Part.STATUS, {}))
+            await place.create(CONFIG_MAPS, config_map(run, name, Part.STATUS, {}))
             with pytest.raises(OwnershipLost):
                 await leadership.write(status(run))
             assert await published(place, run) is None
@@ -289,6 +281,6 @@ class TestOffice(Contract):
             with pytest.raises(OwnershipLost, match="another incarnation"):
                 await read_spec(place.api, run.name, late.uid)
             found, root = await read_spec(place.api, run.name, run.uid)
-            assert (found, SPEC_KEY in root["data"]) == (run, True)
+            assert (found, SPEC_KEY in root.data) == (run, True)
 
         self.run(opens, test)

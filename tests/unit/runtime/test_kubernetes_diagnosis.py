@@ -6,18 +6,9 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime.launcher.kubernetes.diagnosis import (
-    MAX_WORDS,
-    Trouble,
-    is_over,
-    needs_events,
-    of_pod,
-    refusal,
-    troubles,
-    warning_of,
-)
-from elastic_runtime.launcher.kubernetes.machines import machine_of
-from elastic_runtime.launcher.platform import Machine
+from elastic_runtime.kubernetes.diagnosis import MAX_WORDS, cause, needs_events, of_pod, warning_of
+from elastic_runtime.kubernetes.objects import Event, Object, Pod
+from elastic_runtime.launcher.kubernetes.diagnosis import Trouble, refusal, troubles
 
 NO_GPU = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu"
 NOT_FOUND = (
@@ -28,11 +19,11 @@ QUOTA = 'pods "run-worker-x" is forbidden: exceeded quota: small, requested: cpu
 RESTRICTED = 'pods "run-worker-x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true'
 
 
-def pod(name: str = "run-worker-a", *, going: bool = False, **status: Any) -> dict[str, Any]:
+def pod(name: str = "run-worker-a", *, going: bool = False, **status: Any) -> Pod:
     metadata = {"name": name, "uid": f"uid-of-{name}"}
     if going:
         metadata["deletionTimestamp"] = "2026-01-02T12:00:00Z"
-    return {"metadata": metadata, "status": status}
+    return Pod({"metadata": metadata, "status": status})
 
 
 def unscheduled(message: str) -> dict[str, Any]:
@@ -46,9 +37,9 @@ def waiting(reason: str, message: str = "", /, **last: Any) -> dict[str, Any]:
     return {"phase": "Pending", "containerStatuses": [container]}
 
 
-def replica_set(reason: str, message: str, status: str = "True") -> dict[str, Any]:
+def replica_set(reason: str, message: str, status: str = "True") -> Object:
     condition = {"type": "ReplicaFailure", "status": status, "reason": reason, "message": message}
-    return {"metadata": {"name": "run-worker"}, "status": {"conditions": [condition]}}
+    return Object({"metadata": {"name": "run-worker"}, "status": {"conditions": [condition]}})
 
 
 RUNNING: dict[str, Any] = {
@@ -123,18 +114,19 @@ class TestOfAPod:
 
     def test_is_over_when_its_containers_are(self) -> None:
         ended = {"phase": "Running", "containerStatuses": [{"name": "worker", "state": {"terminated": {}}}]}
-        assert is_over(pod(going=True, **ended))
-        assert not is_over(pod(**ended))  # It is started again.
-        assert not is_over(pod(going=True, **RUNNING))
-        assert is_over(pod(going=True, **waiting("ContainerCreating")))
-        assert is_over(pod(going=True, phase="Pending"))
-        assert not is_over(pod(phase="Pending"))
-        assert is_over(pod(phase="Failed"))
+        assert pod(going=True, **ended).stopped
+        assert not pod(**ended).stopped  # It is started again.
+        assert not pod(going=True, **RUNNING).stopped
+        assert pod(going=True, **waiting("ContainerCreating")).stopped
+        assert pod(going=True, phase="Pending").stopped
+        assert not pod(phase="Pending").stopped
+        assert pod(phase="Failed").stopped
 
 
 class TestWarnings:
-    def event(self, second: int, reason: str, message: str, kind: str = "Warning") -> dict[str, Any]:
-        return {"type": kind, "reason": reason, "message": message, "lastTimestamp": f"2026-01-02T12:00:{second:02}Z"}
+    def event(self, second: int, reason: str, message: str, kind: str = "Warning") -> Event:
+        last = f"2026-01-02T12:00:{second:02}Z"
+        return Event({"type": kind, "reason": reason, "message": message, "lastTimestamp": last})
 
     def test_the_newest_counts(self) -> None:
         events = [self.event(2, "FailedMount", "b"), self.event(1, "FailedMount", "a")]
@@ -153,10 +145,10 @@ class TestTroubles:
     def test_are_told_once_for_all_pods_that_have_them(self) -> None:
         pods = [pod(name, **unscheduled(f"{NO_GPU}.")) for name in ("c", "a", "b")]
         [trouble] = troubles(None, [*pods, pod("d", **RUNNING)], {})
-        assert trouble == Trouble(f"Unschedulable: {NO_GPU}.", ("a", "b", "c"))
+        assert trouble == Trouble(cause(f"Unschedulable: {NO_GPU}."), ("a", "b", "c"))
         assert trouble.sentence == (
             f"Kubernetes says of worker pod a and 2 more: Unschedulable: {NO_GPU}. "
-            "Ask for less per worker, or add nodes that have it"
+            "Ask for less per pod, or add nodes that have it"
         )
 
     def test_of_making_pods_at_all(self) -> None:
@@ -165,18 +157,18 @@ class TestTroubles:
             f"Kubernetes says of making worker pods: FailedCreate: {QUOTA}. Ask for less"
         )
         assert troubles(replica_set("FailedCreate", QUOTA, "False"), [], {}) == ()
-        assert troubles({"metadata": {"name": "run-worker"}}, [], {}) == ()
+        assert troubles(Object({"metadata": {"name": "run-worker"}}), [], {}) == ()
 
     def test_use_the_events_of_their_pod(self) -> None:
         stuck = pod(**waiting("ContainerCreating"))
         [trouble] = troubles(None, [stuck], {"uid-of-run-worker-a": 'FailedMount: configmap "x" not found'})
-        assert trouble.hopeless
+        assert trouble.cause.hopeless
         assert troubles(None, [stuck], {"uid-of-another": "FailedMount: x"}) == ()
 
     @pytest.mark.parametrize(
         ("words", "hopeless", "remedy"),
         [
-            (f"Unschedulable: {NO_GPU}", False, "Ask for less per worker"),
+            (f"Unschedulable: {NO_GPU}", False, "Ask for less per pod"),
             ("Unschedulable: 0/3 nodes are available: 3 node(s) didn't match node selector.", False, "node selector"),
             ("Unschedulable: 0/3 nodes are available: 3 node(s) had taint {spot: true}", False, "toleration"),
             ("Unschedulable: 0/3 nodes are available: 3 Too many pods.", False, "as soon as a node has room"),
@@ -196,6 +188,15 @@ class TestTroubles:
             ('FailedMount: MountVolume.SetUp failed for volume "v" : secret "s" not found', True, "Create it"),
             ('FailedMount: Unable to attach or mount volumes: timed out waiting for the condition"', False, "volumes"),
             (f"FailedCreate: {QUOTA}", False, "quota raised"),
+            (f"FailedCreate: {QUOTA.replace('limited: cpu=4', 'limited: cpu=2')}", True, "quota raised"),
+            ("CreateContainerError: failed to generate spec", True, "Correct what the container refers to"),
+            ("CreateContainerError: context deadline exceeded", False, "Correct what the container refers to"),
+            (
+                'Failed: Failed to pull image "a": too many requests: not found',
+                False,
+                "Correct the image's name or tag",
+            ),
+            ("FailedMount: references non-existent config key: a", True, "Create what the pod mounts"),
             (f"FailedCreate: {RESTRICTED}", True, "this policy admits it"),
             ("FailedCreate: pods is forbidden: PodSecurityPolicy: unable to admit pod: []", True, "this policy"),
             ('FailedCreate: admission webhook "v.example.com" denied the request: no', True, "this webhook"),
@@ -208,48 +209,23 @@ class TestTroubles:
         ],
     )
     def test_have_a_remedy_and_maybe_hope(self, words: str, hopeless: bool, remedy: str) -> None:
-        trouble = Trouble(words, ("a",))
-        assert trouble.hopeless is hopeless
+        trouble = Trouble(cause(words), ("a",))
+        assert trouble.cause.hopeless is hopeless
         assert remedy in trouble.sentence
 
     def test_of_a_new_kind_are_told_all_the_same(self) -> None:
-        trouble = Trouble("SomethingNew: " + "x" * 1000)
-        assert not trouble.hopeless
+        trouble = Trouble(cause("SomethingNew: " + "x" * 1000))
+        assert not trouble.cause.hopeless
         assert trouble.sentence.endswith("x…")
         assert len(trouble.sentence) == len("Kubernetes says of making worker pods: ") + MAX_WORDS
 
     def test_refuse_together(self) -> None:
-        found = tuple(Trouble(f"New{number}: x") for number in range(5))
+        found = tuple(Trouble(cause(f"New{number}: x")) for number in range(5))
         told = refusal(found)
         assert told is not None
         assert told.words.count("Kubernetes says") == 3
         assert not told.hopeless
         assert refusal(()) is None
-        hopeless = refusal((*found, Trouble("InvalidImageName: x")))
+        hopeless = refusal((*found, Trouble(cause("InvalidImageName: x"))))
         assert hopeless is not None
         assert hopeless.hopeless
-
-
-class TestMachines:
-    @pytest.mark.parametrize(
-        ("labels", "machine"),
-        [
-            ({}, Machine()),
-            ({"karpenter.sh/capacity-type": "spot"}, Machine("spot")),
-            ({"karpenter.sh/capacity-type": "reserved"}, Machine("reserved")),
-            ({"eks.amazonaws.com/capacityType": "ON_DEMAND"}, Machine("on-demand")),
-            ({"eks.amazonaws.com/capacityType": "SPOT"}, Machine("spot")),
-            ({"cloud.google.com/gke-spot": "true"}, Machine("spot")),
-            ({"kubernetes.azure.com/scalesetpriority": "spot"}, Machine("spot")),
-            ({"kubernetes.azure.com/scalesetpriority": "regular"}, Machine("on-demand")),
-            ({"node.alibabacloud.com/spot-strategy": "SpotAsPriceGo"}, Machine("spot")),
-            ({"node.alibabacloud.com/spot-strategy": "NoSpot"}, Machine("on-demand")),
-            ({"node.kubernetes.io/instance-type": "p4d.24xlarge"}, Machine(None, "p4d.24xlarge")),
-            (
-                {"beta.kubernetes.io/instance-type": "old", "node.kubernetes.io/instance-type": "new"},
-                Machine(None, "new"),
-            ),
-        ],
-    )
-    def test_are_what_their_labels_say(self, labels: dict[str, str], machine: Machine) -> None:
-        assert machine_of(labels) == machine

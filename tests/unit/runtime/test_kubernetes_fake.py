@@ -8,15 +8,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.unit.runtime import kubernetes_contract
-from tests.unit.runtime.fake_kubernetes import FakeApi
+from tests.unit.runtime.fake_kubernetes import FakePlace
 from tests.unit.runtime.kubernetes_bench import Place
 from tests.unit.runtime.kubernetes_contract import Opens
-
-
-class FakePlace(FakeApi):
-    @property
-    def api(self) -> FakeApi:
-        return self
 
 
 @pytest.fixture

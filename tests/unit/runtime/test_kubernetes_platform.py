@@ -11,15 +11,15 @@ from datetime import timedelta
 import pytest
 
 from elastic_runtime.errors import OwnershipLost
+from elastic_runtime.kubernetes.resources import CONFIG_MAPS, EVENTS, NODES, PODS, REPLICA_SETS
 from elastic_runtime.launcher.facts import LeadershipState
 from elastic_runtime.launcher.kubernetes import platform as module
-from elastic_runtime.launcher.kubernetes.interface import Kind
 from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.runobjects import CANCEL, LEASE, WATCHED, ObjectNames
 from elastic_runtime.status import Phase
 from tests.unit.provider.virtual_time import run_virtually
+from tests.unit.runtime.fake_kubernetes import FakePlace
 from tests.unit.runtime.kubernetes_bench import NOON, Watched, enter, lay_down, pod, published, spec, status, surrounded
-from tests.unit.runtime.test_kubernetes_fake import FakePlace
 
 RUN = spec()
 NAMES = ObjectNames(RUN.name)
@@ -58,7 +58,7 @@ class TestSize:
             await place.scale(NAMES.worker, 3)
             await asyncio.sleep(MOMENT)
             assert watched.platform.wanted() == 3
-            await place.remove(Kind.REPLICA_SET, NAMES.worker)
+            await place.remove(REPLICA_SETS, NAMES.worker)
             await asyncio.sleep(MOMENT)
             assert watched.platform.wanted() == 3
 
@@ -78,7 +78,7 @@ class TestCancel:
     def test_is_an_annotation_of_the_root(self) -> None:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
             assert watched.platform.cancel() is None
-            await place.change(Kind.CONFIG_MAP, RUN.name, {"metadata": {"annotations": {CANCEL: ""}}})
+            await place.change(CONFIG_MAPS, RUN.name, {"metadata": {"annotations": {CANCEL: ""}}})
             await asyncio.sleep(MOMENT)
             assert watched.platform.cancel() == ""
             assert watched.changes
@@ -90,11 +90,11 @@ class TestCancel:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
             if how == "going":
                 going = {"metadata": {"deletionTimestamp": "2026-01-02T12:00:00Z"}}
-                await place.change(Kind.CONFIG_MAP, RUN.name, going)
+                await place.change(CONFIG_MAPS, RUN.name, going)
             else:
-                await place.remove(Kind.CONFIG_MAP, RUN.name)
+                await place.remove(CONFIG_MAPS, RUN.name)
             if how == "another":
-                await place.remove(Kind.CONFIG_MAP, NAMES.status)
+                await place.remove(CONFIG_MAPS, NAMES.status)
                 await lay_down(place, spec(uid="second"), workers=False)
             await asyncio.sleep(MOMENT)
             assert watched.platform.cancel() == "the run has been deleted"
@@ -107,13 +107,13 @@ class TestLease:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
             await asyncio.sleep(100)
             assert watched.platform.lease_age() == pytest.approx(100, abs=1)
-            await place.change(Kind.CONFIG_MAP, RUN.name, {"metadata": {"annotations": {"other": "x"}}})
+            await place.change(CONFIG_MAPS, RUN.name, {"metadata": {"annotations": {"other": "x"}}})
             await asyncio.sleep(10)
             assert watched.platform.lease_age() == pytest.approx(110, abs=1)
-            await place.change(Kind.CONFIG_MAP, RUN.name, {"metadata": {"annotations": {LEASE: "two"}}})
+            await place.change(CONFIG_MAPS, RUN.name, {"metadata": {"annotations": {LEASE: "two"}}})
             await asyncio.sleep(10)
             assert watched.platform.lease_age() == pytest.approx(10, abs=1)
-            await place.change(Kind.CONFIG_MAP, RUN.name, {"metadata": {"annotations": {LEASE: None}}})
+            await place.change(CONFIG_MAPS, RUN.name, {"metadata": {"annotations": {LEASE: None}}})
             await asyncio.sleep(MOMENT)
             assert watched.platform.lease_age() is None
 
@@ -123,7 +123,7 @@ class TestLease:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
             await asyncio.sleep(MOMENT)
             for said, expected in (("", True), (None, False)):
-                await place.change(Kind.CONFIG_MAP, RUN.name, {"metadata": {"annotations": {WATCHED: said}}})
+                await place.change(CONFIG_MAPS, RUN.name, {"metadata": {"annotations": {WATCHED: said}}})
                 await asyncio.sleep(MOMENT)
                 assert watched.platform.watched() is expected
 
@@ -175,12 +175,12 @@ class TestTenure:
 class TestWorkers:
     def test_have_the_deadline_of_their_pod_whatever_they_are_called(self) -> None:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
-            await place.create(Kind.POD, pod(RUN, "a", phase="Running"))
+            await place.create(PODS, pod(RUN, "a", phase="Running"))
             await asyncio.sleep(MOMENT)
             assert watched.platform.deadline("a") is None
             watched.changes.clear()
             soon = NOON + timedelta(seconds=30)
-            await place.change(Kind.POD, "a", {"metadata": {"deletionTimestamp": "2026-01-02T12:00:30Z"}})
+            await place.change(PODS, "a", {"metadata": {"deletionTimestamp": "2026-01-02T12:00:30Z"}})
             await asyncio.sleep(MOMENT)
             assert [watched.platform.deadline(name) for name in ("a", "a.r2", "b")] == [soon, soon, None]
             assert watched.changes
@@ -190,44 +190,63 @@ class TestWorkers:
     def test_run_on_machines_as_far_as_one_may_look(self) -> None:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
             await place.create(
-                Kind.NODE,
+                NODES,
                 {"metadata": {"name": "n1", "labels": {"karpenter.sh/capacity-type": "spot"}}},
             )
             for name, node in (("a", "n1"), ("b", "n2"), ("c", "")):
-                await place.create(Kind.POD, pod(RUN, name, node=node, phase="Running"))
+                await place.create(PODS, pod(RUN, name, node=node, phase="Running"))
             await asyncio.sleep(10)
             machines = [watched.platform.machine(name) for name in ("a", "a.r1", "b", "c", "d")]
             assert machines == [Machine("spot"), Machine("spot"), None, None, None]
 
         within(test)
 
-    def test_without_the_right_are_not_looked_at_twice(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_without_the_right_are_looked_at_ever_less_often(self, caplog: pytest.LogCaptureFixture) -> None:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
-            place.forbidden = {("get", Kind.NODE), ("list", Kind.EVENT)}
+            place.forbidden = {("get", NODES), ("list", EVENTS)}
             creating = [{"name": "worker", "state": {"waiting": {"reason": "ContainerCreating"}}}]
-            await place.create(Kind.POD, pod(RUN, "a", node="n1", containerStatuses=creating))
-            await asyncio.sleep(100)
+            await place.create(PODS, pod(RUN, "a", node="n1", containerStatuses=creating))
+            await asyncio.sleep(3600)
             assert watched.platform.machine("a") is None
-            assert (place.calls["get", Kind.NODE], place.calls["list", Kind.EVENT]) == (1, 1)
+            assert 4 < place.calls["get", NODES] <= 60
+            assert 4 < place.calls["list", EVENTS] <= 60
 
         with caplog.at_level(logging.INFO):
             within(test)
-        assert [each for each in caplog.messages if "cannot get" in each] == [
-            "capacity and instance types of the workers are not told: nodes is forbidden: cannot get"
-        ]
+        [told] = [each for each in caplog.messages if "capacity and instance types of the workers are not told" in each]
+        assert "deploy/rbac-nodes.yaml" in told
+
+    def test_are_looked_at_once_the_right_is_there(self) -> None:
+        async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
+            place.forbidden = {("get", NODES), ("list", EVENTS)}
+            creating = [{"name": "worker", "state": {"waiting": {"reason": "ContainerCreating"}}}]
+            await place.create(NODES, {"metadata": {"name": "n1", "labels": {"karpenter.sh/capacity-type": "spot"}}})
+            made = await place.create(PODS, pod(RUN, "a", node="n1", containerStatuses=creating))
+            event = {"metadata": {"name": "e"}, "involvedObject": {"uid": made.uid}, "type": "Warning"}
+            await place.create(EVENTS, event | {"reason": "FailedMount", "message": 'secret "keys" not found'})
+            await asyncio.sleep(20)
+            assert (watched.platform.machine("a"), watched.platform.refusal()) == (None, None)
+            place.forbidden = set()
+            await asyncio.sleep(60)
+            assert watched.platform.machine("a") == Machine("spot")
+            refusal = watched.platform.refusal()
+            assert refusal is not None
+            assert 'FailedMount: secret "keys" not found' in refusal.words
+
+        within(test)
 
     def test_that_are_refused_are_told_of_once_and_while_they_are(self, caplog: pytest.LogCaptureFixture) -> None:
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}
 
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
             for name in ("a", "b"):
-                await place.create(Kind.POD, pod(RUN, name, conditions=[condition]))
+                await place.create(PODS, pod(RUN, name, conditions=[condition]))
                 await asyncio.sleep(MOMENT)
             refusal = watched.platform.refusal()
             assert refusal is not None
             assert refusal.words.startswith("Kubernetes says of worker pod a and 1 more: Unschedulable: no room. ")
             for name in ("a", "b"):
-                await place.change(Kind.POD, name, {"status": {"conditions": None, "phase": "Running"}})
+                await place.change(PODS, name, {"status": {"conditions": None, "phase": "Running"}})
             await asyncio.sleep(MOMENT)
             assert watched.platform.refusal() is None
 
@@ -237,15 +256,15 @@ class TestWorkers:
     def test_that_are_stuck_are_told_of_by_their_events(self) -> None:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
             creating = [{"name": "worker", "state": {"waiting": {"reason": "ContainerCreating"}}}]
-            made = await place.create(Kind.POD, pod(RUN, "a", containerStatuses=creating))
+            made = await place.create(PODS, pod(RUN, "a", containerStatuses=creating))
             event = {
                 "metadata": {"name": "e"},
-                "involvedObject": {"uid": made["metadata"]["uid"]},
+                "involvedObject": {"uid": made.uid},
                 "type": "Warning",
                 "reason": "FailedMount",
                 "message": 'secret "keys" not found',
             }
-            await place.create(Kind.EVENT, event)
+            await place.create(EVENTS, event)
             await asyncio.sleep(10)
             refusal = watched.platform.refusal()
             assert refusal is not None
@@ -258,14 +277,14 @@ class TestWorkers:
 class TestEnd:
     def test_sends_the_workers_home_and_waits_for_them(self) -> None:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
-            await place.create(Kind.POD, pod(RUN, "a", phase="Running"))
-            await place.create(Kind.POD, pod(RUN, "evicted", phase="Failed"))
+            await place.create(PODS, pod(RUN, "a", phase="Running"))
+            await place.create(PODS, pod(RUN, "evicted", phase="Failed"))
             ending = asyncio.create_task(watched.platform.end_workers())
             await asyncio.sleep(5)
             assert not ending.done()
-            found = await place.read(Kind.REPLICA_SET, NAMES.worker)
-            assert found["spec"]["replicas"] == 0
-            await place.remove(Kind.POD, "a")
+            found = await place.api.get(REPLICA_SETS, NAMES.worker)
+            assert found.spec["replicas"] == 0
+            await place.remove(PODS, "a")
             await ending
             assert asyncio.get_running_loop().time() < 6
 
@@ -273,7 +292,7 @@ class TestEnd:
 
     def test_does_not_wait_for_a_dead_node_for_ever(self, caplog: pytest.LogCaptureFixture) -> None:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
-            await place.create(Kind.POD, pod(RUN, "a", phase="Running"))
+            await place.create(PODS, pod(RUN, "a", phase="Running"))
             await asyncio.sleep(MOMENT)
             begun = asyncio.get_running_loop().time()
             await watched.platform.end_workers()
@@ -289,9 +308,9 @@ class TestEnd:
                 await place.go_away()
                 asyncio.get_running_loop().call_later(600, setattr, place, "away", False)
             elif what == "no right":
-                place.forbidden = {("scale", Kind.REPLICA_SET)}
+                place.forbidden = {("patch", REPLICA_SETS)}
             else:
-                await place.remove(Kind.REPLICA_SET, NAMES.worker)
+                await place.remove(REPLICA_SETS, NAMES.worker)
             await watched.platform.end_workers()
             assert (asyncio.get_running_loop().time() > 600) == (what == "away")
 
@@ -318,9 +337,9 @@ class TestEnd:
 class TestAbandoned:
     def test_is_deleted(self) -> None:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
-            await place.change(Kind.CONFIG_MAP, RUN.name, {"data": {"more": "since we looked"}})
+            await place.change(CONFIG_MAPS, RUN.name, {"data": {"more": "since we looked"}})
             await watched.platform.abandon()
-            assert not (await place.list(Kind.CONFIG_MAP, module.Selector(fields=f"metadata.name={RUN.name}"))).objects
+            assert await place.api.find(CONFIG_MAPS, RUN.name) is None
 
         within(test)
 
@@ -329,18 +348,18 @@ class TestAbandoned:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
             if who == "waits after all":
                 renewed = {"metadata": {"annotations": {LEASE: "two"}}}
-                await place.change(Kind.CONFIG_MAP, RUN.name, renewed)
+                await place.change(CONFIG_MAPS, RUN.name, renewed)
             elif who == "is away":
                 place.away = True
             else:
-                await place.remove(Kind.CONFIG_MAP, RUN.name)
+                await place.remove(CONFIG_MAPS, RUN.name)
                 if who == "has made it anew":
-                    await place.remove(Kind.CONFIG_MAP, NAMES.status)
+                    await place.remove(CONFIG_MAPS, NAMES.status)
                     await lay_down(place, spec(uid="second"), workers=False)
             await watched.platform.abandon()
             place.away = False
-            found = await place.list(Kind.CONFIG_MAP, module.Selector(fields=f"metadata.name={RUN.name}"))
-            assert len(found.objects) == (who != "has deleted it")
+            found = await place.api.find(CONFIG_MAPS, RUN.name)
+            assert (found is None) == (who == "has deleted it")
 
         within(test)
 
@@ -359,7 +378,7 @@ def test_keeps_quiet_and_up_to_date_through_cuts_and_a_forgetful_server(caplog: 
 
 def test_costs_little_while_nothing_happens() -> None:
     async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
-        await place.create(Kind.POD, pod(RUN, "a", phase="Running"))
+        await place.create(PODS, pod(RUN, "a", phase="Running"))
         watched.platform.publish(status(RUN))
         await asyncio.sleep(MOMENT)
         place.calls.clear()

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from elastic_runtime.kubernetes.nodes import ENDING_TAINTS as TAINTS
+from elastic_runtime.kubernetes.objects import Pod
+from elastic_runtime.kubernetes.resources import NODES, PODS
 from elastic_runtime.launcher.kubernetes import reclaims as module
-from elastic_runtime.launcher.kubernetes.interface import Kind
-from elastic_runtime.launcher.kubernetes.reclaims import TAINTS, pod_deadline
+from elastic_runtime.launcher.kubernetes.reclaims import pod_deadline
 from tests.unit.provider.virtual_time import run_virtually
+from tests.unit.runtime.fake_kubernetes import FakePlace
 from tests.unit.runtime.kubernetes_bench import NOON, Watched, lay_down, pod, spec, surrounded
-from tests.unit.runtime.test_kubernetes_fake import FakePlace
 
 RUN = spec()
 MOMENT = 0.1
@@ -43,7 +45,7 @@ def condition(reason: str, status: str = "True", kind: str = "DisruptionTarget")
     ],
 )
 def test_a_pod_says_itself_when_it_will_be_gone(which: dict[str, Any], deadline: datetime | None) -> None:
-    assert pod_deadline(which) == deadline
+    assert pod_deadline(Pod(which)) == deadline
 
 
 def within(test: Callable[[FakePlace, Watched], Awaitable[None]], *nodes: str) -> None:
@@ -53,9 +55,9 @@ def within(test: Callable[[FakePlace, Watched], Awaitable[None]], *nodes: str) -
         place = FakePlace()
         await lay_down(place, RUN)
         for node in sorted(set(nodes)):
-            await place.create(Kind.NODE, {"metadata": {"name": node}, "spec": {}})
+            await place.create(NODES, {"metadata": {"name": node}, "spec": {}})
         for name, node in zip("abcdef", nodes, strict=False):
-            await place.create(Kind.POD, pod(RUN, name, node=node, phase="Running"))
+            await place.create(PODS, pod(RUN, name, node=node, phase="Running"))
         async with surrounded(place, RUN, asyncio.Event()) as watched:
             await asyncio.sleep(MOMENT)
             watched.changes.clear()
@@ -69,7 +71,7 @@ def within(test: Callable[[FakePlace, Watched], Awaitable[None]], *nodes: str) -
 
 async def taint(place: FakePlace, node: str, *keys: str) -> None:
     taints = [{"key": key, "effect": "NoSchedule"} for key in keys]
-    await place.change(Kind.NODE, node, {"spec": {"taints": taints}})
+    await place.change(NODES, node, {"spec": {"taints": taints}})
     await asyncio.sleep(MOMENT)
 
 
@@ -98,7 +100,7 @@ def test_the_earliest_word_counts_and_one_that_is_taken_back_does_not() -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
         await taint(place, "n1", "karpenter.sh/disrupted", "cloud.google.com/impending-node-termination")
         assert watched.platform.deadline("a") == after(15)
-        await place.change(Kind.POD, "a", {"metadata": {"deletionTimestamp": "2026-01-02T12:00:10Z"}})
+        await place.change(PODS, "a", {"metadata": {"deletionTimestamp": "2026-01-02T12:00:10Z"}})
         await asyncio.sleep(MOMENT)
         assert watched.platform.deadline("a") == after(10)
         assert watched.platform.deadline("b") == after(15)
@@ -110,14 +112,14 @@ def test_the_earliest_word_counts_and_one_that_is_taken_back_does_not() -> None:
 
 def test_nodes_are_watched_while_there_are_pods_on_them() -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
-        assert place.calls["watch", Kind.NODE] == 1
-        await place.create(Kind.NODE, {"metadata": {"name": "n2"}, "spec": {}})
-        await place.create(Kind.POD, pod(RUN, "z", node="n2", phase="Running"))
+        assert place.calls["watch", NODES] == 1
+        await place.create(NODES, {"metadata": {"name": "n2"}, "spec": {}})
+        await place.create(PODS, pod(RUN, "z", node="n2", phase="Running"))
         await asyncio.sleep(MOMENT)
-        assert place.calls["watch", Kind.NODE] == 2
+        assert place.calls["watch", NODES] == 2
         await taint(place, "n2", SPOT)
         assert watched.platform.deadline("z") == after(120)
-        await place.remove(Kind.POD, "z")
+        await place.remove(PODS, "z")
         await asyncio.sleep(MOMENT)
         watched.changes.clear()
         await taint(place, "n2")
@@ -140,24 +142,39 @@ def test_news_are_caught_up_with_after_the_api_server_was_away(caplog: pytest.Lo
     assert not [each for each in caplog.messages if "nodes" in each], "others have said that it is away"
 
 
-def test_without_the_right_nobody_asks_twice(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_the_right_it_is_asked_for_ever_less_often(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         place = FakePlace()
-        place.forbidden = {("list", Kind.NODE), ("get", Kind.NODE)}
+        place.forbidden = {("list", NODES), ("get", NODES)}
         await lay_down(place, RUN)
         for name in ("a", "b"):
-            await place.create(Kind.POD, pod(RUN, name, node=f"n-{name}", going=after(30), phase="Running"))
+            await place.create(PODS, pod(RUN, name, node=f"n-{name}", going=after(30), phase="Running"))
         async with surrounded(place, RUN, asyncio.Event()) as watched:
-            await asyncio.sleep(100)
+            await asyncio.sleep(3600)
             assert watched.platform.deadline("a") == after(30)
-            assert place.calls["list", Kind.NODE] == 1
-            await place.create(Kind.POD, pod(RUN, "c", node="n-c", phase="Running"))
-            await asyncio.sleep(100)
-            assert place.calls["list", Kind.NODE] == 1
+            assert place.calls["list", NODES] < 2 * 4 * 15
 
     with caplog.at_level(logging.INFO):
         run_virtually(main())
     assert len([each for each in caplog.messages if "taints of nodes are not heeded" in each]) == 1
+
+
+@pytest.mark.parametrize("verb", ["list", "watch"])
+def test_nodes_are_watched_once_the_right_is_there(verb: str) -> None:
+    async def main() -> None:
+        place = FakePlace()
+        place.forbidden = {(verb, NODES)}
+        await lay_down(place, RUN)
+        await place.create(NODES, {"metadata": {"name": "n1"}, "spec": {}})
+        await place.create(PODS, pod(RUN, "a", node="n1", phase="Running"))
+        async with surrounded(place, RUN, asyncio.Event()) as watched:
+            await asyncio.sleep(20)
+            place.forbidden = set()
+            await asyncio.sleep(60)
+            await taint(place, "n1", SPOT)
+            assert watched.platform.deadline("a") is not None
+
+    run_virtually(main())
 
 
 def test_not_more_nodes_are_watched_than_connections_allow(
@@ -166,10 +183,10 @@ def test_not_more_nodes_are_watched_than_connections_allow(
     monkeypatch.setattr(module, "MAX_NODES", 2)
 
     async def test(place: FakePlace, watched: Watched) -> None:
-        assert place.calls["watch", Kind.NODE] == 2
-        await place.remove(Kind.POD, "a")
+        assert place.calls["watch", NODES] == 2
+        await place.remove(PODS, "a")
         await asyncio.sleep(MOMENT)
-        assert place.calls["watch", Kind.NODE] == 3
+        assert place.calls["watch", NODES] == 3
 
     with caplog.at_level(logging.INFO):
         within(test, "n1", "n2", "n3", "n4")

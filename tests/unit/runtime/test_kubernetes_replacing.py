@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
-from elastic_runtime.launcher.kubernetes.interface import Kind, Selector, name_of
+from elastic_runtime.kubernetes.resources import PODS, Kind
 from elastic_runtime.launcher.kubernetes.replacing import NODE_PAUSE
 from tests.unit.provider.virtual_time import run_virtually
+from tests.unit.runtime.fake_kubernetes import FakePlace
 from tests.unit.runtime.kubernetes_bench import NOON, Watched, lay_down, pod, spec, surrounded
-from tests.unit.runtime.test_kubernetes_fake import FakePlace
 
 RUN = spec()
 MOMENT = 0.1
-DELETE = ("delete", Kind.POD)
+DELETE = ("delete", PODS)
 
 
-def within(test: Callable[[FakePlace, Watched], Awaitable[None]], forbidden: tuple[str, Kind] | None = None) -> None:
+def within(
+    test: Callable[[FakePlace, Watched], Awaitable[None]], forbidden: tuple[str, Kind[Any]] | None = None
+) -> None:
     """With worker pods a and b on node n1, and c on n2."""
 
     async def main() -> None:
@@ -27,7 +30,7 @@ def within(test: Callable[[FakePlace, Watched], Awaitable[None]], forbidden: tup
         place.forbidden = {forbidden} if forbidden else set()
         await lay_down(place, RUN)
         for name, node in (("a", "n1"), ("b", "n1"), ("c", "n2")):
-            await place.create(Kind.POD, pod(RUN, name, node=node, phase="Running"))
+            await place.create(PODS, pod(RUN, name, node=node, phase="Running"))
         async with surrounded(place, RUN, asyncio.Event()) as watched:
             await asyncio.sleep(MOMENT)
             await test(place, watched)
@@ -39,7 +42,7 @@ def within(test: Callable[[FakePlace, Watched], Awaitable[None]], forbidden: tup
 async def pods(place: FakePlace) -> str:
     """Names, once everybody has heard."""
     await asyncio.sleep(MOMENT)
-    return "".join(sorted(name_of(each) for each in (await place.list(Kind.POD, Selector())).objects))
+    return "".join(sorted(each.name for each in await place.api.list(PODS)))
 
 
 def test_all_that_were_on_a_node_are_deleted_each_when_it_is_empty() -> None:
@@ -55,7 +58,7 @@ def test_all_that_were_on_a_node_are_deleted_each_when_it_is_empty() -> None:
 def test_one_that_is_put_on_the_same_node_stays_until_the_node_has_had_time_to_go() -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
         watched.platform.replace("a")
-        await place.create(Kind.POD, pod(RUN, "d", node="n1", phase="Running"))
+        await place.create(PODS, pod(RUN, "d", node="n1", phase="Running"))
         await asyncio.sleep(MOMENT)
         watched.platform.replace("d")
         assert await pods(place) == "bcd"
@@ -68,8 +71,8 @@ def test_one_that_is_put_on_the_same_node_stays_until_the_node_has_had_time_to_g
 
 def test_what_is_going_or_gone_or_nowhere_is_left_alone() -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
-        await place.create(Kind.POD, pod(RUN, "g", node="n3", going=NOON, phase="Running"))
-        await place.create(Kind.POD, pod(RUN, "p", phase="Pending"))
+        await place.create(PODS, pod(RUN, "g", node="n3", going=NOON, phase="Running"))
+        await place.create(PODS, pod(RUN, "p", phase="Pending"))
         await asyncio.sleep(MOMENT)
         for name in ("g", "p", "unknown"):
             watched.platform.replace(name)
@@ -94,20 +97,33 @@ def test_it_is_done_when_the_api_server_is_back() -> None:
 def test_another_of_the_same_name_is_not_meant() -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
         watched.platform.replace("a")
-        await place.remove(Kind.POD, "a")
-        await place.create(Kind.POD, pod(RUN, "a", node="n2", phase="Running"))
+        await place.remove(PODS, "a")
+        await place.create(PODS, pod(RUN, "a", node="n2", phase="Running"))
         assert await pods(place) == "abc"
 
     within(test)
 
 
-def test_without_the_right_nobody_asks_twice(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_the_right_it_is_said_once_and_tried_ever_less_often(caplog: pytest.LogCaptureFixture) -> None:
     async def test(place: FakePlace, watched: Watched) -> None:
         for name in ("a", "c"):
             watched.platform.replace(name)
-            assert await pods(place) == "abc"
-        assert place.calls[DELETE] == 1
+        await asyncio.sleep(3600)
+        assert await pods(place) == "abc"
+        assert place.calls[DELETE] < 4 * 15
 
     with caplog.at_level(logging.INFO):
         within(test, forbidden=DELETE)
     assert len([each for each in caplog.messages if "only when their machines are gone" in each]) == 1
+
+
+def test_it_is_done_once_the_right_is_there() -> None:
+    async def test(place: FakePlace, watched: Watched) -> None:
+        watched.platform.replace("a")
+        await asyncio.sleep(20)
+        assert await pods(place) == "abc"
+        place.forbidden = set()
+        await asyncio.sleep(60)
+        assert await pods(place) == "bc"
+
+    within(test, forbidden=DELETE)

@@ -23,21 +23,20 @@ from elastic_runtime.errors import (
     RunNotFound,
 )
 from elastic_runtime.headline import Headline, headline
+from elastic_runtime.kubernetes.resources import CONFIG_MAPS
 from elastic_runtime.launcher.kubernetes import __main__ as program
 from elastic_runtime.launcher.kubernetes import service
-from elastic_runtime.launcher.kubernetes.interface import Kind, Selector, annotations_of
 from elastic_runtime.launcher.kubernetes.leadership import fenced, next_term
 from elastic_runtime.launcher.kubernetes.settings import LauncherSettings, read_settings
 from elastic_runtime.runobjects import COMPLETE, HEADLINE, SPEC_KEY, ObjectNames, Term
 from elastic_runtime.status import FailureKind, Phase, Status
 from tests.unit.provider.virtual_time import run_virtually
+from tests.unit.runtime.fake_kubernetes import FakePlace
 from tests.unit.runtime.kubernetes_bench import NOON, enter, lay_down, published, spec, status
-from tests.unit.runtime.test_kubernetes_fake import FakePlace
 
 RUN = spec()
 NAMES = ObjectNames(RUN.name)
 SETTINGS = LauncherSettings(RUN.name, RUN.uid, "ns", "pod", "pod-9", "127.0.0.1", Path("/nowhere"))
-BY_NAME = Selector(fields=f"metadata.name={RUN.name}")
 
 
 def within(test: Callable[[FakePlace], Awaitable[None]], *, complete: bool = True) -> None:
@@ -71,7 +70,7 @@ class TestBegin:
     def test_reads_the_run_and_continues_the_status(self) -> None:
         async def test(place: FakePlace) -> None:
             await (await enter(place, RUN)).write(status(RUN, reason="so far"))
-            begun = await service.begin(place, SETTINGS)
+            begun = await service.begin(place.api, SETTINGS)
             assert (begun.spec, begun.previous) == (RUN, status(RUN, reason="so far"))
             assert (begun.leadership.term.number, begun.leadership.term.holder) == (2, "pod-9")
 
@@ -79,8 +78,8 @@ class TestBegin:
 
     def test_begins_anew_after_a_status_that_nobody_can_read(self, caplog: pytest.LogCaptureFixture) -> None:
         async def test(place: FakePlace) -> None:
-            await place.change(Kind.CONFIG_MAP, NAMES.status, {"data": {"status.json": "{}"}})
-            assert (await service.begin(place, SETTINGS)).previous is None
+            await place.change(CONFIG_MAPS, NAMES.status, {"data": {"status.json": "{}"}})
+            assert (await service.begin(place.api, SETTINGS)).previous is None
 
         within(test)
         assert "cannot be read, and is begun anew" in caplog.text
@@ -101,18 +100,18 @@ class TestBegin:
     )
     def test_refuses(self, changes: dict[str, object], error: type[ElasticError], words: str) -> None:
         async def test(place: FakePlace) -> None:
-            await place.change(Kind.CONFIG_MAP, RUN.name, changes)
+            await place.change(CONFIG_MAPS, RUN.name, changes)
             with pytest.raises(error, match=words):
-                await service.begin(place, SETTINGS)
+                await service.begin(place.api, SETTINGS)
 
         within(test)
 
     def test_waits_for_its_creator(self) -> None:
         async def test(place: FakePlace) -> None:
-            beginning = asyncio.create_task(service.begin(place, SETTINGS))
+            beginning = asyncio.create_task(service.begin(place.api, SETTINGS))
             await asyncio.sleep(service.COMPLETE_PATIENCE - 5)
             assert not beginning.done()
-            await place.change(Kind.CONFIG_MAP, RUN.name, {"metadata": {"annotations": {COMPLETE: "yes"}}})
+            await place.change(CONFIG_MAPS, RUN.name, {"metadata": {"annotations": {COMPLETE: "yes"}}})
             assert (await beginning).leadership.term.number == 1
 
         within(test, complete=False)
@@ -120,9 +119,9 @@ class TestBegin:
     def test_clears_up_after_a_creator_that_has_died(self) -> None:
         async def test(place: FakePlace) -> None:
             with pytest.raises(OwnershipLost, match="has died half way"):
-                await service.begin(place, SETTINGS)
+                await service.begin(place.api, SETTINGS)
             assert asyncio.get_running_loop().time() >= service.COMPLETE_PATIENCE
-            assert (await place.list(Kind.CONFIG_MAP, BY_NAME)).objects == ()
+            assert await place.api.find(CONFIG_MAPS, RUN.name) is None
 
         within(test, complete=False)
 
@@ -130,27 +129,27 @@ class TestBegin:
         async def test(place: FakePlace) -> None:
             place.away = True
             asyncio.get_running_loop().call_later(service.AWAY_PATIENCE - 5, setattr, place, "away", False)
-            assert (await service.begin(place, SETTINGS)).spec == RUN
+            assert (await service.begin(place.api, SETTINGS)).spec == RUN
             place.away = True
             with pytest.raises(ClusterUnavailable):
-                await service.begin(place, SETTINGS)
+                await service.begin(place.api, SETTINGS)
 
         within(test)
 
     def test_is_not_patient_without_rights_for_long(self) -> None:
         async def test(place: FakePlace) -> None:
-            place.forbidden = {("patch", Kind.CONFIG_MAP)}
+            place.forbidden = {("patch", CONFIG_MAPS)}
             with pytest.raises(MissingRight, match="cannot patch"):
-                await service.begin(place, SETTINGS)
+                await service.begin(place.api, SETTINGS)
             assert asyncio.get_running_loop().time() <= service.RIGHTS_PATIENCE + 2
 
         within(test)
 
     def test_of_a_run_that_is_gone_ends_at_once(self) -> None:
         async def test(place: FakePlace) -> None:
-            await place.remove(Kind.CONFIG_MAP, RUN.name)
+            await place.remove(CONFIG_MAPS, RUN.name)
             with pytest.raises(RunNotFound):
-                await service.begin(place, SETTINGS)
+                await service.begin(place.api, SETTINGS)
             assert asyncio.get_running_loop().time() == 0
 
         within(test)
@@ -162,9 +161,9 @@ class TestServe:
 
         async def test(place: FakePlace) -> None:
             await (await enter(place, RUN)).write(over)
-            assert await service.serve(place, SETTINGS, asyncio.Event(), io.StringIO()) == over
+            assert await service.serve(place.api, SETTINGS, asyncio.Event(), io.StringIO()) == over
             assert await published(place, RUN) == over
-            marks = annotations_of(await place.api.read(Kind.CONFIG_MAP, NAMES.status))
+            marks = (await place.api.get(CONFIG_MAPS, NAMES.status)).annotations
             assert from_json(Headline, marks[HEADLINE]) == headline(over)
 
         within(test)
@@ -174,15 +173,15 @@ class TestServe:
 
         async def test(place: FakePlace) -> None:
             await (await enter(place, RUN)).write(over)
-            assert await service.serve(place, SETTINGS, asyncio.Event(), io.StringIO()) == over
-            assert (await place.list(Kind.CONFIG_MAP, BY_NAME)).objects == ()
+            assert await service.serve(place.api, SETTINGS, asyncio.Event(), io.StringIO()) == over
+            assert await place.api.find(CONFIG_MAPS, RUN.name) is None
 
         within(test)
 
     def test_a_pod_that_is_taken_before_it_has_begun_leaves_the_run_alone(self) -> None:
         async def test(place: FakePlace) -> None:
             taken = asyncio.Event()
-            serving = asyncio.create_task(service.serve(place, SETTINGS, taken, io.StringIO()))
+            serving = asyncio.create_task(service.serve(place.api, SETTINGS, taken, io.StringIO()))
             await asyncio.sleep(3)
             taken.set()
             with pytest.raises(OwnershipLost, match="is being taken"):

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from elastic_runtime.errors import MissingRight
+from elastic_runtime.kubernetes.errors import translate, unreachable
 from elastic_training.clusters.kubernetes.api import PAGE, REFUSALS
-from elastic_training.clusters.kubernetes.errors import translate, unreachable
 from elastic_training.clusters.kubernetes.resources import Kind, Object
 
 if TYPE_CHECKING:

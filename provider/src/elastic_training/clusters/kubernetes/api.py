@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from elastic_runtime.errors import MissingRight, RunNotFound
-from elastic_training.clusters.kubernetes.errors import translate, unreachable
+from elastic_runtime.kubernetes.errors import translate, unreachable
 from elastic_training.clusters.kubernetes.resources import MERGE_PATCH, Kind, Object
 
 TIMEOUT = (10.0, 30.0)
@@ -25,7 +25,7 @@ PAGE = 500
 class Api:
     """One namespace of one API server.
 
-    Every method raises the errors of :mod:`~elastic_training.clusters.kubernetes.errors`.
+    Every method raises the errors of :mod:`~elastic_runtime.kubernetes.errors`.
 
     Args:
         client: a ``kubernetes.client.ApiClient``; may be shared by many threads.

@@ -17,12 +17,12 @@ from elastic_runtime import certificates, runobjects
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import time_to_text
 from elastic_runtime.errors import Conflict, ElasticError, PermanentError, RetryableError, RunNotFound
+from elastic_runtime.kubernetes.errors import AlreadyExists
 from elastic_runtime.runobjects import Part
 from elastic_runtime.spec import RunSpec
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.kubernetes import compare_and_set, resources
 from elastic_training.clusters.kubernetes.api import Api
-from elastic_training.clusters.kubernetes.errors import AlreadyExists
 from elastic_training.clusters.kubernetes.manifests import Capabilities, RunObjects, run_objects
 from elastic_training.clusters.kubernetes.removal import REMOVED, remove, until
 from elastic_training.clusters.kubernetes.resources import (

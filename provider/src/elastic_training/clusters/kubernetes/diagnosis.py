@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from elastic_runtime import runobjects
-from elastic_training.clusters.kubernetes.quota import exceeds
+from elastic_runtime.kubernetes.quantities import exceeds
 from elastic_training.clusters.kubernetes.resources import Object
 
 GRACE = timedelta(seconds=40)

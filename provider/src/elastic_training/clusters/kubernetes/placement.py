@@ -6,47 +6,34 @@ Works on finished pod specs, and adds to what a user or a pod template has said,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from elastic_runtime.kubernetes.nodes import spot_values
 
 NODE_LOSS_SECONDS = 10
 """A pod on a node that has gone silent is replaced so long after Kubernetes has noticed (which takes it 40 s or so).
 Its default of 300 s suits services; a silent worker has been lost to its training by then anyway."""
+SPOT = spot_values()
+"""How clouds and autoscalers label nodes that may be taken back; their taints use the same keys."""
 _NODE_LOSS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-@dataclass(frozen=True, slots=True)
-class SpotLabel:
-    """How one cloud or autoscaler labels nodes that may be taken back; taints of them use the same key."""
-
-    key: str
-    values: tuple[str, ...]
-
-    def expression(self, operator: str) -> dict[str, Any]:
-        """``In``: such nodes. ``NotIn``: all others, those without the label included."""
-        return {"key": self.key, "operator": operator, "values": list(self.values)}
-
-
-SPOT_LABELS = (
-    SpotLabel("karpenter.sh/capacity-type", ("spot",)),
-    SpotLabel("eks.amazonaws.com/capacityType", ("SPOT",)),
-    SpotLabel("cloud.google.com/gke-spot", ("true",)),
-    SpotLabel("kubernetes.azure.com/scalesetpriority", ("spot",)),
-    SpotLabel("node.alibabacloud.com/spot-strategy", ("SpotWithPriceLimit", "SpotAsPriceGo")),
-)
-
-
 def onto_spot(spec: dict[str, Any]) -> None:
     """Only nodes that carry one of the labels, whatever their taints say about that."""
-    _require_any(spec, [{"matchExpressions": [label.expression("In")]} for label in SPOT_LABELS])
-    _tolerate(spec, [_tolerance(label.key) for label in SPOT_LABELS])
+    _require_any(spec, [{"matchExpressions": [each]} for each in _spot("In")])
+    _tolerate(spec, [_tolerance(key) for key in SPOT])
 
 
 def off_spot(spec: dict[str, Any]) -> None:
     """Only nodes that carry none of the labels; unless the pod asks for one of them itself."""
-    if not any(label.key in _keys(spec) for label in SPOT_LABELS):
-        _require_any(spec, [{"matchExpressions": [label.expression("NotIn") for label in SPOT_LABELS]}])
+    if not SPOT.keys() & _keys(spec):
+        _require_any(spec, [{"matchExpressions": _spot("NotIn")}])
+
+
+def _spot(operator: str) -> list[dict[str, Any]]:
+    """``In``: nodes that may be taken back. ``NotIn``: all others, those without the labels included."""
+    return [{"key": key, "operator": operator, "values": values} for key, values in SPOT.items()]
 
 
 def tolerate_devices(spec: dict[str, Any], resource: str) -> None:

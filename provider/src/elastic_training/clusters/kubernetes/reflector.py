@@ -14,10 +14,10 @@ import random
 from collections.abc import Callable
 
 from elastic_runtime.errors import RetryableError, WatchExpired
+from elastic_runtime.kubernetes.errors import translate
 from elastic_training.clusters.kubernetes import resources
 from elastic_training.clusters.kubernetes.aio import AsyncApi
 from elastic_training.clusters.kubernetes.cursor import Lines
-from elastic_training.clusters.kubernetes.errors import translate
 from elastic_training.clusters.kubernetes.resources import Kind, Object
 
 WATCH_SECONDS = (240, 360)

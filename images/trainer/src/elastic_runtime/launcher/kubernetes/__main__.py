@@ -15,7 +15,7 @@ import sys
 import time
 
 from elastic_runtime.errors import ElasticError, OwnershipLost, PermanentError, RunNotFound
-from elastic_runtime.launcher.kubernetes import api
+from elastic_runtime.kubernetes.connect import connect
 from elastic_runtime.launcher.kubernetes.service import serve
 from elastic_runtime.launcher.kubernetes.settings import LauncherSettings, read_settings
 from elastic_runtime.runobjects import COULD_NOT_RUN, REPLACED
@@ -32,8 +32,8 @@ async def run(settings: LauncherSettings) -> Status:
     taken = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, taken.set)
-    async with api.connect(settings.namespace, settings.kubeconfig) as cluster:
-        return await serve(cluster, settings, taken, sys.stdout)
+    async with connect(settings.namespace, settings.kubeconfig, "elastic-training-launcher") as client:
+        return await serve(client, settings, taken, sys.stdout)
 
 
 def outcome_of(settings: LauncherSettings) -> int:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from elastic_runtime.errors import ElasticError, MissingRight
-from elastic_runtime.launcher.kubernetes.diagnosis import needs_events, warning_of
-from elastic_runtime.launcher.kubernetes.interface import Api, Kind, Object, Selector, labels_of, node_of, uid_of
-from elastic_runtime.launcher.kubernetes.machines import machine_of
+from elastic_runtime.errors import ElasticError, PermanentError
+from elastic_runtime.kubernetes import nodes
+from elastic_runtime.kubernetes.client import Client
+from elastic_runtime.kubernetes.diagnosis import needs_events, warning_of
+from elastic_runtime.kubernetes.objects import Pod
+from elastic_runtime.kubernetes.reflector import Reflector
+from elastic_runtime.kubernetes.resources import EVENTS, NODES, Kind
+from elastic_runtime.kubernetes.retry import UNTIL_ALLOWED
 from elastic_runtime.launcher.platform import Machine
+from elastic_runtime.retry import Retry
 
 log = logging.getLogger(__name__)
 
@@ -21,17 +27,18 @@ MAX_PODS = 3
 
 
 class Enrichment:
-    """See the module. Without the right to read something, it does without, and says so once.
+    """See the module. Without the right to read something, it does without, says so once, and tries again later.
 
     Args:
-        api: to ask.
-        pods: the worker pods as they are now.
+        client: to ask.
+        pods: the worker pods.
         on_change: called when something new is known.
     """
 
-    def __init__(self, api: Api, pods: Callable[[], Iterable[Object]], on_change: Callable[[], None]) -> None:
-        self._api, self._pods, self._on_change = api, pods, on_change
-        self._refused: set[Kind] = set()
+    def __init__(self, client: Client, pods: Reflector[Pod], on_change: Callable[[], None]) -> None:
+        self._client, self._pods, self._on_change = client, pods, on_change
+        self._refusals: dict[Kind[Any], tuple[Retry, float]] = {}
+        """And when to ask again."""
         self.warnings: Mapping[str, str] = {}
         """Newest warning by uid of a pod that is stuck."""
         self.machines: dict[str, Machine] = {}
@@ -45,38 +52,44 @@ class Enrichment:
 
     async def ask(self) -> None:
         """One round; nothing is asked when all is well."""
-        pods = list(self._pods())
+        pods = list(self._pods.objects.values())
         before = self.warnings, len(self.machines)
-        stuck = [uid_of(pod) for pod in pods if needs_events(pod)][:MAX_PODS]
+        stuck = [pod.uid for pod in pods if needs_events(pod)][:MAX_PODS]
         self.warnings = {uid: text for uid in stuck if (text := await self._warning(uid))}
-        for node in sorted({node_of(pod) for pod in pods} - {""}):
+        for node in sorted({pod.node for pod in pods} - {""}):
             if node not in self.machines and (machine := await self._machine(node)):
                 self.machines[node] = machine
         if before != (self.warnings, len(self.machines)):
             self._on_change()
 
     async def _warning(self, uid: str) -> str:
-        if Kind.EVENT in self._refused:
+        if not self._due(EVENTS):
             return ""
         try:
-            found = await self._api.list(Kind.EVENT, Selector(fields=f"involvedObject.uid={uid},type=Warning"))
+            found = await self._client.list(EVENTS, fields=f"involvedObject.uid={uid},type=Warning")
         except ElasticError as error:
-            self._note(Kind.EVENT, error, "why pods are stuck is not told")
+            self._note(EVENTS, error, "why pods are stuck is not told")
             return self.warnings.get(uid, "")
-        return warning_of(found.objects)
+        return warning_of(found)
 
-    async def _machine(self, node: str) -> Machine | None:
-        if Kind.NODE in self._refused:
+    async def _machine(self, name: str) -> Machine | None:
+        if not self._due(NODES):
             return None
         try:
-            return machine_of(labels_of(await self._api.read(Kind.NODE, node)))
+            node = await self._client.get(NODES, name)
         except ElasticError as error:
-            self._note(Kind.NODE, error, "capacity and instance types of the workers are not told")
+            self._note(NODES, error, "capacity and instance types of the workers are not told")
             return None
+        return Machine(nodes.capacity_type(node), nodes.instance_type(node))
 
-    def _note(self, kind: Kind, error: ElasticError, consequence: str) -> None:
-        if isinstance(error, MissingRight):
-            self._refused.add(kind)
-            log.info("%s: %s", consequence, error)
-        else:
+    def _due(self, kind: Kind[Any]) -> bool:
+        return kind not in self._refusals or asyncio.get_running_loop().time() >= self._refusals[kind][1]
+
+    def _note(self, kind: Kind[Any], error: ElasticError, consequence: str) -> None:
+        if not isinstance(error, PermanentError):
             log.debug("%s: %s", consequence, error)
+            return
+        if kind not in self._refusals:
+            log.info("%s: %s", consequence, error)
+        retry, _ = self._refusals.get(kind, (Retry(UNTIL_ALLOWED), 0.0))
+        self._refusals[kind] = retry, asyncio.get_running_loop().time() + retry.failed()

@@ -18,15 +18,9 @@ from elastic_runtime import runobjects
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import Conflict, InvalidDocument, OwnershipLost
 from elastic_runtime.headline import headline
-from elastic_runtime.launcher.kubernetes.interface import (
-    Api,
-    Kind,
-    Object,
-    annotations_of,
-    labels_of,
-    uid_of,
-    version_of,
-)
+from elastic_runtime.kubernetes.client import Client
+from elastic_runtime.kubernetes.objects import Object
+from elastic_runtime.kubernetes.resources import CONFIG_MAPS
 from elastic_runtime.runobjects import HEADLINE, STATUS_KEY, TERM, UID_LABEL, Term
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Status
@@ -55,7 +49,7 @@ def fenced(spec: RunSpec, term: Term) -> RunSpec:
 
 def term_of(status: Object) -> Term | None:
     """Who is in leadership; None: nobody yet. Raises InvalidDocument."""
-    text = annotations_of(status).get(TERM)
+    text = status.annotations.get(TERM)
     return None if text is None else from_json(Term, text)
 
 
@@ -64,7 +58,7 @@ class Leadership:
     """The right to write the status of a run, until another launcher takes it."""
 
     term: Term
-    _api: Api
+    _client: Client
     _name: str
     _uid: str
     _version: str
@@ -83,10 +77,10 @@ class Leadership:
                 return
             except Conflict:
                 # Somebody has touched it, or an answer to a write of ours was lost.
-                current = await self._api.read(Kind.CONFIG_MAP, self._name)
-                if uid_of(current) != self._uid or not self._ours(current):
+                current = await self._client.get(CONFIG_MAPS, self._name)
+                if current.uid != self._uid or not self._ours(current):
                     raise OwnershipLost(f"{self._name}: another launcher has taken over") from None
-                self._version = version_of(current)
+                self._version = current.version
         raise Conflict(f"{self._name} is changed by somebody all the time")
 
     def _ours(self, current: Object) -> bool:
@@ -95,17 +89,17 @@ class Leadership:
 
     async def _patch(self, annotations: Mapping[str, str], data: Mapping[str, str]) -> None:
         metadata = {"uid": self._uid, "resourceVersion": self._version, "annotations": annotations}
-        written = await self._api.patch(Kind.CONFIG_MAP, self._name, {"metadata": metadata, "data": data})
-        self._version = version_of(written)
+        written = await self._client.patch(CONFIG_MAPS, self._name, {"metadata": metadata, "data": data})
+        self._version = written.version
 
 
 async def take_over(
-    api: Api, spec: RunSpec, holder: str, now: Callable[[], datetime]
+    client: Client, spec: RunSpec, holder: str, now: Callable[[], datetime]
 ) -> tuple[Leadership, Status | None]:
     """Enter into leadership. Returns it, and what the launcher before has published last.
 
     Args:
-        api: of the run's namespace.
+        client: of the run's namespace.
         spec: of the run.
         holder: uid of this launcher's pod.
         now: wall clock.
@@ -117,26 +111,26 @@ async def take_over(
     """
     name = runobjects.ObjectNames(spec.name).status
     for _ in range(ATTEMPTS):
-        current = await api.read(Kind.CONFIG_MAP, name)
-        if labels_of(current).get(UID_LABEL) != spec.uid:
+        current = await client.get(CONFIG_MAPS, name)
+        if current.labels.get(UID_LABEL) != spec.uid:
             raise OwnershipLost(f"{name} belongs to another incarnation of this run")
         term = next_term(term_of(current), holder, spec, now())
         metadata = {
-            "uid": uid_of(current),
-            "resourceVersion": version_of(current),
+            "uid": current.uid,
+            "resourceVersion": current.version,
             "annotations": {TERM: to_json(term)},
         }
         try:
-            written = await api.patch(Kind.CONFIG_MAP, name, {"metadata": metadata})
+            written = await client.patch(CONFIG_MAPS, name, {"metadata": metadata})
         except Conflict:
             continue
         log.info("term %d of run %s begins; fence %d", term.number, spec.name, term.fence)
-        return Leadership(term, api, name, uid_of(written), version_of(written)), _published(current)
+        return Leadership(term, client, name, written.uid, written.version), _published(current)
     raise Conflict(f"{name} is changed by somebody all the time")
 
 
 def _published(current: Object) -> Status | None:
-    text = (current.get("data") or {}).get(STATUS_KEY)
+    text = current.data.get(STATUS_KEY)
     if text is None:
         return None
     try:
@@ -146,7 +140,7 @@ def _published(current: Object) -> Status | None:
         return None
 
 
-async def read_spec(api: Api, run: str, uid: str) -> tuple[RunSpec, Object]:
+async def read_spec(client: Client, run: str, uid: str) -> tuple[RunSpec, Object]:
     """What is to be run, and the root that says so.
 
     Raises:
@@ -154,8 +148,8 @@ async def read_spec(api: Api, run: str, uid: str) -> tuple[RunSpec, Object]:
         RunNotFound: it has been deleted.
         InvalidDocument, InvalidSettings: its spec cannot be read, or not be run.
     """
-    root = await api.read(Kind.CONFIG_MAP, runobjects.ObjectNames(run).root)
-    text = (root.get("data") or {}).get(runobjects.SPEC_KEY)
+    root = await client.get(CONFIG_MAPS, runobjects.ObjectNames(run).root)
+    text = root.data.get(runobjects.SPEC_KEY)
     if text is None:
         raise InvalidDocument(f"ConfigMap {run} has no {runobjects.SPEC_KEY}")
     if _uid_in(text) != uid:

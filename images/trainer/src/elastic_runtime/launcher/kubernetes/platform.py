@@ -10,25 +10,20 @@ from datetime import datetime
 
 from elastic_runtime import runobjects
 from elastic_runtime.errors import Conflict, ElasticError, OwnershipLost, RetryableError, RunNotFound
+from elastic_runtime.kubernetes.client import Client
+from elastic_runtime.kubernetes.objects import Object, Pod
+from elastic_runtime.kubernetes.reflector import Reflector
+from elastic_runtime.kubernetes.resources import CONFIG_MAPS, PODS, REPLICA_SETS, Kind, V
+from elastic_runtime.kubernetes.retry import UNTIL_BACK
 from elastic_runtime.launcher.facts import LeadershipState, Refusal
 from elastic_runtime.launcher.kubernetes import diagnosis
 from elastic_runtime.launcher.kubernetes.enrichment import Enrichment
-from elastic_runtime.launcher.kubernetes.following import PAUSE, Mirror
-from elastic_runtime.launcher.kubernetes.interface import (
-    Api,
-    Kind,
-    Object,
-    Selector,
-    annotations_of,
-    node_of,
-    uid_of,
-    version_of,
-)
 from elastic_runtime.launcher.kubernetes.leadership import Leadership
 from elastic_runtime.launcher.kubernetes.publishing import Publisher
 from elastic_runtime.launcher.kubernetes.reclaims import Reclaims
 from elastic_runtime.launcher.kubernetes.replacing import Replacing
 from elastic_runtime.launcher.platform import Machine
+from elastic_runtime.retry import Retry
 from elastic_runtime.runobjects import CANCEL, LEASE, WATCHED, ObjectNames, Part
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Status
@@ -45,31 +40,32 @@ class KubernetesPlatform:
     """Implements :class:`~elastic_runtime.launcher.platform.Platform`.
 
     Args:
-        api: of the run's namespace.
+        client: of the run's namespace.
         spec: of the run.
         root: the run's root, as read at the begin.
         leadership: the right to write the status.
         taken: set once this launcher's pod is being taken.
     """
 
-    def __init__(self, api: Api, spec: RunSpec, root: Object, leadership: Leadership, taken: asyncio.Event) -> None:
-        self._api, self._spec, self._taken = api, spec, taken
-        self._names, self._root_uid = ObjectNames(spec.name), uid_of(root)
+    def __init__(
+        self, client: Client, spec: RunSpec, root: Object, leadership: Leadership, taken: asyncio.Event
+    ) -> None:
+        self._client, self._spec, self._taken = client, spec, taken
+        self._names, self._root_uid = ObjectNames(spec.name), root.uid
         self._loop = asyncio.get_running_loop()
         self._on_change: Callable[[], None] = lambda: None
         self._moved = asyncio.Event()
         name = "metadata.name="
-        self._root = Mirror(Kind.CONFIG_MAP, Selector(fields=name + self._names.root), self._root_changed)
-        self._set = Mirror(Kind.REPLICA_SET, Selector(fields=name + self._names.worker), self._workers_changed)
+        self._root = self._copy(CONFIG_MAPS, self._root_changed, fields=name + self._names.root)
+        self._set = self._copy(REPLICA_SETS, self._workers_changed, fields=name + self._names.worker)
         workers = runobjects.selector(run=spec.name, uid=spec.uid, part=Part.WORKER)
-        self._pods = Mirror(Kind.POD, Selector(labels=workers), self._workers_changed)
-        self._enrichment = Enrichment(api, self._pods.objects.values, self._workers_changed)
-        self._reclaims = Reclaims(api, self._pods.objects, self._nodes_changed)
-        self._replacing = Replacing(api, self._pods.objects, self._loop.time)
+        self._pods = self._copy(PODS, self._workers_changed, labels=workers)
+        self._enrichment = Enrichment(client, self._pods, self._workers_changed)
+        self._reclaims = Reclaims(client, self._pods, self._nodes_changed)
+        self._replacing = Replacing(client, self._pods, self._loop.time)
         self._publisher = Publisher(leadership.write, self._ended)
         self._lease: tuple[str | None, float] = (None, self._loop.time())
         """The lease's text, and since when it is that, or since when it could be renewed again."""
-        self._was_away = False
         self._wanted = spec.workers.start
         self._lost = self._deleted = False
         self._refusal: Refusal | None = None
@@ -78,13 +74,13 @@ class KubernetesPlatform:
 
     async def fill(self) -> None:
         """Learn how things stand. Raises what the API server says."""
-        for mirror in (self._root, self._set, self._pods):
-            await mirror.fill(self._api)
+        for copy in (self._root, self._set, self._pods):
+            await copy.fill()
 
     def open(self, _port: int, on_change: Callable[[], None]) -> None:
         """See :class:`Platform`; the workers know the port from the run's Service."""
         self._on_change = on_change
-        follow = [mirror.follow(self._api) for mirror in (self._root, self._set, self._pods)]
+        follow = [copy.run() for copy in (self._root, self._set, self._pods)]
         watch = [self._enrichment.follow(), self._reclaims.follow(), self._await_taken()]
         write = [self._publisher.run(), self._replacing.follow()]
         self._tasks = [asyncio.create_task(each) for each in (*follow, *watch, *write)]
@@ -92,28 +88,28 @@ class KubernetesPlatform:
     def wanted(self) -> int:
         """See :class:`Platform`. What was wanted last, while there is no ReplicaSet."""
         if found := self._set.objects.get(self._names.worker):
-            workers, replicas = self._spec.workers, int(found["spec"].get("replicas", 1))
+            workers, replicas = self._spec.workers, int(found.spec.get("replicas", 1))
             self._wanted = min(max(replicas, workers.minimum), workers.maximum)
         return self._wanted
 
     def cancel(self) -> str | None:
         """See :class:`Platform`."""
         root = self._root.objects.get(self._names.root)
-        if self._deleted or root is None or uid_of(root) != self._root_uid or diagnosis.is_going(root):
+        if self._deleted or root is None or root.uid != self._root_uid or root.going:
             return "the run has been deleted"
-        return annotations_of(root).get(CANCEL)
+        return root.annotations.get(CANCEL)
 
     def lease_age(self) -> float | None:
         """See :class:`Platform`. By this launcher's clock alone, and not while nobody could renew it."""
         text, since = self._lease
         if text is None:
             return None
-        return 0.0 if self._root.away else self._loop.time() - since
+        return 0.0 if self._root.trouble else self._loop.time() - since
 
     def watched(self) -> bool:
         """See :class:`Platform`."""
         root = self._root.objects.get(self._names.root)
-        return root is not None and WATCHED in annotations_of(root)
+        return root is not None and WATCHED in root.annotations
 
     def leadership(self) -> LeadershipState:
         """See :class:`Platform`."""
@@ -133,7 +129,7 @@ class KubernetesPlatform:
     def machine(self, worker: str, /) -> Machine | None:
         """See :class:`Platform`."""
         pod = self._pod_of(worker)
-        return self._enrichment.machines.get(node_of(pod)) if pod else None
+        return self._enrichment.machines.get(pod.node) if pod else None
 
     def replace(self, worker: str, /) -> None:
         """See :class:`Platform`."""
@@ -173,14 +169,16 @@ class KubernetesPlatform:
     async def abandon(self) -> None:
         """Delete the run, which nobody wants any more; unless somebody has come after all."""
         root = self._root.objects.get(self._names.root)
-        lease = annotations_of(root).get(LEASE) if root else None
+        lease = root.annotations.get(LEASE) if root else None
         try:
-            while root and uid_of(root) == self._root_uid and annotations_of(root).get(LEASE) == lease:
+            while root and root.uid == self._root_uid and root.annotations.get(LEASE) == lease:
                 try:
-                    await self._api.delete(Kind.CONFIG_MAP, self._names.root, self._root_uid, version_of(root))
+                    await self._client.delete(
+                        CONFIG_MAPS, root.name, uid=root.uid, version=root.version, propagation="Foreground"
+                    )
                     return
                 except Conflict:
-                    root = await self._api.read(Kind.CONFIG_MAP, self._names.root)
+                    root = await self._client.get(CONFIG_MAPS, self._names.root)
             log.info("somebody wants the run after all: it is not deleted")
         except RunNotFound:
             return
@@ -188,17 +186,19 @@ class KubernetesPlatform:
             log.warning("the abandoned run is left as it is: %s", error)
 
     async def _scale_to_nothing(self) -> None:
+        retry = Retry(UNTIL_BACK)
         while True:
             try:
-                return await self._api.scale(self._names.worker, 0)
+                await self._client.patch(REPLICA_SETS, self._names.worker, {"spec": {"replicas": 0}}, "scale")
+                return
             except RunNotFound:
-                return None
+                return
             except RetryableError as error:
                 log.info("the workers are not sent home yet: %s", error)
             except ElasticError as error:
                 log.error("the workers stay until the run is deleted: %s", error)
-                return None
-            await asyncio.sleep(PAUSE)
+                return
+            await retry.pause()
 
     async def _await_taken(self) -> None:
         await self._taken.wait()
@@ -206,9 +206,9 @@ class KubernetesPlatform:
         self._on_change()
 
     def _alive(self) -> list[str]:
-        return [name for name, pod in self._pods.objects.items() if not diagnosis.is_over(pod)]
+        return [name for name, pod in self._pods.objects.items() if not pod.stopped]
 
-    def _pod_of(self, worker: str) -> Object | None:
+    def _pod_of(self, worker: str) -> Pod | None:
         return self._pods.objects.get(runobjects.pod_of(worker))
 
     def _ended(self, error: OwnershipLost | RunNotFound) -> None:
@@ -219,11 +219,22 @@ class KubernetesPlatform:
 
     def _root_changed(self) -> None:
         root = self._root.objects.get(self._names.root)
-        text = annotations_of(root).get(LEASE) if root else None
-        if self._was_away or text != self._lease[0]:
+        text = root.annotations.get(LEASE) if root else None
+        if text != self._lease[0]:
             self._lease = (text, self._loop.time())
-        self._was_away = self._root.away
         self._on_change()
+
+    def _copy(self, kind: Kind[V], changed: Callable[[], None], **which: str) -> Reflector[V]:
+        def troubled(error: ElasticError | None) -> None:
+            if error:
+                log.warning("training goes on, but no news of %s: %s", kind.plural, error)
+            else:
+                log.info("the API server answers again for %s", kind.plural)
+                if kind is CONFIG_MAPS:  # A lease that could not be renewed has not run out.
+                    self._lease = (self._lease[0], self._loop.time())
+            self._on_change()
+
+        return Reflector(self._client, kind, changed=lambda _: changed(), troubled=troubled, **which)
 
     def _nodes_changed(self) -> None:
         self._on_change()
@@ -234,8 +245,8 @@ class KubernetesPlatform:
         )
         self._refusal = diagnosis.refusal(found)
         for trouble in found:
-            if trouble.words not in self._told:
-                self._told.add(trouble.words)
+            if trouble.cause.words not in self._told:
+                self._told.add(trouble.cause.words)
                 log.warning("%s", trouble.sentence)
         self._reclaims.look()
         self._moved.set()

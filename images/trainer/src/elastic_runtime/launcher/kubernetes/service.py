@@ -11,7 +11,9 @@ from typing import Any, TextIO, TypeVar
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import Conflict, MissingRight, OwnershipLost, RetryableError, RunNotFound
-from elastic_runtime.launcher.kubernetes.interface import Api, Kind, Object, annotations_of, name_of, uid_of, version_of
+from elastic_runtime.kubernetes.client import Client
+from elastic_runtime.kubernetes.objects import Object
+from elastic_runtime.kubernetes.resources import CONFIG_MAPS
 from elastic_runtime.launcher.kubernetes.leadership import Leadership, fenced, read_spec, take_over
 from elastic_runtime.launcher.kubernetes.platform import KubernetesPlatform
 from elastic_runtime.launcher.kubernetes.settings import LauncherSettings
@@ -45,11 +47,11 @@ class Begun:
     """What the launcher before it has published last."""
 
 
-async def serve(api: Api, settings: LauncherSettings, taken: asyncio.Event, output: TextIO) -> Status:
+async def serve(client: Client, settings: LauncherSettings, taken: asyncio.Event, output: TextIO) -> Status:
     """Run the run to its end, or until another launcher has to go on.
 
     Args:
-        api: of the run's namespace.
+        client: of the run's namespace.
         settings: which run, and who we are.
         taken: set once this pod is being taken.
         output: where the run's log goes.
@@ -63,8 +65,8 @@ async def serve(api: Api, settings: LauncherSettings, taken: asyncio.Event, outp
         MissingRight, InvalidSettings, InvalidDocument: it cannot be run, not by another launcher either.
         RetryableError: the API server did not answer.
     """
-    begun = await unless(taken, begin(api, settings))
-    platform = KubernetesPlatform(api, begun.spec, begun.root, begun.leadership, taken)
+    begun = await unless(taken, begin(client, settings))
+    platform = KubernetesPlatform(client, begun.spec, begun.root, begun.leadership, taken)
     await unless(taken, patiently(platform.fill))
     if begun.previous and begun.previous.phase.final:
         log.info("the run has ended already: %s", begun.previous.phase)
@@ -85,30 +87,30 @@ async def serve(api: Api, settings: LauncherSettings, taken: asyncio.Event, outp
     return status
 
 
-async def begin(api: Api, settings: LauncherSettings) -> Begun:
+async def begin(client: Client, settings: LauncherSettings) -> Begun:
     """Read the run, and enter into leadership. Raises as :func:`serve`."""
-    spec, root = await patiently(lambda: read_spec(api, settings.run, settings.uid))
-    await whole(api, root)
-    leadership, previous = await patiently(lambda: take_over(api, spec, settings.pod_uid, utc_now))
+    spec, root = await patiently(lambda: read_spec(client, settings.run, settings.uid))
+    await whole(client, root)
+    leadership, previous = await patiently(lambda: take_over(client, spec, settings.pod_uid, utc_now))
     return Begun(spec, root, leadership, previous)
 
 
-async def whole(api: Api, root: Object) -> None:
+async def whole(client: Client, root: Object) -> None:
     """Wait until all objects of the run are there.
 
     Raises:
         OwnershipLost: they are not after a long time. The root is deleted then: nobody else would.
     """
-    name, uid, loop = name_of(root), uid_of(root), asyncio.get_running_loop()
+    name, uid, loop = root.name, root.uid, asyncio.get_running_loop()
     begun = loop.time()
-    while COMPLETE not in annotations_of(root):
+    while COMPLETE not in root.annotations:
         if loop.time() - begun > COMPLETE_PATIENCE:
             with contextlib.suppress(Conflict):  # Or somebody goes on with it this very moment.
-                await api.delete(Kind.CONFIG_MAP, name, uid, version_of(root))
+                await client.delete(CONFIG_MAPS, name, uid=uid, version=root.version, propagation="Foreground")
                 raise OwnershipLost(f"the creator of {name} has died half way; what there is of it is deleted")
         await asyncio.sleep(PAUSE)
-        root = await patiently(lambda: api.read(Kind.CONFIG_MAP, name))
-        if uid_of(root) != uid:
+        root = await patiently(lambda: client.get(CONFIG_MAPS, name))
+        if root.uid != uid:
             raise OwnershipLost(f"the run {name} has been replaced by another one")
 
 

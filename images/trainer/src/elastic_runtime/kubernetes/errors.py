@@ -4,12 +4,13 @@
 answer                        error
 ============================  ==========================================================================
 401, 408, 429, 5xx, silence   ClusterUnavailable: the same call may succeed later
+429, 503 with Retry-After     its special case TooBusy: when
 403, no right                 MissingRight: the server's words (verb, resource, account) and the remedy
 403, quota                    PermanentError: another try of the task may find room
 400, 403, 422 and the like    InvalidSettings ``pods``: the server's words
 404, no such namespace        PermanentError: no try would find it
 404                           RunNotFound
-409                           Conflict, or its special case AlreadyExists
+409, 422 for a wrong uid      Conflict, or its special case AlreadyExists
 410                           WatchExpired: a watch has to list again
 ============================  ==========================================================================
 """
@@ -34,35 +35,54 @@ _NO_RIGHT = re.compile(r'User "(?P<user>[^"]*)" cannot (?P<verb>\w+) resource "(
 _NO_NAMESPACE = re.compile(r'namespaces "[^"]*" not found')
 _QUOTA = re.compile(r"exceeded quota|failed quota")
 _LATER = frozenset({0, 401, 408, 429})
+_RULES = {"nodes": "deploy/rbac-nodes.yaml"}
+"""Of the rights that are good to have; all others: deploy/rbac.yaml."""
 
 
 class AlreadyExists(Conflict):
     """There is an object of that name."""
 
 
-def translate(code: int, body: str, what: str) -> ElasticError:
-    """The error for an answer that is none of success.
+class TooBusy(ClusterUnavailable):
+    """The server has said when to ask again.
+
+    Args:
+        said: for people.
+        seconds: from now.
+    """
+
+    def __init__(self, said: str, seconds: float) -> None:
+        super().__init__(said)
+        self.seconds = seconds
+
+
+def translate(code: int, body: str, what: str, retry_after: str | None = None) -> ElasticError:
+    """The error for an answer that is not a success.
 
     Args:
         code: HTTP status.
         body: usually JSON, a ``Status`` of Kubernetes.
         what: was asked, for people: ``create configmaps my-run in namespace training``.
+        retry_after: the header of that name.
     """
-    reason, message = _read(body)
+    reason, message, fields = _read(body)
     said = f"cannot {what}: {message} ({code})" if message else f"cannot {what} ({code})"
     if code == 404 and _NO_NAMESPACE.match(message):
         return PermanentError(f"{said}. Make it, or correct the namespace of the connection or of the DAG file")
     if code == 404:
         return RunNotFound(said)
-    if code == 409:
+    if code == 409 or (code == 422 and "metadata.uid" in fields):  # as newer servers call a failed precondition
         return AlreadyExists(said) if reason == "AlreadyExists" else Conflict(said)
     if code == 410:
         return WatchExpired(said)
     if code in _LATER or code >= 500:
-        return ClusterUnavailable(said)
+        return (
+            TooBusy(said, float(retry_after)) if retry_after and retry_after.isdecimal() else ClusterUnavailable(said)
+        )
     if found := _NO_RIGHT.search(message):
+        manifest = _RULES.get(found["resource"], "deploy/rbac.yaml")
         return MissingRight(
-            f"{said}. Give {found['user']} the right to {found['verb']} {found['resource']}: deploy/rbac.yaml of this "
+            f"{said}. Give {found['user']} the right to {found['verb']} {found['resource']}: {manifest} of this "
             "project has the rules that are needed"
         )
     if _QUOTA.search(message):
@@ -75,10 +95,12 @@ def unreachable(error: BaseException, what: str) -> ClusterUnavailable:
     return ClusterUnavailable(f"cannot {what}: {type(error).__name__}: {error}".rstrip(": "))
 
 
-def _read(body: str) -> tuple[str, str]:
-    """Reason and message of a ``Status``, or of whatever a proxy has written instead."""
+def _read(body: str) -> tuple[str, str, list[str]]:
+    """Reason, message and fields that are wrong of a ``Status``, or of whatever a proxy has written instead."""
     try:
         status = json.loads(body)
-        return str(status.get("reason", "")), str(status.get("message", ""))
+        causes = (status.get("details") or {}).get("causes") or ()
+        fields = [str(cause.get("field")) for cause in causes]
+        return str(status.get("reason", "")), str(status.get("message", "")), fields
     except (ValueError, AttributeError):
-        return "", " ".join(body.split())[:500]
+        return "", " ".join(body.split())[:500], []

@@ -1,4 +1,4 @@
-"""The one module with a Kubernetes client, against a server that answers as told (a real one: kubernetes_launcher)."""
+"""The one client of Kubernetes, against a server that answers as told (a real one: kubernetes_launcher)."""
 
 from __future__ import annotations
 
@@ -18,22 +18,24 @@ from elastic_runtime.errors import (
     ElasticError,
     InvalidSettings,
     MissingRight,
-    PermanentError,
     RunNotFound,
     WatchExpired,
 )
-from elastic_runtime.launcher.kubernetes.api import ClusterApi, connect
-from elastic_runtime.launcher.kubernetes.interface import ChangeKind, Kind, Selector, version_of
+from elastic_runtime.kubernetes import client as module
+from elastic_runtime.kubernetes.client import ChangeKind, Client
+from elastic_runtime.kubernetes.connect import connect
+from elastic_runtime.kubernetes.resources import CONFIG_MAPS, EVENTS, JOBS, NODES, PODS, REPLICA_SETS
 
+NO_RIGHT = 'pods is forbidden: User "me" cannot watch resource "pods" in API group ""'
 POD: dict[str, Any] = {"metadata": {"name": "a", "uid": "u", "resourceVersion": "7"}}
 
 
 @dataclass
 class Server:
-    """Gives every request the same answer, and notes them."""
+    """Gives every request the same answer, or one after the other, and notes them."""
 
     status: int = 200
-    body: str | bytes = "{}"
+    body: str | list[str] = "{}"
     asked: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -42,7 +44,7 @@ class Server:
         headers = {key.lower(): value for key, value in (line.split(": ", 1) for line in head[1:] if line)}
         body = await reader.readexactly(int(headers.get("content-length", "0")))
         self.asked.append((method, path, headers, body))
-        content = self.body if isinstance(self.body, bytes) else self.body.encode()
+        content = (self.body if isinstance(self.body, str) else self.body.pop(0)).encode()
         if self.status:
             length = len(content)
             writer.write(
@@ -60,11 +62,11 @@ def no_authorities(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
 
 
-def asking(server: Server, test: Callable[[ClusterApi], Awaitable[object]], folder: Path) -> None:
+def asking(server: Server, test: Callable[[Client], Awaitable[object]], folder: Path) -> None:
     async def main() -> None:
         listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
         port = listening.sockets[0].getsockname()[1]
-        async with listening, connect("ns", kubeconfig(folder, f"http://127.0.0.1:{port}")) as api:
+        async with listening, connect("ns", kubeconfig(folder, f"http://127.0.0.1:{port}"), "me/1") as api:
             await test(api)
 
     asyncio.run(main())
@@ -92,93 +94,113 @@ class TestRequests:
     @pytest.mark.parametrize(
         ("call", "method", "path", "body"),
         [
-            (lambda api: api.read(Kind.POD, "a"), "GET", "/api/v1/namespaces/ns/pods/a", None),
-            (lambda api: api.read(Kind.NODE, "n"), "GET", "/api/v1/nodes/n", None),
+            (lambda api: api.get(PODS, "a"), "GET", "/api/v1/namespaces/ns/pods/a", None),
+            (lambda api: api.get(NODES, "n"), "GET", "/api/v1/nodes/n", None),
             (
-                lambda api: api.list(Kind.EVENT, Selector(fields="involvedObject.uid=u,type=Warning")),
+                lambda api: api.list(EVENTS, fields="involvedObject.uid=u,type=Warning"),
                 "GET",
-                "/api/v1/namespaces/ns/events?fieldSelector=involvedObject.uid%3Du,type%3DWarning",
+                "/api/v1/namespaces/ns/events?limit=500&fieldSelector=involvedObject.uid%3Du,type%3DWarning",
                 None,
             ),
             (
-                lambda api: api.patch(Kind.CONFIG_MAP, "m", {"data": {"a": "ü"}}),
+                lambda api: api.create(JOBS, {"metadata": {"name": "j"}}),
+                "POST",
+                "/apis/batch/v1/namespaces/ns/jobs",
+                {"metadata": {"name": "j"}},
+            ),
+            (
+                lambda api: api.patch(CONFIG_MAPS, "m", {"data": {"a": "ü"}}),
                 "PATCH",
                 "/api/v1/namespaces/ns/configmaps/m",
                 {"data": {"a": "ü"}},
             ),
             (
-                lambda api: api.scale("s", 3),
+                lambda api: api.patch(REPLICA_SETS, "s", {"spec": {"replicas": 3}}, "scale"),
                 "PATCH",
                 "/apis/apps/v1/namespaces/ns/replicasets/s/scale",
                 {"spec": {"replicas": 3}},
             ),
             (
-                lambda api: api.delete(Kind.CONFIG_MAP, "m", "u", "7"),
+                lambda api: api.delete(PODS, "p", uid="u", version="7", propagation="Foreground", grace=0),
                 "DELETE",
-                "/api/v1/namespaces/ns/configmaps/m",
-                {"preconditions": {"uid": "u", "resourceVersion": "7"}, "propagationPolicy": "Foreground"},
+                "/api/v1/namespaces/ns/pods/p",
+                {
+                    "apiVersion": "v1",
+                    "kind": "DeleteOptions",
+                    "propagationPolicy": "Foreground",
+                    "preconditions": {"uid": "u", "resourceVersion": "7"},
+                    "gracePeriodSeconds": 0,
+                },
             ),
         ],
     )
     def test_are_what_kubernetes_expects(
-        self, tmp_path: Path, call: Callable[[ClusterApi], Awaitable[object]], method: str, path: str, body: object
+        self, tmp_path: Path, call: Callable[[Client], Awaitable[object]], method: str, path: str, body: object
     ) -> None:
         server = Server(body=json.dumps({"items": [POD], "metadata": {"resourceVersion": "9"}}))
         asking(server, call, tmp_path)
         [(asked, where, headers, content)] = server.asked
         assert (asked, where) == (method, path)
         assert headers["authorization"] == "Bearer secret"
-        assert headers["user-agent"] == "elastic-training-launcher"
+        assert headers["user-agent"] == "me/1"
         assert (json.loads(content) if content else None) == body
         patched = headers["content-type"] == "application/merge-patch+json"
         assert patched == (method == "PATCH")
+
+    def test_a_list_goes_on_where_a_page_ends(self, tmp_path: Path) -> None:
+        pages = [{"items": [POD], "metadata": {"resourceVersion": "9", "continue": "c"}}]
+        pages.append({"items": [POD], "metadata": {"resourceVersion": "9"}})
+        server = Server(body=[json.dumps(page) for page in pages])
+
+        async def test(api: Client) -> None:
+            assert [pod.name for pod in await api.list(PODS)] == ["a", "a"]
+
+        asking(server, test, tmp_path)
+        assert server.asked[1][1] == "/api/v1/namespaces/ns/pods?limit=500&continue=c"
+
+    @pytest.mark.parametrize(("known", "served"), [(["jobs"], True), (["cronjobs"], False)])
+    def test_a_kind_is_looked_for_in_its_group(self, tmp_path: Path, known: list[str], served: bool) -> None:
+        server = Server(body=json.dumps({"resources": [{"name": name} for name in known]}))
+
+        async def test(api: Client) -> None:
+            assert await api.serves(JOBS) is served
+
+        asking(server, test, tmp_path)
+        assert server.asked[0][1] == "/apis/batch/v1"
 
 
 class TestRefusals:
     @pytest.mark.parametrize(
         ("status", "body", "kind", "words"),
         [
-            (
-                403,
-                said("cannot patch configmaps"),
-                MissingRight,
-                "cannot patch configmaps. Grant the .*deploy/rbac.yaml",
-            ),
             (404, said('pods "a" not found'), RunNotFound, 'pods "a" not found'),
             (409, said("has been modified"), Conflict, "has been modified"),
             (422, said("immutable", details={"causes": [{"field": "metadata.uid"}]}), Conflict, "immutable"),
-            (422, said("too long", details={"causes": [{"field": "data"}]}), PermanentError, "422 too long"),
+            (422, said("too long", details={"causes": [{"field": "data"}]}), InvalidSettings, "too long"),
             (410, said("too old"), WatchExpired, "too old"),
-            (401, said("Unauthorized"), ClusterUnavailable, "401 Unauthorized"),
+            (401, said("Unauthorized"), ClusterUnavailable, "Unauthorized"),
             (429, said("slow down"), ClusterUnavailable, "slow down"),
-            (500, said("etcd is away"), ClusterUnavailable, "500 etcd is away"),
-            (503, "<html>a proxy</html>", ClusterUnavailable, "503 <html>"),
-            (400, "nonsense", PermanentError, "400 nonsense"),
-            (400, "[]", PermanentError, r"400 \[\]"),
-            (0, "", ClusterUnavailable, "no answer from the API server"),
-            (200, "<html>a proxy</html>", ClusterUnavailable, "no answer from the API server"),
+            (500, said("etcd is away"), ClusterUnavailable, "etcd is away"),
+            (503, "<html>a proxy</html>", ClusterUnavailable, "<html>a proxy"),
+            (400, "nonsense", InvalidSettings, "nonsense"),
+            (400, "[]", InvalidSettings, r"\[\]"),
+            (0, "", ClusterUnavailable, "cannot get pods a in namespace ns: ServerDisconnected"),
+            (200, "<html>a proxy</html>", ClusterUnavailable, "cannot get pods a in namespace ns"),
         ],
     )
     def test_are_told_apart(self, tmp_path: Path, status: int, body: str, kind: type[ElasticError], words: str) -> None:
-        async def test(api: ClusterApi) -> None:
+        async def test(api: Client) -> None:
             with pytest.raises(kind, match=words) as caught:
-                await api.read(Kind.POD, "a")
+                await api.get(PODS, "a")
             assert type(caught.value) is kind
 
         asking(Server(status, body), test, tmp_path)
 
-    def test_each_right_has_its_manifest(self, tmp_path: Path) -> None:
-        async def test(api: ClusterApi) -> None:
-            with pytest.raises(MissingRight, match=r"deploy/rbac-nodes\.yaml"):
-                await api.read(Kind.NODE, "n")
-
-        asking(Server(403, said("cannot get nodes")), test, tmp_path)
-
     def test_nobody_there(self, tmp_path: Path) -> None:
         async def main() -> None:
-            async with connect("ns", kubeconfig(tmp_path, "http://127.0.0.1:1")) as api:
-                with pytest.raises(ClusterUnavailable, match="no answer from the API server to /api/v1"):
-                    await api.read(Kind.POD, "a")
+            async with connect("ns", kubeconfig(tmp_path, "http://127.0.0.1:1"), "me") as api:
+                with pytest.raises(ClusterUnavailable, match="cannot get pods a in namespace ns"):
+                    await api.get(PODS, "a")
 
         asyncio.run(main())
 
@@ -186,7 +208,7 @@ class TestRefusals:
         monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
         async def main() -> None:
-            async with connect("ns", None):
+            async with connect("ns", None, "me"):
                 raise AssertionError("connected to nothing")
 
         with pytest.raises(InvalidSettings, match="automountServiceAccountToken"):
@@ -194,7 +216,7 @@ class TestRefusals:
 
     def test_no_such_kubeconfig(self, tmp_path: Path) -> None:
         async def main() -> None:
-            async with connect("ns", tmp_path / "none"):
+            async with connect("ns", tmp_path / "none", "me"):
                 raise AssertionError("connected to nothing")
 
         with pytest.raises(InvalidSettings, match="--kubeconfig"):
@@ -202,21 +224,25 @@ class TestRefusals:
 
 
 class TestWatches:
-    def watch(self, tmp_path: Path, body: str | bytes, status: int = 200) -> list[tuple[ChangeKind, str]]:
+    def watch(self, tmp_path: Path, body: str, status: int = 200) -> list[tuple[ChangeKind, str]]:
         seen = []
         server = Server(status, body)
 
-        async def test(api: ClusterApi) -> None:
-            async with api.watch(Kind.POD, Selector(labels="a=b"), "5") as changes:
+        async def test(api: Client) -> None:
+            async with api.watch(PODS, "5", "a=b") as changes:
                 async for change in changes:
-                    seen.append((change.kind, change.version))
+                    seen.append((change.kind, change.object.version))
 
         try:
             asking(server, test, tmp_path)
         finally:
-            query = "labelSelector=a%3Db&watch=true&allowWatchBookmarks=true&resourceVersion=5&timeoutSeconds=120"
+            query = "labelSelector=a%3Db&watch=true&allowWatchBookmarks=true&resourceVersion=5&timeoutSeconds=240"
             assert server.asked[0][1] == f"/api/v1/namespaces/ns/pods?{query}"
         return seen
+
+    @pytest.fixture(autouse=True)
+    def same_length(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "WATCH_SECONDS", (240, 240))
 
     def lines(self, *events: tuple[str, Any]) -> str:
         return "".join(json.dumps({"type": kind, "object": thing}) + "\n" for kind, thing in events)
@@ -224,7 +250,6 @@ class TestWatches:
     def test_tell_of_changes_until_the_server_ends_them(self, tmp_path: Path) -> None:
         body = self.lines(("ADDED", POD), ("BOOKMARK", {"metadata": {"resourceVersion": "8"}}))
         assert self.watch(tmp_path, body) == [(ChangeKind.ADDED, "7"), (ChangeKind.BOOKMARK, "8")]
-        assert version_of(POD) == "7"
 
     def test_take_large_objects(self, tmp_path: Path) -> None:
         large = {**POD, "data": {"status.json": "x" * 1_500_000}}
@@ -235,10 +260,10 @@ class TestWatches:
         [
             ('{"type":"ERROR","object":{"code":410,"message":"too old resource version"}}\n', 200, WatchExpired),
             ('{"type":"ERROR","object":{"code":500,"message":"etcd"}}\n', 200, ClusterUnavailable),
-            ('{"type":"ADDED","obj', 200, ClusterUnavailable),
-            ('{"type":"NEW","object":{}}\n', 200, ClusterUnavailable),
+            ('{"type":"ADDED","obj\n', 200, WatchExpired),
+            ('{"type":"NEW","object":{}}\n', 200, WatchExpired),
             (said("too old"), 410, WatchExpired),
-            (said("no"), 403, MissingRight),
+            (said(NO_RIGHT), 403, MissingRight),
         ],
     )
     def test_say_why_they_end_before_time(

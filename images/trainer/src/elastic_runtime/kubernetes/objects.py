@@ -1,0 +1,265 @@
+"""Typed views of what the API server says. Pure; the JSON itself stays at hand as ``raw``.
+
+The clients' own models cost more to build than to use, and their validation refuses what is newer than they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+Json = Mapping[str, Any]
+"""As the API server speaks: read into dicts and lists."""
+
+
+def moment(text: str) -> datetime:
+    """A time as Kubernetes writes it."""
+    return datetime.fromisoformat(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One aspect of an object's status."""
+
+    reason: str = ""
+    message: str = ""
+    holds: bool | None = None
+    """None: nobody has said."""
+    since: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Object:
+    """Anything with metadata."""
+
+    raw: Json
+
+    @property
+    def metadata(self) -> Json:
+        """The whole of it."""
+        found: Json = self.raw["metadata"]
+        return found
+
+    @property
+    def name(self) -> str:
+        """Unique among its kind in its namespace, at one time."""
+        return str(self.metadata["name"])
+
+    @property
+    def uid(self) -> str:
+        """Kubernetes' own: unique over space and time."""
+        return str(self.metadata["uid"])
+
+    @property
+    def version(self) -> str:
+        """Its resourceVersion: another one after every change."""
+        return str(self.metadata["resourceVersion"])
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """May be empty."""
+        return self.metadata.get("labels") or {}
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """May be empty."""
+        return self.metadata.get("annotations") or {}
+
+    @property
+    def created(self) -> datetime:
+        """By the API server's clock."""
+        return moment(self.metadata["creationTimestamp"])
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When its deletion is due, the grace period included; None: nobody deletes it."""
+        text = self.metadata.get("deletionTimestamp")
+        return moment(text) if text else None
+
+    @property
+    def going(self) -> bool:
+        """Whether it is being deleted."""
+        return bool(self.metadata.get("deletionTimestamp"))
+
+    @property
+    def owners(self) -> set[str]:
+        """Uids of the objects that it is deleted with."""
+        return {owner["uid"] for owner in self.metadata.get("ownerReferences") or ()}
+
+    @property
+    def data(self) -> Mapping[str, str]:
+        """Of a ConfigMap; may be empty."""
+        return self.raw.get("data") or {}
+
+    @property
+    def spec(self) -> Json:
+        """What is wanted of it; may be empty."""
+        return self.raw.get("spec") or {}
+
+    @property
+    def status(self) -> Json:
+        """What has become of it; may be empty."""
+        return self.raw.get("status") or {}
+
+    def condition(self, kind: str) -> Condition:
+        """Of its status; an empty one when nobody has spoken of it."""
+        for found in self.status.get("conditions") or ():
+            if found["type"] == kind:
+                holds = {"True": True, "False": False}.get(found.get("status", ""))
+                since = found.get("lastTransitionTime")
+                return Condition(
+                    found.get("reason") or "", found.get("message") or "", holds, moment(since) if since else None
+                )
+        return Condition()
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why a container does not run yet, or again."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a container ended."""
+
+    code: int | None
+    reason: str
+    message: str
+    at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One container's status."""
+
+    raw: Json
+
+    @property
+    def name(self) -> str:
+        """As in the pod's spec."""
+        return str(self.raw.get("name", ""))
+
+    @property
+    def running(self) -> bool:
+        """At this moment."""
+        return "running" in (self.raw.get("state") or {})
+
+    @property
+    def waiting(self) -> Waiting | None:
+        """None when it does not wait."""
+        found = (self.raw.get("state") or {}).get("waiting")
+        return Waiting(found.get("reason") or "", found.get("message") or "") if found is not None else None
+
+    @property
+    def ended(self) -> Ended | None:
+        """How; None when it runs, or waits."""
+        return _ended((self.raw.get("state") or {}).get("terminated"))
+
+    @property
+    def ended_before(self) -> Ended | None:
+        """How it ended the last time, before it was started again."""
+        return _ended((self.raw.get("lastState") or {}).get("terminated"))
+
+
+def _ended(found: Json | None) -> Ended | None:
+    if found is None:
+        return None
+    at = found.get("finishedAt")
+    return Ended(
+        found.get("exitCode"), found.get("reason") or "", found.get("message") or "", moment(at) if at else None
+    )
+
+
+@dataclass(frozen=True)
+class Pod(Object):
+    """A pod."""
+
+    @property
+    def node(self) -> str:
+        """Name of the node that it is on; empty while it is on none."""
+        return str(self.spec.get("nodeName") or "")
+
+    @property
+    def phase(self) -> str:
+        """In Kubernetes' words; empty before there is one."""
+        return str(self.status.get("phase") or "")
+
+    @property
+    def over(self) -> bool:
+        """Whether all its containers have ended for good."""
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing runs in it any more, nor will; the pod itself may take its time to be removed."""
+        return self.over or (self.going and not any(each.running for each in self.containers))
+
+    @property
+    def containers(self) -> tuple[Container, ...]:
+        """Those that Kubernetes says something of, its init containers first."""
+        return tuple(self._containers())
+
+    def container(self, name: str) -> Container | None:
+        """One of those that are no init containers."""
+        found = self.status.get("containerStatuses") or ()
+        return next((Container(each) for each in found if each["name"] == name), None)
+
+    def _containers(self) -> Iterator[Container]:
+        for key in ("initContainerStatuses", "containerStatuses"):
+            yield from map(Container, self.status.get(key) or ())
+
+
+@dataclass(frozen=True)
+class Node(Object):
+    """A machine that pods run on."""
+
+    @property
+    def taints(self) -> set[str]:
+        """Their keys."""
+        return {str(taint["key"]) for taint in self.spec.get("taints") or ()}
+
+
+@dataclass(frozen=True)
+class Event(Object):
+    """What a component of Kubernetes had to say of an object."""
+
+    @property
+    def about(self) -> str:
+        """Uid of the object."""
+        return str((self.raw.get("involvedObject") or {}).get("uid", ""))
+
+    @property
+    def warning(self) -> bool:
+        """Whether it is more than a note."""
+        return self.raw.get("type") == "Warning"
+
+    @property
+    def reason(self) -> str:
+        """One word."""
+        return str(self.raw.get("reason") or "")
+
+    @property
+    def message(self) -> str:
+        """For people."""
+        return str(self.raw.get("message") or "")
+
+    @property
+    def count(self) -> int:
+        """How often it was said."""
+        return int(self.raw.get("count") or 1)
+
+    @property
+    def first(self) -> datetime | None:
+        """When it was first said."""
+        text = self.raw.get("firstTimestamp")
+        return moment(text) if text else None
+
+    @property
+    def last(self) -> str:
+        """When it was last said, as text that sorts; empty when nobody knows."""
+        return str(self.raw.get("lastTimestamp") or self.raw.get("eventTime") or "")
