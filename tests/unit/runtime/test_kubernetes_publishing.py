@@ -12,7 +12,7 @@ import pytest
 
 from elastic_runtime.errors import ClusterUnavailable, ElasticError, MissingRight, OwnershipLost, RunNotFound
 from elastic_runtime.launcher.kubernetes.publishing import Publisher, due
-from elastic_runtime.status import Event, EventKind, Phase, Status, WorkerState, WorkerStatus, World
+from elastic_runtime.status import Event, EventKind, Phase, Series, Status, WorkerState, WorkerStatus, World
 from tests.unit.provider.virtual_time import run_virtually
 from tests.unit.runtime.kubernetes_bench import NOON, spec, status
 
@@ -31,7 +31,8 @@ HEADLINES: dict[str, dict[str, Any]] = {
 }
 FIGURES: dict[str, dict[str, Any]] = {
     "step": {"step": 4},
-    "metrics": {"metrics": {"loss": 0.5}},
+    "metrics": {"metrics": {"loss": 0.5}, "series": {"loss": Series(1, (4,), (9.0,), (0.5,))}},
+    "throughput": {"throughput": Series(1, (4,), (9.0,), (2.5,))},
     "seconds": {"worker_seconds": {"w": 2.0}, "workers": (replace(WORKER, seconds=2.0),)},
     "usage": {"workers": (replace(WORKER, cpu_percent=9.0, memory_bytes=5),)},
 }

@@ -23,6 +23,7 @@ from elastic_runtime.rank_link import (
     Progress,
     Resumed,
 )
+from elastic_runtime.series import MAX_ALL_POINTS, MAX_POINTS
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import (
     EARLIER_WORKERS,
@@ -31,11 +32,13 @@ from elastic_runtime.status import (
     MAX_METRICS,
     MAX_PAST_WORKERS,
     MAX_REASON,
+    MAX_SIZES_ASKED,
     MAX_WORKER_SECONDS,
     Checkpoint,
     EventKind,
     FailureKind,
     Phase,
+    Series,
     Status,
     WorkerState,
     World,
@@ -136,6 +139,34 @@ class TestRanks:
         status = record.status([], {}, 1)
         assert (status.metrics, status.step, status.events) == ({"loss": 1.0, "accuracy": 0.1}, 3, ())
 
+    def test_report_over_steps(self, record: RunRecord, clock: Clock) -> None:
+        record.rank_said(Metrics({"loss": 9.0}), "worker-0")  # of no step that anybody knows
+        for step in range(1, 6):
+            clock.tick(2)
+            record.rank_said(Metrics({"loss": 10.0 / step}, step=step), "worker-0")
+            record.rank_said(Progress(2 * step), "worker-0")
+        record.rank_said(Metrics({"accuracy": 0.5}), "worker-0")
+        status = record.status([], {}, 1)
+        noon = NOON.timestamp()
+        times = tuple(noon + seconds for seconds in (2, 4, 6, 8, 10))
+        assert status.series == {
+            "loss": Series(1, (1, 2, 3, 4, 5), times, (10.0, 5.0, 3.33333, 2.5, 2.0)),
+            "accuracy": Series(1, (10,), (noon + 10,), (0.5,)),
+        }
+        assert status.throughput == Series(1, (4, 6, 8, 10), times[1:], (1.0,) * 4)
+
+    def test_go_back(self, record: RunRecord, clock: Clock) -> None:
+        for step in (1, 2, 3, 4):
+            clock.tick(1)
+            record.rank_said(Progress(step), "worker-0")
+            record.rank_said(Metrics({"loss": float(step)}), "worker-0")
+        record.rank_said(Resumed("f/2", 2), "worker-0")
+        clock.tick(60)
+        record.rank_said(Progress(3), "worker-0")
+        status = record.status([], {}, 1)
+        assert status.series["loss"].steps == (1, 2)
+        assert status.throughput.steps == (2,)
+
     @pytest.mark.parametrize(
         ("message", "kind", "words"),
         [
@@ -208,10 +239,16 @@ def test_stays_bounded_and_can_be_written(record: RunRecord, clock: Clock) -> No
         clock.tick(1)
         record.world(pods)  # its event names every rank of the world
         record.rank_said(CheckpointSkipped("file:///there", LONG), pod)
-        record.rank_said(Metrics({f"{pod} {LONG}": 0.12345678901234567}), pod)
+        record.rank_said(Metrics({f"{pod} {LONG}": -0.12345678901234567e-30}, 10**9 + int(clock.now.timestamp())), pod)
+        record.status([], {}, int(clock.now.timestamp()))  # another size is asked for
         gone = worker(pod)
         gone.since = clock.now - timedelta(seconds=1)
         record.gone(gone, WorkerState.LEFT)
+    names = list(record.status([], {}, 1).metrics)
+    for step in range(1000):  # which leaves as many points as there may be
+        clock.tick(1)
+        record.rank_said(Progress(2 * 10**9 + step), "")
+        record.rank_said(Metrics(dict.fromkeys(names, -0.12345678901234567e-30)), "")
     record.stand(Phase.RUNNING, LONG)
     present = [worker(f"present-{pod}") for pod in pods[:1000]]
     for each in present:
@@ -220,8 +257,12 @@ def test_stays_bounded_and_can_be_written(record: RunRecord, clock: Clock) -> No
     assert (len(status.events), len(status.history), len(status.metrics)) == (MAX_EVENTS, MAX_HISTORY, MAX_METRICS)
     assert len(status.workers) == MAX_PAST_WORKERS + len(present)
     assert len(status.reason) == MAX_REASON
+    assert len(status.asked) == MAX_SIZES_ASKED
     assert status.history[-1].generation == MANY
     assert list(status.metrics)[-1].startswith(pods[-1])
+    points = [len(series.steps) for series in status.series.values()]
+    assert MAX_ALL_POINTS / 3 < sum(points) <= MAX_ALL_POINTS
+    assert MAX_POINTS / 2 < len(status.throughput.steps) <= MAX_POINTS
     assert len(to_json(status)) < CONFIG_MAP
     assert from_json(Status, to_json(status)) == status
     past = {name: seconds for name, seconds in status.worker_seconds.items() if not name.startswith("present")}
@@ -236,11 +277,13 @@ class TestAfterAnotherLauncher:
         """It had a world of two at step 7, a checkpoint of step 5, one worker lost and one training."""
         record.world(["worker-0.0.0", "worker-1.0.0"])
         record.rank_said(CheckpointWritten("f/5", 5, NOON, False, 0.5), "worker-0")
+        record.rank_said(Progress(6), "worker-0")
+        clock.tick(1)
         record.rank_said(Progress(7), "worker-0")
         record.rank_said(Metrics({"loss": 2.0}), "worker-0")
         record.stand(Phase.RUNNING, "2 ranks train")
         record.rank_failures, record.forced_resets = 3, 2
-        clock.tick(10)
+        clock.tick(9)
         record.gone(worker("worker-1"), WorkerState.LOST)
         here = worker("worker-0")
         here.ready = True
@@ -258,7 +301,7 @@ class TestAfterAnotherLauncher:
             *(EventKind.RESTARTED, "a new launcher has taken over"),
         )
         for name in (
-            *("started", "generation", "step", "checkpoint", "metrics"),
+            *("started", "generation", "step", "checkpoint", "metrics", "series", "throughput", "asked"),
             *("worker_seconds", "rank_failures", "forced_resets"),
         ):
             assert getattr(status, name) == getattr(before, name), name

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from hashlib import blake2s
 
 from elastic_runtime.documents import to_json
-from elastic_runtime.status import MAX_MESSAGE, FailureKind, Phase, Status, shortened
+from elastic_runtime.status import MAX_MESSAGE, FailureKind, Phase, Series, Status, shortened
 
 _NEVER = datetime(1, 1, 1, tzinfo=UTC)
 
@@ -40,7 +40,8 @@ class Headline:
 def without_figures(status: Status) -> Status:
     """What people and tasks wait for: phase, worlds, workers, events, checkpoint; no step, metrics, seconds, usage."""
     workers = tuple(replace(each, seconds=0.0, cpu_percent=None, memory_bytes=None) for each in status.workers)
-    return replace(status, updated=_NEVER, step=None, metrics={}, worker_seconds={}, workers=workers)
+    told = replace(status, updated=_NEVER, worker_seconds={}, workers=workers)
+    return replace(told, step=None, metrics={}, series={}, throughput=Series())
 
 
 def headline(status: Status) -> Headline:

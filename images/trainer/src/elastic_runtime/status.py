@@ -18,6 +18,7 @@ MAX_PAST_WORKERS = 50
 """Workers that are gone and still listed."""
 MAX_WORKER_SECONDS = 1000
 """Workers whose seconds are kept one by one."""
+MAX_SIZES_ASKED = 100
 MAX_METRICS = 100
 MAX_METRIC_NAME = 100
 """Characters."""
@@ -179,6 +180,27 @@ class World:
 
 
 @dataclass(frozen=True, slots=True)
+class SizeAsked:
+    """So many workers are asked for, from then on."""
+
+    time: datetime
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A value over steps, in columns of one length: see :mod:`elastic_runtime.series`."""
+
+    stride: int = 1
+    """Steps in which one point is kept."""
+    steps: tuple[int, ...] = ()
+    """Ascending."""
+    times: tuple[float, ...] = ()
+    """Seconds since 1970 (UTC), never descending."""
+    values: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A durable checkpoint, complete and published."""
 
@@ -212,6 +234,10 @@ class Status:
     """Newest global step reported."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Newest value of each metric reported."""
+    series: Mapping[str, Series] = field(default_factory=dict)
+    """Each metric over steps, if the step of a report is known: as told by it, else the newest that was heard of."""
+    throughput: Series = Series()
+    """Steps a second."""
     workers: tuple[WorkerStatus, ...] = ()
     events: tuple[Event, ...] = ()
     """The newest :data:`MAX_EVENTS`."""
@@ -219,6 +245,8 @@ class Status:
     """The newest."""
     history: tuple[World, ...] = ()
     """The newest :data:`MAX_HISTORY`."""
+    asked: tuple[SizeAsked, ...] = ()
+    """The newest :data:`MAX_SIZES_ASKED`; the last is :attr:`target_size`."""
     worker_seconds: Mapping[str, float] = field(default_factory=dict)
     """Seconds that each worker, past or present, was here. Of more than :data:`MAX_WORKER_SECONDS`, the earliest are
     summed under :data:`EARLIER_WORKERS`."""

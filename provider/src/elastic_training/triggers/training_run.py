@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +12,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from elastic_runtime.documents import to_plain
 from elastic_runtime.errors import OwnershipLost, RunNotFound
+from elastic_runtime.status import Series
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.registry import get_cluster
 from elastic_training.follow import Ending, Followed, Follower
@@ -28,8 +30,8 @@ class TrainingRunTrigger(BaseTrigger):
     """Streams the run's log into the task's, and fires one event when the run is over.
 
     The event's payload is JSON: ``ending`` (an :class:`~elastic_training.follow.Ending`), ``status`` (the last status
-    document, complete, so that the result does not depend on the run's still being there), ``detail``, and which run
-    it is about: ``name``, ``uid``, ``owner`` (``dag.test()`` hands over nothing but the event).
+    document, without the series of its metrics; so the result does not depend on the run's still being there),
+    ``detail``, and which run it is about: ``name``, ``uid``, ``owner`` (``dag.test()`` hands over nothing but the event).
 
     Args:
         cluster: as the user names it.
@@ -98,9 +100,11 @@ class TrainingRunTrigger(BaseTrigger):
             return
 
     def _event(self, followed: Followed) -> dict[str, Any]:
+        # Airflow keeps the event in its database.
+        status = followed.status and replace(followed.status, series={}, throughput=Series())
         return {
             "ending": followed.ending.value,
-            "status": None if followed.status is None else to_plain(followed.status),
+            "status": None if status is None else to_plain(status),
             "detail": followed.detail,
             "name": self.ref.name,
             "uid": self.ref.uid,

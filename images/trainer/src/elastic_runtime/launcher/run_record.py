@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from elastic_runtime import rank_link
+from elastic_runtime.launcher.figures import Figures
 from elastic_runtime.launcher.worker_pool import Worker
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import (
@@ -16,16 +17,16 @@ from elastic_runtime.status import (
     MAX_EVENTS,
     MAX_HISTORY,
     MAX_MESSAGE,
-    MAX_METRIC_NAME,
-    MAX_METRICS,
     MAX_PAST_WORKERS,
     MAX_REASON,
+    MAX_SIZES_ASKED,
     MAX_WORKER_SECONDS,
     Checkpoint,
     Event,
     EventKind,
     FailureKind,
     Phase,
+    SizeAsked,
     Status,
     WorkerState,
     WorkerStatus,
@@ -63,7 +64,8 @@ class RunRecord:
     def __init__(self, spec: RunSpec, now: Callable[[], datetime], previous: Status | None = None) -> None:
         self._spec, self._now = spec, now
         self._standing = _Standing()
-        self._metrics: dict[str, float] = {}
+        self._figures = Figures(previous)
+        self._asked: deque[SizeAsked] = deque(maxlen=MAX_SIZES_ASKED)
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self._history: deque[World] = deque(maxlen=MAX_HISTORY)
         self._past: deque[WorkerStatus] = deque(maxlen=MAX_PAST_WORKERS)
@@ -84,7 +86,7 @@ class RunRecord:
             step=previous.step,
             checkpoint=previous.checkpoint,
         )
-        self._metrics.update(previous.metrics)
+        self._asked.extend(previous.asked)
         self._events.extend(previous.events)
         self._history.extend(previous.history)
         for worker in previous.workers:  # Whoever comes back does so under another name.
@@ -165,8 +167,9 @@ class RunRecord:
         match message:
             case rank_link.Progress(step):
                 standing.step = step
-            case rank_link.Metrics(values):
-                self._note_metrics(values)
+                self._figures.progress(step, self._now())
+            case rank_link.Metrics(values, at):
+                self._figures.report(values, standing.step if at is None else at, self._now())
             case rank_link.CheckpointWritten(uri, step, time, handover, seconds):
                 standing.checkpoint = Checkpoint(uri, step, time)
                 standing.step = max(step, standing.step or 0)  # Progress is told a few times a second only.
@@ -179,15 +182,10 @@ class RunRecord:
                 self.event(EventKind.CHECKPOINT_SKIPPED, f"{uri} is not used: {reason}", worker)
             case rank_link.Resumed(uri, step):
                 standing.step = step
+                self._figures.go_back(step)
                 self.event(EventKind.RESUMED, f"from the durable checkpoint of step {step} at {uri}", worker)
             case rank_link.Joined():
                 pass  # The rendezvous has told already.
-
-    def _note_metrics(self, values: Mapping[str, float]) -> None:
-        for name, value in values.items():
-            self._metrics[shortened(name, MAX_METRIC_NAME)] = value
-        while len(self._metrics) > MAX_METRICS:
-            self._metrics.pop(next(iter(self._metrics)))
 
     def gone(self, worker: Worker, state: WorkerState) -> None:
         """A worker is not here any more."""
@@ -210,6 +208,8 @@ class RunRecord:
             wanted: workers asked for.
         """
         present = [self._worker_status(worker, ranks, None) for worker in workers]
+        if not self._asked or self._asked[-1].workers != wanted:
+            self._asked.append(SizeAsked(self._now(), wanted))
         standing = self._standing
         return Status(
             run=self._spec.name,
@@ -224,11 +224,14 @@ class RunRecord:
             target_size=wanted,
             generation=standing.generation,
             step=standing.step,
-            metrics=dict(self._metrics),
+            metrics=dict(self._figures.metrics),
+            series=self._figures.series,
+            throughput=self._figures.throughput,
             workers=(*self._past, *present),
             events=tuple(self._events),
             checkpoint=standing.checkpoint,
             history=tuple(self._history),
+            asked=tuple(self._asked),
             worker_seconds=self._past_seconds | {worker.name: worker.seconds for worker in present},
             rank_failures=self.rank_failures,
             forced_resets=self.forced_resets,

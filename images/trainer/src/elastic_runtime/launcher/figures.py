@@ -1,0 +1,45 @@
+"""The figures that ranks report: the newest of each, and how they went over the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from elastic_runtime import series
+from elastic_runtime.status import MAX_METRIC_NAME, MAX_METRICS, Series, Status, shortened
+
+
+class Figures:
+    """Fields are as in the status.
+
+    Args:
+        previous: the status of the launcher before, whose figures are continued.
+    """
+
+    def __init__(self, previous: Status | None) -> None:
+        self.metrics: dict[str, float] = dict(previous.metrics) if previous else {}
+        self.series: Mapping[str, Series] = previous.series if previous else {}
+        self.throughput = previous.throughput if previous else Series()
+        self._heard: tuple[int, datetime] | None = None
+        """The newest step, and when it was heard of."""
+
+    def report(self, values: Mapping[str, float], step: int | None, now: datetime) -> None:
+        """Values of that step; None: nobody knows of which."""
+        values = {shortened(name, MAX_METRIC_NAME): value for name, value in values.items()}
+        self.metrics.update(values)
+        while len(self.metrics) > MAX_METRICS:
+            self.metrics.pop(next(iter(self.metrics)))
+        if step is not None:
+            self.series = series.noted(self.series, values, step, now)
+
+    def progress(self, step: int, now: datetime) -> None:
+        """The training has come to that step."""
+        before, self._heard = self._heard, (step, now)
+        if before and step > before[0] and (seconds := (now - before[1]).total_seconds()) > 0:
+            self.throughput = series.extended(self.throughput, step, now, (step - before[0]) / seconds)
+
+    def go_back(self, step: int) -> None:
+        """The training goes on from that step: what was told of later ones is undone."""
+        self._heard = None
+        self.throughput = series.rewound(self.throughput, step)
+        self.series = {name: series.rewound(each, step) for name, each in self.series.items()}
