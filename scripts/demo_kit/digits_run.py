@@ -116,9 +116,9 @@ class DigitsRun:
         """The snapshot of the DAG run's end."""
         return self.wait_until(lambda snapshot: snapshot.state in FINAL, seconds)
 
-    def xcom(self, task_id: str) -> Any:
-        """A task's return value; None when there is none."""
-        return self._api.xcom(DAG_ID, self.run_id, task_id)
+    def xcom(self, task_id: str, key: str = "return_value") -> Any:
+        """What a task has pushed; None when it has not."""
+        return self._api.xcom(DAG_ID, self.run_id, task_id, key)
 
     def training_log(self) -> list[str]:
         """Every line that the launcher has written."""

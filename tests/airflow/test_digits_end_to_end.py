@@ -52,6 +52,7 @@ def test_the_run_grows_loses_a_worker_and_loses_no_sample(airflow: Airflow) -> N
     assert look is not None
     assert problems(look.outcome) == []
     assert look.outcome.samples_seen == EPOCHS * run.xcom("prepare")["train"]
+    assert (run.xcom("train", "run_name"), run.xcom("train", "cluster")) == (run.training, "local")
     assert_told_once(run)
     assert airflow.training_processes() == []
 

@@ -31,6 +31,17 @@ class TestInTheWorker:
         assert (result["steps"], result["metrics"]) == (40, {"loss": 0.1})
         assert run_in(fake).document.collected
 
+    def test_name_and_cluster_are_there_while_it_trains(self, fake: FakeCluster) -> None:
+        ti, seen = trying(), []
+        fake.script(lambda: seen.append(dict(ti.pushed)), lambda: fake.succeed(NAME))
+        operator().execute({"ti": ti})
+        assert seen == [{"run_name": NAME, "cluster": "local"}]
+
+    def test_nothing_is_pushed_where_that_is_not_wanted(self, fake: FakeCluster) -> None:
+        fake.script(lambda: fake.succeed(NAME))
+        operator(do_xcom_push=False).execute({"ti": (ti := trying())})
+        assert ti.pushed == {}
+
     @pytest.mark.parametrize(
         ("kind", "raised"),
         [

@@ -32,7 +32,8 @@ def resumed(operator: ElasticHorovodOperator, ti: FakeTaskInstance, parting: Tas
 class TestDeferred:
     def test_it_waits_in_a_trigger_with_an_absolute_deadline(self, fake: FakeCluster) -> None:
         before = datetime.now(UTC)
-        parting = deferred(operator(deferrable=True, execution_timeout=timedelta(hours=1)), trying())
+        parting = deferred(operator(deferrable=True, execution_timeout=timedelta(hours=1)), ti := trying())
+        assert ti.pushed == {"run_name": NAME, "cluster": "local"}
         assert isinstance(parting.trigger, TrainingRunTrigger)
         assert parting.trigger.ref == ref_in(fake)
         assert parting.trigger.deadline is not None

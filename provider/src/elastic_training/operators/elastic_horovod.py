@@ -48,6 +48,8 @@ from elastic_training.triggers.training_run import TrainingRunTrigger
 
 FAILURE_KEY = "failure"
 """XCom key of the result document of a run that failed."""
+RUN_NAME_KEY, CLUSTER_KEY = "run_name", "cluster"
+"""XCom keys under which the run can be found from the moment in which it is claimed."""
 _TRIGGER_FAILED = "__fail__"
 """Airflow's ``next_method`` when the trigger itself failed or timed out, in 2.x and 3.x alike."""
 
@@ -213,6 +215,9 @@ class ElasticHorovodOperator(RendersSettings, BaseOperator):
         owner = Owner.of(task_instance)
         name = run_name(owner.dag_id, owner.run_id, owner.task_id, owner.map_index)
         cluster, ref = self._claim(name, owner.text())
+        if self.do_xcom_push:
+            task_instance.xcom_push(key=RUN_NAME_KEY, value=ref.name)
+            task_instance.xcom_push(key=CLUSTER_KEY, value=self.cluster)
         deadline = utc_now() + self.execution_timeout if self.execution_timeout else None
         if self.deferrable:
             trigger = TrainingRunTrigger(

@@ -31,7 +31,8 @@ class TrainingRunTrigger(BaseTrigger):
 
     The event's payload is JSON: ``ending`` (an :class:`~elastic_training.follow.Ending`), ``status`` (the last status
     document, without the series of its metrics; so the result does not depend on the run's still being there),
-    ``detail``, and which run it is about: ``name``, ``uid``, ``owner`` (``dag.test()`` hands over nothing but the event).
+    ``detail``, and which run it is about: ``name``, ``uid``, ``owner`` (``dag.test()`` hands over nothing but the
+    event).
 
     Args:
         cluster: as the user names it.

@@ -59,8 +59,9 @@ def report(step: int | None = None, **metrics: SupportsFloat) -> None:
     """Tell the run's status how training goes: ``report(loss=loss, accuracy=0.97)``.
 
     Rank 0 sends, other ranks do nothing, and without an agent (a script run by hand) nobody does. The newest value of
-    each name stands in the status and in the result, and a curve of some hundred points over the steps in the status. Values are numbers or tensors with one element; converting a
-    tensor on a GPU waits for the GPU, so report every so often rather than at every step.
+    each name stands in the status and in the result; the status also has a curve of it over the steps, of at most two
+    hundred points. Values are numbers or tensors with one element; converting a tensor on a GPU waits for the GPU, so
+    report every so often rather than at every step.
 
     A value that is not finite is left out, since JSON has none, and a warning says so, the first time for each name.
 
