@@ -16,6 +16,7 @@ from elastic_runtime.spec import RunSpec, WorkersSpec
 from elastic_runtime.status import Phase, Status
 from elastic_training.bridge import run
 from elastic_training.clusters.base import RunRef
+from elastic_training.clusters.claims import Times
 from elastic_training.clusters.kubernetes import resources
 from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
 from elastic_training.clusters.kubernetes.resources import CONFIG_MAPS, PODS, REPLICA_SETS, Object
@@ -42,9 +43,16 @@ class StandIn:
         """Whose launcher, and whose workers, run this Python program."""
         return replace(self.namespace.pods, command=["tini", "--", "python", "-u", "-c", program], **settings)
 
-    def cluster(self, program: str = SLEEPS, *, connection: str = CONNECTION, **settings: Any) -> KubernetesCluster:
+    def cluster(
+        self,
+        program: str = SLEEPS,
+        *,
+        connection: str = CONNECTION,
+        times: Times | None = None,
+        **settings: Any,
+    ) -> KubernetesCluster:
         """One whose pods run this program."""
-        return KubernetesCluster(connection, self.namespace.name, self.pods(program, **settings))
+        return KubernetesCluster(connection, self.namespace.name, self.pods(program, **settings), times)
 
     def spec(self, **settings: Any) -> RunSpec:
         """Of another incarnation, with no worker at all unless told otherwise: they cost time."""

@@ -17,11 +17,11 @@ from elastic_runtime.errors import Conflict, InvalidSettings, MissingRight, Owne
 from elastic_runtime.status import FailureKind, Phase
 from elastic_training.bridge import run
 from elastic_training.clusters.base import ClaimOutcome
-from elastic_training.clusters.kubernetes import claim, creation, removal
+from elastic_training.clusters.claims import Times
+from elastic_training.clusters.kubernetes import compare_and_set, creation, removal
 from elastic_training.clusters.kubernetes.api import Api
 from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
 from elastic_training.clusters.kubernetes.resources import CONFIG_MAPS, JOBS, Kind, Object
-from elastic_training.clusters.kubernetes.root import Root
 from tests.kubernetes.standin import OWNER, StandIn
 from tests.kubernetes.wires import as_account
 from tests.kubernetes_namespace import Namespace
@@ -72,8 +72,8 @@ def test_a_creator_that_is_killed_leaves_nothing_that_stays(
             run(standin.cluster().claim(standin.spec(), OWNER))
         except Killed:
             assert made == last
-    monkeypatch.setattr(claim, "_YOUNG", timedelta(0))
-    again = run(standin.cluster().claim(standin.spec(), "the second try"))
+    impatient = standin.cluster(times=Times(abandoned=timedelta(0)))
+    again = run(impatient.claim(standin.spec(), "the second try"))
     assert again.outcome in (ClaimOutcome.CREATED, ClaimOutcome.ADOPTED)
     assert run(standin.cluster().owner(again.ref)) == "the second try"
 
@@ -139,7 +139,7 @@ def test_an_adopted_run_with_other_pods_is_told_of(standin: StandIn) -> None:
 def test_a_config_map_of_somebody_else_is_left_alone(namespace: Namespace, standin: StandIn) -> None:
     namespace.kubectl("create", "configmap", standin.name)
     try:
-        with pytest.raises(PermanentError, match="none of a training run"):
+        with pytest.raises(PermanentError, match="not of a training run"):
             run(standin.cluster().claim(standin.spec(), OWNER))
     finally:
         namespace.kubectl("delete", "configmap", standin.name)
@@ -170,7 +170,7 @@ def test_a_stale_decision_is_never_carried_out(standin: StandIn) -> None:
     cluster = standin.cluster()
     ref = run(cluster.claim(standin.spec(), OWNER)).ref
     api = standin.namespace.api
-    stale = Root(api.get(CONFIG_MAPS, standin.name))
+    stale = compare_and_set.read(api, ref)
     run(cluster.claim(standin.spec(), "the second try"))
     with pytest.raises(Conflict):
         removal.remove(api, stale)

@@ -11,7 +11,8 @@ from elastic_runtime.headline import headline
 from elastic_runtime.runobjects import Part, Term
 from elastic_runtime.spec import RecoverySpec, RunSpec
 from elastic_runtime.status import Status
-from elastic_training.clusters.kubernetes.root import Root
+from elastic_training.clusters.document import RunDocument
+from elastic_training.clusters.kubernetes.root import document
 
 BEGAN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SPEC = RunSpec("run", "uid-1", ("python", "train.py"), recovery=RecoverySpec(start_timeout=600.0, max_wait=300.0))
@@ -27,21 +28,23 @@ def text(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def root(*, complete: bool = True, spec: RunSpec = SPEC, **annotations: str) -> Root:
+def root_map(*, complete: bool = True, spec: RunSpec = SPEC, **annotations: str) -> Object:
     marks = {runobjects.COMPLETE: text(BEGAN)} if complete else {}
-    return Root(
-        {
-            "metadata": {
-                "name": spec.name,
-                "uid": "root-uid",
-                "resourceVersion": "1",
-                "creationTimestamp": text(BEGAN),
-                "labels": runobjects.labels(spec.name, spec.uid, Part.ROOT),
-                "annotations": marks | {f"{runobjects.PREFIX}/{name}": value for name, value in annotations.items()},
-            },
-            "data": {runobjects.SPEC_KEY: to_json(spec)},
-        }
-    )
+    return {
+        "metadata": {
+            "name": spec.name,
+            "uid": "root-uid",
+            "resourceVersion": "1",
+            "creationTimestamp": text(BEGAN),
+            "labels": runobjects.labels(spec.name, spec.uid, Part.ROOT),
+            "annotations": marks | {f"{runobjects.PREFIX}/{name}": value for name, value in annotations.items()},
+        },
+        "data": {runobjects.SPEC_KEY: to_json(spec)},
+    }
+
+
+def root(*, complete: bool = True, spec: RunSpec = SPEC, **annotations: str) -> RunDocument:
+    return document(root_map(complete=complete, spec=spec, **annotations))
 
 
 def status_map(status: Status | None, holder: str | None = None) -> Object:

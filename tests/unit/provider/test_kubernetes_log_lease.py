@@ -10,9 +10,11 @@ import pytest
 from elastic_training.bridge import run
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.kubernetes import cluster as module
-from elastic_training.clusters.kubernetes.cluster import BlockingKubernetes, KubernetesCluster
+from elastic_training.clusters.kubernetes import connection
+from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
 from elastic_training.clusters.kubernetes.resources import Kind, Object
-from tests.unit.provider.kubernetes_objects import SPEC, root
+from elastic_training.clusters.kubernetes.root import document
+from tests.unit.provider.kubernetes_objects import SPEC, root_map
 
 REF = RunRef(SPEC.name, SPEC.uid)
 
@@ -23,10 +25,10 @@ class Server:
     namespace = "default"
 
     def __init__(self) -> None:
-        self.thing = root(owner="me").thing
+        self.thing = root_map(owner="me")
         self.reads = 0
 
-    def get(self, kind: Kind, name: str) -> Object:
+    def find(self, kind: Kind, name: str) -> Object:
         self.reads += 1
         return self.thing
 
@@ -39,14 +41,15 @@ class Server:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     server = Server()
-    monkeypatch.setattr(BlockingKubernetes, "_api", server)
+    access = connection.read_access("somewhere", {})
+    monkeypatch.setattr(connection, "remembered", lambda _: access)
+    monkeypatch.setattr(connection, "api", lambda *_: server)
     return server
 
 
-def seen(monkeypatch: pytest.MonkeyPatch, thing: Object | None) -> None:
+def seen(monkeypatch: pytest.MonkeyPatch, thing: Object) -> None:
     """This is what the shared watch has told so far."""
-    found = None if thing is None else module.Root(thing)
-    monkeypatch.setattr(BlockingKubernetes, "_cached", lambda *_, **__: found)
+    monkeypatch.setattr(module, "cached_root", lambda *_, **__: document(thing))
 
 
 class TestAttendance:

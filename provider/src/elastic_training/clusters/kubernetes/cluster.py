@@ -3,45 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import functools
 import logging
-import secrets
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import timedelta
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from elastic_runtime import runobjects
 from elastic_runtime.clock import utc_now
-from elastic_runtime.documents import time_to_text
-from elastic_runtime.errors import ClusterUnavailable, Conflict, ElasticError, InvalidSettings, RunNotFound
+from elastic_runtime.errors import ElasticError, InvalidSettings, RunNotFound
 from elastic_runtime.runobjects import ObjectNames
 from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import FailureKind, Status, WorkerState
+from elastic_runtime.status import FailureKind
 from elastic_training.bridge import bridged
-from elastic_training.clusters.base import (
-    LOG_START,
-    Claim,
-    LogLease,
-    RunRef,
-    Update,
-    check_size,
-)
+from elastic_training.clusters.base import Claim, RunRef, Update
+from elastic_training.clusters.claims import Observed, Times
 from elastic_training.clusters.cluster import Cluster
+from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.kubernetes import compare_and_set, connection, creation, resources
 from elastic_training.clusters.kubernetes.api import Api
-from elastic_training.clusters.kubernetes.claim import Claiming, Times
-from elastic_training.clusters.kubernetes.compare_and_set import Annotations
+from elastic_training.clusters.kubernetes.connection import Access
 from elastic_training.clusters.kubernetes.diagnosis import running
-from elastic_training.clusters.kubernetes.manifests import render, run_objects
-from elastic_training.clusters.kubernetes.removal import end_compute, remove, until
-from elastic_training.clusters.kubernetes.resources import CONFIG_MAPS, PODS, REPLICA_SETS
-from elastic_training.clusters.kubernetes.root import Root
+from elastic_training.clusters.kubernetes.manifests import pods_digest, render, run_objects
+from elastic_training.clusters.kubernetes.removal import end_compute, remove
+from elastic_training.clusters.kubernetes.resources import PODS, REPLICA_SETS
+from elastic_training.clusters.kubernetes.root import RootVersion
 from elastic_training.clusters.kubernetes.run_watch import updates
-from elastic_training.clusters.kubernetes.snapshot import read_launchers, read_status
+from elastic_training.clusters.kubernetes.snapshot import read_seen
+from elastic_training.clusters.kubernetes.status import judge
 from elastic_training.clusters.kubernetes.watch import cached_root
+from elastic_training.clusters.place import Place, Scale
 from elastic_training.pods import Pods
 
-_PRESENT = (WorkerState.STARTING, WorkerState.READY, WorkerState.TRAINING, WorkerState.LEAVING)
+P = ParamSpec("P")
+T = TypeVar("T")
 _SAID_BY_READERS = (
     FailureKind.POD_REFUSED,
     FailureKind.START_TIMEOUT,
@@ -49,13 +44,11 @@ _SAID_BY_READERS = (
     FailureKind.LAUNCHER_LOST,
 )
 """There may be no launcher that would end the run's pods."""
-_TRIES = 20
-"""How often a size is set anew because somebody else has changed the worker set meanwhile."""
 _log = logging.getLogger(__name__)
 
 
-class BlockingKubernetes:
-    """Runs in one namespace, for threads.
+class KubernetesCluster(Cluster):
+    """Runs in one namespace.
 
     Args:
         connection_id: of an Airflow connection of type kubernetes.
@@ -71,258 +64,135 @@ class BlockingKubernetes:
         pods: Pods | None = None,
         times: Times | None = None,
     ) -> None:
+        self._namespace = _Namespace(connection_id, namespace, pods, times or Times())
+        super().__init__(self._namespace)
+
+    async def claim(self, spec: RunSpec, owner: str, *, fresh: bool = False) -> Claim:
+        """See :meth:`Cluster.claim`. What others have left half created in the namespace is removed on the way."""
+        claim = await super().claim(spec, owner, fresh=fresh)
+        await self._namespace.sweep()
+        return claim
+
+
+def _asking(
+    method: Callable[Concatenate[_Namespace, Api, P], T],
+) -> Callable[Concatenate[_Namespace, P], Coroutine[Any, Any, T]]:
+    """A method that asks the API server and waits for its answers, in a thread."""
+
+    @functools.wraps(method)
+    async def called(self: _Namespace, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        access = await self.access()
+        return await asyncio.to_thread(lambda: method(self, self.api(access), *args, **kwargs))
+
+    return called
+
+
+class _Namespace(Place):
+    """Its roots, worker sets and pods."""
+
+    def __init__(self, connection_id: str, namespace: str | None, pods: Pods | None, times: Times) -> None:
         self._connection = connection_id
         self._namespace = namespace
         self._pods = pods
-        self._times = times or Times()
-        self._tokens: dict[RunRef, str] = {}
-        """Of the attendances that began here."""
+        self.times = times
 
-    def claim(self, spec: RunSpec, owner: str, *, fresh: bool = False) -> Claim:
-        """See :meth:`Cluster.claim`."""
-        api = self._api
-        claiming = Claiming(api, spec, owner, self._own_pods(), fresh=fresh, times=self._times)
-        trouble: ElasticError | None = None
-        for _ in until(self._times.claim, self._times.pause):
-            try:
-                if claim := claiming.step():
-                    self._sweep(api)
-                    return claim
-            except (Conflict, RunNotFound):
-                continue  # Somebody else was faster, or it went while it was looked at.
-            except ClusterUnavailable as error:
-                trouble = error
-        raise ClusterUnavailable(
-            f"the run {spec.name} in namespace {api.namespace} could not be claimed in {self._times.claim:g} s: "
-            f"{trouble or 'the one before has been asked to end, and has not ended'}"
-        )
+    async def access(self) -> Access:
+        """What Airflow says of the connection: asked in the event loop of a triggerer, and in a thread of a worker."""
+        if known := connection.remembered(self._connection):
+            return known
+        if bridged():
+            return await asyncio.to_thread(connection.resolve, self._connection)
+        return await connection.prepare(self._connection)
 
-    def plan(self, spec: RunSpec) -> str:
-        """See :meth:`Cluster.plan`: the manifests, without secrets."""
-        return render(run_objects(spec, "", self._own_pods(), namespace=self._api.namespace).all())
+    def api(self, access: Access) -> Api:
+        """For threads."""
+        return connection.api(access, self._namespace or access.namespace)
 
-    def find(self, name: str) -> RunRef:
-        """See :meth:`Cluster.find`."""
-        found = Root(self._api.get(CONFIG_MAPS, ObjectNames(name).root))
-        if not found.ref.uid:
-            raise RunNotFound(f"the ConfigMap {name} is not part of a training run")
-        return compare_and_set.checked(found, found.ref).ref
+    @property
+    def where(self) -> str:
+        access = connection.remembered(self._connection)
+        return f"in namespace {self._namespace or (access and access.namespace)} of {self._connection}"
 
-    def spec(self, ref: RunRef) -> RunSpec:
-        """See :meth:`Cluster.spec`."""
-        return compare_and_set.read(self._api, ref).spec
+    @_asking
+    def plan(self, api: Api, spec: RunSpec) -> str:
+        return render(run_objects(spec, "", self._own_pods(), namespace=api.namespace).all())
 
-    def owner(self, ref: RunRef) -> str:
-        """See :meth:`Cluster.owner`."""
-        return compare_and_set.read(self._api, ref).owner
+    @_asking
+    def read(self, api: Api, name: str) -> RunDocument | None:
+        return compare_and_set.find(api, name)
 
-    def status(self, ref: RunRef) -> Status:
-        """See :meth:`Cluster.status`."""
-        api = self._api
-        return read_status(api, compare_and_set.read(api, ref))
+    @_asking
+    def create(self, api: Api, spec: RunSpec, owner: str) -> RunDocument:
+        return creation.create(api, spec, owner, self._own_pods())
 
-    def size(self, ref: RunRef) -> int:
-        """See :meth:`Cluster.size`; 0 once the worker set is gone."""
-        api = self._api
-        scale = api.find(REPLICA_SETS, ObjectNames(ref.name).worker, "scale")
-        compare_and_set.read(api, ref)  # After it: so it was this incarnation's.
-        return 0 if scale is None else int(scale["spec"].get("replicas", 0))
+    @_asking
+    def change(self, api: Api, found: RunDocument, wanted: RunDocument) -> RunDocument:
+        return compare_and_set.change(api, found, wanted)
 
-    def set_size(self, ref: RunRef, workers: int, request: str) -> bool:
-        """See :meth:`Cluster.set_size`."""
-        api, name = self._api, ObjectNames(ref.name).worker
-        for _ in range(_TRIES):
-            scale = api.get(REPLICA_SETS, name, "scale")
-            # After it: so that was this incarnation's, and its version is the condition for changing it.
-            found = compare_and_set.read(api, ref)
-            check_size(workers, found.spec.workers)
-            if request in found.requests:
-                return False
-            version = {"resourceVersion": resources.version_of(scale)}
-            try:
-                api.patch(REPLICA_SETS, name, {"metadata": version, "spec": {"replicas": workers}}, "scale")
-            except Conflict:
-                continue
-            # Killed before this line, the next call sets the same size once more; the other way round, it never would.
-            compare_and_set.change(api, ref, lambda current: _with_request(current, request), known=found)
-            return True
-        raise ClusterUnavailable(f"the worker set of {ref.name} is changed by others all the time")
-
-    def reclaim(self, ref: RunRef, worker: str, grace: timedelta) -> datetime:
-        """See :meth:`Cluster.reclaim`: deletes the worker's pod, with that grace period."""
-        api = self._api
-        present = [found.name for found in self.status(ref).workers if found.state in _PRESENT]
-        pod = api.find(PODS, runobjects.pod_of(worker)) if worker in present else None
-        if pod is None or resources.labels_of(pod).get(runobjects.UID_LABEL) != ref.uid:
-            known = ", ".join(present) or "none"
-            raise InvalidSettings("worker", f"the run {ref.name} has no worker {worker!r}", f"Name one of: {known}")
-        deadline = utc_now() + grace
-        api.delete(PODS, resources.name_of(pod), uid=resources.uid_of(pod), grace=int(grace.total_seconds()))
-        return deadline
-
-    def cancel(self, ref: RunRef, reason: str, owner: str) -> None:
-        """See :meth:`Cluster.cancel`. A launcher that does not run cannot end its run: then its Job is deleted."""
-        api = self._api
-
-        def decide(found: Root) -> Annotations | None:
-            found.check_owner(owner)
-            return None if found.cancelled is not None else {runobjects.CANCEL: reason}
-
-        try:
-            self._end_without_launcher(api, compare_and_set.change(api, ref, decide))
-        except RunNotFound:
-            return
-
-    def delete(self, ref: RunRef, owner: str) -> None:
-        """See :meth:`Cluster.delete`."""
-        trouble: ElasticError | None = None
-        for _ in until(self._times.delete, self._times.pause):
-            try:
-                if self._removed(ref, owner):
-                    return
-            except (Conflict, RunNotFound):
-                continue  # Somebody else was faster: look again.
-            except ClusterUnavailable as error:
-                trouble = error
-        raise ClusterUnavailable(
-            f"the run {ref.name} is being deleted, and not gone after {self._times.delete:g} s: "
-            f"{trouble or 'see what its pods wait for'}"
-        )
-
-    def _removed(self, ref: RunRef, owner: str) -> bool:
-        """Whether it is gone; if not, one more step is taken."""
-        api = self._api
-        thing = api.find(CONFIG_MAPS, ObjectNames(ref.name).root)
-        if thing is None or (found := Root(thing)).ref != ref:
-            return True
-        if not found.going:
-            found.check_owner(owner)
+    @_asking
+    def remove(self, api: Api, found: RunDocument, *, forced: bool) -> bool:  # noqa: ARG002  # its grace period is its time
         remove(api, found)
         return False
 
-    def collect(self, ref: RunRef, owner: str) -> None:
-        """See :meth:`Cluster.collect`. What a launcher that never ran cannot end is deleted; documents stay."""
-        api = self._api
+    def cached(self, ref: RunRef, *, trusted: bool) -> RunDocument | None:
+        access = connection.remembered(self._connection)
+        return (
+            None if access is None else cached_root(access, self._namespace or access.namespace, ref, trusted=trusted)
+        )
 
-        def decide(found: Root) -> Annotations | None:
-            found.check_owner(owner)
-            return None if found.collected else {runobjects.COLLECTED: time_to_text(utc_now())}
-
-        try:
-            found = compare_and_set.change(api, ref, decide)
-            if read_status(api, found).failure in _SAID_BY_READERS:
-                end_compute(api, found)
-        except RunNotFound:
-            return
-
-    def renew_lease(self, ref: RunRef, token: str) -> None:
-        """See :meth:`Cluster.renew_lease`."""
-
-        def decide(found: Root) -> Annotations:
-            found.check_log_lease(token)
-            return compare_and_set.lease()
-
-        compare_and_set.change(self._api, ref, decide, known=self._cached(ref))
-
-    def take_log_lease(self, ref: RunRef, owner: str) -> LogLease:
-        """See :meth:`Cluster.take_log_lease`."""
-        token = secrets.token_hex(8)
-        mine = LogLease(token, LOG_START)
-
-        def decide(found: Root) -> Annotations:
-            nonlocal mine
-            found.check_owner(owner)
-            cursor = found.log_lease.cursor if found.log_lease else LOG_START
-            mine = LogLease(token, cursor, found.spec.timing.lease)
-            return compare_and_set.leased_log(token, mine.cursor)
-
-        compare_and_set.change(self._api, ref, decide)
-        self._tokens[ref] = token
-        return mine
-
-    def advance(self, ref: RunRef, token: str, cursor: str) -> None:
-        """See :meth:`Cluster.advance`."""
-
-        def decide(found: Root) -> Annotations:
-            found.check_log_lease(token)
-            return compare_and_set.leased_log(token, cursor)
-
-        compare_and_set.change(self._api, ref, decide, known=self._cached(ref))
-
-    def log_lease_holder(self, ref: RunRef) -> str | None:
-        """See :meth:`Cluster.log_lease_holder`. From this process's watch, if it has one."""
-        found = self._cached(ref, trusted=True)
-        if found is None or found.log_lease is None or found.log_lease.token != self._tokens.get(ref):
-            # Or the log_lease that began here has not come round through the watch yet, on a busy machine.
-            found = compare_and_set.read(self._api, ref)
-        return found.log_lease.token if found.log_lease else None
+    @_asking
+    def observe(self, api: Api, found: RunDocument) -> Observed:
+        seen = read_seen(api, found)
+        return Observed(judge(seen, utc_now()), launcher=any(map(running, seen.pods)))
 
     def watch(self, ref: RunRef, cursor: str | None, beat: float) -> AsyncGenerator[Update, None]:
-        """See :meth:`Cluster.watch`."""
         return updates(self._connection, self._namespace, ref, cursor, beat)
 
-    @property
-    def _api(self) -> Api:
-        access = connection.resolve(self._connection)
-        return connection.api(access, self._namespace or access.namespace)
-
-    def _cached(self, ref: RunRef, *, trusted: bool = False) -> Root | None:
-        access = connection.resolve(self._connection)
-        return cached_root(access, self._namespace or access.namespace, ref, trusted=trusted)
-
-    def _own_pods(self) -> Pods:
-        if self._pods is None:
-            raise InvalidSettings("pods", "none are given", "Write pods=Pods(image=...) in the operator")
-        return self._pods
-
-    def _end_without_launcher(self, api: Api, found: Root) -> None:
-        _, pods = read_launchers(api, found)
-        if not any(running(pod) for pod in pods) and not read_status(api, found).phase.final:
+    @_asking
+    def tidy(self, api: Api, found: RunDocument) -> None:
+        """See :meth:`Place.tidy`: its Job and its worker set are deleted; its documents stay."""
+        seen = read_seen(api, found)
+        status = judge(seen, utc_now())
+        forsaken = found.cancelled is not None and not status.phase.final and not any(map(running, seen.pods))
+        if forsaken or status.failure in _SAID_BY_READERS:
             end_compute(api, found)
 
-    @staticmethod
-    def _sweep(api: Api) -> None:
+    def differing(self, found: RunDocument, spec: RunSpec) -> tuple[str, ...]:
+        version: RootVersion = found.version
+        same_pods = version.pods in (None, pods_digest(self._own_pods()))
+        return super().differing(found, spec) + (() if same_pods else ("pods",))
+
+    @_asking
+    def scale(self, api: Api, name: str) -> Scale:
+        found = api.find(REPLICA_SETS, ObjectNames(name).worker, "scale")
+        return Scale(0) if found is None else Scale(found["spec"].get("replicas", 0), resources.version_of(found))
+
+    @_asking
+    def resize(self, api: Api, found: RunDocument, scale: Scale, workers: int) -> None:
+        if scale.version is None:
+            raise RunNotFound(f"the run {found.ref.name} has no worker set any more")
+        patch = {"metadata": {"resourceVersion": scale.version}, "spec": {"replicas": workers}}
+        api.patch(REPLICA_SETS, ObjectNames(found.ref.name).worker, patch, "scale")
+
+    @_asking
+    def reclaim(self, api: Api, found: RunDocument, worker: str, grace: timedelta) -> bool:
+        """See :meth:`Place.reclaim`: deletes the worker's pod, with that grace period."""
+        pod = api.find(PODS, runobjects.pod_of(worker))
+        if pod is None or resources.labels_of(pod).get(runobjects.UID_LABEL) != found.ref.uid:
+            return False
+        api.delete(PODS, resources.name_of(pod), uid=resources.uid_of(pod), grace=int(grace.total_seconds()))
+        return True
+
+    @_asking
+    def sweep(self, api: Api) -> None:
+        """Remove what creators that have died left of other runs."""
         try:
             for name in creation.sweep(api, utc_now()):
                 _log.warning("Deleted what was left of the run %s, whose creator had died half way", name)
         except ElasticError as error:
             _log.warning("Could not look for runs whose creator has died: %s", error)
 
-
-def _with_request(found: Root, request: str) -> Annotations:
-    names = [*found.requests, request][-runobjects.MAX_REQUESTS :]
-    return {runobjects.REQUESTS: json.dumps(names)}
-
-
-class KubernetesCluster(Cluster):
-    """Runs in one namespace; arguments as of :class:`BlockingKubernetes`, whose methods it calls in threads."""
-
-    def __init__(
-        self,
-        connection_id: str,
-        namespace: str | None = None,
-        pods: Pods | None = None,
-        times: Times | None = None,
-    ) -> None:
-        self._connection = connection_id
-        self.blocking = BlockingKubernetes(connection_id, namespace, pods, times)
-
-    def watch(self, ref: RunRef, cursor: str | None, beat: float) -> AsyncGenerator[Update, None]:
-        """See :meth:`Cluster.watch`."""
-        return self.blocking.watch(ref, cursor, beat)
-
-
-def _threaded(name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
-    async def called(self: KubernetesCluster, *args: Any, **kwargs: Any) -> Any:
-        if not bridged():
-            await connection.prepare(self._connection)
-        return await asyncio.to_thread(getattr(self.blocking, name), *args, **kwargs)
-
-    return called
-
-
-for _name in (
-    *("plan", "claim", "find", "spec", "owner", "status", "size", "set_size", "reclaim", "cancel", "collect", "delete"),
-    *("take_log_lease", "renew_lease", "advance", "log_lease_holder"),
-):
-    setattr(KubernetesCluster, _name, _threaded(_name))
+    def _own_pods(self) -> Pods:
+        if self._pods is None:
+            raise InvalidSettings("pods", "none are given", "Write pods=Pods(image=...) in the operator")
+        return self._pods

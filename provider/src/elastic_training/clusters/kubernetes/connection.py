@@ -122,6 +122,12 @@ async def prepare(connection: str) -> Access:
     raise AssertionError("unreachable: the last pause is None")
 
 
+def remembered(connection: str) -> Access | None:
+    """What the connection said, if this process has asked before."""
+    known = _accesses.get(connection)
+    return known[0] if known else None
+
+
 def resolve(connection: str) -> Access:
     """What the connection says, from a thread that may block.
 

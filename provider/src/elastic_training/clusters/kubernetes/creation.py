@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -20,8 +21,8 @@ from elastic_runtime.errors import Conflict, ElasticError, PermanentError, Retry
 from elastic_runtime.kubernetes.errors import AlreadyExists
 from elastic_runtime.runobjects import Part
 from elastic_runtime.spec import RunSpec
-from elastic_training.clusters.base import RunRef
-from elastic_training.clusters.kubernetes import compare_and_set, resources
+from elastic_training.clusters.document import RunDocument
+from elastic_training.clusters.kubernetes import compare_and_set, resources, root
 from elastic_training.clusters.kubernetes.api import Api
 from elastic_training.clusters.kubernetes.manifests import Capabilities, RunObjects, run_objects
 from elastic_training.clusters.kubernetes.removal import REMOVED, remove, until
@@ -34,7 +35,6 @@ from elastic_training.clusters.kubernetes.resources import (
     SECRETS,
     Object,
 )
-from elastic_training.clusters.kubernetes.root import Root
 from elastic_training.pods import Pods
 
 UNFINISHED = timedelta(minutes=10)
@@ -45,7 +45,7 @@ _ORDER = (NETWORK_POLICIES, DISRUPTION_BUDGETS, JOBS, REPLICA_SETS)
 _log = logging.getLogger(__name__)
 
 
-def create(api: Api, spec: RunSpec, owner: str, pods: Pods) -> RunRef:
+def create(api: Api, spec: RunSpec, owner: str, pods: Pods) -> RunDocument:
     """Lay the run down, whole, or leave nothing of it.
 
     Raises:
@@ -56,28 +56,38 @@ def create(api: Api, spec: RunSpec, owner: str, pods: Pods) -> RunRef:
     capabilities = Capabilities(disruption_budgets=api.serves(DISRUPTION_BUDGETS))
     objects = run_objects(spec, owner, pods, namespace=api.namespace, capabilities=capabilities)
     manifest = objects.root()
-    manifest["metadata"]["annotations"] |= compare_and_set.lease()
+    manifest["metadata"]["annotations"][runobjects.LEASE] = time_to_text(utc_now())
     try:
-        made = Root(api.create(CONFIG_MAPS, manifest))
+        made = root.document(api.create(CONFIG_MAPS, manifest))
     except AlreadyExists:
-        # Perhaps by this very call, and the answer was lost.
-        made = Root(api.get(CONFIG_MAPS, resources.name_of(manifest)))
-        if made.ref.uid != spec.uid or made.going:
-            raise
+        made = _created_before(api, spec)
     try:
-        _complete(api, made, objects)
+        return _complete(api, made, objects)
     except ElasticError as error:
         _take_back(api, made, error)
         raise
-    return made.ref
 
 
-def _complete(api: Api, made: Root, objects: RunObjects) -> None:
-    answers = [_create_child(api, made, each) for each in objects.first(made.uid, _certificates())]
+def _created_before(api: Api, spec: RunSpec) -> RunDocument:
+    """What there is, if this very call has made it and the answer was lost. Raises AlreadyExists, or PermanentError."""
+    thing = api.get(CONFIG_MAPS, spec.name)
+    if not root.of_run(thing):
+        raise PermanentError(
+            f"the ConfigMap {spec.name} in namespace {api.namespace} is not of a training run. Rename it"
+        )
+    found = root.document(thing)
+    if found.ref.uid != spec.uid or found.going:
+        raise AlreadyExists(f"there is a run {spec.name} in namespace {api.namespace}")
+    return found
+
+
+def _complete(api: Api, made: RunDocument, objects: RunObjects) -> RunDocument:
+    owner: str = made.version.uid
+    answers = [_create_child(api, owner, each) for each in objects.first(owner, _certificates())]
     address = next(answer["spec"]["clusterIP"] for answer in answers if answer["kind"] == "Service")
-    for manifest in in_order(objects.rest(made.uid, address)):
-        _create_child(api, made, manifest)
-    compare_and_set.change(api, made.ref, lambda _: {runobjects.COMPLETE: time_to_text(utc_now())}, known=made)
+    for manifest in in_order(objects.rest(owner, address)):
+        _create_child(api, owner, manifest)
+    return compare_and_set.insist(api, made, replace(made, complete=True))
 
 
 def in_order(manifests: Iterable[Object]) -> list[Object]:
@@ -85,7 +95,7 @@ def in_order(manifests: Iterable[Object]) -> list[Object]:
     return sorted(manifests, key=lambda manifest: _ORDER.index(resources.kind_of(manifest)))
 
 
-def _create_child(api: Api, made: Root, manifest: Object) -> Object:
+def _create_child(api: Api, owner: str, manifest: Object) -> Object:
     kind, name = resources.kind_of(manifest), resources.name_of(manifest)
     try:
         return api.create(kind, manifest)
@@ -95,7 +105,7 @@ def _create_child(api: Api, made: Root, manifest: Object) -> Object:
             api.delete(kind, name)
             return api.create(kind, manifest)
         there = api.get(kind, name)
-        if made.uid in [owner["uid"] for owner in there["metadata"].get("ownerReferences") or []]:
+        if owner in [each["uid"] for each in there["metadata"].get("ownerReferences") or []]:
             return there  # The answer to an earlier attempt was lost.
         raise PermanentError(
             f"{kind.plural} {name} in namespace {api.namespace} is there and belongs to no run: somebody has kept it "
@@ -103,17 +113,17 @@ def _create_child(api: Api, made: Root, manifest: Object) -> Object:
         ) from None
 
 
-def _take_back(api: Api, made: Root, because: ElasticError) -> None:
+def _take_back(api: Api, made: RunDocument, because: ElasticError) -> None:
     trouble: ElasticError | None = None
     for _ in until(_PATIENCE, _PAUSE):
         try:
-            there = api.find(CONFIG_MAPS, made.name)
-            if there is None or Root(there).ref != made.ref or Root(there).going:
+            there = compare_and_set.find(api, made.ref.name)
+            if there is None or there.ref != made.ref or there.going:
                 return
-            remove(api, Root(there))
+            remove(api, there)
         except RetryableError as error:
             trouble = error
-    _log.warning("%s; and %s, of which something is left, could not be removed: %s", because, made.name, trouble)
+    _log.warning("%s; and %s, of which something is left, could not be removed: %s", because, made.ref.name, trouble)
 
 
 def sweep(api: Api, now: datetime) -> list[str]:
@@ -124,14 +134,14 @@ def sweep(api: Api, now: datetime) -> list[str]:
     """
     swept = []
     for thing in api.list(CONFIG_MAPS, runobjects.selector(part=Part.ROOT)):
-        found = Root(thing)
+        found = root.document(thing)
         begun = not found.complete or found.cancelled == REMOVED
         if begun and not found.going and now > found.created + UNFINISHED:
             try:
                 remove(api, found)
             except (Conflict, RunNotFound):
                 continue
-            swept.append(found.name)
+            swept.append(found.ref.name)
     return swept
 
 

@@ -15,10 +15,11 @@ from elastic_runtime import runobjects
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import Conflict, RunNotFound
 from elastic_runtime.runobjects import ObjectNames
+from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.kubernetes import compare_and_set, resources
 from elastic_training.clusters.kubernetes.api import Api
 from elastic_training.clusters.kubernetes.resources import CONFIG_MAPS, JOBS, PODS, REPLICA_SETS, Object
-from elastic_training.clusters.kubernetes.root import Root, moment
+from elastic_training.clusters.kubernetes.root import RootVersion, moment
 
 OVERDUE = timedelta(seconds=30)
 """A pod that is there so long after its grace period has a node that does not answer."""
@@ -37,7 +38,7 @@ def until(seconds: float, pause: float) -> Iterator[None]:
         yield
 
 
-def remove(api: Api, found: Root) -> None:
+def remove(api: Api, found: RunDocument) -> None:
     """One step of it: call again, with the root as it is then, until the root is gone.
 
     Raises:
@@ -46,17 +47,19 @@ def remove(api: Api, found: Root) -> None:
     """
     if not found.going:
         if all(_over(pod) for pod in _pods(api, found)):
-            api.delete(CONFIG_MAPS, found.name, uid=found.uid, version=found.version, propagation="Foreground")
+            seen: RootVersion = found.version
+            version = seen.resource_version
+            api.delete(CONFIG_MAPS, found.ref.name, uid=seen.uid, version=version, propagation="Foreground")
             return
         if found.cancelled is None:
-            found = compare_and_set.patch(api, found, {runobjects.CANCEL: REMOVED})
+            found = compare_and_set.change(api, found, found.asked_to_end(REMOVED))
         end_compute(api, found)
     _forget(api, found)
 
 
-def end_compute(api: Api, found: Root) -> None:
+def end_compute(api: Api, found: RunDocument) -> None:
     """Delete what has pods."""
-    names = ObjectNames(found.name)
+    names = ObjectNames(found.ref.name)
     for kind, name in ((JOBS, names.launcher), (REPLICA_SETS, names.worker)):
         thing = api.find(kind, name)
         if thing is None or not _of(found, thing) or "deletionTimestamp" in thing["metadata"]:
@@ -67,7 +70,7 @@ def end_compute(api: Api, found: Root) -> None:
             continue
 
 
-def _forget(api: Api, found: Root) -> None:
+def _forget(api: Api, found: RunDocument) -> None:
     """Have Kubernetes forget pods that it would keep for long: of nodes that do not answer, and dead ones.
 
     What may still run on such a node cannot do harm: its checkpoints are fenced, and nobody it could talk to is left.
@@ -85,8 +88,8 @@ def _forget(api: Api, found: Root) -> None:
                 continue
 
 
-def _pods(api: Api, found: Root) -> list[Object]:
-    return api.list(PODS, runobjects.selector(run=found.name, uid=found.ref.uid))
+def _pods(api: Api, found: RunDocument) -> list[Object]:
+    return api.list(PODS, runobjects.selector(run=found.ref.name, uid=found.ref.uid))
 
 
 def _died(pod: Object) -> datetime | None:
@@ -101,5 +104,5 @@ def _over(pod: Object) -> bool:
     return pod["status"].get("phase") in ("Succeeded", "Failed") and "deletionTimestamp" not in pod["metadata"]
 
 
-def _of(found: Root, thing: Object) -> bool:
+def _of(found: RunDocument, thing: Object) -> bool:
     return resources.labels_of(thing).get(runobjects.UID_LABEL) == found.ref.uid

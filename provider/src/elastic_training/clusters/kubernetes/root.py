@@ -1,121 +1,93 @@
 """The root of a run: a ConfigMap whose annotations say who owns the run, who watches it, and what was asked of it.
 
-As it was read: pure. :mod:`~elastic_training.clusters.kubernetes.compare_and_set` reads and changes it.
+Between it and a :class:`~elastic_training.clusters.document.RunDocument`: pure.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import lru_cache
 
 from elastic_runtime import runobjects
-from elastic_runtime.documents import from_json
-from elastic_runtime.errors import InvalidDocument, OwnershipLost
+from elastic_runtime.documents import from_json, time_to_text, to_json
+from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.spec import RunSpec
-from elastic_training.clusters.base import RunRef
-from elastic_training.clusters.document import StoredLogLease
+from elastic_training.clusters.document import RunDocument, StoredLogLease
 from elastic_training.clusters.kubernetes import resources
 from elastic_training.clusters.kubernetes.resources import Object
 
 
-@dataclass(frozen=True)
-class Root:
-    """A root as it was read."""
+@dataclass(frozen=True, slots=True)
+class RootVersion:
+    """The :attr:`~RunDocument.version` of a document: of which object, and as of when."""
 
-    thing: Object
+    uid: str
+    """Kubernetes' own; the run's is in its spec."""
+    resource_version: str
+    pods: str | None
+    """What :func:`~elastic_training.clusters.kubernetes.manifests.pods_digest` said of the run's pods."""
 
-    @property
-    def name(self) -> str:
-        """The run's."""
-        return resources.name_of(self.thing)
 
-    @property
-    def uid(self) -> str:
-        """Kubernetes' own; see :attr:`ref` for the run's."""
-        return resources.uid_of(self.thing)
+def of_run(thing: Object, uid: str | None = None) -> bool:
+    """Whether it is the root of a run, or of this incarnation of it."""
+    labels = resources.labels_of(thing)
+    mine = labels.get(runobjects.MANAGED_BY_LABEL) == runobjects.PREFIX
+    return mine and uid in (None, labels.get(runobjects.UID_LABEL))
 
-    @property
-    def version(self) -> str:
-        """Its resourceVersion."""
-        return resources.version_of(self.thing)
 
-    @property
-    def ref(self) -> RunRef:
-        """Which incarnation it is."""
-        return RunRef(self.name, resources.labels_of(self.thing).get(runobjects.UID_LABEL, ""))
+def document(thing: Object) -> RunDocument:
+    """What a root says. Raises InvalidDocument."""
+    marks, metadata = resources.annotations_of(thing), thing["metadata"]
+    created = moment(metadata["creationTimestamp"])
+    log_lease = marks.get(runobjects.LOG_LEASE)
+    return RunDocument(
+        spec=_spec(_text(thing)),
+        owner=marks.get(runobjects.OWNER, ""),
+        created=created,
+        renewed=moment(marks[runobjects.LEASE]) if runobjects.LEASE in marks else created,
+        cancelled=marks.get(runobjects.CANCEL),
+        collected=runobjects.COLLECTED in marks,
+        log_lease=None if log_lease is None else from_json(StoredLogLease, log_lease),
+        requests=tuple(map(str, json.loads(marks.get(runobjects.REQUESTS, "[]")))),
+        complete=runobjects.COMPLETE in marks,
+        going="deletionTimestamp" in metadata,
+        version=RootVersion(resources.uid_of(thing), resources.version_of(thing), marks.get(runobjects.PODS)),
+    )
 
-    @property
-    def created(self) -> datetime:
-        """By the API server's clock."""
-        return moment(self.thing["metadata"]["creationTimestamp"])
 
-    @property
-    def going(self) -> bool:
-        """Whether it is being deleted."""
-        return "deletionTimestamp" in self.thing["metadata"]
+def difference(found: RunDocument, wanted: RunDocument) -> dict[str, str | None]:
+    """Annotations to set, so that a root that says the one says the other; None removes one."""
+    before = _annotations(found)
+    return {key: value for key, value in _annotations(wanted).items() if value != before[key]}
 
-    @property
-    def complete(self) -> bool:
-        """Whether all objects of the run have been created."""
-        return runobjects.COMPLETE in self._annotations
 
-    @property
-    def owner(self) -> str:
-        """Whose the run is."""
-        return self._annotations.get(runobjects.OWNER, "")
+def _annotations(document: RunDocument) -> dict[str, str | None]:
+    return {
+        runobjects.OWNER: document.owner,
+        runobjects.LEASE: time_to_text(document.renewed),
+        runobjects.CANCEL: document.cancelled,
+        runobjects.COLLECTED: "" if document.collected else None,
+        runobjects.LOG_LEASE: to_json(document.log_lease) if document.log_lease else None,
+        runobjects.WATCHED: "" if document.watched else None,
+        runobjects.REQUESTS: json.dumps(document.requests),
+        runobjects.COMPLETE: "" if document.complete else None,
+    }
 
-    @property
-    def pods(self) -> str | None:
-        """What :func:`~elastic_training.clusters.kubernetes.manifests.pods_digest` said of the run's pods."""
-        return self._annotations.get(runobjects.PODS)
 
-    @property
-    def log_lease(self) -> StoredLogLease | None:
-        """Who streams the log."""
-        text = self._annotations.get(runobjects.LOG_LEASE)
-        return None if text is None else from_json(StoredLogLease, text)
+def _text(thing: Object) -> str:
+    try:
+        return str(thing["data"][runobjects.SPEC_KEY])
+    except KeyError:
+        name = resources.name_of(thing)
+        raise InvalidDocument(f"the ConfigMap {name} holds no {runobjects.SPEC_KEY}: it is not of a run") from None
 
-    @property
-    def cancelled(self) -> str | None:
-        """The reason, if somebody asked for the end."""
-        return self._annotations.get(runobjects.CANCEL)
 
-    @property
-    def collected(self) -> bool:
-        """Whether the result was taken."""
-        return runobjects.COLLECTED in self._annotations
-
-    @property
-    def requests(self) -> list[str]:
-        """Wishes for a size that were carried out, the newest last."""
-        return [str(each) for each in json.loads(self._annotations.get(runobjects.REQUESTS, "[]"))]
-
-    @cached_property
-    def spec(self) -> RunSpec:
-        """As created. Raises InvalidDocument."""
-        try:
-            return from_json(RunSpec, self.thing["data"][runobjects.SPEC_KEY])
-        except KeyError:
-            raise InvalidDocument(
-                f"the ConfigMap {self.name} holds no {runobjects.SPEC_KEY}: it is not a run"
-            ) from None
-
-    @property
-    def _annotations(self) -> Mapping[str, str]:
-        return resources.annotations_of(self.thing)
-
-    def check_owner(self, owner: str) -> None:
-        """Raises OwnershipLost when somebody else owns it."""
-        if self.owner != owner:
-            raise OwnershipLost(f"the run {self.name} belongs to {self.owner} now")
-
-    def check_log_lease(self, token: str) -> None:
-        """Raises OwnershipLost when somebody else attends it, or is about to."""
-        if self.log_lease is None or self.log_lease.token != token:
-            raise OwnershipLost(f"somebody else watches the run {self.name} now")
+@lru_cache(maxsize=4096)
+def _spec(text: str) -> RunSpec:
+    """It never changes, and is looked at with every change of the root that holds it."""
+    return from_json(RunSpec, text)
 
 
 def moment(text: str) -> datetime:

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from elastic_runtime import runobjects
-from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import MissingRight
 from elastic_runtime.runobjects import ObjectNames, Part
-from elastic_runtime.status import Status
+from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.kubernetes import diagnosis, resources
 from elastic_training.clusters.kubernetes.api import Api
 from elastic_training.clusters.kubernetes.resources import CONFIG_MAPS, EVENTS, JOBS, PODS, Object
-from elastic_training.clusters.kubernetes.root import Root
-from elastic_training.clusters.kubernetes.status import Published, Seen, finished, judge, read_published
+from elastic_training.clusters.kubernetes.status import Published, Seen, finished, read_published
 
 
-def read_status(api: Api, found: Root) -> Status:
-    """How the run of this root is doing."""
-    return judge(read_seen(api, found), utc_now())
-
-
-def read_seen(api: Api, found: Root) -> Seen:
+def read_seen(api: Api, found: RunDocument) -> Seen:
     """All that matters now of the run of this root."""
     published = _read_published(api, found)
     if published.status is not None and published.status.phase.final:
@@ -34,12 +27,12 @@ def read_seen(api: Api, found: Root) -> Seen:
     return Seen(found, published, job, tuple(pods), tuple(events))
 
 
-def read_launchers(api: Api, found: Root) -> tuple[Object | None, list[Object]]:
+def read_launchers(api: Api, found: RunDocument) -> tuple[Object | None, list[Object]]:
     """The Job, if it is there and of this incarnation, and its pods."""
-    job = api.find(JOBS, ObjectNames(found.name).launcher)
+    job = api.find(JOBS, ObjectNames(found.ref.name).launcher)
     if job is not None and resources.labels_of(job).get(runobjects.UID_LABEL) != found.ref.uid:
         job = None
-    selector = runobjects.selector(run=found.name, uid=found.ref.uid, part=Part.LAUNCHER)
+    selector = runobjects.selector(run=found.ref.name, uid=found.ref.uid, part=Part.LAUNCHER)
     return job, api.list(PODS, selector)
 
 
@@ -57,5 +50,5 @@ def _events(api: Api, job: Object | None, pods: list[Object]) -> list[Object]:
         return []  # Kubernetes' words are fewer then, that is all.
 
 
-def _read_published(api: Api, found: Root) -> Published:
-    return read_published(api.find(CONFIG_MAPS, ObjectNames(found.name).status))
+def _read_published(api: Api, found: RunDocument) -> Published:
+    return read_published(api.find(CONFIG_MAPS, ObjectNames(found.ref.name).status))

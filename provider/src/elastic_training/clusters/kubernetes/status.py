@@ -17,10 +17,11 @@ from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.headline import Headline
 from elastic_runtime.runobjects import Term
 from elastic_runtime.status import FailureKind, Phase, Status
+from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.kubernetes import diagnosis, resources
 from elastic_training.clusters.kubernetes.diagnosis import Words
 from elastic_training.clusters.kubernetes.resources import Object
-from elastic_training.clusters.kubernetes.root import Root, moment
+from elastic_training.clusters.kubernetes.root import moment
 
 _FINISHED = ("Complete", "Failed")
 
@@ -39,7 +40,7 @@ class Published:
 class Seen:
     """All that a status is made of."""
 
-    root: Root
+    root: RunDocument
     published: Published
     job: Object | None
     pods: tuple[Object, ...]
@@ -142,7 +143,7 @@ def _hopeless(
     return None
 
 
-def _unspoken(root: Root) -> Status:
+def _unspoken(root: RunDocument) -> Status:
     name, uid = root.ref.name, root.ref.uid
     size = root.spec.workers.start
     return Status(name, uid, Phase.PENDING, "the launcher is starting", root.created, target_size=size)

@@ -21,12 +21,13 @@ from elastic_runtime import runobjects
 from elastic_runtime.errors import ClusterUnavailable, PermanentError
 from elastic_runtime.runobjects import ObjectNames, Part
 from elastic_training.clusters.base import RunRef
+from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.kubernetes import connection, resources
 from elastic_training.clusters.kubernetes.aio import AsyncApi
 from elastic_training.clusters.kubernetes.connection import Access
 from elastic_training.clusters.kubernetes.reflector import Reflector
 from elastic_training.clusters.kubernetes.resources import CONFIG_MAPS, JOBS, PODS, Object
-from elastic_training.clusters.kubernetes.root import Root
+from elastic_training.clusters.kubernetes.root import document, of_run
 from elastic_training.clusters.kubernetes.status import news_in
 
 HEARTBEAT = 1.0
@@ -95,11 +96,11 @@ class Hub:
         elif time.monotonic() > self._current_at + OUTAGE:
             raise ClusterUnavailable(str(trouble))
 
-    def root(self, ref: RunRef) -> Root | None:
+    def root(self, ref: RunRef) -> RunDocument | None:
         """Of this incarnation; None when there is none, or it is being deleted. For any thread."""
         thing = self._maps.objects.get(ObjectNames(ref.name).root)
-        found = None if thing is None else Root(thing)
-        return found if found is not None and found.ref == ref and not found.going else None
+        found = document(thing) if thing is not None and of_run(thing, ref.uid) else None
+        return None if found is None or found.going else found
 
     def status_map(self, ref: RunRef) -> Object | None:
         """The ConfigMap that holds its status."""
@@ -218,7 +219,7 @@ async def watching(access: Access, namespace: str) -> AsyncIterator[Hub]:
                 await asyncio.gather(task, return_exceptions=True)
 
 
-def cached_root(access: Access, namespace: str, ref: RunRef, *, trusted: bool) -> Root | None:
+def cached_root(access: Access, namespace: str, ref: RunRef, *, trusted: bool) -> RunDocument | None:
     """As this process has seen it last while it watches the namespace; for any thread.
 
     Args:
