@@ -37,6 +37,12 @@ def session(state: SessionState, *listed: str) -> SessionFact:
     return SessionFact(state, listed)
 
 
+def forming(*missing: str, holders: tuple[str, ...] | None = ("a", "b"), given_up: bool = False) -> SessionFact:
+    """A world of a, b and c."""
+    listed = ("a", "b", "c")
+    return SessionFact(SessionState.FORMING, listed, world=2, holders=holders, missing=missing, given_up=given_up)
+
+
 def ended(outcome: SessionOutcome, detail: str = "rank 0 (a) ended with SIGKILL") -> SessionFact:
     return SessionFact(SessionState.ENDED, ("a", "b"), outcome, detail)
 

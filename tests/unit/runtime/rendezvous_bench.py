@@ -16,7 +16,7 @@ from horovod.runner.elastic.rendezvous import create_rendezvous_handler
 from horovod.runner.http.http_server import RendezvousHTTPServer
 from horovod.runner.http.http_server import RendezvousServer as StockServer
 
-from elastic_runtime.engines.horovod.rendezvous import ElasticHandler
+from elastic_runtime.engines.horovod.rendezvous import ElasticHandler, RollCall
 from elastic_runtime.engines.horovod.rendezvous_server import RendezvousServer
 from tests.unit.runtime.driver_bench import SOON
 
@@ -28,6 +28,7 @@ class Driver:
         self.registered: list[tuple[str, int, object, bytes]] = []
         self.asked: list[str] = []
         self.left: set[str] = set()
+        self.roll_call = RollCall()
 
     def has_rank_assignment(self, host: str, slot: int) -> bool:
         return host == "a" and slot == 0

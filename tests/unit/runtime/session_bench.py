@@ -63,6 +63,11 @@ class Scene:
         self.changed.set()
         return await start.end
 
+    def stop_rank(self, rank_id: str) -> None:
+        for start in self.starts:
+            if start.rank_id == rank_id and not start.end.done():
+                start.end.set_result(-signal.SIGTERM)
+
     def stop_ranks(self) -> None:
         for start in self.starts:
             if not start.end.done():
@@ -94,18 +99,25 @@ class Scene:
         await self.until(lambda: bool(found()))
         return found()[0]
 
-    async def ask(self, method: str, path: str) -> bytes:
+    async def _request(self, method: str, path: str) -> tuple[int, bytes]:
         """Of the rendezvous server."""
 
-        def request() -> bytes:
+        def request() -> tuple[int, bytes]:
             connection = http.client.HTTPConnection("127.0.0.1", self.session._port, timeout=SOON)
             try:
                 connection.request(method, path)
-                return connection.getresponse().read()
+                answer = connection.getresponse()
+                return answer.status, answer.read()
             finally:
                 connection.close()
 
         return await asyncio.to_thread(request)
+
+    async def ask(self, method: str, path: str) -> bytes:
+        return (await self._request(method, path))[1]
+
+    async def status(self, method: str, path: str) -> int:
+        return (await self._request(method, path))[0]
 
     async def join(self, *ranks: int) -> None:
         """These ranks of the present world have finished hvd.init()."""
@@ -118,6 +130,17 @@ class Scene:
         await self.started(len(rank_ids))
         await self.join(*range(len(rank_ids)))
         await self.until_state(SessionState.SETTLED)
+
+    def call(self, *rank_ids: str) -> list[asyncio.Task[bytes]]:
+        """These come to the roll call."""
+        return [asyncio.create_task(self.ask("GET", f"/roll_call/{rank_id}:0")) for rank_id in rank_ids]
+
+    async def until_called(self, *rank_ids: str) -> None:
+        """They have come, and nobody else."""
+        roll_call = self.session._driver.roll_call
+        async with asyncio.timeout(SOON):
+            while set(self.session._members) - roll_call._absent != set(rank_ids):  # noqa: ASYNC110 - of threads
+                await asyncio.sleep(0.005)
 
     def reset(self, *rank_ids: str) -> list[asyncio.Task[bytes]]:
         """These come to the barrier."""

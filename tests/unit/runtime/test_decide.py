@@ -10,7 +10,7 @@ import pytest
 
 from elastic_runtime.engines.base import SessionOutcome, SessionState
 from elastic_runtime.launcher.decide import choose_keeper
-from elastic_runtime.launcher.facts import CloseSession, Decision, ListRanks, OpenSession, ReleaseWorker
+from elastic_runtime.launcher.facts import CloseSession, Decision, ListRanks, OpenSession, ReformWorld, ReleaseWorker
 from elastic_runtime.status import Phase
 from tests.unit.runtime.decide_bench import (
     NOW,
@@ -24,6 +24,7 @@ from tests.unit.runtime.decide_bench import (
     by_its_words,
     ended,
     facts,
+    forming,
     session,
     settings,
     since,
@@ -208,6 +209,81 @@ TRAINING = [
         Decision((), Phase.RUNNING, "the ranks are ending"),
     ),
 ]
+HERE = (A, B, C)
+FORMS = [
+    Row(
+        "a newcomer has not come yet, and all who hold the state are there",
+        facts(3, *HERE, session=forming()),
+        Decision((), Phase.RUNNING, "a new world is forming"),
+        clocks=since(forming_since=NOW - 120),
+    ),
+    Row(
+        "one was lost, and others hold the state",
+        facts(3, *HERE, session=forming("a", holders=("b",))),
+        Decision((ReformWorld(),), Phase.RUNNING, "a ended before the new world was complete"),
+    ),
+    Row(
+        "a newcomer was lost for good",
+        facts(3, *HERE, session=forming("c")),
+        Decision((ReformWorld(),), Phase.RUNNING, "c ended before the new world was complete"),
+    ),
+    Row(
+        "one was lost, and the others are on their way back",
+        facts(3, *HERE, session=forming("a", holders=("b",), given_up=True)),
+        Decision((), Phase.RUNNING, "a new world is forming"),
+    ),
+    Row(
+        "nobody who holds the state is left",
+        facts(3, *HERE, session=forming("a", "b", holders=())),
+        Decision(
+            (CloseSession(),),
+            Phase.SUSPENDED,
+            "a and b ended before the new world was complete, and nobody who has the state is left",
+        ),
+    ),
+    Row(
+        "nobody who holds the state is left, and the others were on their way back",
+        facts(3, *HERE, session=forming("a", "b", holders=(), given_up=True)),
+        Decision(
+            (CloseSession(),),
+            Phase.SUSPENDED,
+            "a and b ended before the new world was complete, and nobody who has the state is left",
+        ),
+    ),
+    Row(
+        "a rank of a session's first world was lost for good",
+        facts(3, *HERE, session=forming("c", holders=None)),
+        Decision(
+            (CloseSession(),),
+            Phase.SUSPENDED,
+            "c ended before the new world was complete, and nobody who has the state is left",
+        ),
+    ),
+    Row(
+        "a newcomer does not come",
+        facts(3, *HERE, session=forming()),
+        Decision((ReformWorld(),), Phase.RUNNING, "no new world within 120 s"),
+        clocks=since(forming_since=NOW - 120.1),
+    ),
+    Row(
+        "a newcomer did not come, and the others are on their way back",
+        facts(3, *HERE, session=forming(given_up=True)),
+        Decision((), Phase.RUNNING, "a new world is forming"),
+        clocks=since(forming_since=NOW - 240),
+    ),
+    Row(
+        "the others do not come back either",
+        facts(3, *HERE, session=forming(given_up=True)),
+        Decision((CloseSession(),), Phase.SUSPENDED, "no new world within 240 s, and its ranks do not come back"),
+        clocks=since(forming_since=NOW - 240.1),
+    ),
+    Row(
+        "a first world may take as long as the start may",
+        facts(3, *HERE, session=forming(holders=None)),
+        Decision((), Phase.RUNNING, "a new world is forming"),
+        clocks=since(forming_since=NOW - 599),
+    ),
+]
 SUSPENDED = [
     Row(
         "too few are here",
@@ -247,7 +323,7 @@ class TestTable:
     def test_decides(self, row: Row) -> None:
         assert row.decide() == row.decided
 
-    @by_its_words([*TRAINING, *SUSPENDED])
+    @by_its_words([*TRAINING, *FORMS, *SUSPENDED])
     def test_decides_once_trained(self, row: Row) -> None:
         assert row.decide(trained=True) == row.decided
 

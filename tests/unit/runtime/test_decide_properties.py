@@ -21,6 +21,7 @@ from elastic_runtime.launcher.facts import (
     ListRanks,
     MakeWay,
     OpenSession,
+    ReformWorld,
     ReleaseWorker,
     SlotFact,
     WorkerFact,
@@ -70,7 +71,9 @@ def some_session(draw: st.DrawFn) -> SessionFact | None:
         st.lists(st.sampled_from([f"{name}{index}" for name in NAMES for index in range(SLOTS)]), unique=True)
     )
     outcome = draw(st.sampled_from(SessionOutcome)) if state is SessionState.ENDED else None
-    return SessionFact(state, tuple(listed), outcome)
+    known = st.lists(st.sampled_from(listed), unique=True).map(tuple) if listed else st.just(())
+    missing = draw(known) if state is SessionState.FORMING else ()
+    return SessionFact(state, tuple(listed), outcome, "", 1, draw(st.none() | known), missing, draw(st.booleans()))
 
 
 @st.composite
@@ -237,7 +240,9 @@ def changes_no_world_that_is_forming_or_ending(situation: Situation) -> None:
     given, clocks, chosen = situation
     if given.session and given.session.state in (SessionState.FORMING, SessionState.FINISHING):
         for action in decide(given, clocks, chosen, NOW).actions:
-            assert isinstance(action, ReleaseWorker | Finish | MakeWay)
+            broken = given.session.missing or given.session.holders == ()
+            allowed = ReleaseWorker | Finish | MakeWay
+            assert isinstance(action, allowed | CloseSession | ReformWorld if broken else allowed)
 
 
 @always
@@ -285,6 +290,9 @@ def carried_out(given: Facts, decided: Decision) -> Facts:
                 given = replace(given, session=replace(given.session, listed=ranks))
             case OpenSession(ranks):
                 given = replace(given, session=SessionFact(SessionState.FORMING, ranks))
+            case ReformWorld():
+                assert given.session is not None
+                given = replace(given, session=replace(given.session, given_up=True))
             case CloseSession():
                 # What follows is a decision of its own, about other facts.
                 given = replace(given, session=SessionFact(SessionState.FORMING, ()), workers=())

@@ -302,11 +302,10 @@ class WaitingSession:
 
     def __init__(self, *_arguments: object) -> None:
         self.rank_of: dict[str, int] = {}
-        self.proven: frozenset[str] = frozenset()
 
     @property
     def fact(self) -> SessionFact:
-        return SessionFact(SessionState.WAITING, tuple(self.rank_of))
+        return SessionFact(SessionState.WAITING, tuple(self.rank_of), holders=tuple(self.rank_of))
 
     def open(self, ranks: tuple[str, ...], _minimum: int) -> None:
         self.rank_of = {"lost.0.0": 0, **{rank_id: rank for rank, rank_id in enumerate(ranks, start=1)}}

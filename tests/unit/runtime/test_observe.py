@@ -78,6 +78,21 @@ def test_a_refusal_is_without_hope_as_long_as_it_says_so() -> None:
     assert seen(hopeless, facts(2)).hopeless_since is None
 
 
+class TestForming:
+    def world(self, number: int, state: SessionState = FORMING) -> Facts:
+        return facts(2, A, B, session=SessionFact(state, ("a", "b"), world=number))
+
+    def test_lasts_until_the_world_is_complete(self) -> None:
+        assert seen(self.world(1), self.world(1)).forming_since == 0.0
+        assert seen(self.world(1), self.world(1, SETTLED)).forming_since is None
+
+    def test_begins_anew_with_another_world(self) -> None:
+        assert seen(self.world(1), self.world(2), self.world(2)).forming_since == 1.0
+
+    def test_begins_anew_with_another_session(self) -> None:
+        assert seen(self.world(1), facts(2, A, B), self.world(1)).forming_since == 2.0
+
+
 def test_a_moment_of_zero_is_one() -> None:
     assert seen(facts(2, A, B), facts(2, A, B)).gathering_since == 0.0
 

@@ -25,7 +25,7 @@ class TestWorlds:
             assert first.environment["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "127.0.0.1"
             assert first.environment["HOROVOD_ELASTIC"] == "1"
             assert first.environment["HOROVOD_GLOO_IFACE"] == "lo"
-            assert scene.session.fact == SessionFact(SessionState.FORMING, ("a", "b"))
+            assert scene.session.fact == SessionFact(SessionState.FORMING, ("a", "b"), world=1)
             await scene.join(0)
             assert scene.worlds == []
             assert scene.session.fact.state is SessionState.FORMING
@@ -40,7 +40,7 @@ class TestWorlds:
         async def act(scene: Scene) -> None:
             await scene.train("b", "a")
             scene.session.list_ranks(("b", "a", "c"), 1)
-            assert scene.session.fact == SessionFact(SessionState.SETTLED, ("b", "a", "c"))
+            assert scene.session.fact == SessionFact(SessionState.SETTLED, ("b", "a", "c"), world=1, holders=("b", "a"))
             answers = scene.reset("a", "b")
             assert [(await each).split(b",")[0] for each in answers] == [b"1", b"0"]
             await scene.running("c")
@@ -66,21 +66,21 @@ class TestWorlds:
 
     def test_prove_by_a_commit_that_all_their_ranks_have_the_state(self) -> None:
         async def act(scene: Scene) -> None:
+            assert scene.session.fact.holders is None
             await scene.train("a", "b")
-            assert scene.session.proven == set()
+            assert scene.session.fact.holders == ("a", "b")  # They may; nobody surely does.
             scene.session.committed()
-            assert scene.session.proven == {"a", "b"}
             scene.session.list_ranks(("a", "b", "c"), 1)
             await asyncio.gather(*scene.reset("a", "b"))
             await scene.until_state(SessionState.FORMING)
             scene.session.committed()  # Told late, by the world before.
-            assert scene.session.proven == {"a", "b"}
+            assert scene.session.fact.holders == ("a", "b")
             await scene.running("c")
             await scene.join(0, 1, 2)
             await scene.until_state(SessionState.SETTLED)
-            assert scene.session.proven == {"a", "b"}
+            assert scene.session.fact.holders == ("a", "b")
             scene.session.committed()
-            assert scene.session.proven == {"a", "b", "c"}
+            assert scene.session.fact.holders == ("a", "b", "c")
 
         play(act)
 

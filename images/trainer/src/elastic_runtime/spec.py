@@ -124,6 +124,8 @@ class Timing:
     trigger ran, of which Airflow tells nobody. Counts only where ``lease`` does."""
     gather: float = 10.0
     """For which ranks that could train wait for all wanted workers, before they start as at least the minimum."""
+    forming: float = 120.0
+    """For which ranks that hold the state wait for the newcomers to their next world, before they go on without."""
     tick: float = 1.0
     """The launcher's loop runs at least so often, and at once on every change."""
 

@@ -45,6 +45,15 @@ class SessionFact:
     """Set exactly when the state is ENDED."""
     detail: str = ""
     """For people: more about the outcome."""
+    world: int = 0
+    """Counts the worlds that were decided, also those that were never complete."""
+    holders: tuple[str, ...] | None = None
+    """Rank ids that run and have the state, or may have it, by rank; None while there is no state to have, since no
+    world was complete yet."""
+    missing: tuple[str, ...] = ()
+    """Rank ids of the world that is forming which have ended for good, so that it cannot be completed."""
+    given_up: bool = False
+    """:meth:`Session.reform` was called for the world that is forming."""
 
 
 class RankRunner(Protocol):
@@ -55,6 +64,9 @@ class RankRunner(Protocol):
 
     async def run_rank(self, rank_id: str, attempt: int, environment: Mapping[str, str], stand_in: bool) -> int:
         """Run it to its end; :data:`~.exits.LOST` when its worker goes. Returns the exit code."""
+
+    def stop_rank(self, rank_id: str) -> None:
+        """Ask this one to end."""
 
     def stop_ranks(self) -> None:
         """Ask every rank to end."""
@@ -86,10 +98,6 @@ class Session(Protocol):
     def rank_of(self) -> Mapping[str, int]:
         """Rank by rank id, in the present world or the one that is forming."""
 
-    @property
-    def proven(self) -> frozenset[str]:
-        """Rank ids of the last world that is known to have trained: whoever was in it has the state."""
-
     def open(self, ranks: tuple[str, ...], minimum: int) -> None:
         """Start with these ranks.
 
@@ -102,7 +110,13 @@ class Session(Protocol):
         """Use these from the next world on, which is to come soon if they are others than the present one's."""
 
     def committed(self) -> None:
-        """Rank 0 has told of progress."""
+        """Rank 0 has told of progress: every rank of the present world has the state."""
+
+    def reform(self) -> None:
+        """Give up the world that is forming, and have another one formed by those of its ranks that are there.
+
+        Those that have not come so far are stopped. For a session with :attr:`SessionFact.holders`.
+        """
 
     async def close(self, grace: float) -> None:
         """End it; every rank is stopped, and has ended when this returns.

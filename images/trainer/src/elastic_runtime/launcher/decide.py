@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from elastic_runtime.engines.base import SessionOutcome, SessionState
+from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState
 from elastic_runtime.launcher.facts import (
     Clocks,
     CloseSession,
@@ -16,6 +16,7 @@ from elastic_runtime.launcher.facts import (
     ListRanks,
     MakeWay,
     OpenSession,
+    ReformWorld,
     ReleaseWorker,
 )
 from elastic_runtime.spec import RecoveryMode
@@ -195,11 +196,37 @@ def _form(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float) 
         short = f"{len(chosen)} ranks can train, the least is {least}"
         return Decision((*released, *changes), _short_phase(facts), _explained(short, facts))
     if facts.session.state is SessionState.FORMING:
-        phase = Phase.RUNNING if facts.trained else Phase.STARTING
-        return Decision(released, phase, "a new world is forming")
+        return _see_it_formed(facts, facts.session, clocks, settings, now, released)
     if facts.session.state is SessionState.FINISHING:
         return Decision(released, Phase.RUNNING, "the ranks are ending")
     if set(chosen) != set(facts.session.listed) and len(chosen) >= least:
         reason = f"{len(facts.session.listed)} ranks are listed, {len(chosen)} shall train"
         return Decision((*released, ListRanks(chosen, least)), Phase.RUNNING, reason)
     return Decision(released, Phase.RUNNING, f"{len(facts.session.listed)} ranks train")
+
+
+def _see_it_formed(
+    facts: Facts,
+    session: SessionFact,
+    clocks: Clocks,
+    settings: DecisionSettings,
+    now: float,
+    released: tuple[ReleaseWorker, ...],
+) -> Decision:
+    """A world that forms is left alone, unless it cannot be completed, or takes too long.
+
+    The first world of a session is bounded by ``start_timeout`` and ``max_wait``: its ranks may have much to prepare,
+    and nobody waits for it with a state.
+    """
+    phase = Phase.RUNNING if facts.trained else Phase.STARTING
+    gone = f"{' and '.join(session.missing) or 'a rank'} ended before the new world was complete"
+    if not session.holders and (session.missing or session.holders is not None):
+        return Decision((CloseSession(),), _short_phase(facts), f"{gone}, and nobody who has the state is left")
+    waited = now - (now if clocks.forming_since is None else clocks.forming_since)
+    if session.holders and waited > 2 * settings.timing.forming:
+        late = f"no new world within {waited:.0f} s, and its ranks do not come back"
+        return Decision((CloseSession(),), _short_phase(facts), late)
+    if session.holders and not session.given_up and (session.missing or waited > settings.timing.forming):
+        late = f"no new world within {waited:.0f} s"
+        return Decision((*released, ReformWorld()), phase, gone if session.missing else late)
+    return Decision(released, phase, "a new world is forming")

@@ -100,6 +100,10 @@ class Clocks:
     """Since when the minimum of workers has been ready for the next session."""
     hopeless_since: float | None = None
     """Since when workers are refused in a way that waiting does not help."""
+    forming_since: float | None = None
+    """Since when the present world is forming."""
+    world: int = 0
+    """Which that is: see :attr:`SessionFact.world <elastic_runtime.engines.base.SessionFact.world>`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +135,13 @@ class ListRanks:
 
 
 @dataclass(frozen=True, slots=True)
+class ReformWorld:
+    """Have another world formed, of those ranks of the forming one that are there; the others are stopped."""
+
+
+@dataclass(frozen=True, slots=True)
 class CloseSession:
-    """Forget the session that has ended; its remaining ranks are stopped."""
+    """Forget the session, which has ended or is of no use any more; its remaining ranks are stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +167,7 @@ class MakeWay:
     """Have a durable checkpoint written first."""
 
 
-Action = OpenSession | ListRanks | CloseSession | ReleaseWorker | Finish | MakeWay
+Action = OpenSession | ListRanks | ReformWorld | CloseSession | ReleaseWorker | Finish | MakeWay
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from elastic_runtime.launcher.facts import (
     ListRanks,
     MakeWay,
     OpenSession,
+    ReformWorld,
     ReleaseWorker,
 )
 from elastic_runtime.launcher.observe import observe
@@ -161,10 +162,10 @@ class Launcher:
 
     def _last_word(self, by: datetime | None = None) -> CommitDeadline | None:
         """To ranks that wait for a world; None while none do."""
-        session = self._session
-        if session is None or session.fact.state is not SessionState.WAITING:
+        fact = self._session.fact if self._session else None
+        if fact is None or fact.state not in (SessionState.WAITING, SessionState.FORMING) or fact.holders is None:
             return None
-        return self._pool.last_word(session.rank_of, session.proven, by)
+        return self._pool.last_word(fact.holders, by)
 
     def _tell_last_commit(self) -> None:
         """To be told again to each new world, some ranks of which are new."""
@@ -189,6 +190,9 @@ class Launcher:
             case ListRanks(ranks, minimum):
                 if self._session:
                     self._session.list_ranks(ranks, minimum)
+            case ReformWorld():
+                if self._session:
+                    self._session.reform()
             case CloseSession():
                 await self._end_session()
             case ReleaseWorker(name):

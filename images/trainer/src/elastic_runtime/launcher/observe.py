@@ -18,11 +18,16 @@ def observe(clocks: Clocks, facts: Facts, settings: DecisionSettings, now: float
     """
     usable = sum(len(worker.slots) for worker in facts.workers if worker.ready and not worker.leaving)
     gathering = facts.session is None and usable >= minimum_ranks(facts, settings)
+    session = facts.session
+    world = session.world if session else 0
+    same_world = clocks.forming_since if world == clocks.world else None
     return Clocks(
         launched=clocks.launched,
         short_since=_short_since(clocks, facts, now),
         gathering_since=_since(clocks.gathering_since, gathering, now),
         hopeless_since=_since(clocks.hopeless_since, facts.refusal is not None and facts.refusal.hopeless, now),
+        forming_since=_since(same_world, session is not None and session.state is SessionState.FORMING, now),
+        world=world,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -133,19 +133,15 @@ class WorkerPool:
         deadlines = [worker.deadline for worker in holders if worker.deadline is not None]
         return min(deadlines, default=None) if len(deadlines) == len(holders) else None
 
-    def last_word(self, members: Iterable[str], proven: Collection[str], by: datetime | None = None) -> CommitDeadline:
+    def last_word(self, holders: Iterable[str], by: datetime | None = None) -> CommitDeadline:
         """What ranks that wait are to be told: who of them has to make the state durable, if all of them will go.
 
         Args:
-            members: ranks of the world that has ended, by rank id, from rank 0 on. Of those that run one has the state;
-                nobody else does, for whoever has come since waits to be let in.
-            proven: who surely has it; where none of these runs, all members may.
+            holders: rank ids that have the state, by rank.
             by: when all of them will go; None: as their workers' notices say.
         """
         places = {process.partition("~")[0]: worker for worker in self.workers.values() for process in worker.ranks}
-        running = [rank_id for rank_id in members if rank_id in places]
-        holders = [rank_id for rank_id in running if rank_id in proven] or running
-        ends = {rank_id: by or places[rank_id].deadline for rank_id in holders}
+        ends = {rank_id: by or places[rank_id].deadline for rank_id in holders if rank_id in places}
         keeper = choose_keeper({rank_id: end.timestamp() if end else None for rank_id, end in ends.items()})
         return CommitDeadline(ends[keeper], keeper) if keeper else CommitDeadline(None)
 
@@ -178,10 +174,17 @@ class WorkerPool:
         self._stopped.discard(process)
         return code
 
+    def stop_rank(self, rank_id: str) -> None:
+        """See :class:`RankRunner`."""
+        self._stop(lambda process: process.partition("~")[0] == rank_id)
+
     def stop_ranks(self) -> None:
         """See :class:`RankRunner`."""
+        self._stop(lambda _process: True)
+
+    def _stop(self, wanted: Callable[[str], bool]) -> None:
         for worker in self.workers.values():
-            for process in worker.ranks:
+            for process in filter(wanted, worker.ranks):
                 self._stopped.add(process)
                 worker.connection.send(StopRank(process, self._stop_grace))
 

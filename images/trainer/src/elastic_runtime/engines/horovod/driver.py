@@ -17,7 +17,7 @@ from horovod.runner.elastic.driver import ElasticDriver
 from horovod.runner.elastic.registration import FAILURE, READY, SUCCESS, WorkerStateRegistry
 from horovod.runner.elastic.worker import HostUpdateResult
 
-from elastic_runtime.engines.horovod.rendezvous import Addresses, NotificationClient
+from elastic_runtime.engines.horovod.rendezvous import Addresses, NotificationClient, RollCall
 from elastic_runtime.engines.horovod.rendezvous_server import RendezvousServer
 from elastic_runtime.errors import InvalidDocument
 
@@ -157,6 +157,7 @@ class AdaptedDriver(ElasticDriver):  # type: ignore[misc]  # horovod is not type
         on_end: Callable[[SessionEnd], None],
     ) -> None:
         self._pushed = hosts
+        self.roll_call = RollCall()
         self._on_assigned, self._on_waiting, self._on_end = on_assigned, on_waiting, on_end
         self._wake = threading.Event()
         self._ending = threading.Lock()
@@ -165,6 +166,12 @@ class AdaptedDriver(ElasticDriver):  # type: ignore[misc]  # horovod is not type
         super().__init__(rendezvous, hosts, minimum, None, timeout=365 * 86400)
         self._host_manager = OrderedHostManager(hosts)
         self._worker_registry = AdaptedRegistry(self, self._host_manager)
+
+    def give_up_world(self) -> frozenset[str]:
+        """The world that forms will never be complete: have its ranks come back. Returns hosts that have not come."""
+        absent = self.roll_call.give_up()
+        self._rendezvous.refuse()
+        return absent
 
     def push(self, hosts: Iterable[str], minimum: int) -> None:
         """List these hosts, and tell the ranks if that changes their world."""
@@ -193,6 +200,7 @@ class AdaptedDriver(ElasticDriver):  # type: ignore[misc]  # horovod is not type
                 return
             self._ended = how
         self._wake.set()
+        self.roll_call.give_up()
         with self._wait_hosts_cond:
             self._shutdown.set()
             self._wait_hosts_cond.notify_all()
@@ -234,5 +242,7 @@ class AdaptedDriver(ElasticDriver):  # type: ignore[misc]  # horovod is not type
 
     def _update_host_assignments(self, current_hosts: Any) -> Any:
         pending = super()._update_host_assignments(current_hosts)
-        self._on_assigned([(slot.hostname, rank) for rank, slot in sorted(self._rank_assignments.items())])
+        members = [(slot.hostname, rank) for rank, slot in sorted(self._rank_assignments.items())]
+        self.roll_call.begin(host for host, _ in members)
+        self._on_assigned(members)
         return pending

@@ -26,7 +26,7 @@ import torch
 from horovod.common.elastic import run_fn
 from horovod.torch.functions import broadcast_object
 
-from elastic_runtime.engines.horovod.rendezvous import NEXT_ASSIGNMENT
+from elastic_runtime.engines.horovod.rendezvous import NEXT_ASSIGNMENT, ROLL_CALL
 from elastic_runtime.rank_link import PEER_SILENCE, Joined, RankLink
 from elastic_runtime.sockets import end_when_silent
 
@@ -36,6 +36,8 @@ before_reset: list[Callable[[], None]] = []
 """Called at the begin of each reset, when all ranks stand at the same step and the old world is still connected."""
 while_waiting: list[Callable[[], None]] = []
 """Called every :data:`LOOK` seconds while this rank waits for the next world, connected to nobody."""
+CONNECT_ATTEMPTS = 3
+"""Worlds in a row that this rank may fail to connect to; one that is broken costs each of its ranks an attempt."""
 LOOK = 0.1
 """See :data:`while_waiting`."""
 
@@ -109,16 +111,42 @@ def notice_silence(sockets: Iterable[int], seconds: float) -> None:
 def still_assigned() -> bool:
     """Wait until all ranks are at the barrier of the rendezvous; whether this one is in the next world.
 
+    Its rank there, and the like, are in the environment then.
+
     Raises:
         ConnectionError: the rendezvous is gone, and with it the run.
     """
+    answer = _ask_and_wait(NEXT_ASSIGNMENT).split(",")
+    if int(answer[0]) < 0:
+        return False
+    # Horovod's C++ side asks by itself, but for a newcomer whose first world was given up.
+    os.environ.update(zip(_ASSIGNMENT, answer, strict=False))
+    return True
+
+
+def all_are_here() -> bool:
+    """Wait until every rank of the world stands before ``hvd.init()``, as this one does; False: the world was given up.
+
+    Raises:
+        ConnectionError: the rendezvous is gone, and with it the run.
+    """
+    return "HOROVOD_GLOO_RENDEZVOUS_ADDR" not in os.environ or _ask_and_wait(ROLL_CALL) == "go"
+
+
+_ASSIGNMENT = tuple(
+    f"HOROVOD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+)
+
+
+def _ask_and_wait(scope: str) -> str:
+    """The rendezvous' answer to this rank, however long it takes; :data:`while_waiting` are called meanwhile."""
     host, slot = os.environ["HOROVOD_HOSTNAME"], os.environ["HOROVOD_LOCAL_RANK"]
     connection = http.client.HTTPConnection(
         os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
     )
     with contextlib.closing(connection):
         with _rendezvous_errors():
-            connection.request("GET", f"/{NEXT_ASSIGNMENT}/{host}:{slot}")
+            connection.request("GET", f"/{scope}/{host}:{slot}")
         while not _has_come(connection, LOOK):
             for hook in while_waiting:
                 hook()
@@ -127,7 +155,7 @@ def still_assigned() -> bool:
             body = answer.read().decode("ascii")
     if answer.status != http.client.OK:
         raise ConnectionError(f"the launcher's rendezvous answered {answer.status}")
-    return int(body.split(",")[0]) >= 0
+    return body
 
 
 @contextlib.contextmanager
@@ -209,10 +237,30 @@ class _Rank:
         return path
 
     def init(self, *args: Any, **kwargs: Any) -> None:
-        """``hvd.init``, remembering the sockets that Gloo opened."""
+        """``hvd.init`` into the first world that can be completed; a rank that is in none ends, with success.
+
+        Raises:
+            ValueError: Horovod's, after :data:`CONNECT_ATTEMPTS`.
+        """
         if horovod.torch.mpi_ops.is_initialized():
             self._init(*args, **kwargs)
             return
+        failures = 0
+        while True:
+            try:
+                if all_are_here():
+                    self._connect(*args, **kwargs)
+                    return
+            except ValueError:  # A rank was lost on the way in.
+                failures += 1
+                self._shutdown()
+                if failures == CONNECT_ATTEMPTS or "HOROVOD_GLOO_RENDEZVOUS_ADDR" not in os.environ:
+                    raise
+            if not still_assigned():
+                sys.exit(0)
+
+    def _connect(self, *args: Any, **kwargs: Any) -> None:
+        """Remembering the sockets that Gloo opens."""
         before = open_sockets()
         self._python_sockets.watching = True
         try:

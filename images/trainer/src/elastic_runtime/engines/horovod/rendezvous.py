@@ -10,7 +10,8 @@ import io
 import ipaddress
 import pickle
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from horovod.runner.common.util import network, secret
@@ -26,6 +27,12 @@ NOTIFY_TIMEOUT = 3.0
 NEXT_ASSIGNMENT = "next_assignment"
 """Scope: as ``rank_and_size``, but the next ``rank_and_size`` of the same rank repeats the answer. A rank asks here
 before its C++ side does, which would abort on hearing that it is out; each ``rank_and_size`` counts at the barrier."""
+
+
+GLOBAL = "global"
+"""Scope in which the ranks of a world exchange their addresses: Gloo's part of ``hvd.init()`` begins with it."""
+ROLL_CALL = "roll_call"
+"""Scope: a rank that has been assigned asks here before each ``hvd.init()``; see :class:`RollCall`."""
 
 
 class _Unpickler(pickle.Unpickler):
@@ -131,6 +138,63 @@ class NotificationClient:
             loads_restricted(body, _ANSWERS)
 
 
+class RollCall:
+    """Who of the world that forms stands before ``hvd.init()``: nobody goes in until all are there.
+
+    Inside, a rank waits in C++, where it hears nothing, and is aborted if the others do not come within
+    ``HOROVOD_GLOO_TIMEOUT_SECONDS`` (30); out here it keeps its state, however long a newcomer takes, and can be sent
+    back to the barrier when one that it waits for will never come. For any thread.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._hosts: tuple[str, ...] = ()
+        self._absent: set[str] = set()
+        self._given_up = False
+
+    @property
+    def complete(self) -> bool:
+        """All have come: what happens to one of them now happens to all."""
+        return not self._absent
+
+    def begin(self, hosts: Iterable[str]) -> None:
+        """Another world is forming, of these hosts, by rank."""
+        with self._changed:
+            self._hosts = tuple(hosts)
+            self._absent, self._given_up = set(self._hosts), False
+            self._changed.notify_all()
+
+    def come(self, host: str) -> bool:
+        """This rank is here: wait for the others. Returns whether to go in; else the world was given up."""
+        with self._changed:
+            world = self._hosts
+            if host not in world:
+                return False
+            self._absent.discard(host)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._absent or self._given_up or self._hosts is not world)
+            return self._hosts is world and not self._given_up
+
+    def has_gone_in(self, rank: int) -> None:
+        """A rank that does not come here, for it was not adapted, is inside."""
+        with self._changed:
+            self._absent.difference_update(self._hosts[rank : rank + 1])
+            self._changed.notify_all()
+
+    def has_left(self, host: str) -> None:
+        """Its process has ended; it may be started again, and come again."""
+        with self._changed:
+            if self._absent and host in self._hosts:
+                self._absent.add(host)
+
+    def give_up(self) -> frozenset[str]:
+        """Send all back. Returns who has not come."""
+        with self._changed:
+            self._given_up = True
+            self._changed.notify_all()
+            return frozenset(self._absent)
+
+
 class ElasticHandler(Handler):
     """Ranks and worlds, as Horovod's elastic rendezvous handler knows them, adapted.
 
@@ -147,9 +211,11 @@ class ElasticHandler(Handler):
 
     def get(self, scope: str, key: str) -> Callable[[], bytes] | None:
         """See :class:`Handler`."""
-        if scope not in (NEXT_ASSIGNMENT, GET_RANK_AND_SIZE):
+        if scope not in (NEXT_ASSIGNMENT, GET_RANK_AND_SIZE, ROLL_CALL):
             return None
-        _host_and_slot(key)  # or refuse
+        host, _ = _host_and_slot(key)  # or refuse
+        if scope == ROLL_CALL:
+            return lambda: b"go" if self._driver.roll_call.come(host) else b"back"
         if scope == NEXT_ASSIGNMENT:
             return lambda: self._next_assignment(key)
         answer = self._answers.pop(key, None)
@@ -157,6 +223,8 @@ class ElasticHandler(Handler):
 
     def put(self, scope: str, key: str, value: bytes, peer: str) -> bool:
         """See :class:`Handler`."""
+        if scope == GLOBAL and key.isdecimal():
+            self._driver.roll_call.has_gone_in(int(key))
         if scope != PUT_WORKER_ADDRESSES:
             return False
         host, slot = _host_and_slot(key)

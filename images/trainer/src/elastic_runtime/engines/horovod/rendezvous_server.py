@@ -15,6 +15,7 @@ The protocol, as far as ranks use it::
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import threading
@@ -31,7 +32,7 @@ MAX_REQUEST = 1024 * 1024
 """Bytes. What a rank stores takes some hundred."""
 LONG_POLL = 2.0
 """Seconds that a GET waits for its key before it is answered 404."""
-_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found"}
+_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 410: "Gone"}
 
 Respond = Callable[[int, bytes], None]
 """Answers one request: status and body. May be called from the event loop's thread only."""
@@ -61,12 +62,21 @@ class Store:
         self._waiting: dict[tuple[str, str], list[Respond]] = defaultdict(list)
         self._sizes: dict[str, int] = {}
         self._finished: dict[str, set[str]] = defaultdict(set)
+        self._refused = False
 
     def begin(self, sizes: dict[str, int]) -> None:
         """A new world: forget all; so many ranks will be done in each of these scopes."""
         self._values.clear()
         self._finished.clear()
         self._sizes = sizes
+        self._refused = False
+
+    def refuse(self) -> None:
+        """The present world will never be complete: whoever asks, or waits, for a key is told so."""
+        self._refused = True
+        for waiting in self._waiting.values():
+            while waiting:
+                waiting.pop()(410, b"")
 
     def put(self, scope: str, key: str, value: bytes) -> None:
         """Store, and answer who waits for it."""
@@ -77,6 +87,9 @@ class Store:
     def get(self, scope: str, key: str, respond: Respond, later: Callable[[float, Callable[[], None]], object]) -> None:
         """Answer now, or when it is there, or with 404 after :data:`LONG_POLL`."""
         value = self._values[scope].get(key)
+        if self._refused:
+            respond(410, b"")
+            return
         if value is not None:
             respond(200, value)
             return
@@ -196,6 +209,11 @@ class RendezvousServer:
 
         self._loop.call_soon_threadsafe(begin)
         begun.wait()
+
+    def refuse(self) -> None:
+        """See :meth:`Store.refuse`; until the next world begins. Horovod's C++ side then fails within two seconds."""
+        with contextlib.suppress(RuntimeError):  # It has stopped meanwhile.
+            self._loop.call_soon_threadsafe(self._store.refuse)
 
     def stop(self) -> None:
         """Hang up and free the port."""

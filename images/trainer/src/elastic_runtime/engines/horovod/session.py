@@ -1,9 +1,10 @@
 """One life of Horovod's ElasticDriver: its threads on one side, the launcher's event loop on the other.
 
-A newcomer that dies before it is connected to the others would take all of them with it, for they wait for it inside
-``hvd.init()`` (Gloo gives up after 30 s, and aborts the process). Therefore a rank is listed only when it can start at
-once, and one that dies on its way is started again under the same name: where it was, or as a stand-in at any other
-worker, until the world is complete and it can leave in order.
+The ranks of a world wait for each other: at the roll call before ``hvd.init()``, and inside. So a rank is listed only
+when it can start at once, and a newcomer that dies on its way to the roll call is started again under the same name:
+where it was, or as a stand-in at any other worker, until the world is complete and it can leave in order. When a rank
+is lost for good, the launcher hears that the world cannot be completed any more, and has it formed anew
+(:meth:`HorovodSession.reform`), or the session closed if nobody who holds the state is left.
 """
 
 from __future__ import annotations
@@ -53,8 +54,15 @@ class HorovodSession:
         self._members: list[str] = []
         self._joining: set[int] = set()
         self._joined: set[str] = set()
+        self._complete: tuple[str, ...] = ()
+        """Members of the last world that was complete, by rank."""
         self._proven: frozenset[str] = frozenset()
+        """Ranks of the last world that is known to have trained: whoever was in it has the state."""
         self._exits: dict[str, int] = {}
+        self._over: set[str] = set()
+        self._blameless: set[str] = set()
+        """Ranks that we have stopped because their world was given up, for no fault of theirs."""
+        self._given_up = False
         self._end: SessionEnd | None = None
         self._worlds = 0
         self._running = 0
@@ -64,17 +72,21 @@ class HorovodSession:
     def fact(self) -> SessionFact:
         """See :class:`Session`."""
         outcome = self._outcome() if self._end else None
-        return SessionFact(self._state, self._listed, outcome, self._detail() if outcome else "")
+        return SessionFact(
+            self._state,
+            self._listed,
+            outcome,
+            self._detail() if outcome else "",
+            world=self._worlds,
+            holders=self._holders(),
+            missing=self._missing(),
+            given_up=self._given_up,
+        )
 
     @property
     def rank_of(self) -> dict[str, int]:
         """See :class:`Session`."""
         return {rank_id: rank for rank, rank_id in enumerate(self._members)}
-
-    @property
-    def proven(self) -> frozenset[str]:
-        """See :class:`Session`. A newcomer to a world that broke before may have heard nothing of the state yet."""
-        return self._proven
 
     def committed(self) -> None:
         """See :class:`Session`."""
@@ -102,6 +114,17 @@ class HorovodSession:
         """See :class:`Session`."""
         self._listed = ranks
         self._driver.push(ranks, minimum)
+
+    def reform(self) -> None:
+        """See :class:`Session`."""
+        blameless = bool(self._missing())
+        self._given_up = True
+        absent = self._driver.give_up_world()
+        for rank_id in absent.difference(self._joined, self._over):
+            if blameless:
+                self._blameless.add(rank_id)
+            self._runner.stop_rank(rank_id)
+        self._callbacks.on_change()
 
     async def close(self, grace: float) -> None:
         """See :class:`Session`."""
@@ -140,6 +163,7 @@ class HorovodSession:
             return await self._run_until_joined(slot)
         finally:
             self._running -= 1
+            self._over.add(slot.hostname)
             self._rank_over.set()
             self._callbacks.on_over(slot.hostname)
 
@@ -153,24 +177,26 @@ class HorovodSession:
             environment = rank_environment(self._address, self._port, interface, slot)
             code = await self._runner.run_rank(rank_id, attempt, environment, stand_in)
             expected = self._end is not None or rank_id not in self._members or code == 0
-            self._callbacks.on_exit(rank_id, code, expected)
-            if code == 0 and rank_id in self._members and not self._end:
+            self._callbacks.on_exit(rank_id, code, expected or rank_id in self._blameless)
+            if self._end:  # By us, which says nothing about the cause.
+                break
+            self._exits[rank_id] = code
+            if code == 0 and rank_id in self._members and self._state is SessionState.SETTLED:
                 self._set(SessionState.FINISHING)
-            if code == 0 or rank_id in self._joined:
+            if code == 0 or rank_id in self._joined or self._given_up or self._driver.roll_call.complete:
                 break
             if first_world and code > 0:
-                # No state to save yet, and the others would wait for it for 30 s: fail at once, and say why.
-                self._exits[rank_id] = code
+                # No state to save yet, and the others would wait for it: fail at once, and say why.
                 await asyncio.to_thread(self._driver.end, SessionEnd.ALL_FAILED)
                 break
-        if not self._end:  # Or it was ended by us, which says nothing about the cause.
-            self._exits[rank_id] = code
+            self._driver.roll_call.has_left(rank_id)
         return code
 
     def _assigned(self, members: list[tuple[str, int]]) -> None:
         self._members = [rank_id for rank_id, _ in members]
         self._joining = {rank for _, rank in members}
         self._worlds += 1
+        self._given_up = False
         self._set(SessionState.FORMING)
 
     def _rank_joined(self, rank: int) -> None:
@@ -178,8 +204,23 @@ class HorovodSession:
         if rank < len(self._members):
             self._joined.add(self._members[rank])
         if not self._joining and self._state is SessionState.FORMING:
+            self._complete = tuple(self._members)
             self._callbacks.on_world(list(self._members))
             self._set(SessionState.SETTLED)
+
+    def _holders(self) -> tuple[str, ...] | None:
+        if not self._complete:
+            return None
+        running = [rank_id for rank_id in self._complete if rank_id in self._members and rank_id not in self._over]
+        # A newcomer to a world that broke before it trained may have heard nothing of the state yet.
+        return tuple([rank_id for rank_id in running if rank_id in self._proven] or running)
+
+    def _missing(self) -> tuple[str, ...]:
+        if self._state is not SessionState.FORMING:
+            return ()
+        over = [rank_id for rank_id in self._members if rank_id in self._over]
+        # Before any training one that ends with 0 may be followed by all others: it had nothing to do.
+        return tuple(rank_id for rank_id in over if self._complete or self._exits.get(rank_id) != 0)
 
     def _ended(self, how: SessionEnd) -> None:
         self._end = how
