@@ -28,6 +28,9 @@ Ranks poll it every 10 ms, six times a reset           A GET waits at the server
 Hosts found together are ordered by their hash         They are ordered as listed.
 A newcomer that dies before it has joined ends the     Closed by the launcher: see
 whole job                                              :mod:`elastic_runtime.engines.horovod.session`.
+Ranks wait for each other inside ``hvd.init()``, hear  They wait at a roll call before it, where they can be sent
+nothing there, and are aborted after 30 s              back to the barrier; an ``hvd.init()`` that fails is tried
+                                                       again with the next world.
 =====================================================  ==========================================================
 
 In the ranks (:mod:`~elastic_runtime.engines.horovod.rank`):
