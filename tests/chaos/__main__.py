@@ -101,7 +101,7 @@ def _play_all(
     for job in jobs:
         undisturbed = play(job, Plan(seed=0), folder / f"{job.engine}-undisturbed")
         expected = undisturbed.outcome.weights
-        if troubles := judge(undisturbed.outcome, expected).troubles:
+        if troubles := judge(undisturbed.outcome, (), expected).troubles:
             raise SystemExit(f"the undisturbed run of {job.engine} went wrong: {'; '.join(troubles)}")
 
         def round_of(plan: Plan, job: Job = job, expected: Sequence[float] = expected) -> Judged | None:
@@ -122,7 +122,7 @@ def _base(folder: Path, job: Job, plan: Plan) -> Path:
 
 def _keep(played: Round, expected: Sequence[float], folder: Path) -> Judged:
     """Judge it, write it down, and remove what is of no use any more."""
-    judged = Judged(played, judge(played.outcome, expected))
+    judged = Judged(played, judge(played.outcome, played.applied, expected))
     name = f"{played.engine}-{played.plan.seed:06}"
     (folder / f"{name}.json").write_text(to_json(played) + "\n", encoding="utf-8")
     if not judged.verdict.troubles:

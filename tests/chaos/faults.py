@@ -77,7 +77,7 @@ class Injector:
         target = choose(fault, [worker for worker in status.workers if self._is_here(worker)])
         if target is None:
             return False
-        if fault.kind in (FaultKind.NOTICE, FaultKind.NOTICE_ALL):
+        if fault.kind.notices:
             return self._notice(now, fault, target)
         return self._signal(now, fault, target)
 

@@ -22,8 +22,8 @@ class Job(Protocol):
     engine: str
 
     def run(self, plan: Plan, base: Path) -> ScriptedRun:
-        """One that is not started yet. Its ranks write, for each step, a note with its number and the monotonic
-        ``time`` (:meth:`ScriptedRun.notes`), and their ``weights`` at the end."""
+        """One that is not started yet. Its ranks write, for each step, a note with its number, their ``rank``
+        and the monotonic ``time`` (:meth:`ScriptedRun.notes`), and their ``weights`` at the end."""
 
 
 class HorovodJob:

@@ -9,10 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tests.chaos.plan import Fault
+from tests.chaos.plan import Fault, FaultKind
 
 LONGEST_PAUSE = 15.0
 """Seconds for which the training may stand still without a reason that it cannot help."""
+ORDERLY_NOTICE = 5.0
+"""Seconds; of a notice that is so far ahead, all that has to happen can happen in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,8 @@ class Outcome:
     """The worst first."""
     left: tuple[str, ...]
     """Processes and keys that are still there."""
+    repeated: int = 0
+    """Steps that the world did more than once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +148,7 @@ class Verdict:
     """What is wrong with a round, each in words, or empty."""
 
     wrong: str = ""
-    """It did not end as the undisturbed one does."""
+    """It did not end as the undisturbed one does, or has lost a step for nothing."""
     pause: str = ""
     left: str = ""
 
@@ -154,13 +158,25 @@ class Verdict:
         return [words for words in (self.wrong, self.pause, self.left) if words]
 
 
-def judge(outcome: Outcome, undisturbed: Sequence[float]) -> Verdict:
+def judge(outcome: Outcome, applied: Sequence[Applied], undisturbed: Sequence[float]) -> Verdict:
     """Compare a round with the undisturbed one, whose weights these are."""
     return Verdict(
-        wrong=outcome.ended or _compare(outcome.weights, tuple(undisturbed)),
+        wrong=outcome.ended or _compare(outcome.weights, tuple(undisturbed)) or _lost(outcome.repeated, applied),
         pause=_too_long(outcome.pauses),
         left=f"left behind: {', '.join(outcome.left)}" if outcome.left else "",
     )
+
+
+def orderly(applied: Iterable[Applied]) -> bool:
+    """Whether nothing was done that may cost a step: only sizes, and notices in time."""
+    faults = [each.fault for each in applied]
+    return all(
+        fault.kind is FaultKind.RESIZE or (fault.kind.notices and fault.seconds >= ORDERLY_NOTICE) for fault in faults
+    )
+
+
+def _lost(repeated: int, applied: Sequence[Applied]) -> str:
+    return f"{repeated} steps were done again, and nobody was killed" if repeated and orderly(applied) else ""
 
 
 def _compare(weights: tuple[float, ...], undisturbed: tuple[float, ...]) -> str:

@@ -43,6 +43,11 @@ class FaultKind(StrEnum):
         """Whether a process ends at once."""
         return self in (FaultKind.KILL_RANK, FaultKind.KILL_AGENT, FaultKind.KILL_ALL_RANKS)
 
+    @property
+    def notices(self) -> bool:
+        """Whether workers are told that they will be taken."""
+        return self in (FaultKind.NOTICE, FaultKind.NOTICE_ALL)
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -62,14 +67,9 @@ class Fault:
     by themselves."""
 
     def __str__(self) -> str:
-        details = {
-            FaultKind.RESIZE: f" {self.size}",
-            FaultKind.NOTICE: f" {self.seconds:.1f} s",
-            FaultKind.NOTICE_ALL: f" {self.seconds:.1f} s",
-            FaultKind.STOP_RANK: f" {self.seconds:.1f} s",
-            FaultKind.STOP_AGENT: f" {self.seconds:.1f} s",
-        }
-        return f"{self.kind}{details.get(self.kind, '')}"
+        if self.kind is FaultKind.RESIZE:
+            return f"{self.kind} {self.size}"
+        return f"{self.kind} {self.seconds:.1f} s" if self.seconds else str(self.kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -87,7 +88,9 @@ def _round(
     job: Job, plan: Plan, run: ScriptedRun, looks: list[Look], injector: Injector | None, begin: float, end: float
 ) -> Round:
     applied = tuple(injector.applied) if injector else ()
-    steps = [note["time"] for note in run.notes() if "step" in note]
+    steps = [note for note in run.notes() if "step" in note]
+    moments = [note["time"] for note in steps]
+    done = Counter(note["step"] for note in steps if note["rank"] == 0)
     status, log = run.look(), run.log()
     return Round(
         engine=job.engine,
@@ -95,8 +98,9 @@ def _round(
         outcome=Outcome(
             ended=_ended(run, status),
             weights=_weights(run),
-            pauses=_worst(pauses(steps, end, explanations(applied, looks, plan.minimum, end))),
+            pauses=_worst(pauses(moments, end, explanations(applied, looks, plan.minimum, end))),
             left=_left(run) if run.is_over() else (),
+            repeated=sum(times > 1 for times in done.values()),
         ),
         applied=applied,
         missed=tuple(injector.missed) if injector else plan.faults,

@@ -127,7 +127,7 @@ def test_too_few_workers_are_no_reason_while_the_run_says_that_it_trains() -> No
 
 
 def test_a_round_as_the_undisturbed_one_is_right() -> None:
-    assert judge(GOOD, WEIGHTS).troubles == []
+    assert judge(GOOD, [], WEIGHTS).troubles == []
 
 
 @pytest.mark.parametrize(
@@ -141,22 +141,40 @@ def test_a_round_as_the_undisturbed_one_is_right() -> None:
     ],
 )
 def test_what_is_wrong_is_said(outcome: Outcome, words: str) -> None:
-    assert judge(outcome, WEIGHTS).troubles == [words]
+    assert judge(outcome, [], WEIGHTS).troubles == [words]
 
 
 def test_nothing_is_as_good_as_no_weights() -> None:
-    assert judge(Outcome("", (), (), ()), ()).troubles == ["0 weights, 0 are expected"]
+    assert judge(Outcome("", (), (), ()), [], ()).troubles == ["0 weights, 0 are expected"]
 
 
 def test_only_a_pause_that_is_too_long_without_a_reason_is_a_trouble() -> None:
     explained = Pause(Span(0.0, 40.0), explained=40.0 - LONGEST_PAUSE)
-    assert judge(Outcome("", WEIGHTS, (explained,), ()), WEIGHTS).troubles == []
+    assert judge(Outcome("", WEIGHTS, (explained,), ()), [], WEIGHTS).troubles == []
     unexplained = Pause(Span(0.0, 40.0), explained=24.0)
-    assert judge(Outcome("", WEIGHTS, (explained, unexplained), ()), WEIGHTS).troubles == [
+    assert judge(Outcome("", WEIGHTS, (explained, unexplained), ()), [], WEIGHTS).troubles == [
         "no step for 40.0 s, of which 16.0 s are without a reason"
     ]
 
 
+SIZE = Applied(Fault(1.0, FaultKind.RESIZE, size=1), 1.0)
+
+
+def notice(seconds: float) -> Applied:
+    return Applied(Fault(2.0, FaultKind.NOTICE_ALL, seconds=seconds), 2.0, workers=("worker-0",))
+
+
+@pytest.mark.parametrize("applied", [[], [SIZE], [SIZE, notice(6.0)]])
+def test_sizes_and_notices_in_time_cost_no_step(applied: list[Applied]) -> None:
+    outcome = Outcome("", WEIGHTS, (), (), repeated=2)
+    assert judge(outcome, applied, WEIGHTS).troubles == ["2 steps were done again, and nobody was killed"]
+
+
+@pytest.mark.parametrize("done", [kill(3.0, 7), stop(3.0, 0.5), notice(0.1)])
+def test_kills_stops_and_short_notices_may_cost_steps(done: Applied) -> None:
+    assert judge(Outcome("", WEIGHTS, (), (), repeated=2), [SIZE, notice(6.0), done], WEIGHTS).troubles == []
+
+
 def test_all_that_is_wrong_is_said() -> None:
     outcome = Outcome("not over after 180 s", (), (Pause(Span(0.0, 100.0), 0.0),), ("process 12",))
-    assert len(judge(outcome, WEIGHTS).troubles) == 3
+    assert len(judge(outcome, [], WEIGHTS).troubles) == 3
