@@ -35,8 +35,8 @@ from demo_kit.airflow_stack import AirflowStack, StackFailed  # noqa: E402
 from demo_kit.digits_run import DAG_ID, FINAL, DigitsRun, local_trainings, stack_settings  # noqa: E402
 from demo_kit.look_back import LookBack, Phase, problems  # noqa: E402
 from demo_kit.progress import ProgressLine  # noqa: E402
-from demo_kit.report import render  # noqa: E402
 from demo_kit.trainings import Trainings  # noqa: E402
+from elastic_training.report import render_report  # noqa: E402
 
 BUILD = REPOSITORY / "build"
 JSON, HTML = BUILD / "demo.json", BUILD / "demo.html"
@@ -164,21 +164,14 @@ def _print_failed_tasks(run: DigitsRun, tasks: Mapping[str, str], console: Conso
 
 def _write(look: LookBack) -> None:
     JSON.write_text(json.dumps(look.outcome.plain(), indent=2) + "\n", encoding="utf-8")
-    HTML.write_text(render(look), encoding="utf-8")
+    promise = "; ".join(problems(look.outcome)) or "kept"
+    page = render_report(look.status, {"the demo's promise": promise, **look.outcome.figures()})
+    HTML.write_text(page, encoding="utf-8")
 
 
 def _print(look: LookBack, console: Console) -> None:
-    outcome = look.outcome
     table = Table(show_header=False)
-    accuracy = "not evaluated" if outcome.accuracy is None else f"{outcome.accuracy:.4f}"
-    for name, value in (
-        ("world sizes", " -> ".join(map(str, outcome.world_sizes))),
-        ("steps", f"{outcome.steps:,}"),
-        ("samples seen", f"{outcome.samples_seen:,}"),
-        ("samples lost / repeated", f"{outcome.samples_lost:,} / {outcome.samples_repeated:,}"),
-        ("accuracy on the test shard", accuracy),
-        *((f"seconds of {phase.name.replace('_', ' ')}", f"{phase.seconds:.1f}") for phase in outcome.phases),
-    ):
+    for name, value in look.outcome.figures().items():
         table.add_row(name, value)
     console.print(table)
     console.print(f"figures: {JSON}\nreport:  {HTML}", highlight=False, soft_wrap=True)

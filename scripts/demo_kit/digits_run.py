@@ -136,9 +136,9 @@ class DigitsRun:
             before: phases that came before the DAG run.
         """
         shards, result, evaluation = (self.xcom(task) for task in ("prepare", "train", "evaluate"))
-        entries = read_entries(self.ledger)
-        if not (shards and result and entries):
+        entries, status = read_entries(self.ledger), self._trainings.status(self.training)
+        if not (shards and result and entries and status):
             return None
         phases = (*before, *task_phases(self._api.task_instances(DAG_ID, self.run_id)))
         accuracy = evaluation["accuracy"] if evaluation else None
-        return look_back(entries, shards["train"], epochs, result, accuracy, phases)
+        return look_back(entries, shards["train"], epochs, status, accuracy, phases)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from digits.ledger import Entry, StepLoss, count, losses
+from digits.ledger import Entry, count, losses
+from elastic_runtime.status import Status
 
 WANTED_SIZES = (2, 3, 2)
 """World sizes that have to occur in this order, others between them allowed."""
@@ -38,6 +39,18 @@ class Outcome:
     """On the test shard; None when it was not evaluated."""
     phases: tuple[Phase, ...]
 
+    def figures(self) -> dict[str, str]:
+        """For the table and the report."""
+        accuracy = "not evaluated" if self.accuracy is None else f"{self.accuracy:.4f}"
+        return {
+            "world sizes": " → ".join(map(str, self.world_sizes)),
+            "steps": f"{self.steps:,}",
+            "samples seen": f"{self.samples_seen:,}",
+            "samples lost / repeated": f"{self.samples_lost:,} / {self.samples_repeated:,}",
+            "accuracy on the test shard": accuracy,
+            **{f"seconds of {phase.name.replace('_', ' ')}": f"{phase.seconds:.1f}" for phase in self.phases},
+        }
+
     def plain(self) -> dict[str, Any]:
         """For ``build/demo.json``."""
         return {
@@ -56,16 +69,15 @@ class LookBack:
     """All that the report shows."""
 
     outcome: Outcome
-    losses: tuple[StepLoss, ...]
-    result: Mapping[str, Any]
-    """The result document of the task *train*."""
+    status: Status
+    """The last of the training."""
 
 
 def look_back(
     entries: Iterable[Entry],
     samples: int,
     epochs: int,
-    result: Mapping[str, Any],
+    status: Status,
     accuracy: float | None,
     phases: Sequence[Phase],
 ) -> LookBack:
@@ -75,7 +87,7 @@ def look_back(
         entries: of the ledgers of all ranks.
         samples: size of the train shard.
         epochs: that were to be trained.
-        result: of the task *train*.
+        status: the last of the training.
         accuracy: that the task *evaluate* found.
         phases: of the demo.
     """
@@ -91,7 +103,7 @@ def look_back(
         accuracy=accuracy,
         phases=tuple(phases),
     )
-    return LookBack(outcome, tuple(steps), result)
+    return LookBack(outcome, status)
 
 
 def problems(outcome: Outcome) -> list[str]:
