@@ -1,4 +1,5 @@
-# Everything that a developer or CI does. Needs Python 3.11, g++, make, and cmake (or its wheel, which is then installed).
+# Everything that a developer or CI does. Needs Python 3.11, g++, make, patch, and cmake (or its wheel, which is then
+# installed).
 # The tests are several pytest runs in two environments; each leaves its JUnit report in build/junit.
 
 SHELL := bash

@@ -30,8 +30,9 @@ UV = AIRFLOW / "bin" / "uv"
 BUILD_HOROVOD = ROOT / "images" / "trainer" / "build-horovod.sh"
 TORCH = "2.13.0"
 HOROVOD = "0.28.1"
-HOROVOD_RECIPE = 1
-"""Raise it when ``build-horovod.sh`` changes what it builds: cached wheels of the old recipe are not used then."""
+HOROVOD_PATCH = BUILD_HOROVOD.parent / "patches" / f"horovod-{HOROVOD}.patch"
+HOROVOD_RECIPE = 2
+"""Raise it when ``build-horovod.sh`` or the patch changes what is built: wheels of the old recipe are not used then."""
 PROGRESS_SECONDS = 10.0
 
 
@@ -120,7 +121,7 @@ def make_trainer(progress: Progress) -> None:
     """Bring ``.venv-trainer`` up to date; needs the uv of ``.venv``."""
     requirements = ROOT / "requirements" / "trainer.txt"
     runtime = ROOT / "images" / "trainer"
-    with up_to_date(TRAINER, digest(requirements, runtime / "pyproject.toml", BUILD_HOROVOD)) as done:
+    with up_to_date(TRAINER, digest(requirements, runtime / "pyproject.toml", BUILD_HOROVOD, HOROVOD_PATCH)) as done:
         if done:
             return
         create(TRAINER, progress)

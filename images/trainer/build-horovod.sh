@@ -15,6 +15,7 @@ if [[ $# -ne 2 ]]; then
 fi
 python=$1
 directory=$2
+amendment=$(dirname "$(realpath "$0")")/patches/horovod-$version.patch
 
 if ! command -v "${CXX:-g++}" >/dev/null; then
     echo "No C++ compiler: Horovod is compiled here. Install g++ 9 or newer (Debian: apt-get install g++ make)," >&2
@@ -23,6 +24,10 @@ if ! command -v "${CXX:-g++}" >/dev/null; then
 fi
 if ! command -v make >/dev/null; then
     echo "No make: CMake builds Horovod with it. Install it (Debian: apt-get install make)." >&2
+    exit 1
+fi
+if ! command -v patch >/dev/null; then
+    echo "No patch: Horovod's sources are amended with it. Install it (Debian: apt-get install patch)." >&2
     exit 1
 fi
 if command -v cmake >/dev/null; then
@@ -49,6 +54,9 @@ for file in CMakeLists.txt horovod/torch/CMakeLists.txt; do
     grep -q 'CMAKE_CXX_STANDARD 14' "$source/$file" # set -e: should the source differ, stop here
     sed -i 's/CMAKE_CXX_STANDARD 14/CMAKE_CXX_STANDARD 17/' "$source/$file"
 done
+
+# A lost rank takes no survivor with it; the reasons stand in the patch. --fuzz=0: should the source differ, stop here.
+patch --directory="$source" --strip=1 --fuzz=0 --forward <"$amendment"
 
 export HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_GLOO=1
 export HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1
