@@ -65,8 +65,8 @@ test-airflow: setup ## real Airflow components, from the DAG down
 test-kubernetes: setup ## pods on a real Kubernetes, where there is a way to one
 	scripts/test-kubernetes $(AIRFLOW) $(TRAINER)
 
-chaos: setup ## random faults on local runs; ROUNDS, SEED, ENGINE, JOBS, LOAD, MINUTES, PLAN: see tests/README.md
-	@$(TRAINER)/python -m tests.chaos $(foreach option,ROUNDS SEED ENGINE JOBS LOAD MINUTES PLAN,\
+chaos: setup ## random faults on local runs; ROUNDS, SEED, JOBS, LOAD, ENGINE, …: see tests/README.md
+	@$(TRAINER)/python -m tests.chaos $(foreach option,ROUNDS SEED PLAN REPEAT ENGINE JOBS LOAD MINUTES,\
 	    $(if $($(option)),--$(shell tr A-Z a-z <<< $(option)) $($(option))))
 
 demo: setup $(if $(filter kubernetes,$(CLUSTER)),image) ## the digits DAG through real Airflow, with a report; CLUSTER=kubernetes: with pods

@@ -1,8 +1,8 @@
 """Random faults on runs of this machine, whose weights have to be those of an undisturbed run, bit for bit.
 
 Each round is a run with faults that follow from its seed: `--seed 17 --rounds 1` plays round 17 again, and `--plan
-FILE` what a file has kept of a round. Times are the machine's, so a race may need several tries. A round that goes
-wrong keeps its folder, the others only a page of JSON.
+FILE` what a file has kept of a round. Times are the machine's, so a race may need several tries (`--repeat`). A round
+that goes wrong keeps its folder, the others only a page of JSON.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     become_subreaper()
     folder: Path = options.output / time.strftime("%Y%m%d-%H%M%S")
     folder.mkdir(parents=True)
-    plans = _plans(options)
+    plans = _plans(options) * options.repeat
     print(f"{len(plans)} rounds of {', '.join(options.engine)} from seed {plans[0].seed}, in {folder}", flush=True)
     judged: list[Judged] = []
     with busy_loops(options.load), _pool(options.jobs) as pool:
@@ -74,6 +74,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--plan", type=Path, action="append", help="a round's JSON, to be played again; may be repeated"
     )
+    parser.add_argument("--repeat", type=int, default=1, help="play each round so often (default: %(default)s)")
     parser.add_argument(
         "--engine", action="append", choices=list(ENGINES), help="may be repeated (default: all, one after the other)"
     )
@@ -104,29 +105,22 @@ def _play_all(
         if troubles := judge(undisturbed.outcome, (), expected).troubles:
             raise SystemExit(f"the undisturbed run of {job.engine} went wrong: {'; '.join(troubles)}")
 
-        def round_of(plan: Plan, job: Job = job, expected: Sequence[float] = expected) -> Judged | None:
-            return _keep(play(job, plan, _base(folder, job, plan)), expected, folder) if in_time() else None
+        def round_of(number: int, plan: Plan, job: Job = job, expected: Sequence[float] = expected) -> Judged | None:
+            # Names are equally long, so that none begins with another: processes are recognised by them.
+            base = folder / f"{job.engine}-{plan.seed:06}-{number:04}"
+            return _keep(play(job, plan, base), expected, base) if time.monotonic() < deadline else None
 
-        def in_time() -> bool:
-            return time.monotonic() < deadline
-
-        for future in as_completed([pool.submit(round_of, plan) for plan in plans]):
+        for future in as_completed([pool.submit(round_of, *numbered) for numbered in enumerate(plans, start=1)]):
             if judged := future.result():
                 yield judged
 
 
-def _base(folder: Path, job: Job, plan: Plan) -> Path:
-    # As long as every other, so that none begins with another: processes are recognised by it.
-    return folder / f"{job.engine}-{plan.seed:06}"
-
-
-def _keep(played: Round, expected: Sequence[float], folder: Path) -> Judged:
+def _keep(played: Round, expected: Sequence[float], base: Path) -> Judged:
     """Judge it, write it down, and remove what is of no use any more."""
     judged = Judged(played, judge(played.outcome, played.applied, expected))
-    name = f"{played.engine}-{played.plan.seed:06}"
-    (folder / f"{name}.json").write_text(to_json(played) + "\n", encoding="utf-8")
+    base.with_suffix(".json").write_text(to_json(played) + "\n", encoding="utf-8")
     if not judged.verdict.troubles:
-        shutil.rmtree(folder / name)
+        shutil.rmtree(base)
     return judged
 
 

@@ -23,7 +23,7 @@ def line(judged: Judged, done: int, of: int) -> str:
     played, troubles = judged.round, judged.verdict.troubles
     worst = played.outcome.pauses[0].unexplained if played.outcome.pauses else 0.0
     faults = ", ".join(str(applied.fault) for applied in played.applied) or "nothing was done"
-    words = "; ".join(troubles).upper() if troubles else f"pause {worst:4.1f} s"
+    words = f"WRONG: {'; '.join(troubles)}" if troubles else f"pause {worst:4.1f} s"
     return (
         f"[{done:>{len(str(of))}}/{of}] {played.engine} seed {played.plan.seed:06}  {played.seconds:5.1f} s  "
         f"{words}  ({faults})"

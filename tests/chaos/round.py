@@ -119,7 +119,7 @@ def _ended(run: ScriptedRun, status: Status | None) -> str:
         return f"not over after {LIMIT:.0f} s: {status.reason if status else 'no status'}"
     if status is None or not status.phase.final:
         return f"the launcher has ended with {run.launcher.returncode}, and without a final status"
-    return "" if status.phase is Phase.SUCCEEDED else f"failed, {status.failure}: {status.reason.splitlines()[0]}"
+    return "" if status.phase is Phase.SUCCEEDED else f"failed, {status.failure}: {status.reason.partition(';')[0]}"
 
 
 def _weights(run: ScriptedRun) -> tuple[float, ...]:
