@@ -18,7 +18,7 @@ import torch
 from benchmarks.durable.model import SizedModel
 from elastic_runtime.checkpoint.checkpoints import Checkpoints
 from elastic_runtime.checkpoint.store import open_store
-from elastic_runtime.torch.parts import part_writers
+from elastic_runtime.torch.checkpointing.parts import part_writers
 
 OURS, FILE, SAVED = "ours", "upload_file", "save_and_upload_file"
 METHODS = (OURS, FILE, SAVED)

@@ -16,7 +16,7 @@ from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.rank_link import Progress
 from elastic_runtime.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState
-from elastic_runtime.torch.trees import copy_tree, tensors_of
+from elastic_runtime.torch.state.trees import copy_tree, tensors_of
 from tests.unit.runtime.durable_bench import after, everything, same, step, training
 from tests.unit.runtime.rank_bench import Agent, Clock
 

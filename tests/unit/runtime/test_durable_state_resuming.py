@@ -17,7 +17,7 @@ from elastic_runtime.errors import InvalidDocument, InvalidSettings
 from elastic_runtime.rank_link import CHECKPOINT, CheckpointSkipped, CheckpointWritten, Resumed
 from elastic_runtime.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState, load_checkpoint
-from elastic_runtime.torch.parts import part_writers
+from elastic_runtime.torch.checkpointing.parts import part_writers
 from tests.unit.runtime.durable_bench import after, everything, of_kind, same, step, training
 from tests.unit.runtime.rank_bench import Agent
 

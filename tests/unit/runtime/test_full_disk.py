@@ -12,7 +12,7 @@ import torch
 from elastic_runtime.checkpoint import open_store
 from elastic_runtime.checkpoint.checkpoints import Checkpoints
 from elastic_runtime.errors import StoreUnavailable
-from elastic_runtime.torch.parts import part_writers
+from elastic_runtime.torch.checkpointing.parts import part_writers
 
 
 def test_is_the_stores_fault_and_leaves_nothing(tmp_path: Path) -> None:

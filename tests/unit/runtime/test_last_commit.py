@@ -20,9 +20,9 @@ from elastic_runtime.errors import OwnershipLost, StoreUnavailable
 from elastic_runtime.rank_link import CheckpointWritten, LastCommitBy
 from elastic_runtime.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState, load_checkpoint, notices
-from elastic_runtime.torch import state as module
-from elastic_runtime.torch.last_commit import LastCommit
-from elastic_runtime.torch.parts import part_writers
+from elastic_runtime.torch.checkpointing.last_commit import LastCommit
+from elastic_runtime.torch.checkpointing.parts import part_writers
+from elastic_runtime.torch.state import durable as module
 from tests.unit.runtime.rank_bench import Agent, Clock
 
 pytestmark = pytest.mark.usefixtures("horovod")

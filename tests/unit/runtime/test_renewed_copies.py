@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime.torch.copies import Loan, RenewedCopy, host_memory
+from elastic_runtime.torch.state.copies import Loan, RenewedCopy, host_memory
 
 
 def address(copy: RenewedCopy) -> int:

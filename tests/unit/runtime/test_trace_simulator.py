@@ -7,7 +7,7 @@ import pytest
 from benchmarks.traces.account import Cause
 from benchmarks.traces.policy import Policy
 from benchmarks.traces.trace import Notices
-from elastic_runtime.torch.last_commit import CAUTION, MARGIN
+from elastic_runtime.torch.checkpointing.last_commit import CAUTION, MARGIN
 from tests.unit.runtime.trace_bench import COSTS, ELASTIC, FIXED, RESTART, STOCK, job, run, trace, with_costs
 
 STAYS = (0.0, 1000.0)

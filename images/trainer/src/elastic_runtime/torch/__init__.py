@@ -24,20 +24,20 @@ from elastic_runtime.engines.registry import current_engine
 from elastic_runtime.rank_link import RANK_FD
 
 if TYPE_CHECKING:
-    from elastic_runtime.torch.batches import Batch, GlobalBatches
-    from elastic_runtime.torch.parts import load_checkpoint
+    from elastic_runtime.torch.batches.global_batches import Batch, GlobalBatches
+    from elastic_runtime.torch.checkpointing.parts import load_checkpoint
     from elastic_runtime.torch.reporting import report
-    from elastic_runtime.torch.scaling import WorldScaling
-    from elastic_runtime.torch.state import DurableState
+    from elastic_runtime.torch.scaling.world_scaling import WorldScaling
+    from elastic_runtime.torch.state.durable import DurableState
 
 __all__ = ["Batch", "DurableState", "GlobalBatches", "WorldScaling", "load_checkpoint", "report"]
 
 _MODULES = {
-    "Batch": "batches",
-    "DurableState": "state",
-    "GlobalBatches": "batches",
-    "WorldScaling": "scaling",
-    "load_checkpoint": "parts",
+    "Batch": "batches.global_batches",
+    "DurableState": "state.durable",
+    "GlobalBatches": "batches.global_batches",
+    "WorldScaling": "scaling.world_scaling",
+    "load_checkpoint": "checkpointing.parts",
     "report": "reporting",
 }
 

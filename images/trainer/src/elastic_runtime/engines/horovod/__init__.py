@@ -64,7 +64,11 @@ class HorovodEngine:
     # torch.optim imports torch._dynamo lazily, which takes 1-2 s.
     preload = (
         *("torch", "torch.optim", "torch._dynamo", "torch.utils.data", "horovod.torch.elastic"),
-        *("elastic_runtime.torch.state", "elastic_runtime.torch.batches", "elastic_runtime.torch.reporting"),
+        *(
+            "elastic_runtime.torch.state.durable",
+            "elastic_runtime.torch.batches.global_batches",
+            "elastic_runtime.torch.reporting",
+        ),
         "elastic_runtime.engines.horovod.rank",
     )
     prepare = "elastic_runtime.engines.horovod.rank:install"

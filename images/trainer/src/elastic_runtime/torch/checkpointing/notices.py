@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.rank_link import LastCommitBy
-from elastic_runtime.torch.last_commit import LastCommit
+from elastic_runtime.torch.checkpointing.last_commit import LastCommit
 from elastic_runtime.torch.reporting import SharedLink
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.torch import plain
-from elastic_runtime.torch.copies import RenewedCopy
-from elastic_runtime.torch.trees import Tree, copy_tree, is_tree
+from elastic_runtime.torch.state import plain
+from elastic_runtime.torch.state.copies import RenewedCopy
+from elastic_runtime.torch.state.trees import Tree, copy_tree, is_tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Attributes:
     """Values of all attributes, sorted by how they are kept."""
 
     plain: Mapping[str, Any]
-    """Encoded by :mod:`elastic_runtime.torch.plain`; a copy, whatever happens to the values."""
+    """Encoded by :mod:`elastic_runtime.torch.state.plain`; a copy, whatever happens to the values."""
     trees: Mapping[str, Tree]
     """Those with tensors in them; the values themselves."""
 
@@ -56,7 +56,7 @@ class SavedAttributes:
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.trees = RenewedCopy()
         self.plain: Mapping[str, Any] = {}
-        """Encoded by :mod:`elastic_runtime.torch.plain`."""
+        """Encoded by :mod:`elastic_runtime.torch.state.plain`."""
         self.save(values)
 
     @property

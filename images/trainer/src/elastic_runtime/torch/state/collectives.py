@@ -11,7 +11,7 @@ import horovod.torch as hvd
 import torch
 from torch import Tensor
 
-from elastic_runtime.torch.trees import Tree, dump, load, map_tensors, tensors_of
+from elastic_runtime.torch.state.trees import Tree, dump, load, map_tensors, tensors_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.torch.plan import BatchPlan, Indices, Share
+from elastic_runtime.torch.batches.plan import BatchPlan, Indices, Share
 
 _OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "generator", "persistent_workers")
 

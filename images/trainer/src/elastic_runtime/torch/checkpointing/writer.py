@@ -13,9 +13,9 @@ from typing import Any
 from elastic_runtime.checkpoint.checkpoints import Checkpoints
 from elastic_runtime.errors import InvalidSettings, StoreUnavailable
 from elastic_runtime.rank_link import CheckpointFailed, CheckpointWritten, RankMessage
-from elastic_runtime.torch.parts import part_writers
-from elastic_runtime.torch.switch_interval import switch_interval
-from elastic_runtime.torch.trees import Tree
+from elastic_runtime.torch.checkpointing.parts import part_writers
+from elastic_runtime.torch.checkpointing.switch_interval import switch_interval
+from elastic_runtime.torch.state.trees import Tree
 
 HANDOVER_PAUSE = 1.0
 """Seconds. Ranks hear of one notice at slightly different commits; a handover that is not older than this serves. And

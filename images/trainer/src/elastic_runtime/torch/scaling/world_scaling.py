@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from elastic_runtime.torch.rates import Ramp, RateScaling, ScalingRule, factor, next_ramp
+from elastic_runtime.torch.scaling.rates import Ramp, RateScaling, ScalingRule, factor, next_ramp
 
 
 class WorldScaling:

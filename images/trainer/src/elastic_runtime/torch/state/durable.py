@@ -21,15 +21,15 @@ from elastic_runtime.documents import from_json
 from elastic_runtime.errors import ElasticError, InvalidSettings
 from elastic_runtime.rank_link import CHECKPOINT, CheckpointSkipped, Progress, RankLink, Resumed
 from elastic_runtime.spec import CheckpointSpec
-from elastic_runtime.torch.attributes import Attributes, SavedAttributes, sort_attributes
-from elastic_runtime.torch.collectives import Signals, agree, broadcast_tree
-from elastic_runtime.torch.copies import host_memory
-from elastic_runtime.torch.handlers import StateDictHandler, check_storable, handlers_of
-from elastic_runtime.torch.last_commit import PAUSE
-from elastic_runtime.torch.notices import Notices
-from elastic_runtime.torch.parts import read_parts
+from elastic_runtime.torch.checkpointing.last_commit import PAUSE
+from elastic_runtime.torch.checkpointing.notices import Notices
+from elastic_runtime.torch.checkpointing.parts import read_parts
+from elastic_runtime.torch.checkpointing.writer import CheckpointWriter, Snapshot
 from elastic_runtime.torch.reporting import SharedLink, shared_link
-from elastic_runtime.torch.writer import CheckpointWriter, Snapshot
+from elastic_runtime.torch.state.attributes import Attributes, SavedAttributes, sort_attributes
+from elastic_runtime.torch.state.collectives import Signals, agree, broadcast_tree
+from elastic_runtime.torch.state.copies import host_memory
+from elastic_runtime.torch.state.handlers import StateDictHandler, check_storable, handlers_of
 
 PROGRESS_PAUSE = 0.25
 """Seconds between two words of progress to the agent."""

@@ -24,9 +24,9 @@ from horovod.torch.elastic.state import (
 )
 
 from elastic_runtime.errors import InvalidDocument, InvalidSettings
-from elastic_runtime.torch.collectives import broadcast_tree
-from elastic_runtime.torch.copies import Loan, RenewedCopy
-from elastic_runtime.torch.trees import Tree, copy_tree, dump, load
+from elastic_runtime.torch.state.collectives import broadcast_tree
+from elastic_runtime.torch.state.copies import Loan, RenewedCopy
+from elastic_runtime.torch.state.trees import Tree, copy_tree, dump, load
 
 
 @runtime_checkable

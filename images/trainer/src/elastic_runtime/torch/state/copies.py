@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from elastic_runtime.torch.trees import Tree, copy_tree, map_tensors, tensors_of
+from elastic_runtime.torch.state.trees import Tree, copy_tree, map_tensors, tensors_of
 
 
 @dataclass(frozen=True, slots=True)

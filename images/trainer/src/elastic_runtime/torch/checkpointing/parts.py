@@ -15,8 +15,8 @@ import torch
 
 from elastic_runtime.checkpoint.checkpoints import PartStream, PartWriter, StoredCheckpoint, opened_checkpoint
 from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.torch import plain
-from elastic_runtime.torch.trees import Tree
+from elastic_runtime.torch.state import plain
+from elastic_runtime.torch.state.trees import Tree
 
 ATTRIBUTES = "attributes.json"
 _TENSORS = ".pt"
@@ -27,7 +27,7 @@ def part_writers(trees: Mapping[str, Tree], attributes: Mapping[str, Any]) -> di
 
     Args:
         trees: state dicts and other trees with tensors, in host memory, not written to until the parts are.
-        attributes: plain values, encoded by :mod:`elastic_runtime.torch.plain`.
+        attributes: plain values, encoded by :mod:`elastic_runtime.torch.state.plain`.
     """
     writers = {f"{name}{_TENSORS}": _tree_writer(tree) for name, tree in trees.items()}
     text = json.dumps(attributes, allow_nan=False, indent=1).encode()

@@ -1,0 +1,1 @@
+"""Learning rates for a batch that grows with the world."""

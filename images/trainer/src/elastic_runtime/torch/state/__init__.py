@@ -1,0 +1,1 @@
+"""What a rank keeps: copied at each commit, put back after a loss, and the same on every rank after a sync."""
