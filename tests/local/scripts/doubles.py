@@ -14,7 +14,7 @@ from pace import Pace
 from torch.nn.functional import mse_loss
 
 from elastic_runtime.torch import Batch, DurableState, GlobalBatches, report
-from elastic_runtime.torch.plan import Indices
+from elastic_runtime.torch.batches.plan import Indices
 
 SAMPLES, BATCH = 50, 8  # 7 steps an epoch; the last has 2 samples, so that shares are uneven, or empty
 GRAIN = 2.0**-24

@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 import sys
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import horovod.torch as hvd
 import pytest
@@ -69,7 +69,7 @@ def the_step_is_that_of_one_rank() -> None:
     """Five global batches of 7 of 30 samples, the last of 2; on two ranks, and on one that is alone."""
     results = []
     for rank, ranks in ((hvd.rank(), hvd.size()), (0, 1)):
-        world = partial(tuple[int, int], (rank, ranks))
+        world = SimpleNamespace(rank=rank, size=ranks)
         torch.manual_seed(0)
         model = torch.nn.Linear(4, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -88,7 +88,7 @@ def the_step_is_that_of_one_rank() -> None:
 
 def all_hear_what_one_was_told() -> None:
     state = DurableState(step=0)
-    state._last_updated_timestamp = 5.0 * (1 - hvd.rank())  # rank 1 is a newcomer, that has acted upon nothing yet
+    state._seen = 5.0 * (1 - hvd.rank())  # rank 1 is a newcomer, that has acted upon nothing yet
     state.commit()
     if hvd.rank() == 1:
         state.on_hosts_updated(1_700_000_000.25, 1)

@@ -20,15 +20,10 @@ import pytest
 import torch
 
 from elastic_runtime.engines.horovod import rank as adaptation
-from elastic_runtime.engines.horovod.rank import (
-    SchedulerStateHandler,
-    cut,
-    notice_silence,
-    open_sockets,
-    still_assigned,
-)
+from elastic_runtime.engines.horovod.rank import cut, notice_silence, open_sockets, still_assigned
 from elastic_runtime.engines.horovod.rendezvous import rank_environment
 from elastic_runtime.errors import OwnershipLost
+from elastic_runtime.torch.state.handlers import StateDictHandler
 from tests.unit.runtime.driver_bench import SOON, Bench, bench, in_thread
 
 
@@ -265,14 +260,14 @@ class TestScheduler:
         assert scheduler.get_last_lr() == [0.8]
 
     def test_the_very_scheduler_stays_and_moves_the_very_optimizer(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        registry = [(torch.optim.lr_scheduler.LRScheduler, SchedulerStateHandler)]
+        registry = [(torch.optim.lr_scheduler.LRScheduler, StateDictHandler)]
         monkeypatch.setattr(elastic_state, "_handler_registry", registry)
         rank_0 = training(0.8)
         assert step(*rank_0) == 0.4
         optimizer, scheduler = training(0.8)
         optimizer.param_groups[0]["lr"] = 0.4  # as the optimizer's own handler does
         state = elastic_state.TorchState(scheduler=scheduler)
-        monkeypatch.setattr(adaptation, "broadcast_object", other_rank_0(rank_0[1].state_dict()))
+        monkeypatch.setattr("elastic_runtime.torch.state.handlers.broadcast_tree", lambda *_: rank_0[1].state_dict())
         state._bcast_object = other_rank_0({"model": None, "optimizer": None})
         state.sync()
         assert state.scheduler is scheduler
@@ -282,7 +277,7 @@ class TestScheduler:
 
     def test_it_goes_back_to_the_last_commit(self) -> None:
         optimizer, scheduler = training(0.8)
-        handler = SchedulerStateHandler(scheduler)
+        handler = StateDictHandler(scheduler)
         step(optimizer, scheduler)
         handler.save()
         committed = dict(scheduler.state_dict())

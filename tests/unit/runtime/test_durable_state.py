@@ -100,7 +100,7 @@ def test_a_handler_that_the_script_registered_is_used(spec: CheckpointSpec, monk
     monkeypatch.setattr("horovod.torch.elastic.state._handler_registry", [(nn.Linear, Counting)])
     state = DurableState(model=nn.Linear(1, 1), checkpoint=spec)
     state.commit()
-    assert state._handlers["model"]._inner.saves == 1
+    assert state._values.handlers["model"]._inner.saves == 1
     state.finish()
     assert DurableState(model=nn.Linear(1, 1), checkpoint=spec).model.weight.tolist() == state.model.weight.tolist()
 

@@ -217,7 +217,7 @@ def test_commits_beside_a_checkpoint_need_no_new_memory(
         for _ in range(3):
             step(state)
             state.commit()
-            addresses.append(state._handlers["model"].saved.newest["0.weight"].data_ptr())
+            addresses.append(state._values.handlers["model"].saved.newest["0.weight"].data_ptr())
         go_on.release()
         agent.until(CheckpointWritten)
         until_idle(state)

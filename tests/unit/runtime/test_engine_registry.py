@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.engines.registry import current_engine, find_engine
+from elastic_runtime.engines.registry import find_engine
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.rank_link import ENGINE
 
 
 @pytest.fixture
@@ -25,9 +24,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
 
 
-def test_ours_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(ENGINE, raising=False)
-    assert current_engine() is find_engine("horovod")
+def test_ours_is_found() -> None:
     assert find_engine("horovod").name == "horovod"
 
 
@@ -35,10 +32,6 @@ def test_ours_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
 class TestOfAnotherDistribution:
     def test_is_found(self) -> None:
         assert find_engine("some") == "the very engine"
-
-    def test_is_the_ranks_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv(ENGINE, "some")
-        assert current_engine() == "the very engine"
 
     def test_does_not_take_the_place_of_ours(self) -> None:
         assert find_engine("horovod").name == "horovod"

@@ -142,7 +142,8 @@ def tensors() -> TensorDataset:
 
 def batches(state: Any, rank: int = 0, ranks: int = 1, dataset: Any = None, **more: Any) -> GlobalBatches:
     dataset = tensors() if dataset is None else dataset
-    return GlobalBatches(dataset, **{"size": 4, "seed": 7, **more}, state=state, world=lambda: (rank, ranks))
+    world = SimpleNamespace(rank=rank, size=ranks)
+    return GlobalBatches(dataset, **{"size": 4, "seed": 7, **more}, state=state, world=world)
 
 
 def contents(batch: Batch) -> list[tuple[float, int]]:

@@ -19,7 +19,8 @@ from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import OwnershipLost, StoreUnavailable
 from elastic_runtime.rank_link import CheckpointWritten, LastCommitBy
 from elastic_runtime.spec import CheckpointSpec
-from elastic_runtime.torch import DurableState, load_checkpoint, notices
+from elastic_runtime.torch import DurableState, load_checkpoint
+from elastic_runtime.torch.checkpointing import notices
 from elastic_runtime.torch.checkpointing.last_commit import LastCommit
 from elastic_runtime.torch.checkpointing.parts import part_writers
 from elastic_runtime.torch.state import durable as module
@@ -262,7 +263,7 @@ class TestWaiting:
         stand.train(3)
         stand.taken_at(60.0, keeper="a.0.0")
         with monkeypatch.context() as patch:
-            patch.setattr(module, "hvd", None)  # As good as that, after hvd.shutdown().
+            patch.setattr(stand.state, "_world", None)  # As good as that, after hvd.shutdown().
             stand.wait()
         assert stand.written() == [(3, True)]
 

@@ -18,7 +18,10 @@ import pytest
 from elastic_runtime.clock import utc_now
 from elastic_runtime.rank_link import RANK_FD, HandoverWanted
 from elastic_runtime.wire import RankExited, RankSaid, Ready
-from tests.unit.runtime.worker_bench import SOON, Light, Worker, code, with_worker
+from elastic_runtime.world import WORLD
+from tests.unit.runtime.worker_bench import SOON, Worker, code, with_worker
+
+BENCH = "tests.unit.runtime.worker_bench"
 
 
 def gone(pid: int) -> None:
@@ -205,7 +208,7 @@ def test_a_process_that_a_rank_leaves_behind_does_not_hold_its_end_up(monkeypatc
 
 def test_a_warm_process_that_lacks_an_import_runs_ranks_cold_and_says_why() -> None:
     async def run() -> Worker:
-        async with Worker(True, Light(("no_such_module",))) as worker:
+        async with Worker(True, ("no_such_module",)) as worker:
             assert await worker.run("a", code("import sys; print('elastic_runtime' in sys.modules)")) == 0
         return worker
 
@@ -214,13 +217,12 @@ def test_a_warm_process_that_lacks_an_import_runs_ranks_cold_and_says_why() -> N
     assert worker.lines("a", "stdout") == ["False"]
 
 
-@pytest.mark.parametrize(("warm", "said"), [(True, ["fractions", "True"]), (False, ["False"])])
-def test_a_warm_rank_has_what_its_engine_preloads_and_is_prepared(warm: bool, said: list[str]) -> None:
-    engine = Light(("fractions",), prepare="tests.unit.runtime.worker_bench:say_what_is_preloaded")
-
+@pytest.mark.parametrize(("warm", "said"), [(True, ["prepared", "True"]), (False, ["False"])])
+def test_a_warm_rank_has_what_its_engine_preloads_and_its_world_is_prepared(warm: bool, said: list[str]) -> None:
     async def run() -> list[str]:
-        async with Worker(warm, engine) as worker:
-            assert await worker.run("a", code("import sys; print('fractions' in sys.modules)")) == 0
+        async with Worker(warm, ("fractions",)) as worker:
+            command, environment = code("import sys; print('fractions' in sys.modules)"), {WORLD: f"{BENCH}:WORLD"}
+            assert await worker.run("a", command, **environment) == 0
             return worker.lines("a", "stdout")
 
     assert asyncio.run(run()) == said

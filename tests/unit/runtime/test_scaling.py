@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from itertools import pairwise
 
 import pytest
@@ -15,14 +16,12 @@ from elastic_runtime.torch import DurableState, WorldScaling
 from elastic_runtime.torch.scaling.rates import Ramp, RateScaling, ScalingRule, factor, next_ramp
 
 
+@dataclass
 class World:
-    """Its size, as it is told."""
+    """As it is told."""
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def __call__(self) -> int:
-        return self.size
+    size: int
+    rank: int = 0
 
 
 def factors(scaling: WorldScaling, world: World, *sizes: int) -> list[float]:
@@ -110,7 +109,7 @@ def test_only_the_step_itself_sees_the_multiplied_rates() -> None:
     weight = torch.nn.Parameter(torch.tensor([1.0]))
     optimizer = torch.optim.SGD([{"params": [weight], "lr": 0.1}])
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
-    scaling = WorldScaling(1, world=lambda: 3)
+    scaling = WorldScaling(1, world=World(3))
     for step, rate in ((1, 0.1), (2, 0.05)):
         before = weight.item()
         weight.grad = torch.tensor([1.0])

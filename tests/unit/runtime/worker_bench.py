@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from elastic_runtime.agent.ranks import Ranks
-from elastic_runtime.engines.base import Engine, Session
 from elastic_runtime.wire import AgentMessage, Output, RankExited, RankStarted, Ready
 
 SOON = 20.0
 T = TypeVar("T")
-
-
-@dataclass
-class Light:
-    """An engine whose ranks need next to nothing: warm at once."""
-
-    preload: tuple[str, ...] = ("json",)
-    prepare: str | None = None
-    name: str = "light"
-
-    def session(self, *_arguments: object) -> Session:
-        raise AssertionError("an agent opens no session")
 
 
 @dataclass(eq=False)
@@ -34,13 +20,13 @@ class Worker:
     """The ranks of one worker, and what they told."""
 
     warm: bool
-    engine: Engine = field(default_factory=Light)
+    preload: tuple[str, ...] = ("json",)
     messages: list[AgentMessage] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     ranks: Ranks = field(init=False)
 
     def __post_init__(self) -> None:
-        self.ranks = Ranks(self._hear, os.environ, self.engine, self.warm)
+        self.ranks = Ranks(self._hear, os.environ, self.preload if self.warm else None)
 
     async def __aenter__(self) -> Worker:
         self.ranks.start(None)
@@ -70,8 +56,8 @@ class Worker:
                 self.changed.clear()
                 await self.changed.wait()
 
-    async def run(self, rank_id: str, command: Sequence[str]) -> int | None:
-        self.ranks.start_rank(rank_id, command, {}, None)
+    async def run(self, rank_id: str, command: Sequence[str], **environment: str) -> int | None:
+        self.ranks.start_rank(rank_id, command, environment, None)
         await self.until(lambda: self.code(rank_id) is not None)
         return self.code(rank_id)
 
@@ -97,6 +83,11 @@ def code(text: str) -> tuple[str, ...]:
     return "python", "-c", text
 
 
-def say_what_is_preloaded() -> None:
-    """In a rank, before its command."""
-    print("fractions" if "fractions" in sys.modules else "nothing")
+class SomeWorld:
+    """Of an engine whose ranks are told so."""
+
+    def prepare(self) -> None:
+        print("prepared")
+
+
+WORLD = SomeWorld()

@@ -19,6 +19,7 @@ from elastic_runtime.agent.notices.services import NO_METADATA, Metadata
 from elastic_runtime.agent.ranks import Ranks
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import to_json
+from elastic_runtime.engines.base import Engine
 from elastic_runtime.engines.registry import find_engine
 from elastic_runtime.errors import ClusterUnavailable, InvalidDocument
 from elastic_runtime.framing import decode_line
@@ -41,6 +42,7 @@ from elastic_runtime.wire import (
     decode,
     encode,
 )
+from elastic_runtime.world import WORLD
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +107,7 @@ class Agent:
         self._settings, self._ahead = settings, ahead
         self._name = settings.worker
         self._spec: RunSpec
+        self._engine: Engine
         self._ranks: Ranks | None = None
         self._writer: asyncio.StreamWriter
         self._stops: set[asyncio.Task[None]] = set()
@@ -172,8 +175,9 @@ class Agent:
             log.info("the launcher at %s calls this worker %s", self._settings.launcher[0], self._name)
             end_when_silent(writer.get_extra_info("socket"), self._spec.timing.agent_silence)
             if self._ranks is None:
-                environment, engine = {**os.environ, **self._spec.environment}, find_engine(self._spec.engine)
-                self._ranks = Ranks(self._send, environment, engine, self._spec.warm)
+                self._engine = find_engine(self._spec.engine)
+                preload = self._engine.preload if self._spec.warm else None
+                self._ranks = Ranks(self._send, {**os.environ, **self._spec.environment}, preload)
                 self._ranks.start(self._ahead)
                 self._ahead = None  # Another one is started for ranks after these.
             else:
@@ -260,7 +264,7 @@ class Agent:
             **self._spec.environment,
             **order.environment,
             **hardware.slot_environment(order.slot, self._settings.slots, self._devices),
-            rank_link.ENGINE: self._spec.engine,
+            WORLD: self._engine.world,
             rank_link.RUN_NAME: self._spec.name,
             rank_link.WORKER_NAME: self._name,
             rank_link.SLOT: str(order.slot),

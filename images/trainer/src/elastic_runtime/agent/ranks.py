@@ -13,7 +13,6 @@ from typing import Any
 
 from elastic_runtime.agent.zygote_client import ZygoteClient
 from elastic_runtime.clock import utc_now
-from elastic_runtime.engines.base import Engine
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.framing import LineReader
 from elastic_runtime.lines import LineSplitter
@@ -41,16 +40,15 @@ class Ranks:
     Args:
         send: called with every message for the launcher, in order.
         environment: of the warm process, and so of every rank.
-        engine: what the ranks need.
-        warm: whether to import that ahead.
+        preload: modules to import ahead; None: ranks start cold.
     """
 
     def __init__(
-        self, send: Callable[[AgentMessage], None], environment: Mapping[str, str], engine: Engine, warm: bool
+        self, send: Callable[[AgentMessage], None], environment: Mapping[str, str], preload: Sequence[str] | None
     ) -> None:
         self._send = send
         self._environment = dict(environment)
-        self._engine, self._warm = engine, warm
+        self._preload = preload
         self._ranks: dict[str, _Rank] = {}
         self._endings: set[asyncio.Task[None]] = set()
         self._ready: Ready | None = None
@@ -70,7 +68,7 @@ class Ranks:
         if ahead:
             self._zygote.adopt(*ahead)
         else:
-            self._zygote.execute(self._environment, self._engine.preload if self._warm else None)
+            self._zygote.execute(self._environment, self._preload)
 
     def announce(self) -> None:
         """Say again that ranks can start here, to a launcher that has not heard it."""
@@ -88,7 +86,7 @@ class Ranks:
         outputs = [os.pipe(), os.pipe()]
         with theirs:
             descriptors = (outputs[0][1], outputs[1][1], theirs.fileno())
-            if not self._zygote.start(rank_id, command, environment, directory, descriptors, self._engine.prepare):
+            if not self._zygote.start(rank_id, command, environment, directory, descriptors):
                 self._end(rank, -signal.SIGKILL)
             for _, write in outputs:
                 os.close(write)

@@ -1,17 +1,17 @@
 """A warm process: imports what ranks need once, then forks a rank whenever it is told to.
 
 A joining rank so pays no import: those of torch take seconds. The process runs none of the code that it imports, and no
-thread but OpenBLAS's, which expects forks, so forking is safe. What to import, and what to call in a rank before the
-user's script runs, is its client's to say. Commands that are not Python, or not this Python, are executed cold from the
-same fork.
+thread but OpenBLAS's, which expects forks, so forking is safe. What to import is its client's to say; in a rank, the
+world that its environment names is prepared before the user's script runs. Commands that are not Python, or not this
+Python, are executed cold from the same fork.
 
 Each worker has one. On this machine, one more for the whole run forks the agents, which inherit the imports and fork
 their own from themselves (:func:`fork_ahead`): a worker more costs milliseconds.
 
 It speaks JSON with its client, one datagram a message, over the socket whose descriptor is its first argument::
 
-    client: {"start": NAME, "command": […], "environment": {…}, "directory": …, "prepare": MODULE:FUNCTION or null}
-                                                      with three descriptors: stdout, stderr, rank link
+    client: {"start": NAME, "command": […], "environment": {…}, "directory": …} with three descriptors:
+                                                                                stdout, stderr, rank link
             {"signal": NAME, "number": N}            to the process group of what runs under that name
     zygote: {"ready": WARM, "detail": …} once;  {"started": NAME, "pid": …};  {"exited": NAME, "code": …}
 
@@ -25,7 +25,6 @@ import contextlib
 import ctypes
 import json
 import os
-import pkgutil
 import random
 import runpy
 import select
@@ -41,6 +40,7 @@ from typing import Any, NoReturn
 from elastic_runtime.agent.command import Entry, PythonCommand, cold, parse
 from elastic_runtime.agent.preloading import preload
 from elastic_runtime.rank_link import RANK_FD
+from elastic_runtime.world import WORLD, current_world
 
 MAX_MESSAGE = 256 * 1024
 _PR_SET_PDEATHSIG = 1
@@ -62,8 +62,6 @@ class _Rank:
     environment: dict[str, str]
     directory: str | None
     descriptors: list[int]
-    prepare: str | None
-    """``module:function`` to call before what runs warm."""
     warm: bool
 
 
@@ -133,8 +131,7 @@ class Zygote:
         os.setpgid(0, 0)
         die_with_parent(zygote)
         self._control.close()
-        asked = {name: message[name] for name in ("command", "environment", "directory", "prepare")}
-        return _Rank(**asked, descriptors=descriptors, warm=self._warm)
+        return _Rank(message["command"], message["environment"], message["directory"], descriptors, self._warm)
 
 
 def become(rank: _Rank) -> NoReturn:
@@ -161,7 +158,7 @@ def become(rank: _Rank) -> NoReturn:
         sys.stderr.write(f"cannot start {rank.command[0]} in {rank.directory or '.'}: {error}\n")
         sys.stderr.flush()
         os._exit(127)
-    _end_like_python(lambda: _run_warm(python, rank.prepare))
+    _end_like_python(lambda: _run_warm(python))
 
 
 def _end_like_python(run: Callable[[], None]) -> NoReturn:
@@ -190,14 +187,14 @@ def _end_like_python(run: Callable[[], None]) -> NoReturn:
         os._exit((code or 0) & 0xFF)
 
 
-def _run_warm(python: PythonCommand, prepare: str | None) -> None:
+def _run_warm(python: PythonCommand) -> None:
     random.seed()  # A fork inherits the state; a process of its own would have one of its own.
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # TextIOWrapper unless somebody replaced it
-    if prepare:
-        pkgutil.resolve_name(prepare)()
+    if WORLD in os.environ:  # A rank; an agent has none.
+        current_world().prepare()
     sys.argv = [python.target, *python.arguments]
     if python.entry is Entry.SCRIPT:
         sys.path[0] = os.path.dirname(os.path.abspath(python.target))

@@ -66,7 +66,6 @@ class ZygoteClient:
         environment: Mapping[str, str],
         directory: str | None,
         descriptors: tuple[int, int, int],
-        prepare: str | None = None,
     ) -> bool:
         """Have it fork ``command``. Returns False when the zygote is gone.
 
@@ -76,15 +75,8 @@ class ZygoteClient:
             environment: on top of its own.
             directory: to change to; None: its own.
             descriptors: standard output, standard error, and the rank link; the caller keeps its own copies.
-            prepare: ``module:function`` to call before a command that runs warm.
         """
-        message = {
-            "start": name,
-            "command": list(command),
-            "environment": dict(environment),
-            "directory": directory,
-            "prepare": prepare,
-        }
+        message = {"start": name, "command": list(command), "environment": dict(environment), "directory": directory}
         try:
             socket.send_fds(self._control, [json.dumps(message).encode()], descriptors)
         except OSError:

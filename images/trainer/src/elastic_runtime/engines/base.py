@@ -133,8 +133,8 @@ class Engine(Protocol):
     """As in :attr:`RunSpec.engine <elastic_runtime.spec.RunSpec.engine>`."""
     preload: tuple[str, ...]
     """Modules that a warm process imports, so that the ranks that it forks need not."""
-    prepare: str | None
-    """``module:function``, called without arguments in each rank before the user's script runs."""
+    world: str
+    """``module:object`` of the :class:`~elastic_runtime.world.World` of a rank, imported there."""
 
     def session(self, runner: RankRunner, address: str, port: int, callbacks: SessionCallbacks) -> Session:
         """A session that is not open yet.

@@ -6,12 +6,10 @@ Other distributions add theirs by an entry point in the group ``elastic_runtime.
 
 from __future__ import annotations
 
-import os
 from importlib.metadata import EntryPoint, entry_points
 
 from elastic_runtime.engines.base import Engine
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.rank_link import ENGINE
 
 GROUP = "elastic_runtime.engines"
 _OWN = {"horovod": EntryPoint("horovod", "elastic_runtime.engines.horovod:ENGINE", GROUP)}
@@ -34,8 +32,3 @@ def find_engine(name: str) -> Engine:
         problem = f"{name!r} is installed as {known[name].value}, which cannot be imported: {error}"
         raise InvalidSettings("engine", problem, "Mend that distribution") from error
     return engine
-
-
-def current_engine() -> Engine:
-    """The engine of this rank; Horovod's in a process that no agent has started. Raises as :func:`find_engine`."""
-    return find_engine(os.environ.get(ENGINE, "horovod"))

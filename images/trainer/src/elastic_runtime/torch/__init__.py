@@ -7,7 +7,7 @@
     state = DurableState(model=model, optimizer=optimizer)
     for batch in GlobalBatches(dataset, size=256, seed=0, state=state): ...
 
-The names are imported on first use, so that the parts of this package that need no Horovod (reading a checkpoint, the
+The names are imported on first use, so that the parts of this package that need no engine (reading a checkpoint, the
 order of the samples) can be used where there is none. In a rank that an agent has started cold, importing this package
 also does what the run's engine does before a script that is started warm (for Horovod, it puts right what is wrong with
 it: :mod:`elastic_runtime.engines.horovod.rank`); so import it before ``hvd.init()``.
@@ -16,12 +16,10 @@ it: :mod:`elastic_runtime.engines.horovod.rank`); so import it before ``hvd.init
 from __future__ import annotations
 
 import os
-import pkgutil
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from elastic_runtime.engines.registry import current_engine
-from elastic_runtime.rank_link import RANK_FD
+from elastic_runtime.world import WORLD, current_world
 
 if TYPE_CHECKING:
     from elastic_runtime.torch.batches.global_batches import Batch, GlobalBatches
@@ -42,8 +40,8 @@ _MODULES = {
 }
 
 
-if RANK_FD in os.environ and (prepare := current_engine().prepare):
-    pkgutil.resolve_name(prepare)()
+if WORLD in os.environ:
+    current_world().prepare()
 
 
 def __getattr__(name: str) -> Any:

@@ -14,6 +14,7 @@ import torch
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.rank_link import AgentWord, Metrics, RankLink, RankMessage
+from elastic_runtime.world import current_world
 
 _log = logging.getLogger(__name__)
 _warned: set[str] = set()
@@ -73,7 +74,8 @@ def report(step: int | None = None, **metrics: SupportsFloat) -> None:
         InvalidSettings: a value is not a number.
     """
     link = shared_link()
-    if not link.connected or not _is_first_rank():
+    # In this order: a script without an agent need not have an engine either.
+    if not link.connected or not (world := current_world()).connected or world.rank != 0:
         return
     values = {name: _number(name, value) for name, value in metrics.items()}
     for name in [name for name, value in values.items() if not math.isfinite(value)]:
@@ -83,13 +85,6 @@ def report(step: int | None = None, **metrics: SupportsFloat) -> None:
         del values[name]
     if values:
         link.send(Metrics(values=values, step=step))
-
-
-def _is_first_rank() -> bool:
-    # Imported here: a script without an agent never comes this far, and need not have Horovod.
-    import horovod.torch as hvd
-
-    return bool(hvd.is_initialized() and hvd.rank() == 0)
 
 
 def _number(name: str, value: SupportsFloat) -> float:

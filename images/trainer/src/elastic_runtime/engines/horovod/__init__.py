@@ -42,11 +42,11 @@ They wait as long for a machine that vanished, which   The kernel probes the pee
 ends no connection                                     one that is silent for ten seconds.
 A rank that waits for hosts hears nothing else         Hooks are called meanwhile, every tenth of a second.
 A removed rank is aborted 50 ms after its next commit  It asks whether it still has a rank, and exits with 0.
-A scheduler in TorchState is pickled with a copy of    Schedulers get a state handler that keeps their
-its optimizer; rates drift apart silently (#1281)      ``state_dict()``.
-A newcomer keeps its first learning rate where the     The optimizer's options are always sent, and a newcomer's
-optimizer has no state, and weight decay changes the   parameters put back after the step by which upstream
-parameters that it was just given                      makes its optimizer's state.
+A scheduler in TorchState is pickled with a copy of    Schedulers and optimizers in it are kept by their
+its optimizer; rates drift apart silently (#1281)      ``state_dict()``, as in DurableState:
+A newcomer keeps its first learning rate where the     :mod:`elastic_runtime.torch.state.handlers`.
+optimizer has no state, and weight decay changes the
+parameters that it was just given
 Autotune hangs after rank 0 left (#2835)               ``HOROVOD_AUTOTUNE`` is refused.
 The timeline is truncated by each generation           Each generation writes a file of its own.
 =====================================================  ==========================================================
@@ -71,7 +71,7 @@ class HorovodEngine:
         ),
         "elastic_runtime.engines.horovod.rank",
     )
-    prepare = "elastic_runtime.engines.horovod.rank:install"
+    world = "elastic_runtime.engines.horovod.world:WORLD"
 
     def session(self, runner: RankRunner, address: str, port: int, callbacks: SessionCallbacks) -> Session:
         """See :class:`~elastic_runtime.engines.base.Engine`."""

@@ -7,7 +7,6 @@ importing :mod:`elastic_runtime.torch`.
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import http.client
 import os
@@ -24,11 +23,11 @@ import horovod.torch.elastic.state as elastic_state
 import horovod.torch.mpi_ops
 import torch
 from horovod.common.elastic import run_fn
-from horovod.torch.functions import broadcast_object
 
 from elastic_runtime.engines.horovod.rendezvous import NEXT_ASSIGNMENT, ROLL_CALL
 from elastic_runtime.rank_link import PEER_SILENCE, Joined, RankLink
 from elastic_runtime.sockets import end_when_silent
+from elastic_runtime.torch.state.handlers import StateDictHandler
 
 DEFAULT_SILENCE = 10.0
 """Seconds; see :data:`elastic_runtime.rank_link.PEER_SILENCE`."""
@@ -173,49 +172,6 @@ def _has_come(connection: http.client.HTTPConnection, seconds: float) -> bool:
     return bool(poll.poll(seconds * 1000))
 
 
-class SchedulerStateHandler(elastic_state.StateHandler):  # type: ignore[misc]  # horovod is not typed
-    """Keeps a learning-rate scheduler by its ``state_dict()``, and the very object."""
-
-    def __init__(self, scheduler: Any) -> None:
-        super().__init__(scheduler)
-        self.save()
-
-    def save(self) -> None:
-        """To host memory."""
-        self._saved = copy.deepcopy(self.value.state_dict())
-
-    def restore(self) -> None:
-        """From host memory."""
-        self.value.load_state_dict(copy.deepcopy(self._saved))
-
-    def sync(self) -> None:
-        """From rank 0."""
-        self.value.load_state_dict(broadcast_object(self.value.state_dict(), root_rank=0))
-        self.save()
-
-
-class OptimizerStateHandler(elastic_state.OptimizerStateHandler):  # type: ignore[misc]  # horovod is not typed
-    """Gives a newcomer the options of rank 0's optimizer in any case, and leaves its parameters alone.
-
-    Upstream (``broadcast_optimizer_state``) sends nothing for an optimizer without state, such as plain SGD, so that a
-    newcomer keeps its first learning rate. And it makes the state of a new optimizer by a step, which weight decay uses
-    to change the parameters that were synced a moment ago.
-    """
-
-    def sync(self) -> None:
-        """From rank 0."""
-        groups = self.value.param_groups
-        is_new = not self.value.state_dict()["state"]
-        synced = [(p, p.detach().clone()) for group in groups for p in group["params"]] if is_new else []
-        super().sync()
-        with torch.no_grad():
-            for parameter, value in synced:
-                parameter.copy_(value)
-        options = [{name: value for name, value in group.items() if name != "params"} for group in groups]
-        for group, first in zip(groups, broadcast_object(options, root_rank=0), strict=True):
-            group.update(first)
-
-
 class _Rank:
     """The adapted ``hvd.init`` and reset of this process."""
 
@@ -349,6 +305,6 @@ def install() -> None:
         module.init = rank.init
     horovod.torch.elastic._reset = rank.reset
     horovod.torch.elastic.run = run
-    schedulers = (torch.optim.lr_scheduler.LRScheduler, SchedulerStateHandler)
-    optimizers = (torch.optim.Optimizer, OptimizerStateHandler)  # The first that fits is taken.
+    schedulers = (torch.optim.lr_scheduler.LRScheduler, StateDictHandler)
+    optimizers = (torch.optim.Optimizer, StateDictHandler)  # The first that fits is taken.
     elastic_state.set_handler_registry([optimizers, *elastic_state.get_handler_registry(), schedulers])

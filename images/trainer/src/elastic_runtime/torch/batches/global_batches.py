@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.torch.batches.plan import BatchPlan, Indices, Share
+from elastic_runtime.world import Place, current_world
 
 _OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "generator", "persistent_workers")
 
@@ -23,7 +24,7 @@ class Batch:
     data: Any
     """What a ``DataLoader`` would give for the rank's samples: ``images, labels = batch.data``."""
     weight: float
-    """Multiply the rank's mean loss with it before ``backward()``; then Horovod's average over ranks is the gradient of
+    """Multiply the rank's mean loss with it before ``backward()``; then the average over ranks is the gradient of
     the mean loss over the global batch, also where shares differ in size. 0 where the rank has no sample of its own and
     ``data`` holds a placeholder."""
     step: int
@@ -54,7 +55,7 @@ class GlobalBatches:
         shuffle: a new order in each epoch; False: the dataset's order.
         drop_last: leave out an epoch's last batch where it is smaller than ``size``.
         position: name of the state's attribute that counts the steps.
-        world: gives rank and world size; None: Horovod's.
+        world: has this rank and the world's size; None: the engine's.
         **loader: further arguments of ``torch.utils.data.DataLoader``, such as ``num_workers``, ``collate_fn`` or
             ``pin_memory``. Without any, a ``TensorDataset`` is indexed directly, a whole share at a time.
 
@@ -73,7 +74,7 @@ class GlobalBatches:
         shuffle: bool = True,
         drop_last: bool = False,
         position: str = "step",
-        world: Callable[[], tuple[int, int]] | None = None,
+        world: Place | None = None,
         **loader: Any,
     ) -> None:
         if not hasattr(dataset, "__len__"):
@@ -86,7 +87,7 @@ class GlobalBatches:
         self._dataset = dataset
         self._state = state
         self._position = position
-        self._world = world or _horovod_world
+        self._world = world
         self._loader = loader
         _ = self.step  # an unsuitable state fails here rather than in the first epoch
 
@@ -105,8 +106,8 @@ class GlobalBatches:
 
     def __iter__(self) -> Iterator[Batch]:
         """From the batch after :attr:`step`, for the world as it is now."""
-        rank, ranks = self._world()
-        shares = _Shares(self.plan, self.step + 1, rank, ranks)
+        world = self._world or current_world()
+        shares = _Shares(self.plan, self.step + 1, world.rank, world.size)
         fetched = _index_tensors(self._dataset, shares) if self._is_direct() else self._load(shares)
         with closing(fetched):
             for share, data in zip(shares.plans(), fetched, strict=True):
@@ -147,10 +148,3 @@ def _index_tensors(dataset: TensorDataset, shares: _Shares) -> Generator[list[to
     for indices in shares:
         chosen = torch.tensor(indices)
         yield [tensor.index_select(0, chosen.to(tensor.device)) for tensor in dataset.tensors]
-
-
-def _horovod_world() -> tuple[int, int]:
-    # Imported here: the batches of a world that is given need no Horovod.
-    import horovod.torch as hvd
-
-    return hvd.rank(), hvd.size()

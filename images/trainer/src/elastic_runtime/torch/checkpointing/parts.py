@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import IO, Any, cast
 
 import torch
+from torch.utils.serialization import config
 
 from elastic_runtime.checkpoint.checkpoints import PartStream, PartWriter, StoredCheckpoint, opened_checkpoint
 from elastic_runtime.errors import InvalidDocument
@@ -52,7 +52,7 @@ def read_parts(stored: StoredCheckpoint) -> dict[str, Any]:
 
 
 def load_checkpoint(uri: str) -> dict[str, Any]:
-    """What a :class:`~elastic_runtime.torch.state.DurableState` held, to evaluate or export it.
+    """What a :class:`~elastic_runtime.torch.DurableState` held, to evaluate or export it.
 
     ::
 
@@ -75,24 +75,13 @@ def load_checkpoint(uri: str) -> dict[str, Any]:
 
 def _tree_writer(tree: Tree) -> PartWriter:
     def write(stream: PartStream) -> None:
-        with _without_sums():
+        # Without the CRCs that torch puts into its archives and never reads, a quarter of the work of writing: the
+        # manifest has a SHA-256 of the whole. The setting is this thread's alone.
+        with config.patch({"save.compute_crc32": False}):  # type: ignore[attr-defined]
             # torch asks for a whole IO[bytes] and uses write and flush.
             torch.save(tree, cast(IO[bytes], stream))
 
     return write
-
-
-def _without_sums() -> AbstractContextManager[object]:
-    """Leave the CRCs away that torch puts into its archives and never reads: the manifest has a SHA-256 of the whole.
-
-    They are a quarter of the work of writing. Of this thread alone; torch before 2.6 always makes them.
-    """
-    try:
-        from torch.utils.serialization import config
-    except ImportError:
-        return nullcontext()
-    patched: AbstractContextManager[object] = config.patch({"save.compute_crc32": False})  # type: ignore[attr-defined]
-    return patched
 
 
 def _write(stream: PartStream, data: bytes) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from elastic_runtime.torch.scaling.rates import Ramp, RateScaling, ScalingRule, factor, next_ramp
+from elastic_runtime.world import Place, current_world
 
 
 class WorldScaling:
@@ -25,7 +26,7 @@ class WorldScaling:
         base: world size for which the learning rate was chosen.
         rule: ``linear`` or ``sqrt``.
         warmup: steps over which a larger rate is come to, after each growth and at the start; 0: at once.
-        world: gives the world size; None: Horovod's.
+        world: has the world's size; None: the engine's.
 
     Raises:
         InvalidSettings: an argument cannot work.
@@ -37,16 +38,16 @@ class WorldScaling:
         rule: ScalingRule | str = ScalingRule.LINEAR,
         warmup: int = 0,
         *,
-        world: Callable[[], int] | None = None,
+        world: Place | None = None,
     ) -> None:
         known = rule if rule not in tuple(ScalingRule) else ScalingRule(rule)
         self._scaling = RateScaling(base, known, warmup)  # type: ignore[arg-type]  # which refuses what is no rule
-        self._world = world or _horovod_size
+        self._world = world
         self._ramp: Ramp | None = None
 
     def factor(self, step: int) -> float:
         """For the step that is about to be trained, in the world as it is now. Steps go up, or back to a commit."""
-        self._ramp = next_ramp(self._scaling, self._ramp, step, self._world())
+        self._ramp = next_ramp(self._scaling, self._ramp, step, (self._world or current_world()).size)
         return factor(self._scaling, self._ramp, step)
 
     @contextmanager
@@ -79,11 +80,3 @@ class WorldScaling:
         """Undo :meth:`state_dict`."""
         ramp = state_dict["ramp"]
         self._ramp = None if ramp is None else Ramp(int(ramp["size"]), int(ramp["begin"]), float(ramp["start"]))
-
-
-def _horovod_size() -> int:
-    # Imported here: the rate of a world that is given needs no Horovod.
-    import horovod.torch as hvd
-
-    size: int = hvd.size()
-    return size

@@ -1,4 +1,4 @@
-"""An ``hvd.elastic.TorchState`` that outlives the fleet."""
+"""An elastic state that outlives the fleet."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ import atexit
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any
-
-import horovod.torch as hvd
-from horovod.common.exceptions import HostsUpdatedInterrupt
-from horovod.torch.elastic import TorchState
+from typing import TYPE_CHECKING, Any
 
 from elastic_runtime.checkpoint import open_store
 from elastic_runtime.checkpoint.checkpoints import Checkpoints
@@ -26,18 +22,20 @@ from elastic_runtime.torch.checkpointing.notices import Notices
 from elastic_runtime.torch.checkpointing.parts import read_parts
 from elastic_runtime.torch.checkpointing.writer import CheckpointWriter, Snapshot
 from elastic_runtime.torch.reporting import SharedLink, shared_link
-from elastic_runtime.torch.state.attributes import Attributes, SavedAttributes, sort_attributes
-from elastic_runtime.torch.state.collectives import Signals, agree, broadcast_tree
-from elastic_runtime.torch.state.copies import host_memory
-from elastic_runtime.torch.state.handlers import StateDictHandler, check_storable, handlers_of
+from elastic_runtime.torch.state.collectives import Signals, agree
+from elastic_runtime.torch.state.handlers import check_storable
+from elastic_runtime.torch.state.values import StateValues
+from elastic_runtime.world import current_world
 
 PROGRESS_PAUSE = 0.25
 """Seconds between two words of progress to the agent."""
 _log = logging.getLogger(__name__)
 
 
-class DurableState(TorchState):  # type: ignore[misc]  # horovod is untyped
+class DurableState:
     """Elastic state with durable checkpoints; use it where a script uses ``hvd.elastic.TorchState``.
+
+    It leans on the :class:`~elastic_runtime.world.World` that the rank is in, whichever engine has made that.
 
     In a run with a checkpoint store (the launcher says so in the environment; or give ``checkpoint``), rank 0
 
@@ -47,8 +45,7 @@ class DurableState(TorchState):  # type: ignore[misc]  # horovod is untyped
       function under ``hvd.elastic.run`` the launcher's ranks do that by themselves, and at the latest it is done when
       the process ends.
 
-    Without a store it is a ``TorchState`` whose newcomers are exact, and whose commits copy in place and cost one small
-    collective.
+    Without a store its newcomers are exact, too, and its commits copy in place and cost one small collective.
 
     Args:
         model: a module, kept by its ``state_dict``.
@@ -69,7 +66,6 @@ class DurableState(TorchState):  # type: ignore[misc]  # horovod is untyped
     model: Any
     optimizer: Any
     step: int
-    _last_updated_timestamp: float
 
     def __init__(
         self,
@@ -85,14 +81,14 @@ class DurableState(TorchState):  # type: ignore[misc]  # horovod is untyped
         for name in kept:
             if hasattr(type(self), name) or name.startswith("_"):
                 raise InvalidSettings(f"DurableState.{name}", "the name is taken by the state itself", "Choose another")
-        # Not through TorchState's constructor: it would make Horovod's own handlers, with a deep copy of everything.
-        self._handlers, values = handlers_of(kept)
-        for name in {"model", "optimizer"}.difference(kept):
-            setattr(self, name, None)
-        for name, handler in self._handlers.items():
-            setattr(self, name, handler.value)
-        self._attributes = SavedAttributes(values)
-        super(TorchState, self).__init__(bcast_object=hvd.broadcast_object, get_rank=hvd.rank, **values)
+        self.model = self.optimizer = None
+        for name, value in kept.items():
+            setattr(self, name, value)
+        self._values = StateValues(self, kept)
+        self._world = current_world()
+        # Time stamps: of the newest change of hosts, and up to which they were acted upon.
+        self._changed = self._seen = 0.0
+        self._reset_callbacks: list[Callable[[], None]] = []
         self._link = shared_link() if link is None else SharedLink(link)
         self._clock = clock
         self._progress_sent: tuple[float, int] | None = None
@@ -103,51 +99,59 @@ class DurableState(TorchState):  # type: ignore[misc]  # horovod is untyped
         self._ends_at_exit = False
         self._has_prepared = False
         self._may_resume = True
-        self._notices = Notices(self._link, os.environ.get("HOROVOD_HOSTNAME", ""), clock)
+        self._notices = Notices(self._link, self._world.name, clock)
         self._spec = _spec(checkpoint)
         self._checkpoints: Checkpoints | None = None
         self._writer: CheckpointWriter | None = None
         if self._spec is not None:
-            check_storable(self._handlers)
+            check_storable(self._values.handlers)
             self._checkpoints = Checkpoints(open_store(self._spec.uri), self._spec.fence, self._spec.keep)
             self._writer = CheckpointWriter(self._checkpoints, self._spec.every, self._link.send, clock)
-        if hvd.is_initialized():
+        if self._world.connected:
             self._resume()
 
-    # What Horovod calls
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """What else was given to be kept."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        values = self.__dict__.get("_values")
+        if values is not None and name in values.handlers:
+            values.handlers[name].set_value(value)
+        super().__setattr__(name, value)
+
+    # What the engine calls
+
+    def on_hosts_updated(self, timestamp: float, _update: object = None) -> None:
+        """Hosts have changed; in any thread. The next :meth:`commit` interrupts the training."""
+        self._changed = max(self._changed, timestamp)
+
+    def on_reset(self) -> None:
+        """This rank is in another world, and will sync."""
+        self._changed = self._seen
+        for callback in self._reset_callbacks:
+            callback()
+
+    def register_reset_callbacks(self, callbacks: Iterable[Callable[[], None]]) -> None:
+        """Have these called in each new world, before the sync."""
+        self._reset_callbacks.extend(callbacks)
 
     def save(self) -> None:
         """Copy everything, each tensor on its own device, into the memory of the save before."""
-        for handler in self._handlers.values():
-            handler.save()
-        self._attributes.save(self._live())
+        self._values.save()
         self._serial += 1
         self._taken_at = utc_now()
 
     def restore(self) -> None:
         """Back to the last save."""
-        for handler in self._handlers.values():
-            handler.restore()
-        self._set(self._attributes.restored())
+        self._values.restore()
 
     def sync(self) -> None:
         """Take rank 0's state; a collective. Rank 0 itself does not change."""
         self._resume()  # again, for a rank that has become the first one since it was made
-        ours = {name: handler for name, handler in self._handlers.items() if isinstance(handler, StateDictHandler)}
-        for name, handler in self._handlers.items():
-            if name not in ours:
-                handler.sync()
-        live = sort_attributes(self._live())
-        states = {name: handler.value.state_dict() for name, handler in ours.items()}
-        synced = broadcast_tree(
-            {"states": states, "plain": live.plain, "trees": live.trees, "has_commits": self._has_commits}
-        )
-        self._is_writer = hvd.rank() == 0
-        self._has_commits = synced["has_commits"]
-        if not self._is_writer:
-            for name, handler in ours.items():
-                handler.value.load_state_dict(synced["states"][name])
-            self._set(Attributes(synced["plain"], synced["trees"]).values())
+        self._has_commits = self._values.sync(self._world, self._has_commits)
+        self._is_writer = self._world.rank == 0
         self.save()
         self._may_resume = False
         self._notices.last_commit.begin()
@@ -159,12 +163,12 @@ class DurableState(TorchState):  # type: ignore[misc]  # horovod is untyped
         for what comes: others that take over, or their own end.
 
         Raises:
-            HostsUpdatedInterrupt: see :meth:`check_host_updates`.
+            Exception: the engine's interrupt; see :meth:`check_host_updates`.
             OwnershipLost: on rank 0, when a checkpoint was refused because the run has a newer owner.
         """
         self.save()
         self._has_commits = True
-        self._is_writer = hvd.rank() == 0
+        self._is_writer = self._world.rank == 0
         self._end_at_exit()
         if self._is_writer:
             self._send_progress(last=False)
@@ -187,35 +191,32 @@ class DurableState(TorchState):  # type: ignore[misc]  # horovod is untyped
         Stock Horovod takes rank 0's word alone, in two broadcasts.
 
         Raises:
-            HostsUpdatedInterrupt: hosts have changed; always with a sync to follow.
+            Exception: hosts have changed, so the engine makes another world (Horovod's ``HostsUpdatedInterrupt``).
         """
         self._hear(committed=False)
 
     def _hear(self, committed: bool) -> bool:
         """See :meth:`check_host_updates`. Returns whether to wait, having committed."""
-        newest = self._last_updated_timestamp
-        while not self._host_messages.empty():
-            timestamp, _ = self._host_messages.get()
-            newest = max(newest, timestamp)
         self._notices.hear()
         stand = committed and self._stands()
         # A newcomer has acted upon nothing yet. That ranks agree on that number too keeps it from raising alone.
-        agreed = agree(Signals(newest, self._last_updated_timestamp, self._notices.take_handover(), stand))
-        self._last_updated_timestamp = agreed.updated
-        if self._writer is not None and hvd.rank() == 0:
+        mine = Signals(self._changed, self._seen, self._notices.take_handover(), stand)
+        agreed = agree(self._world, mine)
+        self._seen = agreed.updated
+        if self._writer is not None and self._world.rank == 0:
             if agreed.handover:
                 self._writer.want_handover()
             if self._writer.handover_due():
                 self._end_at_exit()
                 self._writer.begin(self._snapshot(), handover=True)
         if agreed.updated > agreed.seen:
-            raise HostsUpdatedInterrupt(False)
+            raise self._world.interrupt()
         return agreed.stand
 
     def _stands(self) -> bool:
         """On rank 0: whether all have to wait at the commit that was just made; it is then made durable."""
         writer = self._writer
-        if writer is None or hvd.rank() != 0:
+        if writer is None or self._world.rank != 0:
             return False
         writer.collect()
         if not self._notices.last_commit.is_here(self._clock(), writer.seconds, writer.under_way):
@@ -251,7 +252,7 @@ class DurableState(TorchState):  # type: ignore[misc]  # horovod is untyped
         """
         self.save()
         self._has_commits = True
-        self._is_writer = hvd.rank() == 0
+        self._is_writer = self._world.rank == 0
         self._end()
 
     def on_run_end(self) -> None:
@@ -260,8 +261,8 @@ class DurableState(TorchState):  # type: ignore[misc]  # horovod is untyped
         No rank leaves before the last checkpoint is durable, so none looks as if it had ended early.
         """
         self.finish()
-        if hvd.size() > 1:
-            hvd.barrier()
+        if self._world.size > 1:
+            self._world.barrier()
 
     def __enter__(self) -> DurableState:
         return self
@@ -279,7 +280,7 @@ class DurableState(TorchState):  # type: ignore[misc]  # horovod is untyped
         try:
             self._end()
         except ElasticError as error:
-            _log.error("the last commit, of step %d, is not in the checkpoint store: %s", self._attributes.step, error)
+            _log.error("the last commit, of step %d, is not in the checkpoint store: %s", self._values.step, error)
 
     def _end_at_exit(self) -> None:
         if not self._ends_at_exit:
@@ -301,7 +302,7 @@ class DurableState(TorchState):  # type: ignore[misc]  # horovod is untyped
     # Durable checkpoints
 
     def _resume(self) -> None:
-        if not self._may_resume or self._spec is None or self._checkpoints is None or hvd.rank() != 0:
+        if not self._may_resume or self._spec is None or self._checkpoints is None or self._world.rank != 0:
             return
         self._may_resume = False
         self._checkpoints.claim()
@@ -312,65 +313,29 @@ class DurableState(TorchState):  # type: ignore[misc]  # horovod is untyped
         )
         if newest is not None:
             stored, values = newest
-            self._take(values, stored.uri)
+            self._values.take(values, stored.uri)
+            self.save()
             self._link.send(Resumed(uri=stored.uri, step=stored.manifest.step))
-
-    def _take(self, values: Mapping[str, Any], uri: str) -> None:
-        names = {*self._handlers, *self._saved_state}
-        for name in names.symmetric_difference(values):
-            _log.warning("%s is only in %s and is left as it is", name, "the script" if name in names else uri)
-        for name in names.intersection(values):
-            if name not in self._handlers:
-                setattr(self, name, values[name])
-                continue
-            try:
-                self._handlers[name].value.load_state_dict(values[name])
-            except (RuntimeError, ValueError, KeyError, TypeError) as error:
-                problem = f"{uri} does not fit the {name} of this script: {error}"
-                raise InvalidSettings("checkpoint", problem, "Start afresh, or give the run another URI") from error
-        self.save()
 
     def _snapshot(self) -> Snapshot:
         """Of the last save."""
-        loans = {name: handler.lend() for name, handler in self._handlers.items()}
-        on_host = [host_memory(loan) for loan in (*loans.values(), self._attributes.trees.lend())]
-        *states, attributes = (loan.tree for loan in on_host)
-
-        def give_back() -> None:
-            for loan in on_host:
-                loan.give_back()
-
-        return Snapshot(
-            serial=self._serial,
-            step=self._attributes.step,
-            time=self._taken_at,
-            trees={**dict(zip(loans, states, strict=True)), **attributes},
-            attributes=self._attributes.plain,
-            give_back=give_back,
-        )
+        trees, give_back = self._values.lend()
+        return Snapshot(self._serial, self._values.step, self._taken_at, trees, self._values.plain, give_back)
 
     def _prepare(self) -> None:
         """Have ready what the first checkpoint needs: the store, and memory for the commits beside it."""
         if self._checkpoints is not None:
             self._checkpoints.prepare()
-        for copy in (*(handler.saved for handler in self._handlers.values()), self._attributes.trees):
-            copy.reserve()
+        self._values.reserve()
 
     def _send_progress(self, *, last: bool) -> None:
-        now, step = self._clock(), self._attributes.step
+        now, step = self._clock(), self._values.step
         if self._progress_sent is not None:
             then, told = self._progress_sent
             if step == told or not (last or now - then >= PROGRESS_PAUSE):
                 return
         self._progress_sent = (now, step)
         self._link.send(Progress(step=step))
-
-    def _live(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self._saved_state}
-
-    def _set(self, values: Mapping[str, Any]) -> None:
-        for name, value in values.items():
-            setattr(self, name, value)
 
 
 def _given(**values: Any) -> dict[str, Any]:

@@ -16,17 +16,11 @@ import pickle
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from horovod.torch.elastic.state import (
-    ModelStateHandler,
-    OptimizerStateHandler,
-    StateHandler,
-    get_handler_registry,
-)
-
 from elastic_runtime.errors import InvalidDocument, InvalidSettings
 from elastic_runtime.torch.state.collectives import broadcast_tree
 from elastic_runtime.torch.state.copies import Loan, RenewedCopy
-from elastic_runtime.torch.state.trees import Tree, copy_tree, dump, load
+from elastic_runtime.torch.state.trees import copy_tree, dump, load
+from elastic_runtime.world import Handler, current_world
 
 
 @runtime_checkable
@@ -40,12 +34,16 @@ class HasState(Protocol):
         """Undo :meth:`state_dict`."""
 
 
-class StateDictHandler(StateHandler):  # type: ignore[misc]  # horovod is untyped
+class StateDictHandler:
     """Keeps anything with a ``state_dict``. Commits reuse the memory of the commit before."""
 
     def __init__(self, value: HasState) -> None:
-        super().__init__(value)
         self.saved = RenewedCopy()
+        self.set_value(value)
+
+    def set_value(self, value: HasState) -> None:
+        """Keep another object from now on."""
+        self.value = value
         self.save()
 
     def save(self) -> None:
@@ -59,11 +57,7 @@ class StateDictHandler(StateHandler):  # type: ignore[misc]  # horovod is untype
 
     def sync(self) -> None:
         """Take rank 0's state; a collective."""
-        self.load(broadcast_tree(self.value.state_dict()))
-
-    def load(self, state: Tree) -> None:
-        """Take this state, which must not be used elsewhere, and save it."""
-        self.value.load_state_dict(state)
+        self.value.load_state_dict(broadcast_tree(current_world(), self.value.state_dict()))
         self.save()
 
     def lend(self) -> Loan:
@@ -71,11 +65,11 @@ class StateDictHandler(StateHandler):  # type: ignore[misc]  # horovod is untype
         return self.saved.lend()
 
 
-class ForeignHandler(StateHandler):  # type: ignore[misc]  # horovod is untyped
-    """A script's own handler, with a copy of the saved state for durable checkpoints."""
+class ForeignHandler:
+    """A handler of the engine's or the script's, with a copy of the saved state for durable checkpoints."""
 
-    def __init__(self, inner: StateHandler) -> None:
-        super().__init__(inner.value)
+    def __init__(self, inner: Handler) -> None:
+        self.value = inner.value
         self._inner = inner
         self.saved = RenewedCopy()
         self._copy()
@@ -109,14 +103,9 @@ class ForeignHandler(StateHandler):  # type: ignore[misc]  # horovod is untyped
 
 
 def handler_of(value: object) -> StateDictHandler | ForeignHandler | None:
-    """The handler for a value, or None for a plain one.
-
-    What is in Horovod's handler registry is honoured: a script's own handlers, and Horovod's for its ElasticSampler.
-    Not so Horovod's for models and optimizers, nor the one that our adaptations give to scripts with a TorchState.
-    """
-    for kind, handler in get_handler_registry():
-        if isinstance(value, kind) and not _is_replaced(handler):
-            return ForeignHandler(handler(value))
+    """The handler for a value, or None for a plain one."""
+    if (inner := current_world().handler(value)) is not None:
+        return ForeignHandler(inner)
     return StateDictHandler(value) if isinstance(value, HasState) else None
 
 
@@ -134,10 +123,6 @@ def check_storable(handlers: Mapping[str, StateDictHandler | ForeignHandler]) ->
             load(dump(handler.saved.newest))
         except (InvalidDocument, pickle.PicklingError, AttributeError, TypeError) as error:
             raise InvalidSettings(f"DurableState.{name}", f"its state cannot be kept: {error}", remedy) from error
-
-
-def _is_replaced(handler: type[StateHandler]) -> bool:
-    return handler in (ModelStateHandler, OptimizerStateHandler) or handler.__module__.startswith("elastic_runtime.")
 
 
 def handlers_of(

@@ -1,0 +1,117 @@
+"""What a state keeps, by name: objects with a ``state_dict`` by their handlers, all else by value."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.torch.state.attributes import Attributes, SavedAttributes, sort_attributes
+from elastic_runtime.torch.state.collectives import broadcast_tree
+from elastic_runtime.torch.state.copies import host_memory
+from elastic_runtime.torch.state.handlers import StateDictHandler, handlers_of
+from elastic_runtime.torch.state.trees import Tree
+from elastic_runtime.world import World
+
+_log = logging.getLogger(__name__)
+
+
+class StateValues:
+    """The values and their last save.
+
+    Args:
+        owner: has each value as an attribute, which may be set to another one.
+        values: by name.
+
+    Raises:
+        InvalidSettings: one cannot be kept.
+    """
+
+    def __init__(self, owner: object, values: Mapping[str, Any]) -> None:
+        self._owner = owner
+        self.handlers, others = handlers_of(values)
+        self._names = tuple(others)
+        self._saved = SavedAttributes(others)
+
+    @property
+    def step(self) -> int:
+        """The global step of the last save."""
+        return self._saved.step
+
+    @property
+    def plain(self) -> Mapping[str, Any]:
+        """Plain values of the last save, encoded."""
+        return self._saved.plain
+
+    def save(self) -> None:
+        """Copy everything, each tensor on its own device, into the memory of the save before."""
+        for handler in self.handlers.values():
+            handler.save()
+        self._saved.save(self._live())
+
+    def restore(self) -> None:
+        """Back to the last save."""
+        for handler in self.handlers.values():
+            handler.restore()
+        self._set(self._saved.restored())
+
+    def sync(self, world: World, has_commits: bool) -> bool:
+        """Take rank 0's, which itself does not change; a collective. Returns rank 0's ``has_commits``."""
+        ours = {name: handler for name, handler in self.handlers.items() if isinstance(handler, StateDictHandler)}
+        for name, handler in self.handlers.items():
+            if name not in ours:
+                handler.sync()
+        live = sort_attributes(self._live())
+        states = {name: handler.value.state_dict() for name, handler in ours.items()}
+        synced = broadcast_tree(
+            world, {"states": states, "plain": live.plain, "trees": live.trees, "has_commits": has_commits}
+        )
+        if world.rank != 0:
+            for name, handler in ours.items():
+                handler.value.load_state_dict(synced["states"][name])
+            self._set(Attributes(synced["plain"], synced["trees"]).values())
+        return bool(synced["has_commits"])
+
+    def take(self, values: Mapping[str, Any], uri: str) -> None:
+        """Take what a checkpoint holds.
+
+        Raises:
+            InvalidSettings: it does not fit.
+        """
+        names = {*self.handlers, *self._names}
+        for name in names.symmetric_difference(values):
+            _log.warning("%s is only in %s and is left as it is", name, "the script" if name in names else uri)
+        for name in names.intersection(values):
+            if name not in self.handlers:
+                setattr(self._owner, name, values[name])
+                continue
+            try:
+                self.handlers[name].value.load_state_dict(values[name])
+            except (RuntimeError, ValueError, KeyError, TypeError) as error:
+                problem = f"{uri} does not fit the {name} of this script: {error}"
+                raise InvalidSettings("checkpoint", problem, "Start afresh, or give the run another URI") from error
+
+    def lend(self) -> tuple[dict[str, Tree], Callable[[], None]]:
+        """Trees of the last save by name, in host memory; nobody writes to them until the function is called."""
+        loans = {name: handler.lend() for name, handler in self.handlers.items()}
+        on_host = [host_memory(loan) for loan in (*loans.values(), self._saved.trees.lend())]
+        *states, attributes = (loan.tree for loan in on_host)
+
+        def give_back() -> None:
+            for loan in on_host:
+                loan.give_back()
+
+        return {**dict(zip(loans, states, strict=True)), **attributes}, give_back
+
+    def reserve(self) -> None:
+        """Have memory for saves while the last one is lent; from any thread."""
+        for copy in (*(handler.saved for handler in self.handlers.values()), self._saved.trees):
+            copy.reserve()
+
+    def _live(self) -> dict[str, Any]:
+        return {name: getattr(self._owner, name) for name in self._names}
+
+    def _set(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            setattr(self._owner, name, value)

@@ -1,0 +1,93 @@
+"""What helpers in a rank need of the world that it is in, whatever engine has made that.
+
+An agent names the world's object in the environment of its ranks; a script that somebody starts by hand has Horovod's.
+"""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+WORLD = "ELASTIC_RUNTIME_WORLD"
+"""Environment variable: ``module:object`` of the :class:`World` of a rank."""
+_BY_HAND = "elastic_runtime.engines.horovod.world:WORLD"
+
+
+class Place(Protocol):
+    """Where a rank stands among the others."""
+
+    @property
+    def rank(self) -> int:
+        """From 0."""
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+
+
+class Handler(Protocol):
+    """How one value of a state is kept: an engine's own kind, or one of a script."""
+
+    value: Any
+
+    def save(self) -> None:
+        """Copy it."""
+
+    def restore(self) -> None:
+        """Back to the last :meth:`save`."""
+
+    def sync(self) -> None:
+        """Take rank 0's; a collective."""
+
+    def set_value(self, value: Any) -> None:
+        """Keep another object from now on."""
+
+
+class World(Place, Protocol):
+    """The world that this process is in, from one to the next; one object a process.
+
+    Collectives are called by all ranks of the world, in the same order.
+    """
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a world now; without one, neither rank nor size."""
+
+    @property
+    def name(self) -> str:
+        """Of this rank, as the launcher knows it; empty without a launcher."""
+
+    def prepare(self) -> None:
+        """Called in a rank before the user's script: have done what the engine needs. The second time nothing.
+
+        Raises:
+            SystemExit: this cannot work.
+        """
+
+    def barrier(self) -> None:
+        """Wait until all ranks are here; a collective."""
+
+    def maximum(self, numbers: Sequence[float]) -> list[float]:
+        """Of each number the greatest that any rank gives; a collective."""
+
+    def broadcast(self, tensors: Sequence[Tensor]) -> None:
+        """Overwrite these contiguous tensors with rank 0's, of the same shapes and types; a collective."""
+
+    def interrupt(self) -> Exception:
+        """What a state raises on all ranks at once, for the engine to end this world and make the next."""
+
+    def handler(self, value: object) -> Handler | None:
+        """One that the script has registered with the engine for this kind of value, or the engine's for its own."""
+
+
+@cache
+def current_world() -> World:
+    """Of this process. Imports the engine's side of a rank."""
+    world: World = pkgutil.resolve_name(os.environ.get(WORLD, _BY_HAND))
+    return world
