@@ -25,9 +25,9 @@ def main(folder: RunDir, script: str) -> None:
         folder.write_launcher(LauncherProcess.of(os.getpid()))
         spec, now = folder.read_spec(), datetime.now(UTC)
         running = Status(spec.name, spec.uid, Phase.RUNNING, "all is well", now, world_size=1)
-        folder.write_status(running)
         (folder.path / "environment").write_text(json.dumps(dict(os.environ)))
         print("ready", os.getsid(0) == os.getpid(), flush=True)
+        folder.write_status(running)  # Last: a test that has seen it reads the others.
         if script == "ignore the end":
             time.sleep(600)
         wait_for(folder.cancel, folder.path.parent / "finish")
