@@ -23,7 +23,7 @@ help: ## show this
 setup: ## make .venv and .venv-trainer, or bring them up to date
 	@scripts/setup
 
-test: lint test-unit test-contract test-local test-airflow test-kubernetes ## everything that CI checks
+test: lint test-unit test-contract test-engines test-local test-airflow test-kubernetes ## everything that CI checks
 
 lint: lint-ruff lint-types lint-imports ## style, types, who may import whom
 
@@ -55,6 +55,9 @@ test-unit-checkpoints: setup
 
 test-contract: setup ## what every kind of cluster must do
 	$(call pytest,$(AIRFLOW),contract,tests/contract)
+
+test-engines: setup ## what every engine must do, with real ranks
+	$(call pytest,$(TRAINER),engines,tests/engines)
 
 test-local: setup ## real Horovod runs on this machine, from the launcher down
 	$(call pytest,$(TRAINER),local,tests/local)
@@ -114,5 +117,5 @@ clean-all: clean
 	rm -rf .venv .venv-trainer
 
 .PHONY: help setup test lint lint-ruff lint-types lint-imports test-unit $(UNIT) \
-    test-contract test-local test-airflow test-kubernetes chaos \
+    test-contract test-engines test-local test-airflow test-kubernetes chaos \
     demo bench bench-deferred bench-checkpoints bench-traces image cluster-up cluster-down build requirements clean clean-all

@@ -50,6 +50,7 @@ class Script:
     commit_every: int = 1
     holds: tuple[int, ...] = ()
     freezes: tuple[int, ...] = ()
+    leaves: tuple[int, ...] = ()
     step_seconds: float = 0.0
     doors: dict[str, str] = field(default_factory=dict)
 
@@ -66,6 +67,7 @@ class Script:
                 "commit_every": self.commit_every,
                 "holds": self.holds,
                 "freezes": self.freezes,
+                "leaves": self.leaves,
                 "step_seconds": self.step_seconds,
                 "doors": self.doors,
             }

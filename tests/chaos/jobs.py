@@ -7,6 +7,7 @@ from typing import Protocol
 
 from elastic_runtime.spec import CheckpointSpec, RecoverySpec, Timing
 from tests.chaos.plan import Plan
+from tests.engines.kinds import HUB
 from tests.local.harness import ScriptedRun
 from tests.paced import Script
 
@@ -44,4 +45,23 @@ class HorovodJob:
         )
 
 
-JOBS: tuple[Job, ...] = (HorovodJob(),)
+class HubJob:
+    """``tests/local/scripts/tally.py``. Without checkpoints: where all ranks are lost, it starts again."""
+
+    engine = "hub"
+
+    def run(self, plan: Plan, base: Path) -> ScriptedRun:
+        """See :class:`Job`."""
+        script = Script("tally.py", epochs=EPOCHS, commit_every=plan.commit_every, step_seconds=STEP_SECONDS)
+        return ScriptedRun(
+            base,
+            script,
+            (plan.minimum, plan.start, plan.maximum),
+            path=HUB.path,
+            engine=self.engine,
+            recovery=RecoverySpec(backoff=plan.backoff, backoff_maximum=2.0, rank_failures=1000, max_wait=MAX_WAIT),
+            timing=Timing(agent_silence=plan.agent_silence),
+        )
+
+
+JOBS: tuple[Job, ...] = (HorovodJob(), HubJob())

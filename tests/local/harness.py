@@ -28,6 +28,7 @@ class ScriptedRun(PacedRun):
         script: what the ranks run.
         workers: minimum, start and maximum.
         command: instead of the script's own.
+        path: folders to import from besides, of every process of the run.
         spec: further fields of the RunSpec.
     """
 
@@ -37,6 +38,7 @@ class ScriptedRun(PacedRun):
         script: Script,
         workers: tuple[int, int, int] = (1, 2, 4),
         command: Sequence[str] | None = None,
+        path: Sequence[Path] = (),
         **spec: Any,
     ) -> None:
         super().__init__(base, script)
@@ -50,6 +52,7 @@ class ScriptedRun(PacedRun):
             environment=self.environment(spec.pop("environment", {})),
             **spec,
         )
+        self._path = [str(folder) for folder in (*path, os.environ.get("PYTHONPATH", "")) if str(folder)]
         self._launcher: subprocess.Popen[bytes] | None = None
 
     # Life
@@ -63,6 +66,7 @@ class ScriptedRun(PacedRun):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(self._path)},
                 start_new_session=True,
             )
         return self

@@ -36,6 +36,7 @@ def main() -> None:
 
     @hvd.elastic.run
     def train(state: DurableState) -> None:
+        pace.hold(state)
         for batch in batches:
             optimizer.zero_grad()
             give_gradient(model, gradient(model, data, batch.indices))

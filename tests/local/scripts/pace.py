@@ -14,8 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import horovod.torch as hvd
-import torch
+from elastic_runtime.world import current_world
 
 LOOK = 0.005
 """Seconds between two looks for a file."""
@@ -33,10 +32,12 @@ class Pace:
     commit at): changes of the world happen here."""
     freezes: tuple[int, ...] = ()
     """Steps after which rank 0 stands without a commit, and the others wait for it: no change can happen."""
+    leaves: tuple[int, ...] = ()
+    """Steps after which the last of several ranks ends as if all were done."""
     step_seconds: float = 0.0
     """That every step takes at least."""
     doors: dict[str, str] = field(default_factory=dict)
-    """What the first rank of a worker does before ``hvd.init()``: ``kill`` itself, ``exit`` with 7, or ``wait``."""
+    """What the first rank of a worker does before it joins: ``kill`` itself, ``exit`` with 7, or ``wait``."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -46,7 +47,7 @@ class Pace:
         return cls(**json.loads(os.environ["PACE"]))
 
     def door(self) -> None:
-        """To be called before ``hvd.init()``."""
+        """To be called before the rank joins a world."""
         worker = os.environ["ELASTIC_RUNTIME_WORKER"]
         at = Path(self.folder, "at", worker)
         if worker not in self.doors or at.exists():
@@ -60,7 +61,7 @@ class Pace:
 
     def note(self, **what: Any) -> None:
         """Write down what this rank did; survives its SIGKILL."""
-        name = f"{os.environ['HOROVOD_HOSTNAME']}-{os.getpid()}.jsonl"
+        name = f"{current_world().name}-{os.getpid()}.jsonl"
         with Path(self.folder, "notes", name).open("a", encoding="utf-8") as notes:
             notes.write(json.dumps(what) + "\n")
 
@@ -68,6 +69,8 @@ class Pace:
         """Stand here, if the state's step is one to stand at."""
         step = state.step
         time.sleep(self.step_seconds)
+        if step in self.leaves and (world := current_world()).rank == world.size - 1 > 0:
+            raise SystemExit(0)
         at, go = (Path(self.folder, name, str(step)) for name in ("at", "go"))
         if step in self.holds:
             while not first_rank_says(go.exists()):
@@ -77,14 +80,15 @@ class Pace:
                 else:
                     state.commit()
                 time.sleep(LOOK)
-        if step in self.freezes and hvd.rank() == 0:
+        if step in self.freezes and current_world().rank == 0:
             at.touch()
             wait_for(go)
 
 
 def first_rank_says(mine: bool) -> bool:
     """Rank 0's answer, everywhere."""
-    return bool(hvd.broadcast(torch.tensor([int(mine)]), root_rank=0, name="hold"))
+    world = current_world()
+    return world.maximum([mine and world.rank == 0]) == [True]
 
 
 def wait_for(path: Path) -> None:

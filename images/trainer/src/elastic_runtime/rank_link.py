@@ -122,7 +122,7 @@ class LastCommitBy:
     deadline: datetime | None
     """Of the first of them; of the keeper, if one is named. None takes it back: some will stay."""
     keeper: str = ""
-    """While ranks wait for a world: the rank (its host name to Horovod) that is to make its last commit durable."""
+    """While ranks wait for a world: the rank, by its id, that is to make its last commit durable."""
 
 
 AgentWord = HandoverWanted | LastCommitBy

@@ -122,7 +122,7 @@ class StartRank:
     rank_id: str
     slot: int
     environment: Mapping[str, str] = field(default_factory=dict)
-    """What Horovod needs; on top of the agent's and the spec's."""
+    """What the engine needs; on top of the agent's and the spec's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Collection
+
+from elastic_runtime.engines.base import SessionOutcome
 
 LOST = -signal.SIGKILL
 """Exit code of a rank that went with its worker."""
@@ -16,3 +19,9 @@ def describe(code: int) -> str:
         return signal.Signals(-code).name
     except ValueError:
         return f"signal {-code}"
+
+
+def outcome_of(codes: Collection[int]) -> SessionOutcome:
+    """Of a session whose ranks are gone, with these codes: where one was killed, the others failed for its sake."""
+    killed = any(code in (-signal.SIGKILL, -signal.SIGTERM) for code in codes)
+    return SessionOutcome.FAILED if any(code > 0 for code in codes) and not killed else SessionOutcome.LOST

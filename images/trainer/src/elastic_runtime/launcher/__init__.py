@@ -1,1 +1,1 @@
-"""One per run: collects facts, decides, acts, and writes the status. Drives Horovod's ElasticDriver in process."""
+"""One per run: collects facts, decides, acts, and writes the status. Drives the engine's session in process."""

@@ -40,11 +40,11 @@ _MODULES = {
 }
 
 
-if WORLD in os.environ:
-    current_world().prepare()
-
-
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+if WORLD in os.environ:
+    current_world().prepare()

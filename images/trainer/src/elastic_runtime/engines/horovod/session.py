@@ -12,14 +12,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 from elastic_runtime.engines.base import RankRunner, SessionCallbacks, SessionFact, SessionOutcome, SessionState
-from elastic_runtime.engines.exits import LOST, describe
+from elastic_runtime.engines.exits import LOST, describe, outcome_of
 from elastic_runtime.engines.horovod.driver import AdaptedDriver, PushedHosts, SessionEnd
 from elastic_runtime.engines.horovod.rendezvous import ElasticHandler, rank_environment
 from elastic_runtime.engines.horovod.rendezvous_server import RendezvousServer
@@ -237,9 +236,7 @@ class HorovodSession:
             return SessionOutcome.SUCCEEDED
         if self._end is SessionEnd.EARLY_EXIT:
             return SessionOutcome.EARLY_EXIT
-        codes = [self._exits[rank_id] for rank_id in self._members if rank_id in self._exits]
-        killed = any(code in (-signal.SIGKILL, -signal.SIGTERM) for code in codes)
-        return SessionOutcome.FAILED if any(code > 0 for code in codes) and not killed else SessionOutcome.LOST
+        return outcome_of([self._exits[rank_id] for rank_id in self._members if rank_id in self._exits])
 
     def _detail(self) -> str:
         ended = [

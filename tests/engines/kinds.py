@@ -1,0 +1,35 @@
+"""The engines that have to keep the contract, and what their ranks run in its tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elastic_runtime.spec import RecoverySpec
+from tests.local.harness import ScriptedRun
+from tests.paced import Script
+
+DISTRIBUTION = Path(__file__).parent / "distribution"
+"""To be on the path of every process of a run with the engine ``hub``."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """An engine."""
+
+    engine: str
+    script: str
+    """Whose weights are the same to the last bit whatever the worlds, 7 steps an epoch."""
+    path: tuple[Path, ...] = ()
+
+    def run(self, base: Path, workers: tuple[int, int, int], **more: Any) -> ScriptedRun:
+        """One that is not started; ``more``: of the script's pace, or of the RunSpec."""
+        pace = {name: more.pop(name) for name in ("holds", "freezes", "leaves", "doors") if name in more}
+        script = Script(self.script, epochs=3, **pace)
+        spec = {"recovery": RecoverySpec(backoff=0.5), **more}
+        return ScriptedRun(base, script, workers, path=self.path, engine=self.engine, **spec)
+
+
+HOROVOD = Kind("horovod", "doubles.py")
+HUB = Kind("hub", "tally.py", (DISTRIBUTION,))
