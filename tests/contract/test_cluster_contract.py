@@ -12,7 +12,16 @@ import pytest
 from elastic_runtime.errors import InvalidSettings, OwnershipLost, RunNotFound
 from elastic_runtime.status import EventKind, FailureKind, Phase, Status, WorkerState
 from elastic_training.bridge import run
-from elastic_training.clusters.base import LOG_START, ClaimOutcome, LogLines, Quiet, RunRef, StatusChanged, Update
+from elastic_training.clusters.base import (
+    LOG_START,
+    ClaimOutcome,
+    LogLines,
+    Quiet,
+    RunRef,
+    RunSummary,
+    StatusChanged,
+    Update,
+)
 from tests.contract.cluster_kinds import OWNER, Kind
 
 pytestmark = pytest.mark.timeout(240)
@@ -297,3 +306,23 @@ def test_what_never_was_is_not_found(kind: Kind) -> None:
             run(ask(ref))
     with pytest.raises(RunNotFound):
         to_the_end(kind, ref, LOG_START)
+
+
+def test_a_list_says_at_a_glance_how_every_run_is_doing(kind: Kind) -> None:
+    def listed() -> list[RunSummary]:
+        return [each for each in run(kind.cluster.list()) if each.ref.name == kind.name]
+
+    assert listed() == []
+    before = datetime.now(UTC) - timedelta(seconds=2)
+    ref = started(kind, workers=2)
+    (training,) = listed()
+    assert (training.ref, training.owner) == (ref, OWNER)
+    assert before < training.created <= datetime.now(UTC) + timedelta(seconds=2)
+    headline = training.headline
+    assert (headline.phase, headline.world_size, headline.target_size) == (Phase.RUNNING, 2, 2)
+    kind.kill_launcher(ref)
+    until(kind, ref, over)
+    (lost,) = listed()
+    assert (lost.headline.phase, lost.headline.failure) == (Phase.FAILED, FailureKind.LAUNCHER_LOST)
+    run(kind.cluster.delete(ref, OWNER))
+    assert listed() == []

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.headline import Headline
 from elastic_runtime.spec import RunSpec, WorkersSpec
 from elastic_runtime.status import Status
 
@@ -44,6 +46,17 @@ class Claim:
     """For people: what was found."""
     differs: tuple[str, ...] = ()
     """Settings in which an adopted run differs from what was asked for now; it goes on with its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """One line of a list of runs."""
+
+    ref: RunRef
+    owner: str
+    """The try of the task that the run works for; opaque."""
+    created: datetime
+    headline: Headline
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -33,7 +33,7 @@ from elastic_runtime.errors import (
 )
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Status, WorkerState
-from elastic_training.clusters.base import Claim, ClaimOutcome, LogLease, RunRef, Update, check_size
+from elastic_training.clusters.base import Claim, ClaimOutcome, LogLease, RunRef, RunSummary, Update, check_size
 from elastic_training.clusters.claims import Action, Step, decide_claim
 from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.place import Place, checked
@@ -121,6 +121,10 @@ class Cluster:
             case Action.REMOVE:
                 await self._place.remove(found, forced=False)
         return None
+
+    async def list(self) -> Sequence[RunSummary]:
+        """All runs of the place, whoever owns them, the newest first."""
+        return sorted(await self._place.list(), key=lambda each: each.created, reverse=True)
 
     async def find(self, name: str) -> RunRef:
         """The present incarnation. Raises RunNotFound."""

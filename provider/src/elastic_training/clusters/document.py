@@ -11,8 +11,9 @@ from datetime import datetime
 from typing import Any, Self
 
 from elastic_runtime.errors import OwnershipLost
+from elastic_runtime.headline import Headline
 from elastic_runtime.spec import RunSpec
-from elastic_training.clusters.base import LOG_START, RunRef
+from elastic_training.clusters.base import LOG_START, RunRef, RunSummary
 
 NOBODY = ""
 """Token of a log lease that was revoked: the run has a new owner, who does not watch it yet."""
@@ -58,6 +59,10 @@ class RunDocument:
     def ref(self) -> RunRef:
         """Which run, and which incarnation of it."""
         return RunRef(self.spec.name, self.spec.uid)
+
+    def summary(self, status: Headline) -> RunSummary:
+        """With how it is doing, for a list."""
+        return RunSummary(self.ref, self.owner, self.created, status)
 
     @property
     def token(self) -> str | None:

@@ -17,15 +17,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from elastic_runtime.errors import Conflict, RunNotFound
+from elastic_runtime.headline import headline
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Event, EventKind, FailureKind, Phase, Status, WorkerState, WorkerStatus, World
-from elastic_training.clusters.base import LogLines
+from elastic_training.clusters.base import LogLines, RunSummary
 from elastic_training.clusters.claims import Observed, Times
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.document import RunDocument
@@ -175,6 +176,9 @@ class _Memory(PolledPlace):
         self._run(found)
         del self._cluster.runs[found.ref.name]
         return True
+
+    async def list(self) -> Iterable[RunSummary]:
+        return [run.document.summary(headline(run.status)) for run in self._cluster.runs.values()]
 
     async def observe(self, found: RunDocument) -> Observed:
         run = self._cluster.named(found.ref.name)

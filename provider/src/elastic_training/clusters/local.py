@@ -8,19 +8,20 @@ exists whole or not at all.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.errors import ClusterUnavailable, Conflict, InvalidSettings
+from elastic_runtime.errors import ClusterUnavailable, Conflict, InvalidDocument, InvalidSettings, RunNotFound
+from elastic_runtime.headline import headline
 from elastic_runtime.rundir import ReclaimNotice, RunDir
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import FailureKind, Phase, Status
 from elastic_training.clusters import local_files as files
-from elastic_training.clusters.base import LogLines
+from elastic_training.clusters.base import LogLines, RunSummary
 from elastic_training.clusters.claims import Observed, Times
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.document import RunDocument
@@ -120,7 +121,27 @@ class _Folder(PolledPlace):
             return False
 
     @in_thread
+    def list(self) -> Iterable[RunSummary]:
+        return list(self._summaries())
+
+    def _summaries(self) -> Iterator[RunSummary]:
+        for path in self._root.glob("[!.]*/"):
+            run = RunDir(path)
+            with suppress(RunNotFound, InvalidDocument):  # It is being removed, or is not a run.
+                found = files.read_document(run)
+                try:
+                    seen = run.read_headline()
+                except RunNotFound:  # Its launcher has not spoken yet.
+                    seen = None
+                if seen is None or not (seen.phase.final or self._alive(run)):
+                    seen = headline(self._observe(found).status)
+                yield found.summary(seen)
+
+    @in_thread
     def observe(self, found: RunDocument) -> Observed:
+        return self._observe(found)
+
+    def _observe(self, found: RunDocument) -> Observed:
         run, spec = RunDir(self._root / found.ref.name), found.spec
         alive = self._alive(run)
         status = run.read_status()

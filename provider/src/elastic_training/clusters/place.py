@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -17,7 +17,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from elastic_runtime.errors import RunNotFound
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Status
-from elastic_training.clusters.base import LogLines, Quiet, RunRef, StatusChanged, Update, differing
+from elastic_training.clusters.base import LogLines, Quiet, RunRef, RunSummary, StatusChanged, Update, differing
 from elastic_training.clusters.claims import Observed, Times
 from elastic_training.clusters.document import RunDocument
 
@@ -86,6 +86,10 @@ class Place(ABC):
         Raises:
             Conflict: the document has been changed since it was read.
         """
+
+    @abstractmethod
+    async def list(self) -> Iterable[RunSummary]:
+        """All runs that are there and complete, at the cost of a few requests for all of them together."""
 
     def cached(self, ref: RunRef, *, trusted: bool) -> RunDocument | None:  # noqa: ARG002  # for those that have one
         """The document as this process has seen it lately, if that spares a request.

@@ -18,7 +18,7 @@ from elastic_runtime.errors import RunNotFound, WatchExpired
 from elastic_runtime.kubernetes.errors import translate
 from elastic_runtime.kubernetes.objects import Json
 from elastic_runtime.kubernetes.resources import Kind, V
-from elastic_runtime.kubernetes.transport import Request, Transport
+from elastic_runtime.kubernetes.transport import ANYTHING, METADATA, Request, Transport
 from elastic_runtime.lines import LineSplitter
 
 PAGE = 500
@@ -79,16 +79,16 @@ class Client:
         except RunNotFound:
             return None
 
-    async def list(self, kind: Kind[V], labels: str = "", fields: str = "") -> list[V]:
-        """All that match both selectors."""
-        return (await self.listing(kind, labels, fields)).objects
+    async def list(self, kind: Kind[V], labels: str = "", fields: str = "", *, metadata: bool = False) -> list[V]:
+        """All that match both selectors; with ``metadata``, no more of each than that."""
+        return (await self.listing(kind, labels, fields, metadata=metadata)).objects
 
-    async def listing(self, kind: Kind[V], labels: str = "", fields: str = "") -> Listing[V]:
+    async def listing(self, kind: Kind[V], labels: str = "", fields: str = "", *, metadata: bool = False) -> Listing[V]:
         """The same, to be watched from there."""
         found: list[V] = []
         query = {"limit": str(PAGE), "labelSelector": labels, "fieldSelector": fields}
         while True:
-            page = await self._ask("GET", kind, query=query)
+            page = await self._ask("GET", kind, query=query, accept=METADATA if metadata else ANYTHING)
             found += map(kind.view, page.get("items") or ())
             if not (following := page["metadata"].get("continue")):
                 return Listing(found, str(page["metadata"]["resourceVersion"]))
@@ -182,10 +182,11 @@ class Client:
         part: str | None = None,
         query: Mapping[str, str] | None = None,
         body: Json | None = None,
+        accept: str = ANYTHING,
     ) -> Json:
         verb = method.lower() if name else "list"
         path = kind.path(self.namespace, name, part)
-        return await self._transport.ask(Request(self._what(verb, kind, name), method, path, query or {}, body))
+        return await self._transport.ask(Request(self._what(verb, kind, name), method, path, query or {}, body, accept))
 
     def _what(self, verb: str, kind: Kind[Any], name: str = "") -> str:
         where = f"in namespace {self.namespace}" if kind.namespaced else ""

@@ -26,6 +26,9 @@ SILENCE = 120.0
 OPENINGS = 100.0
 """Streams that are opened in a second, at most. Each is a TLS handshake, which is work for the event loop: a thousand
 at a time, after a triggerer's start or the API server's, would stop it for seconds."""
+ANYTHING = "*/*"
+METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""For a list: without what the objects hold, which may be a thousand times as much."""
 _CONTENT = {"PATCH": "application/merge-patch+json"}
 
 
@@ -40,6 +43,7 @@ class Request:
     query: Mapping[str, str] = field(default_factory=dict)
     """Empty values are left out."""
     body: Json | None = None
+    accept: str = ANYTHING
 
 
 class Transport:
@@ -92,7 +96,10 @@ class Transport:
                 request.path,
                 request.method,
                 query_params=[(key, value) for key, value in request.query.items() if value],
-                header_params={"Accept": "*/*", "Content-Type": _CONTENT.get(request.method, "application/json")},
+                header_params={
+                    "Accept": request.accept,
+                    "Content-Type": _CONTENT.get(request.method, "application/json"),
+                },
                 body=request.body,
                 auth_settings=["BearerToken"],
                 _preload_content=False,

@@ -12,6 +12,7 @@ from typing import Any
 
 from elastic_runtime.errors import MissingRight, RunNotFound
 from elastic_runtime.kubernetes.errors import translate, unreachable
+from elastic_runtime.kubernetes.transport import ANYTHING, METADATA
 from elastic_training.clusters.kubernetes.resources import MERGE_PATCH, Kind, Object
 
 TIMEOUT = (10.0, 30.0)
@@ -47,12 +48,13 @@ class Api:
         except RunNotFound:
             return None
 
-    def list(self, kind: Kind, labels: str = "", fields: str = "") -> list[Object]:
-        """All that match both selectors."""
+    def list(self, kind: Kind, labels: str = "", fields: str = "", *, metadata: bool = False) -> list[Object]:
+        """All that match both selectors; with ``metadata``, no more of each than that."""
         found: list[Object] = []
         query = {"limit": str(PAGE), "labelSelector": labels, "fieldSelector": fields}
         while True:
-            page = self._call("GET", kind.path(self.namespace), self._what("list", kind), query)
+            path, accept = kind.path(self.namespace), METADATA if metadata else ANYTHING
+            page = self._call("GET", path, self._what("list", kind), query, accept=accept)
             found += page.get("items") or []
             if not (following := page["metadata"].get("continue")):
                 return found
@@ -110,16 +112,23 @@ class Api:
         what: str,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
+        accept: str = ANYTHING,
     ) -> Object:
         for pause in REFUSALS:
             try:
-                return self._call_once(method, path, what, query, body)
+                return self._call_once(method, path, what, query, body, accept)
             except MissingRight:
                 time.sleep(pause)
-        return self._call_once(method, path, what, query, body)
+        return self._call_once(method, path, what, query, body, accept)
 
     def _call_once(
-        self, method: str, path: str, what: str, query: Mapping[str, str] | None, body: Mapping[str, Any] | None
+        self,
+        method: str,
+        path: str,
+        what: str,
+        query: Mapping[str, str] | None,
+        body: Mapping[str, Any] | None,
+        accept: str,
     ) -> Object:
         import urllib3
         from kubernetes.client.exceptions import ApiException
@@ -130,7 +139,7 @@ class Api:
                 path,
                 method,
                 query_params=[(key, value) for key, value in (query or {}).items() if value],
-                header_params={"Accept": "application/json", "Content-Type": content},
+                header_params={"Accept": accept, "Content-Type": content},
                 body=body,
                 auth_settings=["BearerToken"],
                 _preload_content=False,

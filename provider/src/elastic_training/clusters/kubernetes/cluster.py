@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from elastic_runtime import runobjects
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ElasticError, InvalidSettings, RunNotFound
-from elastic_runtime.runobjects import ObjectNames
+from elastic_runtime.headline import headline
+from elastic_runtime.runobjects import ObjectNames, Part
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import FailureKind
 from elastic_training.bridge import bridged
-from elastic_training.clusters.base import Claim, RunRef, Update
+from elastic_training.clusters.base import Claim, RunRef, RunSummary, Update
 from elastic_training.clusters.claims import Observed, Times
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.document import RunDocument
@@ -24,9 +26,10 @@ from elastic_training.clusters.kubernetes import compare_and_set, connection, cr
 from elastic_training.clusters.kubernetes.api import Api
 from elastic_training.clusters.kubernetes.connection import Access
 from elastic_training.clusters.kubernetes.diagnosis import running
+from elastic_training.clusters.kubernetes.listing import summaries
 from elastic_training.clusters.kubernetes.manifests import pods_digest, render, run_objects
 from elastic_training.clusters.kubernetes.removal import end_compute, remove
-from elastic_training.clusters.kubernetes.resources import PODS, REPLICA_SETS
+from elastic_training.clusters.kubernetes.resources import CONFIG_MAPS, PODS, REPLICA_SETS
 from elastic_training.clusters.kubernetes.root import RootVersion
 from elastic_training.clusters.kubernetes.run_watch import updates
 from elastic_training.clusters.kubernetes.snapshot import read_seen
@@ -133,6 +136,16 @@ class _Namespace(Place):
     def remove(self, api: Api, found: RunDocument, *, forced: bool) -> bool:  # noqa: ARG002  # its grace period is its time
         remove(api, found)
         return False
+
+    @_asking
+    def list(self, api: Api) -> Iterable[RunSummary]:
+        maps = api.list(CONFIG_MAPS, runobjects.selector(), metadata=True)
+        told, doubtful = summaries(maps, api.list(PODS, runobjects.selector(part=Part.LAUNCHER)))
+        for ref in doubtful:
+            with suppress(RunNotFound):  # It has gone meanwhile.
+                found = compare_and_set.read(api, ref)
+                told.append(found.summary(headline(judge(read_seen(api, found), utc_now()))))
+        return told
 
     def cached(self, ref: RunRef, *, trusted: bool) -> RunDocument | None:
         access = connection.remembered(self._connection)
