@@ -140,7 +140,7 @@ class Outcome:
     left: tuple[str, ...]
     """Processes and keys that are still there."""
     repeated: int = 0
-    """Steps that the world did more than once."""
+    """Steps that the world did more than once, where checkpoints are written."""
 
 
 @dataclass(frozen=True, slots=True)

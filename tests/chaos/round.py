@@ -100,7 +100,7 @@ def _round(
             weights=_weights(run),
             pauses=_worst(pauses(moments, end, explanations(applied, looks, plan.minimum, end))),
             left=_left(run) if run.is_over() else (),
-            repeated=sum(times > 1 for times in done.values()),
+            repeated=sum(times > 1 for times in done.values()) if job.durable else 0,
         ),
         applied=applied,
         missed=tuple(injector.missed) if injector else plan.faults,

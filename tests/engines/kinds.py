@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from tests.paced import Script
 
 DISTRIBUTION = Path(__file__).parent / "distribution"
 """To be on the path of every process of a run with the engine ``hub``."""
+PACE = {each.name for each in fields(Script)} - {"name", "arguments"}
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,8 @@ class Kind:
 
     def run(self, base: Path, workers: tuple[int, int, int], **more: Any) -> ScriptedRun:
         """One that is not started; ``more``: of the script's pace, or of the RunSpec."""
-        pace = {name: more.pop(name) for name in ("holds", "freezes", "leaves", "doors") if name in more}
-        script = Script(self.script, epochs=3, **pace)
+        pace = {name: more.pop(name) for name in PACE if name in more}
+        script = Script(self.script, **{"epochs": 3, **pace})
         spec = {"recovery": RecoverySpec(backoff=0.5), **more}
         return ScriptedRun(base, script, workers, path=self.path, engine=self.engine, **spec)
 
