@@ -171,7 +171,8 @@ def _write(look: LookBack) -> None:
 
 def _print(look: LookBack, console: Console) -> None:
     table = Table(show_header=False)
-    for name, value in look.outcome.figures().items():
+    phases = {f"seconds of {phase.name.replace('_', ' ')}": f"{phase.seconds:.1f}" for phase in look.outcome.phases}
+    for name, value in (look.outcome.figures() | phases).items():
         table.add_row(name, value)
     console.print(table)
     console.print(f"figures: {JSON}\nreport:  {HTML}", highlight=False, soft_wrap=True)

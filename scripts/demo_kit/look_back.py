@@ -48,7 +48,6 @@ class Outcome:
             "samples seen": f"{self.samples_seen:,}",
             "samples lost / repeated": f"{self.samples_lost:,} / {self.samples_repeated:,}",
             "accuracy on the test shard": accuracy,
-            **{f"seconds of {phase.name.replace('_', ' ')}": f"{phase.seconds:.1f}" for phase in self.phases},
         }
 
     def plain(self) -> dict[str, Any]:

@@ -155,6 +155,13 @@ class TestRanks:
         }
         assert status.throughput == Series(1, (4, 6, 8, 10), times[1:], (1.0,) * 4)
 
+    def test_come_in_bunches(self, record: RunRecord, clock: Clock) -> None:
+        for second, step in ((0, 10), (2, 20), (2.001, 24), (2.5, 26), (4, 30)):
+            clock.now = NOON + timedelta(seconds=second)
+            record.rank_said(Progress(step), "worker-0")
+        throughput = record.status([], {}, 1).throughput
+        assert (throughput.steps, throughput.values) == ((20, 30), (5.0, 5.0))
+
     def test_go_back(self, record: RunRecord, clock: Clock) -> None:
         for step in (1, 2, 3, 4):
             clock.tick(1)

@@ -94,7 +94,5 @@ def test_the_table_and_the_page_show_the_same_figures() -> None:
         "samples seen": "9",
         "samples lost / repeated": "0 / 0",
         "accuracy on the test shard": "0.9800",
-        "seconds of airflow start": "18.0",
-        "seconds of train": "12.0",
     }
     assert looked_back(accuracy=None).outcome.figures()["accuracy on the test shard"] == "not evaluated"

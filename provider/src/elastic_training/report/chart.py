@@ -291,7 +291,7 @@ def _curve(
         newest=f"{points[-1][1]:.4g}",
         x_ticks=x_ticks,
         y_ticks=tuple(
-            Tick(round(area.bottom - vertical.share(tick) * area.height, 1), short(tick)) for tick in vertical.ticks(5)
+            Tick(round(area.bottom - vertical.share(tick) * area.height, 1), short(tick)) for tick in vertical.ticks(6)
         ),
         worlds=worlds,
     )

@@ -8,6 +8,9 @@ from datetime import datetime
 from elastic_runtime import series
 from elastic_runtime.status import MAX_METRIC_NAME, MAX_METRICS, Series, Status, shortened
 
+SHORTEST = 1.0
+"""Seconds over which the throughput is measured, at least: words of ranks come in bunches on a busy machine."""
+
 
 class Figures:
     """Fields are as in the status.
@@ -20,8 +23,8 @@ class Figures:
         self.metrics: dict[str, float] = dict(previous.metrics) if previous else {}
         self.series: Mapping[str, Series] = previous.series if previous else {}
         self.throughput = previous.throughput if previous else Series()
-        self._heard: tuple[int, datetime] | None = None
-        """The newest step, and when it was heard of."""
+        self._measured: tuple[int, datetime] | None = None
+        """Step and time from which the throughput is measured next."""
 
     def report(self, values: Mapping[str, float], step: int | None, now: datetime) -> None:
         """Values of that step; None: nobody knows of which."""
@@ -34,12 +37,15 @@ class Figures:
 
     def progress(self, step: int, now: datetime) -> None:
         """The training has come to that step."""
-        before, self._heard = self._heard, (step, now)
-        if before and step > before[0] and (seconds := (now - before[1]).total_seconds()) > 0:
-            self.throughput = series.extended(self.throughput, step, now, (step - before[0]) / seconds)
+        before, since = self._measured or (step, now)
+        seconds = (now - since).total_seconds()
+        if step > before and seconds >= SHORTEST:
+            self.throughput = series.extended(self.throughput, step, now, (step - before) / seconds)
+        if self._measured is None or step < before or seconds >= SHORTEST:
+            self._measured = step, now
 
     def go_back(self, step: int) -> None:
         """The training goes on from that step: what was told of later ones is undone."""
-        self._heard = None
+        self._measured = None
         self.throughput = series.rewound(self.throughput, step)
         self.series = {name: series.rewound(each, step) for name, each in self.series.items()}
