@@ -20,6 +20,8 @@ from elastic_runtime.status import (
     EventKind,
     FailureKind,
     Phase,
+    Series,
+    SizeAsked,
     Status,
     WorkerState,
     WorkerStatus,
@@ -43,6 +45,8 @@ STATUS = Status(
     *("run", "uid", Phase.FAILED, "why", NOON),
     failure=FailureKind.EARLY_EXIT,
     metrics={"loss": 0.5},
+    series={"loss": Series(2, (1, 3), (9.0, 9.5), (1.0, 0.5))},
+    asked=(SizeAsked(NOON, 2),),
     workers=(WorkerStatus("worker-0", "node", WorkerState.LOST, NOON, 1, (0,), (7, 8)),),
     events=(Event(NOON, EventKind.NOTICE, "soon", "worker-0", 3),),
     checkpoint=Checkpoint("file:///there/3", 3, NOON),
@@ -77,6 +81,8 @@ class Odd:
     word: str = ""
     flag: bool = False
     inner: tuple[World, ...] = field(default=())
+    steps: tuple[int, ...] = ()
+    values: tuple[float, ...] = ()
 
 
 @pytest.mark.parametrize(
@@ -92,6 +98,11 @@ class Odd:
         ({"number": 3, "flag": 1}, "flag"),
         ({"number": 3, "inner": [{"time": "now", "size": 1, "generation": 1}]}, "inner[0].time"),
         ({"number": 3, "inner": 7}, "inner"),
+        ({"number": 3, "steps": [1, True]}, "steps"),
+        ({"number": 3, "steps": [1, 2.0]}, "steps"),
+        ({"number": 3, "steps": "12"}, "steps"),
+        ({"number": 3, "values": [0.5, "1"]}, "values"),
+        ({"number": 3, "values": 1}, "values"),
         ({"number": 3, "inner": [{"time": "2026-01-02T12:00:00", "size": 1, "generation": 1}]}, "no time zone"),
     ],
 )
@@ -115,6 +126,7 @@ def test_what_is_wrong_is_said_at_once_and_in_words() -> None:
 
 def test_a_whole_number_is_a_number() -> None:
     assert from_plain(Odd, {"number": 3, "share": 1}).share == 1.0
+    assert [type(value) for value in from_plain(Odd, {"number": 3, "values": [1, 0.5]}).values] == [float, float]
 
 
 def test_an_older_reader_survives_a_newer_writer() -> None:

@@ -50,6 +50,17 @@ def _number(value: object, _: type) -> float:
     return float(value)
 
 
+_INTEGERS, _NUMBERS = tuple[int, ...], tuple[float, ...]
+
+
+def _column(value: object, kind: Any) -> tuple[Any, ...]:
+    """Many numbers at once: one hook for each of them would take most of the time of reading a status."""
+    read, kinds = (int, {int}) if kind == _INTEGERS else (float, {int, float})
+    if not isinstance(value, list | tuple) or not {type(each) for each in value} <= kinds:
+        raise ValueError(f"{value!r} does not consist of numbers of type {read.__name__}")
+    return tuple(map(read, value))
+
+
 def _member(value: object, kind: type[StrEnum]) -> StrEnum:
     return kind(_exactly(value, str))
 
@@ -61,6 +72,8 @@ _converter.register_structure_hook(datetime, _time_from_json)
 for _kind in (str, int, bool):
     _converter.register_structure_hook(_kind, _exactly)
 _converter.register_structure_hook(float, _number)
+_converter.register_structure_hook_func(lambda kind: kind in (_INTEGERS, _NUMBERS), _column)
+_converter.register_unstructure_hook_func(lambda kind: kind in (_INTEGERS, _NUMBERS), list)
 _converter.register_structure_hook(StrEnum, _member)  # Hooks are found by class, and an enum of strings is a str too.
 
 
