@@ -86,8 +86,13 @@ class Session:
     @property
     def fact(self) -> SessionFact:
         """For the decision."""
-        ended = self._state is SessionState.ENDED
-        return SessionFact(self._state, self._listed, SessionOutcome.LOST if ended else None)
+        return SessionFact(
+            self._state,
+            self._listed,
+            SessionOutcome.LOST if self._state is SessionState.ENDED else None,
+            holders=tuple(each for each in self.members if each in self._holders) if self._holders else None,
+            minimum=self._minimum,
+        )
 
     @property
     def trains(self) -> bool:

@@ -33,8 +33,9 @@ def worker(
     return WorkerFact(name, ready, tuple(SlotFact(each, usable_at) for each in rank_ids), leaving, running)
 
 
-def session(state: SessionState, *listed: str) -> SessionFact:
-    return SessionFact(state, listed)
+def session(state: SessionState, *listed: str, holders: tuple[str, ...] | None = None, minimum: int = 2) -> SessionFact:
+    """Who is listed has the state, unless others are named."""
+    return SessionFact(state, listed, holders=listed if holders is None else holders, minimum=minimum)
 
 
 def forming(*missing: str, holders: tuple[str, ...] | None = ("a", "b"), given_up: bool = False) -> SessionFact:

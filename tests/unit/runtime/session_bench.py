@@ -20,7 +20,6 @@ class Start:
 
     rank_id: str
     attempt: int
-    stand_in: bool
     environment: Mapping[str, str]
     end: asyncio.Future[int]
 
@@ -35,7 +34,6 @@ class Scene:
 
     starts: list[Start] = field(default_factory=list)
     without_worker: set[str] = field(default_factory=set)
-    nobody: bool = False
     worlds: list[list[str]] = field(default_factory=list)
     exits: list[tuple[str, int, bool]] = field(default_factory=list)
     over: list[str] = field(default_factory=list)
@@ -54,11 +52,11 @@ class Scene:
 
     # RankRunner
 
-    def interface(self, rank_id: str, stand_in: bool) -> str | None:
-        return None if self.nobody or (rank_id in self.without_worker and not stand_in) else "lo"
+    def interface(self, rank_id: str) -> str | None:
+        return None if rank_id in self.without_worker else "lo"
 
-    async def run_rank(self, rank_id: str, attempt: int, environment: Mapping[str, str], stand_in: bool) -> int:
-        start = Start(rank_id, attempt, stand_in, environment, asyncio.get_running_loop().create_future())
+    async def run_rank(self, rank_id: str, attempt: int, environment: Mapping[str, str]) -> int:
+        start = Start(rank_id, attempt, environment, asyncio.get_running_loop().create_future())
         self.starts.append(start)
         self.changed.set()
         return await start.end

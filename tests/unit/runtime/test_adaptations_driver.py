@@ -167,13 +167,16 @@ class TestLife:
             assert ours.next_world() == ["a", "c"]
             assert answer.result(SOON).size == 2
 
-    def test_ends_when_nobody_is_left_who_holds_the_state(self) -> None:
+    def test_waits_until_one_is_listed_who_holds_the_state(self) -> None:
         with bench() as ours:
             ours.begin("a", "b")
             ours.push("c", "d")
             for host in "ab":
                 ours.ready(host)
-            assert ours.end() is SessionEnd.NO_SURVIVOR
+            ours.waiting.get(timeout=SOON)
+            ours.push("c", "b")
+            assert ours.next_world() == ["b", "c"], "rank 0 is one that holds it"
+            assert {ours.started.get(timeout=SOON) for _ in "c"} == {"c"}
 
     def test_the_first_end_counts(self) -> None:
         with bench() as ours:

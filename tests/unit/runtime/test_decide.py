@@ -146,9 +146,21 @@ TRAINING = [
         "all have a notice, and a replacement is listed, but does not train yet",
         facts(
             *(2, worker("a", leaving=True, running=True), worker("b", leaving=True, running=True), C, D),
-            session=session(SETTLED, "a", "c"),
+            session=session(SETTLED, "a", "c", holders=("a", "b")),
         ),
         Decision((ListRanks(("a", "c", "d"), 2),), Phase.RUNNING, "2 ranks are listed, 3 shall train"),
+    ),
+    Row(
+        "the one that hands the state on is lost, and the other is not listed any more",
+        facts(2, worker("b", leaving=True, running=True), C, D, session=session(SETTLED, "a", "c", holders=("b",))),
+        Decision((ListRanks(("b", "c", "d"), 2),), Phase.RUNNING, "2 ranks are listed, 3 shall train"),
+    ),
+    Row(
+        "the one that hands the state on trains with those that have not got it yet",
+        facts(
+            2, worker("a", leaving=True, running=True), C, D, session=session(SETTLED, "a", "c", "d", holders=("a",))
+        ),
+        Decision((), Phase.RUNNING, "3 ranks train"),
     ),
     Row(
         "the one that had to go has handed the state on",
@@ -200,7 +212,7 @@ TRAINING = [
     ),
     Row(
         "a new world is forming, and everything has changed",
-        facts(3, C, D, worker("b", leaving=True), session=session(SessionState.FORMING, "a", "b")),
+        facts(3, C, D, worker("b", leaving=True), session=session(SessionState.FORMING, "a", "b", holders=("a",))),
         Decision((ReleaseWorker("b"),), Phase.RUNNING, "a new world is forming"),
     ),
     Row(
@@ -285,6 +297,11 @@ FORMS = [
     ),
 ]
 SUSPENDED = [
+    Row(
+        "all who waited for others were lost",
+        facts(2, C, session=session(WAITING, "a", holders=())),
+        Decision((CloseSession(),), Phase.SUSPENDED, "nobody who has the state is left"),
+    ),
     Row(
         "too few are here",
         facts(2, A, session=session(WAITING, "a", "b")),

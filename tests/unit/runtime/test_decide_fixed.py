@@ -68,8 +68,14 @@ FIXED = [
     ),
     Row(
         "one that flaps is held back: the others wait for it",
-        facts(3, A, B, worker("c", usable_at=NOW + 5), trained=True, session=session(WAITING, "a", "b")),
+        facts(3, A, B, worker("c", usable_at=NOW + 5), trained=True, session=session(WAITING, "a", "b", minimum=3)),
         Decision((), Phase.SUSPENDED, "2 ranks can train, the least is 3"),
+        FIXED_MODE,
+    ),
+    Row(
+        "fewer are wanted, and those who are here are as many",
+        facts(2, A, B, trained=True, session=session(WAITING, "a", "b", minimum=3)),
+        Decision((ListRanks(("a", "b"), 2),), Phase.SUSPENDED, "2 ranks can train, the least is 2"),
         FIXED_MODE,
     ),
     Row(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from hypothesis import given
@@ -73,7 +73,15 @@ def some_session(draw: st.DrawFn) -> SessionFact | None:
     outcome = draw(st.sampled_from(SessionOutcome)) if state is SessionState.ENDED else None
     known = st.lists(st.sampled_from(listed), unique=True).map(tuple) if listed else st.just(())
     missing = draw(known) if state is SessionState.FORMING else ()
-    return SessionFact(state, tuple(listed), outcome, "", 1, draw(st.none() | known), missing, draw(st.booleans()))
+    return SessionFact(
+        state,
+        tuple(listed),
+        outcome,
+        world=1,
+        holders=draw(st.none() | known),
+        missing=missing,
+        given_up=draw(st.booleans()),
+    )
 
 
 @st.composite
@@ -111,20 +119,14 @@ def leaving_ranks(given: Facts) -> set[str]:
 
 
 def holders(given: Facts) -> set[str]:
-    """Ranks that train, and so have the state."""
-    running = {slot.rank_id for each in given.workers if each.ready and each.running for slot in each.slots}
-    return running & set(listed_in(given))
+    """Ranks that have the state, of workers that are here."""
+    ready = {slot.rank_id for each in given.workers if each.ready for slot in each.slots}
+    return ready & set(given.session.holders or () if given.session else ())
 
 
 def listed_in(given: Facts) -> tuple[str, ...]:
-    return given.session.listed if given.session else ()
-
-
-def kept_for_the_state(given: Facts, ranks: Sequence[str]) -> set[str]:
-    """The one that has to go and is kept only because all others are new."""
-    running = {slot.rank_id for each in given.workers if each.running for slot in each.slots}
-    survivors = set(ranks) & set(listed_in(given)) & running
-    return survivors & leaving_ranks(given) if len(survivors) == 1 else set()
+    """By rank, and who has the state still, listed no more."""
+    return tuple(dict.fromkeys((*(given.session.holders or ()), *given.session.listed))) if given.session else ()
 
 
 class TestAnySituation:
@@ -285,9 +287,9 @@ def carried_out(given: Facts, decided: Decision) -> Facts:
         match action:
             case ReleaseWorker(name):
                 given = replace(given, workers=tuple(each for each in given.workers if each.name != name))
-            case ListRanks(ranks):
+            case ListRanks(ranks, minimum):
                 assert given.session is not None
-                given = replace(given, session=replace(given.session, listed=ranks))
+                given = replace(given, session=replace(given.session, listed=ranks, minimum=minimum))
             case OpenSession(ranks):
                 given = replace(given, session=SessionFact(SessionState.FORMING, ranks))
             case ReformWorld():

@@ -18,14 +18,14 @@ class TestWorlds:
         async def act(scene: Scene) -> None:
             scene.session.open(("a", "b"), 2)
             first, second = await scene.started(2)
-            assert [(each.rank_id, each.number, each.attempt, each.stand_in) for each in (first, second)] == [
-                ("a", "0", 0, False),
-                ("b", "1", 0, False),
+            assert [(each.rank_id, each.number, each.attempt) for each in (first, second)] == [
+                ("a", "0", 0),
+                ("b", "1", 0),
             ]
             assert first.environment["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "127.0.0.1"
             assert first.environment["HOROVOD_ELASTIC"] == "1"
             assert first.environment["HOROVOD_GLOO_IFACE"] == "lo"
-            assert scene.session.fact == SessionFact(SessionState.FORMING, ("a", "b"), world=1)
+            assert scene.session.fact == SessionFact(SessionState.FORMING, ("a", "b"), world=1, minimum=2)
             await scene.join(0)
             assert scene.worlds == []
             assert scene.session.fact.state is SessionState.FORMING
@@ -101,14 +101,14 @@ class TestWorlds:
 class TestNewcomer:
     """A newcomer that dies before it has joined ends the whole job: the others wait for it inside hvd.init()."""
 
-    def test_is_started_again_and_in_the_end_as_a_stand_in(self) -> None:
+    def test_is_started_again(self) -> None:
         async def act(scene: Scene) -> None:
             await scene.train("a")
             scene.session.list_ranks(("a", "b"), 1)
             await asyncio.gather(*scene.reset("a"))
             for attempt in range(JOIN_ATTEMPTS):
                 start = await scene.running("b")
-                assert (start.attempt, start.stand_in) == (attempt, attempt == JOIN_ATTEMPTS - 1)
+                assert start.attempt == attempt
                 if attempt < JOIN_ATTEMPTS - 1:
                     start.end.set_result(1)
             assert "b" not in scene.over
@@ -119,7 +119,7 @@ class TestNewcomer:
 
         play(act)
 
-    def test_whose_worker_is_lost_is_started_as_a_stand_in_at_once(self) -> None:
+    def test_whose_worker_is_lost_is_lost_for_good(self) -> None:
         async def act(scene: Scene) -> None:
             await scene.train("a")
             scene.session.list_ranks(("a", "b"), 1)
@@ -127,10 +127,8 @@ class TestNewcomer:
             start = await scene.running("b")
             scene.without_worker.add("b")
             start.end.set_result(LOST)
-            again = await scene.running("b")
-            assert (again.attempt, again.stand_in) == (1, True)
-            await scene.join(0, 1)
-            await scene.until_state(SessionState.SETTLED)
+            await scene.until(lambda: scene.over == ["b"])
+            assert scene.session.fact.missing == ("b",)
 
         play(act)
 
@@ -159,7 +157,7 @@ class TestNewcomer:
     def test_for_which_there_is_no_place_is_not_started(self) -> None:
         async def act(scene: Scene) -> None:
             await scene.train("a")
-            scene.nobody = True
+            scene.without_worker.add("b")
             scene.session.list_ranks(("a", "b"), 1)
             await asyncio.gather(*scene.reset("a"))
             await scene.until(lambda: scene.over == ["b"])

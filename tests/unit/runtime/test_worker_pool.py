@@ -59,14 +59,13 @@ class Scene:
         self,
         rank_id: str,
         code: int,
-        stand_in: bool = False,
         attempt: int = 0,
         *,
         lived: float = 0.0,
         stop: bool = False,
     ) -> int:
         """Start it, and have its agent say that it has ended."""
-        task = asyncio.create_task(self.pool.run_rank(rank_id, attempt, {}, stand_in))
+        task = asyncio.create_task(self.pool.run_rank(rank_id, attempt, {}))
         await asyncio.sleep(0)
         self.now += lived
         if stop:
@@ -102,11 +101,11 @@ def test_facts() -> None:
 def test_runs_a_rank_on_its_own_slot() -> None:
     async def act(scene: Scene) -> None:
         scene.add("a", slots=2)
-        task = asyncio.create_task(scene.pool.run_rank("a.1.0", 2, {"X": "y"}, False))
+        task = asyncio.create_task(scene.pool.run_rank("a.1.0", 2, {"X": "y"}))
         await asyncio.sleep(0)
         assert scene.sent("a") == [StartRank("a.1.0~2", 1, {"X": "y"})]
         assert scene.pool.workers["a"].ranks == {"a.1.0~2": None}
-        assert scene.pool.interface("a.1.0", False) == "eth-a"
+        assert scene.pool.interface("a.1.0") == "eth-a"
         scene.pool.stop_ranks()
         assert scene.sent("a")[1:] == [StopRank("a.1.0~2", 7.0)]
         scene.pool.rank_exited(scene.pool.workers["a"], RankExited("a.1.0~2", 0))
@@ -119,28 +118,13 @@ def test_runs_a_rank_on_its_own_slot() -> None:
 def test_a_rank_goes_with_its_worker() -> None:
     async def act(scene: Scene) -> None:
         scene.add("a")
-        task = asyncio.create_task(scene.pool.run_rank("a.0.0", 0, {}, False))
+        task = asyncio.create_task(scene.pool.run_rank("a.0.0", 0, {}))
         await asyncio.sleep(0)
         scene.pool.remove("a")
         assert await task == LOST
-        assert await scene.pool.run_rank("a.0.0", 1, {}, False) == LOST
-        assert scene.pool.interface("a.0.0", False) is None
+        assert await scene.pool.run_rank("a.0.0", 1, {}) == LOST
+        assert scene.pool.interface("a.0.0") is None
         assert scene.pool.worker_of("a.0.0") is None
-
-    play(act)
-
-
-def test_a_stand_in_runs_with_any_worker_that_is_ready_and_stays() -> None:
-    async def act(scene: Scene) -> None:
-        assert scene.pool.interface("a.0.0", True) is None
-        scene.add("b", ready=False)
-        scene.add("c")
-        scene.pool.release("c", "enough")
-        scene.add("d")
-        assert scene.pool.interface("a.0.0", True) == "eth-d"
-        assert await scene.run("a.0.0", 1, stand_in=True) == 1
-        assert scene.sent("d") == [StartRank("a.0.0~0", 0, {})]
-        assert scene.pool.workers["d"].slots[0].usable_at == 0.0, "the failure is none of that slot"
 
     play(act)
 
@@ -152,7 +136,7 @@ def test_each_rank_of_a_slot_has_a_name_of_its_own() -> None:
     assert [slot.rank_id for slot in worker.slots] == ["a.b.0.0", "a.b.1.1"]
     scene.pool.retire("a.b.1.0")  # that one is over already
     assert [slot.rank_id for slot in worker.slots] == ["a.b.0.0", "a.b.1.1"]
-    assert scene.pool.interface("a.b.1.0", False) is None
+    assert scene.pool.interface("a.b.1.0") is None
     assert scene.pool.worker_of("a.b.1.0") is worker
 
 
@@ -185,7 +169,7 @@ def test_a_worker_that_is_lost_and_comes_back_again_and_again_is_held_back_longe
         for name, delay in [("pod-x", 0.0), ("pod-x.r1", 1.0), ("pod-x.r2", 2.0), ("pod-x.r3", 3.0), ("pod-x.r4", 3.0)]:
             [slot] = scene.add(name).slots
             assert slot.usable_at == (scene.now + delay if delay else 0.0)
-            task = asyncio.create_task(scene.pool.run_rank(slot.rank_id, 0, {}, False))
+            task = asyncio.create_task(scene.pool.run_rank(slot.rank_id, 0, {}))
             await asyncio.sleep(0)
             scene.pool.remove(name)
             assert await task == LOST
@@ -279,14 +263,6 @@ class TestLastWord:
         assert self.word(scene, holders=("a.0.0", "b.0.0")).keeper == "a.0.0"
         self.give_notice(scene, c=9)
         assert self.word(scene, holders=("a.0.0", "b.0.0")).keeper == "a.0.0"
-
-    def test_finds_a_stand_in_where_it_runs(self) -> None:
-        scene = self.scene()
-        scene.pool.workers["new"].ranks["a.0.0~3"] = None
-        self.give_notice(scene, a=1)
-        assert self.word(scene) == CommitDeadline(None)
-        self.give_notice(scene, new=9)
-        assert self.word(scene) == CommitDeadline(NOON + timedelta(seconds=9), "a.0.0")
 
     def test_needs_no_notice_when_the_launcher_ends_them_all(self) -> None:
         assert self.word(self.scene("b.0.0"), by=NOON) == CommitDeadline(NOON, "b.0.0")

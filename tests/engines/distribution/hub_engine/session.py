@@ -75,6 +75,7 @@ class HubSession:
             self._outcome,
             ended if self._outcome else "",
             world=self._worlds,
+            minimum=self._minimum,
             holders=holders if self._worlds else None,
         )
 
@@ -122,7 +123,7 @@ class HubSession:
     async def _run(self, rank_id: str) -> None:
         host, port = self._listening.getsockname()[:2]
         environment = {ADDRESS: f"{host}:{port}", NAME: rank_id, TOKEN: self._token}
-        code = await self._runner.run_rank(rank_id, 0, environment, stand_in=False)
+        code = await self._runner.run_rank(rank_id, 0, environment)
         del self._ranks[rank_id]
         left_out = rank_id not in self._listed and rank_id not in self._members
         self._callbacks.on_exit(rank_id, code, self._over or code == 0 or left_out)

@@ -50,6 +50,8 @@ class SessionFact:
     holders: tuple[str, ...] | None = None
     """Rank ids that run and have the state, or may have it, by rank; None while there is no state to have, since no
     world was complete yet."""
+    minimum: int = 1
+    """Fewest ranks of its worlds, as it was told last."""
     missing: tuple[str, ...] = ()
     """Rank ids of the world that is forming which have ended for good, so that it cannot be completed."""
     given_up: bool = False
@@ -59,10 +61,10 @@ class SessionFact:
 class RankRunner(Protocol):
     """Where ranks run: the pool of workers."""
 
-    def interface(self, rank_id: str, stand_in: bool) -> str | None:
+    def interface(self, rank_id: str) -> str | None:
         """Network interface of the worker that would run this rank; None when there is none."""
 
-    async def run_rank(self, rank_id: str, attempt: int, environment: Mapping[str, str], stand_in: bool) -> int:
+    async def run_rank(self, rank_id: str, attempt: int, environment: Mapping[str, str]) -> int:
         """Run it to its end; :data:`~.exits.LOST` when its worker goes. Returns the exit code."""
 
     def stop_rank(self, rank_id: str) -> None:

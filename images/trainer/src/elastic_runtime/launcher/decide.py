@@ -61,8 +61,9 @@ def choose_ranks(facts: Facts, settings: DecisionSettings, now: float) -> tuple[
     taken out at once, unless too few would remain: then the best of them stay until they are replaced or gone. One also
     stays where nobody else holds the state; the world is then larger by it, until the newcomers have taken it over.
     """
-    listed = facts.session.listed if facts.session else ()
-    order = {rank_id: index for index, rank_id in enumerate(listed)}
+    listed, holders = (facts.session.listed, facts.session.holders or ()) if facts.session else ((), ())
+    # One that holds the state may be listed no more, and those who were to take it over be lost before they had it.
+    order = {rank_id: index for index, rank_id in enumerate(dict.fromkeys((*holders, *listed)))}
     candidates = [
         (worker.leaving, order.get(slot.rank_id, len(order) + index), slot.rank_id)
         for index, (worker, slot) in enumerate((worker, slot) for worker in facts.workers for slot in worker.slots)
@@ -73,9 +74,8 @@ def choose_ranks(facts: Facts, settings: DecisionSettings, now: float) -> tuple[
     going = [each for each in sorted(candidates) if each[0] and each[2] in order]
     chosen = staying + going[: max(0, least - len(staying))]
     # Listed is not enough: a newcomer is, before it has heard anything of the state.
-    training = {slot.rank_id for worker in facts.workers if worker.running for slot in worker.slots} & set(order)
-    if training.isdisjoint(rank_id for _, _, rank_id in chosen):
-        chosen += [each for each in going if each[2] in training][:1]
+    if set(holders).isdisjoint(rank_id for _, _, rank_id in chosen):
+        chosen += [each for each in going if each[2] in holders][:1]
     return tuple(rank_id for _, _, rank_id in sorted(chosen, key=lambda each: each[1]))
 
 
@@ -191,8 +191,11 @@ def _form(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float) 
         short = f"{len(chosen)} of {facts.wanted * settings.workers.slots} ranks can start"
         return Decision(released, phase, _explained(short, facts))
     if facts.session.state is SessionState.WAITING:
+        if facts.session.holders == ():
+            return Decision((CloseSession(),), _short_phase(facts), "nobody who has the state is left")
         # At the barrier with too few: listing everybody who is here is all that can help.
-        changes = () if chosen == facts.session.listed else (ListRanks(chosen, least),)
+        as_listed = (chosen, least) == (facts.session.listed, facts.session.minimum)
+        changes = () if as_listed else (ListRanks(chosen, least),)
         short = f"{len(chosen)} ranks can train, the least is {least}"
         return Decision((*released, *changes), _short_phase(facts), _explained(short, facts))
     if facts.session.state is SessionState.FORMING:

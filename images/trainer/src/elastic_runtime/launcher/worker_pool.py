@@ -150,14 +150,14 @@ class WorkerPool:
         for worker in self.workers.values():
             worker.connection.send(word)
 
-    def interface(self, rank_id: str, stand_in: bool) -> str | None:
+    def interface(self, rank_id: str) -> str | None:
         """See :class:`RankRunner`."""
-        place = self._place(rank_id, stand_in)
+        place = self._place(rank_id)
         return place[0].connection.hello.interface if place else None
 
-    async def run_rank(self, rank_id: str, attempt: int, environment: Mapping[str, str], stand_in: bool) -> int:
+    async def run_rank(self, rank_id: str, attempt: int, environment: Mapping[str, str]) -> int:
         """See :class:`RankRunner`."""
-        place = self._place(rank_id, stand_in)
+        place = self._place(rank_id)
         if place is None:
             return LOST
         worker, slot = place
@@ -169,7 +169,7 @@ class WorkerPool:
         begun = self._now()
         code = await future
         # Nobody is held back for what we have done ourselves, or for a machine that was taken away.
-        if code != 0 and not stand_in and process not in self._stopped and worker.deadline is None:
+        if code != 0 and process not in self._stopped and worker.deadline is None:
             slot.usable_at = self._backoff.failed(slot.lasting_name, self._now(), self._now() - begun)
         self._stopped.discard(process)
         return code
@@ -201,10 +201,7 @@ class WorkerPool:
     def _slots(self) -> Iterator[Slot]:
         return (slot for worker in self.workers.values() for slot in worker.slots)
 
-    def _place(self, rank_id: str, stand_in: bool) -> tuple[Worker, Slot] | None:
-        if stand_in:
-            others = [worker for worker in self.workers.values() if worker.ready and not worker.released]
-            return (others[0], others[0].slots[0]) if others else None
+    def _place(self, rank_id: str) -> tuple[Worker, Slot] | None:
         worker = self.worker_of(rank_id)
         found = [slot for slot in worker.slots if slot.rank_id == rank_id] if worker else []
         return (worker, found[0]) if worker and found else None

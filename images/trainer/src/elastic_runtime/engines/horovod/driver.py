@@ -183,10 +183,31 @@ class AdaptedDriver(ElasticDriver):  # type: ignore[misc]  # horovod is not type
         self._wake.set()
 
     def resume(self) -> None:
-        """Called with all ranks at the barrier: wait for enough hosts, then make the next world."""
-        if self._host_manager.current_hosts.count_available_slots() < self._min_num_proc:
+        """Called with all ranks at the barrier: wait for hosts that can be a world, then make the next one."""
+        hosts = self._host_manager.current_hosts
+        if hosts.count_available_slots() < self._min_num_proc or not self._has_survivor(hosts):
             self._on_waiting()
         super().resume()
+
+    def wait_for_available_slots(self, min_num_proc: int, min_hosts: int = 1) -> Any:
+        """Enough of them, and but for the first world one that stands at the barrier, for no other has the state.
+
+        Upstream ends where all hosts that are listed are new, while those that have the state wait to be listed again.
+
+        Raises:
+            RuntimeError: the driver has ended.
+        """
+        with self._wait_hosts_cond:
+            hosts = super().wait_for_available_slots(min_num_proc, min_hosts)
+            while self._host_assignments and not self._has_survivor(hosts):
+                if self._shutdown.is_set():
+                    raise RuntimeError("the driver has ended")
+                self._wait_hosts_cond.wait()
+                hosts = super().wait_for_available_slots(min_num_proc, min_hosts)
+            return hosts
+
+    def _has_survivor(self, hosts: Any) -> bool:
+        return any(host in hosts.available_hosts for host, _slot in self._worker_registry.get(READY))
 
     def end(self, how: SessionEnd) -> None:
         """End the driver from outside; the first call counts."""
@@ -241,6 +262,9 @@ class AdaptedDriver(ElasticDriver):  # type: ignore[misc]  # horovod is not type
             log.info("rank 0 at %s did not take the notification, which will be repeated: %s", coordinator, error)
 
     def _update_host_assignments(self, current_hosts: Any) -> Any:
+        # Rank 0's state is everybody's: it is one of the last world, also where that one was listed after a newcomer.
+        order = sorted(current_hosts.host_assignment_order, key=lambda host: host not in self._host_assignments)
+        current_hosts._host_assignment_order = order
         pending = super()._update_host_assignments(current_hosts)
         members = [(slot.hostname, rank) for rank, slot in sorted(self._rank_assignments.items())]
         self.roll_call.begin(host for host, _ in members)

@@ -2,9 +2,8 @@
 
 The ranks of a world wait for each other: at the roll call before ``hvd.init()``, and inside. So a rank is listed only
 when it can start at once, and a newcomer that dies on its way to the roll call is started again under the same name:
-where it was, or as a stand-in at any other worker, until the world is complete and it can leave in order. When a rank
-is lost for good, the launcher hears that the world cannot be completed any more, and has it formed anew
-(:meth:`HorovodSession.reform`), or the session closed if nobody who holds the state is left.
+where it was. When a rank is lost for good, the launcher hears that the world cannot be completed any more, and has it
+formed anew (:meth:`HorovodSession.reform`), or the session closed if nobody who holds the state is left.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from elastic_runtime.engines.horovod.rendezvous_server import RendezvousServer
 log = logging.getLogger(__name__)
 
 JOIN_ATTEMPTS = 4
-"""How often a rank is started until it has joined; the first on its own slot, the last as a stand-in."""
+"""How often a rank is started until it has come to a complete roll call."""
 ANSWER_TIME = 5.0
 """Seconds that agents have to tell of the end of ranks that were killed."""
 
@@ -50,6 +49,7 @@ class HorovodSession:
         self._driver: AdaptedDriver
         self._state = SessionState.FORMING
         self._listed: tuple[str, ...] = ()
+        self._minimum = 1
         self._members: list[str] = []
         self._joining: set[int] = set()
         self._joined: set[str] = set()
@@ -77,6 +77,7 @@ class HorovodSession:
             outcome,
             self._detail() if outcome else "",
             world=self._worlds,
+            minimum=self._minimum,
             holders=self._holders(),
             missing=self._missing(),
             given_up=self._given_up,
@@ -94,7 +95,7 @@ class HorovodSession:
 
     def open(self, ranks: tuple[str, ...], minimum: int) -> None:
         """See :class:`Session`."""
-        self._listed = ranks
+        self._listed, self._minimum = ranks, minimum
         self._driver = AdaptedDriver(
             self._rendezvous,
             self._hosts,
@@ -111,7 +112,7 @@ class HorovodSession:
 
     def list_ranks(self, ranks: tuple[str, ...], minimum: int) -> None:
         """See :class:`Session`."""
-        self._listed = ranks
+        self._listed, self._minimum = ranks, minimum
         self._driver.push(ranks, minimum)
 
     def reform(self) -> None:
@@ -169,17 +170,17 @@ class HorovodSession:
     async def _run_until_joined(self, slot: Any) -> int:
         rank_id, first_world, code = slot.hostname, self._worlds <= 1, LOST
         for attempt in range(JOIN_ATTEMPTS):
-            stand_in = (attempt > 0 and self._runner.interface(rank_id, False) is None) or attempt == JOIN_ATTEMPTS - 1
-            interface = self._runner.interface(rank_id, stand_in)
+            interface = self._runner.interface(rank_id)
             if self._end or interface is None:
                 break
             environment = rank_environment(self._address, self._port, interface, slot)
-            code = await self._runner.run_rank(rank_id, attempt, environment, stand_in)
+            code = await self._runner.run_rank(rank_id, attempt, environment)
             expected = self._end is not None or rank_id not in self._members or code == 0
             self._callbacks.on_exit(rank_id, code, expected or rank_id in self._blameless)
             if self._end:  # By us, which says nothing about the cause.
                 break
             self._exits[rank_id] = code
+            self._driver.roll_call.has_left(rank_id)
             if code == 0 and rank_id in self._members and self._state is SessionState.SETTLED:
                 self._set(SessionState.FINISHING)
             if code == 0 or rank_id in self._joined or self._given_up or self._driver.roll_call.complete:
@@ -188,7 +189,6 @@ class HorovodSession:
                 # No state to save yet, and the others would wait for it: fail at once, and say why.
                 await asyncio.to_thread(self._driver.end, SessionEnd.ALL_FAILED)
                 break
-            self._driver.roll_call.has_left(rank_id)
         return code
 
     def _assigned(self, members: list[tuple[str, int]]) -> None:

@@ -1,0 +1,117 @@
+"""Every order in which up to three workers can be disturbed while their worlds form: see :mod:`.forming_model`.
+
+A search over all states, not a sample. From each of them the run must train again when it is left alone, in bounded
+time and without an end; and a state that a living rank has must never be given up for an older one.
+
+More disturbances one after another take minutes::
+
+    FORMING_DISTURBANCES=2 python -m pytest tests/unit/runtime/test_forming_model.py
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+
+import pytest
+
+from elastic_runtime.spec import RecoveryMode
+from tests.unit.runtime.forming_model import FORMING_TIME, State, at_rest, at_start, disturbed, patience, progress
+
+MOST_TICKS = 2 * FORMING_TIME + 12
+"""Two times the longest that a world may form, a time to gather, and backoffs."""
+MORE = int(os.environ.get("FORMING_DISTURBANCES", "1"))
+Step = tuple[str, int]
+"""What happens, and the number of the state that follows."""
+Schedule = Callable[[list[Step]], Step]
+
+
+class Search:
+    """All states that can be reached from one, which is number 0."""
+
+    def __init__(self, start: State) -> None:
+        self.states = [start]
+        self.came: list[tuple[int, str]] = [(-1, "")]
+        self.undisturbed: list[list[Step]] = []
+        self._numbers = {start.key: 0}
+        queue = deque([0])
+        while queue:
+            number = queue.popleft()
+            state = self.states[number]
+            going = list(progress(state)) or list(patience(state))
+            self.undisturbed.append([(name, self._number(after, number, name, queue)) for name, after in going])
+            for name, after in disturbed(state):
+                self._number(after, number, name, queue)
+
+    def _number(self, state: State, before: int, name: str, queue: deque[int]) -> int:
+        number = self._numbers.setdefault(state.key, len(self.states))
+        if number == len(self.states):
+            self.states.append(state)
+            self.came.append((before, name))
+            queue.append(number)
+        return number
+
+    def story(self, number: int, schedule: Schedule | None = None) -> str:
+        """How it came to that state, and what follows."""
+        names, at = [], number
+        while at >= 0:
+            at, name = self.came[at]
+            names.append(name)
+        names = [*reversed(names), "-- left alone --"]
+        while schedule and not self.states[number].trains and len(names) < 80 and self.undisturbed[number]:
+            name, number = schedule(self.undisturbed[number])
+            names.append(name)
+        return "\n".join(names)
+
+    def ticks_until_it_trains(self, schedule: Schedule) -> list[float]:
+        """From each state, if nobody disturbs it any more; infinite where it never does."""
+        ticks: list[float | None] = [0.0 if state.trains else None for state in self.states]
+        for start in range(len(self.states)):
+            path: list[tuple[int, bool]] = []
+            seen: set[int] = set()
+            number = start
+            while ticks[number] is None and number not in seen and self.undisturbed[number]:
+                seen.add(number)
+                name, following = schedule(self.undisturbed[number])
+                path.append((number, name == "time passes"))
+                number = following
+            known = ticks[number]
+            count = float("inf") if known is None else known
+            ticks[number] = count
+            for each, tick in reversed(path):
+                count += tick
+                ticks[each] = count
+        return [float("inf") if count is None else count for count in ticks]
+
+
+def eagerly(steps: list[Step]) -> Step:
+    """The launcher first."""
+    return steps[0]
+
+
+def lazily(steps: list[Step]) -> Step:
+    """The launcher last."""
+    return steps[-1]
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        pytest.param(at_start(1, 2, 1), id="from-the-start"),
+        pytest.param(at_rest(1, 1, MORE), id="one"),
+        pytest.param(at_rest(1, 2, MORE), id="two"),
+        pytest.param(at_rest(2, 2, 2), id="two-at-least"),
+        pytest.param(at_rest(1, 3, MORE), id="three"),
+        pytest.param(at_rest(1, 2, MORE, RecoveryMode.FIXED), id="fixed"),
+    ],
+)
+def test_it_trains_again_and_keeps_the_state(start: State) -> None:
+    search = Search(start)
+    for number, state in enumerate(search.states):
+        assert not state.lost, f"{state.lost}\n{search.story(number)}"
+        assert not state.ended, f"{state.ended}\n{search.story(number)}"
+    for schedule in (eagerly, lazily):
+        ticks = search.ticks_until_it_trains(schedule)
+        longest = max(range(len(ticks)), key=ticks.__getitem__)
+        assert ticks[longest] <= MOST_TICKS, f"{ticks[longest]} seconds\n{search.story(longest, schedule)}"
