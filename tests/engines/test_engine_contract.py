@@ -49,6 +49,7 @@ def test_a_clean_end(undisturbed: ScriptedRun) -> None:
     assert undisturbed.ledger().steps() == ONCE
     assert undisturbed.events(EventKind.RANK_FAILED, EventKind.LOST, EventKind.RESTARTED) == []
     assert set(undisturbed.ledger().sizes().values()) == {2}
+    assert status.metrics == {"epoch": 2}
 
 
 def test_newcomers_join_and_go_and_no_step_is_lost(start: Start, undisturbed: ScriptedRun) -> None:

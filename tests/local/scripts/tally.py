@@ -11,6 +11,8 @@ import time
 from hub_engine.rank import WORLD, State, run
 from pace import Pace
 
+from elastic_runtime.torch import report
+
 SAMPLES, BATCH, FEATURES = 50, 8, 4  # 7 steps an epoch; the last has 2 samples, so that shares are uneven, or empty
 STEPS = -(-SAMPLES // BATCH)
 RATE, MOMENTUM, GRAIN = 0.01, 0.9, 2.0**-24
@@ -52,6 +54,7 @@ def main() -> None:
             pace.note(step=state.step, rank=WORLD.rank, size=WORLD.size, time=time.monotonic())
             if state.step % pace.commit_every == 0:
                 state.commit()
+                report(epoch=(state.step - 1) // STEPS)
             pace.hold(state)
 
     run(train, state)

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from functools import cache
 from typing import SupportsFloat
 
-import torch
-
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.rank_link import AgentWord, Metrics, RankLink, RankMessage
 from elastic_runtime.world import current_world
@@ -90,6 +88,6 @@ def report(step: int | None = None, **metrics: SupportsFloat) -> None:
 def _number(name: str, value: SupportsFloat) -> float:
     try:
         # A loss still carries its graph, and torch warns when that is dropped silently.
-        return float(value.detach() if isinstance(value, torch.Tensor) else value)
+        return float(value.detach() if hasattr(value, "detach") else value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidSettings(f"report.{name}", f"{value!r} is not a number", "Report one number a name") from error
