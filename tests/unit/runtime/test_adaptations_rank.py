@@ -133,7 +133,7 @@ class TestReset:
         self, horovod_calls: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, c_sockets: tuple[int, int]
     ) -> None:
         monkeypatch.setattr(adaptation, "still_assigned", lambda: True)
-        rank = adaptation._Rank(None)
+        rank = adaptation._Rank()
         rank.init()
         rank.reset()
         (old, _), (new, _) = horovod_calls.c
@@ -146,7 +146,7 @@ class TestReset:
         self, horovod_calls: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         log = horovod_calls.log
-        rank = adaptation._Rank(None)
+        rank = adaptation._Rank()
         monkeypatch.setattr(adaptation, "before_reset", [lambda: log.append("hook")])
         monkeypatch.setattr(adaptation, "cut", lambda sockets: log.append(f"cut {len(sockets)}"))
         monkeypatch.setattr(adaptation, "still_assigned", lambda: log.append("ask") or True)
@@ -158,7 +158,7 @@ class TestReset:
         self, horovod_calls: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(adaptation, "still_assigned", lambda: False)
-        rank = adaptation._Rank(None)
+        rank = adaptation._Rank()
         rank.init()
         with pytest.raises(SystemExit) as end:
             rank.reset()

@@ -12,7 +12,6 @@ from elastic_runtime.framing import LineReader
 from elastic_runtime.rank_link import (
     RANK_FD,
     HandoverWanted,
-    Joined,
     LastCommitBy,
     Progress,
     RankLink,
@@ -35,11 +34,11 @@ def pair() -> Iterator[tuple[RankLink, socket.socket]]:
 
 def test_sends_lines(pair: tuple[RankLink, socket.socket]) -> None:
     link, agent = pair
-    link.send(Joined(1, 2))
     link.send(Progress(7))
+    link.send(Progress(8))
     assert list(LineReader().feed(agent.recv(65536))) == [
-        {"type": "joined", "rank": 1, "size": 2},
         {"type": "progress", "step": 7},
+        {"type": "progress", "step": 8},
     ]
 
 
@@ -75,11 +74,14 @@ def test_is_found_in_the_environment_and_leaves_its_descriptor_to_others() -> No
     with ours, agent:
         for step in (1, 2):
             link = RankLink.from_environment({RANK_FD: str(ours.fileno())})
-            assert link is not None
+            assert link.connected
             link.send(Progress(step))
             link.close()
         assert len(list(LineReader().feed(agent.recv(65536)))) == 2
 
 
-def test_without_an_agent_there_is_none() -> None:
-    assert RankLink.from_environment({}) is None
+def test_without_an_agent_nobody_listens() -> None:
+    link = RankLink.from_environment({})
+    assert not link.connected
+    link.send(Progress(1))
+    assert list(link.poll()) == []

@@ -138,9 +138,9 @@ class TestLink:
     def test_a_rank_is_heard_and_hears(self) -> None:
         rank = """if True:
             import select
-            from elastic_runtime.rank_link import Joined, RankLink
+            from elastic_runtime.rank_link import Progress, RankLink
             link = RankLink.from_environment()
-            link.send(Joined(0, 2))
+            link.send(Progress(2))
             select.select([link._socket], [], [])
             print([message.worker for message in link.poll()])"""
 

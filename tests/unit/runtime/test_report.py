@@ -19,7 +19,7 @@ from elastic_runtime.torch import report, reporting
 @pytest.fixture
 def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
     agent, rank_end = socket.socketpair()
-    link = reporting.SharedLink(RankLink(rank_end))
+    link = RankLink(rank_end)
     monkeypatch.setattr(reporting, "shared_link", lambda: link)
     monkeypatch.setattr(reporting, "_warned", set())
     monkeypatch.setattr(hvd, "is_initialized", lambda: True)
@@ -63,5 +63,5 @@ def test_what_is_no_number_is_refused_by_name(agent: socket.socket) -> None:
 
 
 def test_without_an_agent_it_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reporting, "shared_link", lambda: reporting.SharedLink(None))
+    monkeypatch.setattr(reporting, "shared_link", lambda: RankLink(None))
     report(loss=1.0)

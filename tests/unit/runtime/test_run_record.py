@@ -18,7 +18,6 @@ from elastic_runtime.rank_link import (
     CheckpointFailed,
     CheckpointSkipped,
     CheckpointWritten,
-    Joined,
     Metrics,
     Progress,
     Resumed,
@@ -132,7 +131,6 @@ class TestStanding:
 
 class TestRanks:
     def test_report(self, record: RunRecord) -> None:
-        record.rank_said(Joined(0, 1), "worker-0")
         record.rank_said(Metrics({"loss": 2.0, "accuracy": 0.1}), "worker-0")
         record.rank_said(Metrics({"loss": 1.0}, step=3), "worker-0")
         record.rank_said(Progress(3), "worker-0")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,15 +30,6 @@ SLOT = "ELASTIC_RUNTIME_SLOT"
 
 PEER_SILENCE = "ELASTIC_RUNTIME_PEER_SILENCE"
 """Seconds after which a rank whose machine does not answer any more is given up by the others."""
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """``hvd.init()`` returned: the rank is connected to all others of its world."""
-
-    type: ClassVar[str] = "joined"
-    rank: int
-    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +90,9 @@ class Resumed:
     step: int
 
 
-RankMessage = Joined | Progress | Metrics | CheckpointWritten | CheckpointSkipped | CheckpointFailed | Resumed
+RankMessage = Progress | Metrics | CheckpointWritten | CheckpointSkipped | CheckpointFailed | Resumed
 _OF_RANKS: messages.Vocabulary[RankMessage] = messages.Vocabulary(
-    *(Joined, Progress, Metrics, CheckpointWritten, CheckpointSkipped, CheckpointFailed, Resumed)
+    *(Progress, Metrics, CheckpointWritten, CheckpointSkipped, CheckpointFailed, Resumed)
 )
 
 
@@ -140,49 +132,52 @@ def decode_rank_message(plain: Mapping[str, object]) -> RankMessage | None:
 
 
 class RankLink:
-    """The rank's end.
+    """The rank's end, which the training and the writer of checkpoints share.
 
     Args:
-        sock: connected stream socket; owned from now on.
+        sock: connected stream socket; owned from now on. None: nobody listens.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
-        self._socket = sock
-        self._lines = LineReader()
-        self._open = True
+    def __init__(self, sock: socket.socket | None) -> None:
+        self._socket, self._sending, self._lines = sock, threading.Lock(), LineReader()
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> RankLink | None:
-        """The link that the agent handed down, or None when no agent did."""
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> RankLink:
+        """The link that the agent handed down; nobody listens at it when no agent did."""
         descriptor = environ.get(RANK_FD)
-        return None if descriptor is None else cls(socket.socket(fileno=os.dup(int(descriptor))))
+        return cls(None if descriptor is None else socket.socket(fileno=os.dup(int(descriptor))))
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is an agent."""
+        return self._socket is not None
 
     def send(self, message: RankMessage) -> None:
-        """Tell the agent. An agent that is gone is no error here: the rank will be ended anyway."""
-        if not self._open:
-            return
-        try:
-            self._socket.sendall(encode_rank_message(message))
-        except OSError:
-            self._open = False
+        """Tell the agent; from any thread. One that is gone is no error here: the rank will be ended anyway."""
+        with self._sending:  # so that two lines do not run into each other
+            if self._socket:
+                try:
+                    self._socket.sendall(encode_rank_message(message))
+                except OSError:
+                    self.close()
 
     def poll(self) -> Iterator[AgentWord]:
         """What the agent has said since the last call; never blocks."""
-        while self._open:
+        while sock := self._socket:
             try:
-                data = self._socket.recv(65536, socket.MSG_DONTWAIT)
+                data = sock.recv(65536, socket.MSG_DONTWAIT)
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:
                 data = b""
             if not data:
-                self._open = False
-                return
+                return self.close()
             for plain in self._lines.feed(data):
                 if word := _OF_AGENTS.read(plain):
                     yield word
 
     def close(self) -> None:
         """Idempotent."""
-        self._open = False
-        self._socket.close()
+        sock, self._socket = self._socket, None
+        if sock:
+            sock.close()

@@ -117,7 +117,7 @@ class State:
     def commit(self) -> None:
         """Keep everything, and hear whether the world changes. Raises WorldChanges, WorldBroken."""
         self._committed = copy.deepcopy({name: getattr(self, name) for name in self._committed})
-        if self._link and WORLD.rank == 0:
+        if WORLD.rank == 0:
             self._link.send(Progress(self.step))
         self.check_host_updates()
 

@@ -184,8 +184,6 @@ class RunRecord:
                 standing.step = step
                 self._figures.go_back(step)
                 self.event(EventKind.RESUMED, f"from the durable checkpoint of step {step} at {uri}", worker)
-            case rank_link.Joined():
-                pass  # The rendezvous has told already.
 
     def gone(self, worker: Worker, state: WorkerState) -> None:
         """A worker is not here any more."""

@@ -5,51 +5,21 @@ from __future__ import annotations
 import atexit
 import logging
 import math
-import threading
-from collections.abc import Iterator
 from functools import cache
 from typing import SupportsFloat
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.rank_link import AgentWord, Metrics, RankLink, RankMessage
+from elastic_runtime.rank_link import Metrics, RankLink
 from elastic_runtime.world import current_world
 
 _log = logging.getLogger(__name__)
 _warned: set[str] = set()
 
 
-class SharedLink:
-    """A rank link that the training and the writer of checkpoints both use; without a link, nobody listens."""
-
-    def __init__(self, link: RankLink | None) -> None:
-        self._link = link
-        self._lock = threading.Lock()
-
-    @property
-    def connected(self) -> bool:
-        """Whether there is an agent."""
-        return self._link is not None
-
-    def send(self, message: RankMessage) -> None:
-        """Tell the agent, if there is one."""
-        if self._link is not None:
-            with self._lock:  # so that two lines do not run into each other
-                self._link.send(message)
-
-    def poll(self) -> Iterator[AgentWord]:
-        """What the agent has said since the last call; never blocks."""
-        return iter(()) if self._link is None else self._link.poll()
-
-    def close(self) -> None:
-        """Idempotent."""
-        if self._link is not None:
-            self._link.close()
-
-
 @cache
-def shared_link() -> SharedLink:
+def shared_link() -> RankLink:
     """The process's link to its agent, opened on first use."""
-    link = SharedLink(RankLink.from_environment())
+    link = RankLink.from_environment()
     atexit.register(link.close)
     return link
 

@@ -25,7 +25,7 @@ import torch
 from horovod.common.elastic import run_fn
 
 from elastic_runtime.engines.horovod.rendezvous import NEXT_ASSIGNMENT, ROLL_CALL
-from elastic_runtime.rank_link import PEER_SILENCE, Joined, RankLink
+from elastic_runtime.rank_link import PEER_SILENCE
 from elastic_runtime.sockets import end_when_silent
 from elastic_runtime.torch.state.handlers import StateDictHandler
 
@@ -175,8 +175,7 @@ def _has_come(connection: http.client.HTTPConnection, seconds: float) -> bool:
 class _Rank:
     """The adapted ``hvd.init`` and reset of this process."""
 
-    def __init__(self, link: RankLink | None) -> None:
-        self._link = link
+    def __init__(self) -> None:
         self._init, self._shutdown = horovod.torch.mpi_ops.init, horovod.torch.mpi_ops.shutdown
         self._python_sockets = _PythonSockets()
         self._gloo_sockets: dict[int, str] = {}
@@ -233,8 +232,6 @@ class _Rank:
             generation = f"{path.stem}.{os.environ.get('HOROVOD_HOSTNAME', 'host')}.{self._generation}{path.suffix}"
             horovod.torch.mpi_ops.start_timeline(str(path.with_name(generation)))
             self._tracing = True
-        if self._link:
-            self._link.send(Joined(horovod.torch.mpi_ops.rank(), horovod.torch.mpi_ops.size()))
 
     def reset(self) -> None:
         """From one world to the next; a rank that was taken out ends here, with success."""
@@ -300,7 +297,7 @@ def install() -> None:
         return
     if os.environ.get("HOROVOD_AUTOTUNE", "0").lower() in ("1", "true"):
         sys.exit("HOROVOD_AUTOTUNE hangs when rank 0 leaves an elastic run (horovod#2835): unset it")
-    _installed = rank = _Rank(RankLink.from_environment())
+    _installed = rank = _Rank()
     for module in (horovod.torch.mpi_ops, horovod.torch, horovod.torch.elastic):
         module.init = rank.init
     horovod.torch.elastic._reset = rank.reset

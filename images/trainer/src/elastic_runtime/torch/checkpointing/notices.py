@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.rank_link import LastCommitBy
+from elastic_runtime.rank_link import LastCommitBy, RankLink
 from elastic_runtime.torch.checkpointing.last_commit import LastCommit
-from elastic_runtime.torch.reporting import SharedLink
 
 
 class Notices:
@@ -19,7 +18,7 @@ class Notices:
         clock: monotonic seconds.
     """
 
-    def __init__(self, link: SharedLink, rank: str, clock: Callable[[], float]) -> None:
+    def __init__(self, link: RankLink, rank: str, clock: Callable[[], float]) -> None:
         self._link, self._rank, self._clock = link, rank, clock
         self._handover = False
         self.last_commit = LastCommit()

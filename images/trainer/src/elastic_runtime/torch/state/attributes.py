@@ -8,8 +8,7 @@ from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.torch.state import plain
-from elastic_runtime.torch.state.copies import RenewedCopy
-from elastic_runtime.torch.state.trees import Tree, copy_tree, is_tree
+from elastic_runtime.torch.state.trees import Tree, is_tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,28 +47,3 @@ def sort_attributes(values: Mapping[str, Any]) -> Attributes:
     if "step" in values and type(values["step"]) is not int:
         raise InvalidSettings("DurableState.step", f"{values['step']!r} is not an int", "Give int(…)")
     return Attributes(encoded, trees)
-
-
-class SavedAttributes:
-    """The attributes of the last save."""
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self.trees = RenewedCopy()
-        self.plain: Mapping[str, Any] = {}
-        """Encoded by :mod:`elastic_runtime.torch.state.plain`."""
-        self.save(values)
-
-    @property
-    def step(self) -> int:
-        """The global step of the last save."""
-        return int(self.plain["step"])
-
-    def save(self, values: Mapping[str, Any]) -> None:
-        """Copy the values, into the memory of a save before. Raises InvalidSettings."""
-        live = sort_attributes(values)
-        self.plain = live.plain
-        self.trees.renew(live.trees)
-
-    def restored(self) -> dict[str, Any]:
-        """The values of the last save, as fresh objects."""
-        return Attributes(self.plain, copy_tree(self.trees.newest)).values()

@@ -21,7 +21,7 @@ from elastic_runtime.torch.checkpointing.last_commit import PAUSE
 from elastic_runtime.torch.checkpointing.notices import Notices
 from elastic_runtime.torch.checkpointing.parts import read_parts
 from elastic_runtime.torch.checkpointing.writer import CheckpointWriter, Snapshot
-from elastic_runtime.torch.reporting import SharedLink, shared_link
+from elastic_runtime.torch.reporting import shared_link
 from elastic_runtime.torch.state.collectives import Signals, agree
 from elastic_runtime.torch.state.handlers import check_storable
 from elastic_runtime.torch.state.values import StateValues
@@ -89,7 +89,7 @@ class DurableState:
         # Time stamps: of the newest change of hosts, and up to which they were acted upon.
         self._changed = self._seen = 0.0
         self._reset_callbacks: list[Callable[[], None]] = []
-        self._link = shared_link() if link is None else SharedLink(link)
+        self._link = link or shared_link()
         self._clock = clock
         self._progress_sent: tuple[float, int] | None = None
         self._serial = 0

@@ -123,11 +123,3 @@ def check_storable(handlers: Mapping[str, StateDictHandler | ForeignHandler]) ->
             load(dump(handler.saved.newest))
         except (InvalidDocument, pickle.PicklingError, AttributeError, TypeError) as error:
             raise InvalidSettings(f"DurableState.{name}", f"its state cannot be kept: {error}", remedy) from error
-
-
-def handlers_of(
-    values: Mapping[str, object],
-) -> tuple[dict[str, StateDictHandler | ForeignHandler], dict[str, Any]]:
-    """Handlers by name, and the values that have none."""
-    handlers = {name: handler for name, value in values.items() if (handler := handler_of(value)) is not None}
-    return handlers, {name: value for name, value in values.items() if name not in handlers}

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.torch.state.attributes import Attributes, SavedAttributes, sort_attributes
+from elastic_runtime.torch.state.attributes import Attributes, sort_attributes
 from elastic_runtime.torch.state.collectives import broadcast_tree
-from elastic_runtime.torch.state.copies import host_memory
-from elastic_runtime.torch.state.handlers import StateDictHandler, handlers_of
-from elastic_runtime.torch.state.trees import Tree
+from elastic_runtime.torch.state.copies import RenewedCopy, host_memory
+from elastic_runtime.torch.state.handlers import StateDictHandler, handler_of
+from elastic_runtime.torch.state.trees import Tree, copy_tree
 from elastic_runtime.world import World
 
 _log = logging.getLogger(__name__)
@@ -30,31 +30,30 @@ class StateValues:
 
     def __init__(self, owner: object, values: Mapping[str, Any]) -> None:
         self._owner = owner
-        self.handlers, others = handlers_of(values)
-        self._names = tuple(others)
-        self._saved = SavedAttributes(others)
+        found = {name: handler_of(value) for name, value in values.items()}
+        self.handlers = {name: handler for name, handler in found.items() if handler is not None}
+        self._names = tuple(name for name, handler in found.items() if handler is None)
+        self.plain: Mapping[str, Any] = {}
+        """Plain values of the last save, encoded."""
+        self._trees = RenewedCopy()
+        self._save_attributes()
 
     @property
     def step(self) -> int:
         """The global step of the last save."""
-        return self._saved.step
-
-    @property
-    def plain(self) -> Mapping[str, Any]:
-        """Plain values of the last save, encoded."""
-        return self._saved.plain
+        return int(self.plain["step"])
 
     def save(self) -> None:
         """Copy everything, each tensor on its own device, into the memory of the save before."""
         for handler in self.handlers.values():
             handler.save()
-        self._saved.save(self._live())
+        self._save_attributes()
 
     def restore(self) -> None:
         """Back to the last save."""
         for handler in self.handlers.values():
             handler.restore()
-        self._set(self._saved.restored())
+        self._set(Attributes(self.plain, copy_tree(self._trees.newest)))
 
     def sync(self, world: World, has_commits: bool) -> bool:
         """Take rank 0's, which itself does not change; a collective. Returns rank 0's ``has_commits``."""
@@ -62,7 +61,7 @@ class StateValues:
         for name, handler in self.handlers.items():
             if name not in ours:
                 handler.sync()
-        live = sort_attributes(self._live())
+        live = self._live()
         states = {name: handler.value.state_dict() for name, handler in ours.items()}
         synced = broadcast_tree(
             world, {"states": states, "plain": live.plain, "trees": live.trees, "has_commits": has_commits}
@@ -70,7 +69,7 @@ class StateValues:
         if world.rank != 0:
             for name, handler in ours.items():
                 handler.value.load_state_dict(synced["states"][name])
-            self._set(Attributes(synced["plain"], synced["trees"]).values())
+            self._set(Attributes(synced["plain"], synced["trees"]))
         return bool(synced["has_commits"])
 
     def take(self, values: Mapping[str, Any], uri: str) -> None:
@@ -95,7 +94,7 @@ class StateValues:
     def lend(self) -> tuple[dict[str, Tree], Callable[[], None]]:
         """Trees of the last save by name, in host memory; nobody writes to them until the function is called."""
         loans = {name: handler.lend() for name, handler in self.handlers.items()}
-        on_host = [host_memory(loan) for loan in (*loans.values(), self._saved.trees.lend())]
+        on_host = [host_memory(loan) for loan in (*loans.values(), self._trees.lend())]
         *states, attributes = (loan.tree for loan in on_host)
 
         def give_back() -> None:
@@ -106,12 +105,17 @@ class StateValues:
 
     def reserve(self) -> None:
         """Have memory for saves while the last one is lent; from any thread."""
-        for copy in (*(handler.saved for handler in self.handlers.values()), self._saved.trees):
+        for copy in (*(handler.saved for handler in self.handlers.values()), self._trees):
             copy.reserve()
 
-    def _live(self) -> dict[str, Any]:
-        return {name: getattr(self._owner, name) for name in self._names}
+    def _live(self) -> Attributes:
+        return sort_attributes({name: getattr(self._owner, name) for name in self._names})
 
-    def _set(self, values: Mapping[str, Any]) -> None:
-        for name, value in values.items():
+    def _save_attributes(self) -> None:
+        live = self._live()
+        self.plain = live.plain
+        self._trees.renew(live.trees)
+
+    def _set(self, attributes: Attributes) -> None:
+        for name, value in attributes.values().items():
             setattr(self._owner, name, value)
