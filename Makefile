@@ -35,7 +35,7 @@ lint-types: setup
 	$(AIRFLOW)/mypy --cache-dir=.mypy_cache/airflow provider/src scripts tools tests/conftest.py tests/leaks.py \
 	    benchmarks/deferred benchmarks/deferred_runs.py
 	$(TRAINER)/mypy --cache-dir=.mypy_cache/trainer --exclude '^benchmarks/deferred' \
-	    images/trainer/src benchmarks dags/digits dags/digits_train.py tests/chaos
+	    images/trainer/src benchmarks dags/digits dags/digits_train.py tests/chaos tests/engines/distribution/hub_engine
 
 lint-imports: setup
 	$(AIRFLOW)/lint-imports

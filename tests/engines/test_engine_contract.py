@@ -121,6 +121,20 @@ def test_a_newcomer_that_dies_on_its_way_costs_nothing(start: Start, undisturbed
     assert run.events(EventKind.RESTARTED) == []
 
 
+def test_the_last_that_has_the_state_dies_while_a_newcomer_is_on_its_way(
+    start: Start, undisturbed: ScriptedRun
+) -> None:
+    run = start((1, 1, 2), holds=(5,), doors={"worker-1": "wait"})
+    stand(run, 5, 1)
+    run.resize(2)
+    run.at("worker-1")
+    kill(run, 0)
+    run.until_status(lambda _: run.events(EventKind.RANK_FAILED), "the loss")
+    run.go("worker-1")
+    run.until_status(lambda _: run.events(EventKind.RESTARTED), "another start")
+    assert_same_end(run, undisturbed)
+
+
 def test_a_rank_that_fails_before_there_is_a_world_ends_the_run(start: Start) -> None:
     run = start((2, 2, 2), doors={"worker-1": "exit"})
     status = run.end()

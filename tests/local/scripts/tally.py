@@ -8,10 +8,10 @@ from __future__ import annotations
 import random
 import time
 
-from hub_engine.rank import WORLD, State, run
 from pace import Pace
 
 from elastic_runtime.torch import report
+from hub_engine.rank import WORLD, State, run
 
 SAMPLES, BATCH, FEATURES = 50, 8, 4  # 7 steps an epoch; the last has 2 samples, so that shares are uneven, or empty
 STEPS = -(-SAMPLES // BATCH)
