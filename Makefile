@@ -72,6 +72,10 @@ chaos: setup ## random faults on local runs; ROUNDS, SEED, JOBS, LOAD, ENGINE, â
 	@$(TRAINER)/python -m tests.chaos $(foreach option,ROUNDS SEED PLAN REPEAT ENGINE JOBS LOAD MINUTES,\
 	    $(if $($(option)),--$(shell tr A-Z a-z <<< $(option)) $($(option))))
 
+kills: setup ## 300 ranks killed at random, one after another: does a survivor go with one? KILLS, LOAD, SEED; ten minutes
+	@$(TRAINER)/python -m tests.chaos.kills $(foreach option,KILLS LOAD SEED,\
+	    $(if $($(option)),--$(shell tr A-Z a-z <<< $(option)) $($(option))))
+
 demo: setup $(if $(filter kubernetes,$(CLUSTER)),image) ## the digits DAG through real Airflow, with a report; CLUSTER=kubernetes: with pods
 	$(if $(filter kubernetes,$(CLUSTER)),tools/cluster with --) $(AIRFLOW)/python scripts/demo.py --cluster $(CLUSTER)
 
@@ -117,5 +121,5 @@ clean-all: clean
 	rm -rf .venv .venv-trainer
 
 .PHONY: help setup test lint lint-ruff lint-types lint-imports test-unit $(UNIT) \
-    test-contract test-engines test-local test-airflow test-kubernetes chaos \
+    test-contract test-engines test-local test-airflow test-kubernetes chaos kills \
     demo bench bench-deferred bench-checkpoints bench-traces image cluster-up cluster-down build requirements clean clean-all
