@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from elastic_runtime.agent.command import Entry, PythonCommand, cold, parse
-from elastic_runtime.agent.hardware import Usage, gpus, slot_environment
+from elastic_runtime.agent.hardware import Usage
 
 
 @pytest.mark.parametrize(
@@ -45,27 +45,6 @@ def test_is_taken_apart(command: list[str], parsed: PythonCommand | None) -> Non
 )
 def test_a_bare_python_is_our_own(command: list[str], executed: list[str]) -> None:
     assert cold(command) == executed
-
-
-@pytest.mark.parametrize(
-    ("slot", "slots", "devices", "visible"),
-    [
-        (0, 1, [], None),
-        (0, 1, ["0", "1"], "0,1"),
-        (0, 2, ["0", "1"], "0"),
-        (1, 2, ["0", "1"], "1"),
-        (1, 2, ["GPU-a", "GPU-b", "GPU-c", "GPU-d"], "GPU-c,GPU-d"),
-        (1, 2, ["0", "1", "2"], "1"),
-        (0, 3, ["0", "1"], None),
-    ],
-)
-def test_each_slot_has_devices_of_its_own(slot: int, slots: int, devices: list[str], visible: str | None) -> None:
-    assert slot_environment(slot, slots, devices).get("CUDA_VISIBLE_DEVICES") == visible
-
-
-def test_devices_are_those_that_the_environment_leaves() -> None:
-    assert gpus({"CUDA_VISIBLE_DEVICES": "2,GPU-x"}) == ["2", "GPU-x"]
-    assert gpus({"CUDA_VISIBLE_DEVICES": ""}) == []
 
 
 def test_usage_is_summed_over_those_that_live() -> None:

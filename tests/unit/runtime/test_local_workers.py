@@ -19,6 +19,7 @@ from elastic_runtime.launcher import local_workers
 from elastic_runtime.launcher.local_workers import SHORT_LIFE, LocalWorkers
 from elastic_runtime.rundir import ReclaimNotice, RunDir
 from elastic_runtime.spec import NoticeService, RecoverySpec, RunSpec, WorkersSpec
+from tests.paced import until
 
 SOON = 20.0
 WILLING = "trap 'exit 0' TERM; sleep 600 & wait"
@@ -84,6 +85,12 @@ class Set(LocalWorkers):
         await self.until(lambda: len(self.started) == self._count and len(self.living()) == wanted)
         return self.living()
 
+    def devices(self, name: str) -> str:
+        """The value of CUDA_VISIBLE_DEVICES that it was started with; of the forked process, that is the zygote's."""
+        process = psutil.Process(self.started[name])
+        until(lambda: process.name() == "sh", "it is executed")
+        return process.environ()["CUDA_VISIBLE_DEVICES"]
+
     def living(self) -> list[str]:
         return [name for name in self.started if name in self._agents]
 
@@ -110,6 +117,29 @@ def test_has_as_many_agents_as_wanted_the_newest_leaving_first(tmp_path: Path, c
             assert await some.have(1) == ["worker-0"]
             assert set(some.exited) == {"worker-1", "worker-2", "worker-3"}
             assert await some.have(2) == ["worker-0", "worker-4"]
+
+    asyncio.run(run())
+
+
+def test_each_has_devices_of_its_own_which_the_next_one_gets_when_it_has_ended(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,GPU-a,7")
+
+    async def run() -> None:
+        async with workers(tmp_path) as some:
+            devices = some.devices
+            await some.have(3)
+            assert [devices(name) for name in ("worker-0", "worker-1", "worker-2")] == ["5", "GPU-a", "7"]
+            os.kill(some.started["worker-1"], signal.SIGKILL)
+            await some.until(lambda: "worker-1" in some.exited)
+            clock.now += 60.0
+            await some.have(3)
+            assert devices("worker-3") == "GPU-a"
+            assert "shares" not in caplog.text
+            await some.have(4)
+            assert devices("worker-4") == "5"
+            assert "worker-4 shares its devices with another worker" in caplog.text
 
     asyncio.run(run())
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from elastic_runtime import rank_link
-from elastic_runtime.agent import dialling, hardware, notices
+from elastic_runtime.agent import devices, dialling, hardware, notices
 from elastic_runtime.agent.notices.services import NO_METADATA, Metadata
 from elastic_runtime.agent.ranks import Ranks
 from elastic_runtime.clock import utc_now
@@ -111,7 +111,6 @@ class Agent:
         self._ranks: Ranks | None = None
         self._writer: asyncio.StreamWriter
         self._stops: set[asyncio.Task[None]] = set()
-        self._devices = hardware.gpus()
         self._terminated = asyncio.Event()
         self._notice: ReclaimNotice | None = None
 
@@ -263,7 +262,7 @@ class Agent:
         environment = {
             **self._spec.environment,
             **order.environment,
-            **hardware.slot_environment(order.slot, self._settings.slots, self._devices),
+            **devices.slot_environment(order.slot, self._settings.slots, self._devices()),
             WORLD: self._engine.world,
             rank_link.RUN_NAME: self._spec.name,
             rank_link.WORKER_NAME: self._name,
@@ -274,6 +273,10 @@ class Agent:
         if self._spec.checkpoint:
             environment[rank_link.CHECKPOINT] = to_json(self._spec.checkpoint)
         ranks.start_rank(order.rank_id, self._spec.command, environment, self._spec.working_directory)
+
+    def _devices(self) -> devices.Pools:
+        # What this process was given comes first: on this machine it is a part of what the run was given.
+        return devices.pools({**self._spec.environment, **os.environ})
 
     async def _beat(self, ranks: Ranks) -> None:
         usage = hardware.Usage()

@@ -1,10 +1,8 @@
-"""Figures of this worker: what its processes use, and which devices its slots get."""
+"""Figures of this worker: what its processes use."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable
 
 import psutil
 
@@ -33,22 +31,3 @@ def _process(pid: int) -> psutil.Process | None:
         return psutil.Process(pid)
     except psutil.NoSuchProcess:
         return None
-
-
-def gpus(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """What may stand in CUDA_VISIBLE_DEVICES: as the environment says, else one index per device file of the driver."""
-    if "CUDA_VISIBLE_DEVICES" in environ:
-        return [name for name in environ["CUDA_VISIBLE_DEVICES"].split(",") if name]
-    return [str(index) for index, _ in enumerate(sorted(Path("/dev").glob("nvidia[0-9]*")))]
-
-
-def slot_environment(slot: int, slots: int, devices: list[str]) -> dict[str, str]:
-    """Give a slot the devices that are its own.
-
-    Horovod sees each slot as a host, so ``hvd.local_rank()`` is 0 everywhere: with one GPU visible to each rank,
-    scripts that choose theirs by it are right.
-    """
-    share = len(devices) // slots
-    if not share:
-        return {}
-    return {"CUDA_VISIBLE_DEVICES": ",".join(devices[slot * share : (slot + 1) * share])}

@@ -2,13 +2,15 @@
 
 It keeps as many agents as wanted, replaces those that end, and terminates the newest first when fewer are wanted. The
 agents are forked from one warm process, so that another worker costs milliseconds and no second import of torch; they
-end with it, and it with the launcher, however that ends (see :mod:`elastic_runtime.agent.zygote`).
+end with it, and it with the launcher, however that ends (see :mod:`elastic_runtime.agent.zygote`). Each has a share of
+the machine's accelerators.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
+import itertools
 import logging
 import os
 import signal
@@ -20,6 +22,7 @@ from typing import Any
 
 import psutil
 
+from elastic_runtime.agent.devices import WorkerShares, pools
 from elastic_runtime.agent.zygote_client import ZygoteClient
 from elastic_runtime.engines.registry import find_engine
 from elastic_runtime.launcher.backoff import backoff_policy
@@ -40,6 +43,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 class _Agent:
     name: str
     born: float
+    index: int
+    """The lowest that no other living agent has: which of the machine's devices are its own."""
     pid: int | None = None
     asked_to_end: bool = False
 
@@ -57,6 +62,8 @@ class LocalWorkers:
         self._hold_until = 0.0
         self._retry = Retry(backoff_policy(spec.recovery))
         self._nobody = asyncio.Event()
+        workers = spec.workers
+        self._shares = WorkerShares(pools({**os.environ, **spec.environment}), workers.maximum, workers.slots)
 
     def open(self, address: str) -> None:
         """Start the warm process.
@@ -110,9 +117,14 @@ class LocalWorkers:
         assert self._zygote is not None  # or nothing would be ready
         name = f"worker-{self._count}"
         self._count += 1
-        self._agents[name] = _Agent(name, time.monotonic())
+        taken = {agent.index for agent in self._agents.values()}
+        index = next(index for index in itertools.count() if index not in taken)
+        if self._shares.are_shared(index):
+            log.warning("%s shares its devices with another worker: there are not enough for all", name)
+        self._agents[name] = _Agent(name, time.monotonic(), index)
         with open(os.devnull, "rb") as no_link:
-            self._zygote.start(name, self._command(name), {}, None, (1, 2, no_link.fileno()))
+            environment = self._shares.environment(index)
+            self._zygote.start(name, self._command(name), environment, None, (1, 2, no_link.fileno()))
 
     def _command(self, name: str) -> list[str]:
         named = self._spec.recovery.notices

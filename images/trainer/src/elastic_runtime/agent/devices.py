@@ -1,0 +1,103 @@
+"""Which accelerators a slot of a worker gets, and which a worker of this machine: by the variables of their vendors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+Pools = Mapping[str, Sequence[str]]
+"""What may be divided: names of devices by the variable that makes them visible to a program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vendor:
+    """How one vendor's devices are told apart."""
+
+    variables: tuple[str, ...]
+    """Each names visible devices. The first one that is set is divided; where none is, the first of all."""
+    count: Callable[[Path], int]
+    """Devices below a root directory (``/``), which that variable would number from 0."""
+
+
+def _nvidia(root: Path) -> int:
+    return len(list(root.glob("dev/nvidia[0-9]*")))
+
+
+def _amd(root: Path) -> int:
+    """Those of the ROCm driver that this container may use; sysfs lists the machine's, processors too."""
+    nodes = root.glob("sys/class/kfd/kfd/topology/nodes/*/properties")
+    minors = [_properties(node).get("drm_render_minor", "0") for node in nodes]
+    return sum(minor != "0" and (root / f"dev/dri/renderD{minor}").exists() for minor in minors)
+
+
+def _intel(root: Path) -> int:
+    """Cards; where one has several tiles, name them in the variable."""
+    vendors = [root / f"sys/class/drm/{node.name}/device/vendor" for node in root.glob("dev/dri/renderD*")]
+    return sum(vendor.exists() and vendor.read_text().strip() == "0x8086" for vendor in vendors)
+
+
+def _properties(file: Path) -> dict[str, str]:
+    pairs = (line.split(maxsplit=1) for line in file.read_text().splitlines())
+    return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
+
+
+VENDORS = (
+    Vendor(("CUDA_VISIBLE_DEVICES",), _nvidia),
+    Vendor(("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), _amd),
+    Vendor(("ZE_AFFINITY_MASK",), _intel),
+)
+
+
+def pools(environment: Mapping[str, str], root: Path = Path("/")) -> dict[str, list[str]]:
+    """The devices here, as far as the environment leaves them; no entry where there are none."""
+    found = dict(_pool(vendor, environment, root) for vendor in VENDORS)
+    return {variable: devices for variable, devices in found.items() if devices}
+
+
+def _pool(vendor: Vendor, environment: Mapping[str, str], root: Path) -> tuple[str, list[str]]:
+    for variable in vendor.variables:
+        if variable in environment:
+            return variable, [name for name in environment[variable].split(",") if name]
+    return vendor.variables[0], [str(index) for index in range(vendor.count(root))]
+
+
+def slot_environment(slot: int, slots: int, pools: Pools) -> dict[str, str]:
+    """Give a slot the devices that are its own.
+
+    Horovod sees each slot as a host, so ``hvd.local_rank()`` is 0 everywhere: with one device visible to each rank,
+    scripts that choose theirs by it are right. Where there are fewer devices than slots, nothing is set.
+    """
+    return {
+        variable: ",".join(devices[slot * share : (slot + 1) * share])
+        for variable, devices in pools.items()
+        if (share := len(devices) // slots)
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerShares:
+    """Divides the devices of one machine among its workers: an equal share each, at least one device a slot.
+
+    Args:
+        pools: the machine's.
+        workers: most that there can be.
+        slots: of each.
+    """
+
+    pools: Pools
+    workers: int
+    slots: int
+
+    def environment(self, index: int) -> dict[str, str]:
+        """Of the worker with that index, from 0; where the devices do not suffice, they are shared in turn."""
+        return {variable: ",".join(shares[index % len(shares)]) for variable, shares in self._all()}
+
+    def are_shared(self, index: int) -> bool:
+        """Whether the worker with that index has its devices together with one of a lower index."""
+        return any(index >= len(shares) for _, shares in self._all())
+
+    def _all(self) -> Iterator[tuple[str, list[Sequence[str]]]]:
+        for variable, devices in self.pools.items():
+            size = min(max(self.slots, len(devices) // self.workers), len(devices))
+            yield variable, [devices[start : start + size] for start in range(0, len(devices) - size + 1, size)]
