@@ -10,6 +10,7 @@ from datetime import datetime
 
 from elastic_runtime.errors import InvalidDocument, RunNotFound
 from elastic_runtime.launcher.facts import LeadershipState, Refusal
+from elastic_runtime.launcher.lease import LeaseAge
 from elastic_runtime.launcher.local_workers import LocalWorkers
 from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.rundir import RunDir
@@ -30,6 +31,7 @@ class LocalPlatform:
         self._folder, self._spec = folder, spec
         self._wanted = spec.workers.start
         self._cancel: str | None = None
+        self._lease = LeaseAge(time.monotonic)
         self._workers = LocalWorkers(folder, spec)
         self._watching: asyncio.Task[None] | None = None
         self._on_change: Callable[[], None] = lambda: None
@@ -51,9 +53,10 @@ class LocalPlatform:
     def lease_age(self) -> float | None:
         """See :class:`Platform`."""
         try:
-            return max(0.0, time.time() - self._folder.lease.stat().st_mtime)
+            self._lease.see(self._folder.lease.stat().st_mtime_ns)
         except FileNotFoundError:
-            return None
+            self._lease.see(None)
+        return self._lease()
 
     def watched(self) -> bool:
         """See :class:`Platform`."""

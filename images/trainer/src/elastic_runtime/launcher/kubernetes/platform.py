@@ -22,6 +22,7 @@ from elastic_runtime.launcher.kubernetes.leadership import Leadership
 from elastic_runtime.launcher.kubernetes.publishing import Publisher
 from elastic_runtime.launcher.kubernetes.reclaims import Reclaims
 from elastic_runtime.launcher.kubernetes.replacing import Replacing
+from elastic_runtime.launcher.lease import LeaseAge
 from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.retry import Retry
 from elastic_runtime.runobjects import CANCEL, LEASE, WATCHED, ObjectNames, Part
@@ -64,8 +65,7 @@ class KubernetesPlatform:
         self._reclaims = Reclaims(client, self._pods, self._nodes_changed)
         self._replacing = Replacing(client, self._pods, self._loop.time)
         self._publisher = Publisher(leadership.write, self._ended)
-        self._lease: tuple[str | None, float] = (None, self._loop.time())
-        """The lease's text, and since when it is that, or since when it could be renewed again."""
+        self._lease = LeaseAge(self._loop.time)
         self._wanted = spec.workers.start
         self._lost = self._deleted = False
         self._refusal: Refusal | None = None
@@ -100,11 +100,9 @@ class KubernetesPlatform:
         return root.annotations.get(CANCEL)
 
     def lease_age(self) -> float | None:
-        """See :class:`Platform`. By this launcher's clock alone, and not while nobody could renew it."""
-        text, since = self._lease
-        if text is None:
-            return None
-        return 0.0 if self._root.trouble else self._loop.time() - since
+        """See :class:`Platform`. It does not grow while nobody could renew the lease."""
+        age = self._lease()
+        return 0.0 if age and self._root.trouble else age
 
     def watched(self) -> bool:
         """See :class:`Platform`."""
@@ -219,9 +217,7 @@ class KubernetesPlatform:
 
     def _root_changed(self) -> None:
         root = self._root.objects.get(self._names.root)
-        text = root.annotations.get(LEASE) if root else None
-        if text != self._lease[0]:
-            self._lease = (text, self._loop.time())
+        self._lease.see(root.annotations.get(LEASE) if root else None)
         self._on_change()
 
     def _copy(self, kind: Kind[V], changed: Callable[[], None], **which: str) -> Reflector[V]:
@@ -231,7 +227,7 @@ class KubernetesPlatform:
             else:
                 log.info("the API server answers again for %s", kind.plural)
                 if kind is CONFIG_MAPS:  # A lease that could not be renewed has not run out.
-                    self._lease = (self._lease[0], self._loop.time())
+                    self._lease.restart()
             self._on_change()
 
         return Reflector(self._client, kind, changed=lambda _: changed(), troubled=troubled, **which)
