@@ -16,6 +16,12 @@ from cluster_kit.errors import ClusterError
 PROGRESS_SECONDS = 10.0
 
 
+def newest_line(log: Path) -> str:
+    """The newest line with make's percentage, else the newest line."""
+    lines = log.read_text(errors="replace").strip().splitlines()[-200:] or [""]
+    return next((line for line in reversed(lines) if "%]" in line), lines[-1]).strip()
+
+
 def run(
     *command: str | Path,
     environment: Mapping[str, str] | None = None,
@@ -105,8 +111,9 @@ class Progress:
         *,
         environment: Mapping[str, str] | None = None,
         folder: Path | None = None,
+        how_far: Callable[[Path], str] = newest_line,
     ) -> None:
-        """Run a long command, its output to ``log``; every :data:`PROGRESS_SECONDS` say how far it is.
+        """Run a long command, its output to ``log``; every :data:`PROGRESS_SECONDS` say how far it is by that.
 
         Raises:
             ClusterError: it ended with another status than 0; the end of its output is shown.
@@ -123,12 +130,14 @@ class Progress:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+            said = ""
             try:
                 while process.returncode is None:
                     try:
                         process.wait(PROGRESS_SECONDS)
                     except subprocess.TimeoutExpired:
-                        self.say(f"    {_how_far(log)[:90]}")
+                        before, said = said, how_far(log)[:90]
+                        self.say(f"    {'still: ' if said == before else ''}{said}")
             finally:
                 if process.returncode is None:  # ctrl-C, say: make's children, too
                     os.killpg(process.pid, signal.SIGTERM)
@@ -136,9 +145,3 @@ class Progress:
         if process.returncode:
             end = "\n".join(log.read_text(errors="replace").splitlines()[-30:])
             raise ClusterError(f"{title}: status {process.returncode}; the whole output is in {log}\n{end}")
-
-
-def _how_far(log: Path) -> str:
-    """The newest line with make's percentage, else the newest line."""
-    lines = log.read_text(errors="replace").strip().splitlines()[-200:] or [""]
-    return next((line for line in reversed(lines) if "%]" in line), lines[-1]).strip()

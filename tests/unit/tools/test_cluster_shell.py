@@ -9,8 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from cluster_kit import shell
 from cluster_kit.errors import ClusterError
-from cluster_kit.shell import Progress, run, succeeds, wait_until
+from cluster_kit.shell import Progress, newest_line, run, succeeds, wait_until
 
 
 def test_what_a_command_says_is_returned() -> None:
@@ -42,6 +43,35 @@ def test_a_step_that_fails_shows_the_end_of_its_output(tmp_path: Path, capsys: p
         Progress().step("building", ["sh", "-c", "echo the cause; exit 2"], tmp_path / "log")
 
     assert "building" in capsys.readouterr().err
+
+
+def test_a_step_says_how_far_it_is_and_what_is_no_news(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shell, "PROGRESS_SECONDS", 0.01)
+    news = iter(["1 of 2 packages", "1 of 2 packages"])
+    go_on = tmp_path / "go-on"
+
+    def how_far(_: Path) -> str:
+        text = next(news, None)
+        if text is None:
+            go_on.touch()
+        return text or "2 of 2 packages"
+
+    waiting = ["sh", "-c", 'until [ -e "$0" ]; do sleep 0.01; done', str(go_on)]
+    Progress().step("building", waiting, tmp_path / "log", how_far=how_far)
+
+    said = [line.partition(" s ")[2].strip() for line in capsys.readouterr().err.splitlines()]
+    assert said[1:4] == ["1 of 2 packages", "still: 1 of 2 packages", "2 of 2 packages"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "newest"),
+    [("", ""), ("one\ntwo\n", "two"), ("[ 40%] half\nmore\n", "[ 40%] half")],
+)
+def test_the_newest_line_says_most(tmp_path: Path, lines: str, newest: str) -> None:
+    (tmp_path / "log").write_text(lines)
+    assert newest_line(tmp_path / "log") == newest
 
 
 def test_ctrl_c_ends_a_step_with_its_children(tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ from pathlib import Path
 
 from cluster_kit.debian.places import VERSION, Places
 from cluster_kit.errors import ClusterError
-from cluster_kit.shell import Progress, run
+from cluster_kit.shell import Progress, newest_line, run
 
+_DYNAMIC = "kubelet"
+"""The others are linked statically, so that ``make`` compiles what they share with it twice."""
 KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet")
 _RUN_PACKAGES = {
     "containerd": "containerd",
@@ -73,7 +75,7 @@ class Binaries:
             folder = Path(name)
             source = self._source(folder)
             _renew_reflect2(source)
-            self.progress.step(title, _make_command(), log, folder=source)
+            self.progress.step(title, _make_command(), log, folder=source, how_far=_counted(folder, source))
             unfinished = self.places.binaries.with_name(f"{self.places.binaries.name}.unfinished")
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir(parents=True)
@@ -120,11 +122,50 @@ def _renew_reflect2(source: Path) -> None:
             shutil.copy(new, vendored)
 
 
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """How far a compilation is by the log of ``go install -v``, which names each package that it compiles."""
+
+    packages: frozenset[str]
+    total: int
+    """About so many compilations: a package that no cgo can reach is compiled once only."""
+
+    def __call__(self, log: Path) -> str:
+        """``312 of about 3,600 packages``; before that, the newest line: make builds its own generators first."""
+        _, found, after = log.read_text(errors="replace").rpartition(f"    cmd/{KUBERNETES[-1]}\n")
+        done = sum(line in self.packages for line in after.splitlines())
+        return f"{done:,} of about {self.total:,} packages" if found else newest_line(log)
+
+
+def _counted(folder: Path, source: Path) -> Compiled:
+    """Have Go list what is going to be compiled."""
+    root = folder / "gopath" / "src" / "k8s.io"
+    root.mkdir(parents=True)
+    (root / "kubernetes").symlink_to(source)
+    environment = {
+        **os.environ,
+        "GO111MODULE": "off",
+        "GOCACHE": str(folder / "cache"),
+        "GOFLAGS": "",
+        "GOPATH": str(folder / "gopath"),
+    }
+    # -e: some sources are generated only later.
+    listing = ("go", "list", "-e", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}")
+
+    def packages(*programs: str) -> set[str]:
+        paths = (f"k8s.io/kubernetes/cmd/{program}" for program in programs)
+        return set(run(*listing, *paths, environment=environment, folder=root / "kubernetes").split())
+
+    static, dynamic = packages(*(name for name in KUBERNETES if name != _DYNAMIC)), packages(_DYNAMIC)
+    return Compiled(frozenset(static | dynamic), len(static) + len(dynamic))
+
+
 def _make_command() -> Sequence[str]:
     # Without Git there is nothing that its build scripts could ask for a version.
     return [
         "make",
         f"WHAT={' '.join(f'cmd/{name}' for name in KUBERNETES)}",
+        "GOFLAGS=-v",
         "KUBE_GIT_TREE_STATE=archive",
         f"KUBE_GIT_VERSION=v{VERSION}",
         "KUBE_GIT_COMMIT=debian",
