@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.runobjects import ObjectNames, Part, selector
+from elastic_training import bridge
 from elastic_training.clusters.kubernetes import connection
-from elastic_training.clusters.kubernetes.api import Api
 from elastic_training.pods import Pods, Volume
 
+T = TypeVar("T")
 REPOSITORY = Path(__file__).resolve().parent.parent
 RIGHTS = REPOSITORY / "deploy" / "rbac.yaml"
 CONNECTION = "tests"
@@ -43,10 +45,14 @@ class Namespace:
         """The training script, in the pods."""
         return f"{_MOUNT}/train.py"
 
-    @property
-    def api(self) -> Api:
-        """For looking at objects, and for breaking them."""
-        return connection.api(connection.resolve(CONNECTION), self.name)
+    def ask(self, question: Callable[[Client], Awaitable[T]]) -> T:
+        """The API server, to look at objects, and to break them."""
+
+        async def asking() -> T:
+            async with connection.client(await connection.access_of(CONNECTION), self.name) as client:
+                return await question(client)
+
+        return bridge.run(asking())
 
     def kubectl(self, *words: str, text: str | None = None) -> str:
         """What it prints. Raises CalledProcessError."""
@@ -79,6 +85,7 @@ def prepare(name: str) -> Namespace:
     extra = {"kube_config_path": os.environ["KUBECONFIG"], "namespace": name}
     os.environ[f"AIRFLOW_CONN_{CONNECTION.upper()}"] = json.dumps({"conn_type": "kubernetes", "extra": extra})
     # Airflow's way to a connection has a thread of its own, which stays.
-    asyncio.run(connection.prepare(CONNECTION))
+    bridge.run(connection.access_of(CONNECTION))
+    bridge.close()
     connection.forget()
     return namespace

@@ -11,15 +11,15 @@ from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import to_json
 from elastic_runtime.errors import RunNotFound
 from elastic_runtime.headline import headline
+from elastic_runtime.kubernetes.objects import Pod
+from elastic_runtime.kubernetes.resources import CONFIG_MAPS, PODS, REPLICA_SETS
 from elastic_runtime.runobjects import ObjectNames, Part
 from elastic_runtime.spec import RunSpec, WorkersSpec
 from elastic_runtime.status import Phase, Status
 from elastic_training.bridge import run
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.claims import Times
-from elastic_training.clusters.kubernetes import resources
 from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
-from elastic_training.clusters.kubernetes.resources import CONFIG_MAPS, PODS, REPLICA_SETS, Object
 from elastic_training.pods import Pods
 from tests.kubernetes_namespace import CONNECTION, Namespace
 
@@ -63,21 +63,22 @@ class StandIn:
         status = Status(ref.name, ref.uid, phase, "said the test", utc_now(), **fields)
         metadata = {"annotations": {runobjects.HEADLINE: to_json(headline(status))}}
         change = {"metadata": metadata, "data": {runobjects.STATUS_KEY: to_json(status)}}
-        self.namespace.api.patch(CONFIG_MAPS, ObjectNames(ref.name).status, change)
+        self.namespace.ask(lambda client: client.patch(CONFIG_MAPS, ObjectNames(ref.name).status, change))
         return status
 
-    def launchers(self, ref: RunRef) -> list[Object]:
+    def launchers(self, ref: RunRef) -> list[Pod]:
         """Its launchers' pods."""
-        return self.namespace.api.list(PODS, runobjects.selector(run=ref.name, uid=ref.uid, part=Part.LAUNCHER))
+        mine = runobjects.selector(run=ref.name, uid=ref.uid, part=Part.LAUNCHER)
+        return self.namespace.ask(lambda client: client.list(PODS, mine))
 
     def without_workers(self, ref: RunRef) -> None:
         """Only its launcher is of interest."""
         scale = {"spec": {"replicas": 0}}
-        self.namespace.api.patch(REPLICA_SETS, ObjectNames(ref.name).worker, scale, "scale")
+        self.namespace.ask(lambda client: client.patch(REPLICA_SETS, ObjectNames(ref.name).worker, scale, "scale"))
 
-    def kill(self, pod: Object) -> None:
+    def kill(self, pod: Pod) -> None:
         """At once, and without a word."""
-        self.namespace.api.delete(PODS, resources.name_of(pod), grace=0)
+        self.namespace.ask(lambda client: client.delete(PODS, pod.name, grace=0))
 
     def end(self) -> None:
         """Leave nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,14 +15,15 @@ import pytest
 from elastic_runtime import runobjects
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import Conflict, InvalidSettings, MissingRight, OwnershipLost, PermanentError, RunNotFound
+from elastic_runtime.kubernetes.client import Client
+from elastic_runtime.kubernetes.objects import Json, Object
+from elastic_runtime.kubernetes.resources import CONFIG_MAPS, JOBS, Kind
 from elastic_runtime.status import FailureKind, Phase
 from elastic_training.bridge import run
 from elastic_training.clusters.base import ClaimOutcome
 from elastic_training.clusters.claims import Times
 from elastic_training.clusters.kubernetes import compare_and_set, creation, removal
-from elastic_training.clusters.kubernetes.api import Api
 from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
-from elastic_training.clusters.kubernetes.resources import CONFIG_MAPS, JOBS, Kind, Object
 from tests.kubernetes.standin import OWNER, StandIn
 from tests.kubernetes.wires import as_account
 from tests.kubernetes_namespace import Namespace
@@ -57,17 +59,17 @@ def test_of_many_who_start_over_at_once_each_has_had_its_own_and_one_is_left(sta
 def test_a_creator_that_is_killed_leaves_nothing_that_stays(
     standin: StandIn, monkeypatch: pytest.MonkeyPatch, last: int
 ) -> None:
-    create, made = Api.create, 0
+    create, made = Client.create, 0
 
-    def create_some(self: Api, kind: Kind, manifest: Object) -> Object:
+    async def create_some(self: Client, kind: Kind[Any], manifest: Json) -> Object:
         nonlocal made
         if made == last:
             raise Killed
         made += 1
-        return create(self, kind, manifest)
+        return await create(self, kind, manifest)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Api, "create", create_some)
+        patched.setattr(Client, "create", create_some)
         try:
             run(standin.cluster().claim(standin.spec(), OWNER))
         except Killed:
@@ -82,28 +84,28 @@ def test_what_a_killed_creator_has_left_is_swept_by_others(standin: StandIn, mon
     monkeypatch.setattr(creation, "_complete", _die)
     with pytest.raises(Killed):
         run(standin.cluster().claim(standin.spec(), OWNER))
-    api = standin.namespace.api
-    assert creation.sweep(api, utc_now()) == []
-    assert standin.name in creation.sweep(api, utc_now() + creation.UNFINISHED)
+    ask = standin.namespace.ask
+    assert ask(lambda client: creation.sweep(client, utc_now())) == []
+    assert standin.name in ask(lambda client: creation.sweep(client, utc_now() + creation.UNFINISHED))
     assert standin.namespace.left(standin.name) == []
 
 
-def _die(*_: Any) -> None:
+async def _die(*_: Any) -> None:
     raise Killed
 
 
 def test_a_claim_whose_every_answer_is_lost_is_made_once(standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    create = Api.create
+    create = Client.create
     lost: set[str] = set()
 
-    def lose_the_first(self: Api, kind: Kind, manifest: Object) -> Object:
-        answer = create(self, kind, manifest)
+    async def lose_the_first(self: Client, kind: Kind[Any], manifest: Json) -> Object:
+        answer = await create(self, kind, manifest)
         if kind.plural not in lost:
             lost.add(kind.plural)
-            return create(self, kind, manifest)  # As the client does when the answer did not come.
+            return await create(self, kind, manifest)  # As the client does when the answer did not come.
         return answer
 
-    monkeypatch.setattr(Api, "create", lose_the_first)
+    monkeypatch.setattr(Client, "create", lose_the_first)
     spec = standin.spec()
     assert run(standin.cluster().claim(spec, OWNER)).ref.uid == spec.uid
     assert len(lost) >= 5
@@ -169,11 +171,10 @@ def test_a_stale_decision_is_never_carried_out(standin: StandIn) -> None:
     """What was decided on one version of the root is not done to the next: the owner, the log_lease, the deletion."""
     cluster = standin.cluster()
     ref = run(cluster.claim(standin.spec(), OWNER)).ref
-    api = standin.namespace.api
-    stale = compare_and_set.read(api, ref)
+    stale = standin.namespace.ask(lambda client: compare_and_set.read(client, ref))
     run(cluster.claim(standin.spec(), "the second try"))
     with pytest.raises(Conflict):
-        removal.remove(api, stale)
+        standin.namespace.ask(lambda client: removal.remove(client, stale))
     with pytest.raises(OwnershipLost):
         run(cluster.delete(ref, OWNER))
     assert run(cluster.find(standin.name)) == ref
@@ -195,7 +196,7 @@ def test_a_pod_that_does_not_go_does_not_hold_a_deletion_up(standin: StandIn, mo
     deaf = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(3600)"
     cluster = standin.cluster(deaf)
     ref = run(cluster.claim(standin.spec(), OWNER)).ref
-    _until(lambda: any(pod["status"]["phase"] == "Running" for pod in standin.launchers(ref)))
+    _until(lambda: any(pod.phase == "Running" for pod in standin.launchers(ref)))
     run(cluster.delete(ref, OWNER))
     with pytest.raises(RunNotFound):
         run(cluster.find(standin.name))
@@ -204,9 +205,9 @@ def test_a_pod_that_does_not_go_does_not_hold_a_deletion_up(standin: StandIn, mo
 def test_a_job_that_somebody_has_kept_is_not_taken_for_ours(standin: StandIn) -> None:
     cluster = standin.cluster()
     ref = run(cluster.claim(standin.spec(), OWNER)).ref
-    job = standin.namespace.api.get(JOBS, f"{standin.name}-launcher")
+    job = standin.namespace.ask(lambda client: client.get(JOBS, f"{standin.name}-launcher"))
     standin.namespace.kubectl("delete", "configmap", standin.name, "--cascade=orphan")
-    _until(lambda: standin.namespace.api.find(CONFIG_MAPS, standin.name) is None)
+    _until(lambda: standin.namespace.ask(lambda client: client.find(CONFIG_MAPS, standin.name)) is None)
     try:
         with pytest.raises(PermanentError, match="belongs to no run"):
             run(cluster.claim(standin.spec(), OWNER))
@@ -214,12 +215,12 @@ def test_a_job_that_somebody_has_kept_is_not_taken_for_ours(standin: StandIn) ->
         every = ",".join(("configmaps", "secrets", "services", "jobs", "replicasets", "networkpolicies"))
         mine = runobjects.selector(run=standin.name)
         standin.namespace.kubectl("delete", every, f"--selector={mine}")
-    assert job["metadata"]["labels"][runobjects.UID_LABEL] == ref.uid
+    assert job.labels[runobjects.UID_LABEL] == ref.uid
     _until(lambda: standin.namespace.left(standin.name) == [])
 
 
 def _until(true: Callable[[], bool], seconds: float = 90.0) -> None:
-    for _ in removal.until(seconds, 0.3):
-        if true():
-            return
-    raise AssertionError("it did not come true")
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come true"
+        time.sleep(0.3)

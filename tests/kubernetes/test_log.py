@@ -124,7 +124,7 @@ def test_a_launcher_that_is_replaced_is_read_to_its_end_before_the_next(standin:
         reading = asyncio.create_task(follow(cluster, ref, LOG_START, lines))
         await _until(lambda: len(lines) == 1)
         (first,) = standin.launchers(ref)
-        await asyncio.to_thread(standin.namespace.kubectl, "delete", "pod", first["metadata"]["name"], "--wait=false")
+        await asyncio.to_thread(standin.namespace.kubectl, "delete", "pod", first.name, "--wait=false")
         await _until(lambda: len(lines) == 3)
         await asyncio.to_thread(standin.publish, ref, Phase.SUCCEEDED)
         await reading

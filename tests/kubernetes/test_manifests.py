@@ -9,10 +9,10 @@ from uuid import uuid4
 
 import pytest
 
+from elastic_runtime.kubernetes.resources import DISRUPTION_BUDGETS
 from elastic_runtime.spec import RunSpec
 from elastic_training.clusters.kubernetes import connection
 from elastic_training.clusters.kubernetes.manifests import Capabilities, run_objects
-from elastic_training.clusters.kubernetes.resources import DISRUPTION_BUDGETS
 from elastic_training.pods import Hardware, Pods, PodShape, SecretRef, Volume
 from tests.kubernetes_namespace import Namespace
 
@@ -58,7 +58,8 @@ EVERYTHING = Pods(
 
 @pytest.mark.parametrize("pods", [Pods(image="trainer"), EVERYTHING], ids=["nothing set", "everything set"])
 def test_the_server_takes_every_manifest_and_knows_every_field(namespace: Namespace, pods: Pods) -> None:
-    capabilities = Capabilities(disruption_budgets=namespace.api.serves(DISRUPTION_BUDGETS))
+    served = namespace.ask(lambda client: client.serves(DISRUPTION_BUDGETS))
+    capabilities = Capabilities(disruption_budgets=served)
     connection.forget()
     spec = RunSpec(name="run-" + "x" * 48, uid=uuid4().hex, command=("python", "train.py"))
     objects = run_objects(spec, "me", pods, namespace=namespace.name, capabilities=capabilities)

@@ -11,11 +11,10 @@ import pytest
 
 from elastic_runtime import runobjects
 from elastic_runtime.clock import utc_now
+from elastic_runtime.kubernetes.resources import PODS
 from elastic_runtime.runobjects import Part
 from elastic_runtime.status import Phase, WorkerState, WorkerStatus
 from elastic_training.clusters.base import ClaimOutcome, LogLines, StatusChanged
-from elastic_training.clusters.kubernetes import resources
-from elastic_training.clusters.kubernetes.resources import PODS
 from tests.kubernetes.loops import run
 from tests.kubernetes.standin import OWNER, StandIn
 from tests.kubernetes.wires import as_account
@@ -55,8 +54,8 @@ def test_airflows_role_is_enough_for_the_whole_life_of_a_run(
         run(cluster.advance(ref, log_lease.token, log_lease.cursor))
         run(cluster.renew_lease(ref, log_lease.token))
 
-        workers = namespace.api.list(PODS, runobjects.selector(run=ref.name, part=Part.WORKER))
-        taken = resources.name_of(workers[0])
+        of_run = runobjects.selector(run=ref.name, part=Part.WORKER)
+        taken = namespace.ask(lambda client: client.list(PODS, of_run))[0].name
         status = WorkerStatus(taken, "node", WorkerState.TRAINING, utc_now(), 1)
         standin.publish(ref, Phase.RUNNING, workers=(status,))
         run(cluster.reclaim(ref, taken, timedelta(seconds=1)))

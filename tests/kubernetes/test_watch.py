@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from elastic_runtime.errors import ClusterUnavailable, MissingRight, RunNotFound
+from elastic_runtime.kubernetes.transport import Request, Transport
 from elastic_runtime.status import Phase, Status
 from elastic_training.clusters.base import LOG_START, LogLines, Quiet, RunRef, StatusChanged
 from elastic_training.clusters.kubernetes import connection, watch
-from elastic_training.clusters.kubernetes.api import Api
 from elastic_training.clusters.kubernetes.connection import Access
 from elastic_training.clusters.kubernetes.watch import Hub, watching
 from tests.kubernetes.loops import run
@@ -37,7 +37,7 @@ def ref(standin: StandIn) -> RunRef:
 
 @asynccontextmanager
 async def hub(namespace: Namespace, name: str = CONNECTION) -> AsyncIterator[Hub]:
-    access = await connection.prepare(name)
+    access = await connection.access_of(name)
     async with watching(access, namespace.name) as made:
         await until(lambda: made.trusted)
         yield made
@@ -51,16 +51,16 @@ async def until(true: Callable[[], object]) -> None:
 
 @contextmanager
 def requests_counted(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Of threads: paths, in order."""
+    """Those that are no streams, in order."""
     made: list[str] = []
-    call = Api._call
+    ask = Transport.ask
 
-    def counting(self: Api, method: str, path: str, *more: Any, **also: Any) -> Any:
-        made.append(f"{method} {path}")
-        return call(self, method, path, *more, **also)
+    async def counting(self: Transport, request: Request) -> Any:
+        made.append(f"{request.method} {request.path}")
+        return await ask(self, request)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Api, "_call", counting)
+        patched.setattr(Transport, "ask", counting)
         yield made
 
 
@@ -76,13 +76,13 @@ def test_many_watches_are_three_streams(
     namespace: Namespace, standin: StandIn, ref: RunRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[str] = []
-    stream = watch.AsyncApi.stream
+    stream = Transport.stream
 
-    def counting(self: Any, path: str, query: Any) -> Any:
-        opened.append(path)
-        return stream(self, path, query)
+    def counting(self: Transport, request: Request) -> Any:
+        opened.append(request.path)
+        return stream(self, request)
 
-    monkeypatch.setattr(watch.AsyncApi, "stream", counting)
+    monkeypatch.setattr(Transport, "stream", counting)
     standin.publish(ref, Phase.RUNNING, world_size=1)
 
     async def watched(times: int) -> None:
@@ -233,10 +233,10 @@ def test_a_connection_that_was_changed_is_used_as_it_is_now(
     namespace: Namespace, standin: StandIn, ref: RunRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "FRESH", 0.0)
-    before: Access = run(connection.prepare(CONNECTION))
+    before: Access = run(connection.access_of(CONNECTION))
     with wired(standin) as (other, _):
         monkeypatch.setenv(f"AIRFLOW_CONN_{CONNECTION.upper()}", os.environ[f"AIRFLOW_CONN_{other.upper()}"])
-        after = run(connection.prepare(CONNECTION))
+        after = run(connection.access_of(CONNECTION))
         assert after.document != before.document
         assert run(standin.cluster().find(ref.name)) == ref
         connection.forget()

@@ -12,6 +12,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine
+from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -35,8 +36,9 @@ class _Bridge:
             runner.run(self._until_stopped())
 
     async def _until_stopped(self) -> None:
-        self._ready.set()
-        await self._stop.wait()
+        async with AsyncExitStack() as self.kept:
+            self._ready.set()
+            await self._stop.wait()
 
     def close(self) -> None:
         self.loop.call_soon_threadsafe(self._stop.set)
@@ -77,9 +79,13 @@ async def _announcing(coroutine: Coroutine[Any, Any, T], ended: threading.Event)
         ended.set()
 
 
-def bridged() -> bool:
-    """Whether the running event loop is the bridge's, so that this process is a worker and not a triggerer."""
-    return _bridge is not None and asyncio.get_running_loop() is _bridge.loop
+def bridged() -> AsyncExitStack | None:
+    """What ends with the running event loop, if that is the bridge's, so that this process is a worker.
+
+    Returns:
+        None in a triggerer, whose loop is Airflow's.
+    """
+    return _bridge.kept if _bridge is not None and asyncio.get_running_loop() is _bridge.loop else None
 
 
 def close() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from elastic_runtime import runobjects
 from elastic_runtime.documents import time_to_text, to_json
 from elastic_runtime.headline import headline
+from elastic_runtime.kubernetes.objects import Event, Object, Pod
 from elastic_runtime.runobjects import Part, Term
 from elastic_runtime.spec import RecoverySpec, RunSpec
 from elastic_runtime.status import Status
@@ -17,7 +18,7 @@ from elastic_training.clusters.kubernetes.root import document
 BEGAN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SPEC = RunSpec("run", "uid-1", ("python", "train.py"), recovery=RecoverySpec(start_timeout=600.0, max_wait=300.0))
 
-Object = dict[str, Any]
+Plain = dict[str, Any]
 
 
 def after(seconds: float) -> datetime:
@@ -30,17 +31,19 @@ def text(moment: datetime) -> str:
 
 def root_map(*, complete: bool = True, spec: RunSpec = SPEC, **annotations: str) -> Object:
     marks = {runobjects.COMPLETE: text(BEGAN)} if complete else {}
-    return {
-        "metadata": {
-            "name": spec.name,
-            "uid": "root-uid",
-            "resourceVersion": "1",
-            "creationTimestamp": text(BEGAN),
-            "labels": runobjects.labels(spec.name, spec.uid, Part.ROOT),
-            "annotations": marks | {f"{runobjects.PREFIX}/{name}": value for name, value in annotations.items()},
-        },
-        "data": {runobjects.SPEC_KEY: to_json(spec)},
-    }
+    return Object(
+        {
+            "metadata": {
+                "name": spec.name,
+                "uid": "root-uid",
+                "resourceVersion": "1",
+                "creationTimestamp": text(BEGAN),
+                "labels": runobjects.labels(spec.name, spec.uid, Part.ROOT),
+                "annotations": marks | {f"{runobjects.PREFIX}/{name}": value for name, value in annotations.items()},
+            },
+            "data": {runobjects.SPEC_KEY: to_json(spec)},
+        }
+    )
 
 
 def root(*, complete: bool = True, spec: RunSpec = SPEC, **annotations: str) -> RunDocument:
@@ -50,20 +53,24 @@ def root(*, complete: bool = True, spec: RunSpec = SPEC, **annotations: str) -> 
 def status_map(status: Status | None, holder: str | None = None) -> Object:
     term = {} if holder is None else {runobjects.TERM: to_json(Term(1, holder, 1, BEGAN))}
     if status is None:
-        return {"metadata": {"name": "run-status", "annotations": term}, "data": {}}
+        return Object({"metadata": {"name": "run-status", "annotations": term}, "data": {}})
     marks = term | {runobjects.HEADLINE: to_json(headline(status))}
-    return {
-        "metadata": {"name": "run-status", "annotations": marks},
-        "data": {runobjects.STATUS_KEY: to_json(status)},
-    }
+    return Object(
+        {
+            "metadata": {"name": "run-status", "annotations": marks},
+            "data": {runobjects.STATUS_KEY: to_json(status)},
+        }
+    )
 
 
 def job(*conditions: str, suspend: bool = False) -> Object:
-    return {
-        "metadata": {"name": "run-launcher", "uid": "job-uid"},
-        "spec": {"suspend": suspend},
-        "status": {"conditions": [{"type": condition, "status": "True"} for condition in conditions]},
-    }
+    return Object(
+        {
+            "metadata": {"name": "run-launcher", "uid": "job-uid"},
+            "spec": {"suspend": suspend},
+            "status": {"conditions": [{"type": condition, "status": "True"} for condition in conditions]},
+        }
+    )
 
 
 def pod(
@@ -71,35 +78,40 @@ def pod(
     *,
     created: datetime = BEGAN,
     phase: str = "Pending",
-    state: Object | None = None,
-    scheduled: Object | None = None,
+    state: Plain | None = None,
+    scheduled: Plain | None = None,
     **status: str,
-) -> Object:
+) -> Pod:
     placed = {"type": "PodScheduled", "status": "True", "lastTransitionTime": text(created)} | (scheduled or {})
     containers = [] if state is None else [{"name": runobjects.LAUNCHER_CONTAINER, "state": state}]
-    return {
-        "metadata": {"name": name, "uid": f"uid of {name}", "creationTimestamp": text(created)},
-        "status": {"phase": phase, "conditions": [placed], "containerStatuses": containers, **status},
-    }
+    return Pod(
+        {
+            "metadata": {"name": name, "uid": f"uid of {name}", "creationTimestamp": text(created)},
+            "status": {"phase": phase, "conditions": [placed], "containerStatuses": containers, **status},
+        }
+    )
 
 
-def waiting(reason: str, message: str = "") -> Object:
+def waiting(reason: str, message: str = "") -> Plain:
     return {"waiting": {"reason": reason, "message": message}}
 
 
-def ended(code: int, reason: str = "Error", message: str = "", at: datetime = BEGAN) -> Object:
+def ended(code: int, reason: str = "Error", message: str = "", at: datetime = BEGAN) -> Plain:
     return {"terminated": {"exitCode": code, "reason": reason, "message": message, "finishedAt": text(at)}}
 
 
-RUNNING: Object = {"running": {"startedAt": time_to_text(BEGAN)}}
+RUNNING: Plain = {"running": {"startedAt": time_to_text(BEGAN)}}
 
 
-def event(about: str, reason: str, message: str, count: int = 1, first: datetime = BEGAN) -> Object:
+def event(about: str, reason: str, message: str, count: int = 1, first: datetime = BEGAN) -> Event:
     """About the object with that uid."""
-    return {
-        "involvedObject": {"uid": about},
-        "reason": reason,
-        "message": message,
-        "count": count,
-        "firstTimestamp": text(first),
-    }
+    return Event(
+        {
+            "type": "Warning",
+            "involvedObject": {"uid": about},
+            "reason": reason,
+            "message": message,
+            "count": count,
+            "firstTimestamp": text(first),
+        }
+    )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from elastic_runtime.errors import InvalidDocument
 from elastic_training.clusters.base import LOG_START
-from elastic_training.clusters.kubernetes.cursor import Cursor, Lines, Passing, Stamp, split
+from elastic_training.clusters.kubernetes.cursor import Cursor, Passing, Stamp, split
 
 EPOCH = 1_760_000_000
 stamps = st.tuples(st.integers(EPOCH, EPOCH + 3), st.integers(0, 2))
@@ -46,23 +46,6 @@ def test_streams_that_break_anywhere_give_every_line_once(times: list[Stamp], le
         lines, cursor = read(log, Cursor.read(str(cursor)), length)
         found += lines
     assert found == [f"line {number}" for number in range(len(times))]
-
-
-@given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=8).map(sorted))
-def test_lines_are_the_same_however_they_are_cut(text: bytes, cuts: list[int]) -> None:
-    lines, found = Lines(), []
-    for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
-        found += lines.feed(text[begin:end])
-    *whole, last = text.split(b"\n")
-    assert found + lines.end() == ([*whole, last] if last else whole)
-
-
-@given(st.lists(st.binary(max_size=30).filter(lambda piece: b"\n" not in piece), max_size=6))
-def test_of_a_long_line_the_beginning_is_kept(pieces: list[bytes]) -> None:
-    lines = Lines(longest=16)
-    for piece in pieces:
-        assert lines.feed(piece) == []
-    assert lines.feed(b"\nnext\n") == [b"".join(pieces)[:16], b"next"]
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from elastic_runtime.kubernetes.objects import Event, Object, Pod
 from elastic_runtime.kubernetes.quantities import amount, exceeds
 from elastic_training.clusters.kubernetes import diagnosis
-from tests.unit.provider.kubernetes_objects import Object, after, ended, event, job, pod, waiting
+from tests.unit.provider.kubernetes_objects import Plain, after, ended, event, job, pod, waiting
 
 SOON, LATE = 5.0, 60.0
 """Seconds after the pod got its node."""
 NOT_FOUND = "rpc error: code = NotFound desc = failed to pull and unpack image: not found"
 
 
-def about(pods: list[Object], *events: Object, seconds: float = SOON, of: Object | None = None) -> diagnosis.Words:
+def about(pods: list[Pod], *events: Event, seconds: float = SOON, of: Object | None = None) -> diagnosis.Why:
     said = diagnosis.about(pods, events, of or job(), after(seconds))
     assert said is not None
     return said
@@ -24,13 +25,12 @@ class TestAContainerThatWaits:
     def test_a_name_that_is_none_will_not_become_one(self, reason: str) -> None:
         said = about([pod(state=waiting(reason, "couldn't parse image reference"))])
         assert said.fatal
-        assert "image" in said.remedy.lower()
+        assert "image" in said.text.lower()
 
     @pytest.mark.parametrize(
         ("reason", "message"),
         [
             ("ErrImagePull", NOT_FOUND),
-            ("ImagePullBackOff", 'Back-off pulling image "x"'),
             ("CreateContainerConfigError", 'secret "credentials" not found'),
             ("CreateContainerError", "failed to generate spec"),
         ],
@@ -40,8 +40,10 @@ class TestAContainerThatWaits:
         assert not about(made, seconds=SOON).fatal
         said = about(made, seconds=LATE)
         assert said.fatal
-        assert message in str(said)
-        assert said.remedy
+        assert f"{message}. " in str(said)
+
+    def test_a_back_off_without_a_cause_is_waited_for(self) -> None:
+        assert not about([pod(state=waiting("ImagePullBackOff", 'Back-off pulling image "x"'))], seconds=LATE).fatal
 
     @pytest.mark.parametrize("stumble", ["429 Too Many Requests", "i/o timeout", "connection refused", "503 Service"])
     def test_a_registry_that_stumbles_is_waited_for(self, stumble: str) -> None:
@@ -49,12 +51,12 @@ class TestAContainerThatWaits:
 
     def test_a_back_off_tells_the_cause_from_the_events(self) -> None:
         made = pod(state=waiting("ImagePullBackOff", 'Back-off pulling image "x"'))
-        failed = event(made["metadata"]["uid"], "Failed", f'Failed to pull image "x": {NOT_FOUND}')
+        failed = event(made.uid, "Failed", f'Failed to pull image "x": {NOT_FOUND}')
         assert NOT_FOUND in about([made], failed).text
 
     def test_a_mount_without_its_secret_is_fatal_when_it_lasts(self) -> None:
         made = pod(state=waiting("ContainerCreating"))
-        failed = event(made["metadata"]["uid"], "FailedMount", 'MountVolume.SetUp failed: secret "x" not found')
+        failed = event(made.uid, "FailedMount", 'MountVolume.SetUp failed: secret "x" not found')
         assert not about([made], failed, seconds=SOON).fatal
         said = about([made], failed, seconds=LATE)
         assert said.fatal
@@ -62,7 +64,7 @@ class TestAContainerThatWaits:
 
     def test_a_volume_that_comes_late_is_waited_for(self) -> None:
         made = pod(state=waiting("ContainerCreating"))
-        failed = event(made["metadata"]["uid"], "FailedAttachVolume", "Multi-Attach error for volume")
+        failed = event(made.uid, "FailedAttachVolume", "Multi-Attach error for volume")
         assert not about([made], failed, seconds=LATE).fatal
 
     def test_a_container_that_is_being_created_is_not_talked_about(self) -> None:
@@ -94,17 +96,17 @@ class TestALauncherThatHasEnded:
     @pytest.mark.parametrize(
         "state", [ended(128, "StartError", "exec: no such file"), ended(127), ended(1, "ContainerCannotRun")]
     )
-    def test_one_whose_command_is_not_in_the_image_never_will(self, state: Object) -> None:
+    def test_one_whose_command_is_not_in_the_image_never_will(self, state: Plain) -> None:
         said = about([pod(phase="Failed", state=state)])
         assert said.fatal
-        assert "entrypoint" in said.remedy
+        assert "entrypoint" in said.text
 
     def test_out_of_memory_is_named_and_fatal_when_it_goes_on(self) -> None:
         pods = [pod(f"p{n}", created=after(n), phase="Failed", state=ended(137, "OOMKilled")) for n in range(3)]
         once = about(pods[:1])
         assert not once.fatal
         assert "OOMKilled" in once.text
-        assert "memory" in once.remedy
+        assert "memory" in once.text
         assert about(pods).fatal
 
     def test_a_crash_tells_its_last_words(self) -> None:
@@ -122,7 +124,7 @@ class TestALauncherThatHasEnded:
 
 
 class TestAPodThatIsNotMade:
-    def refused(self, message: str, count: int = 1) -> Object:
+    def refused(self, message: str, count: int = 1) -> Event:
         return event("job-uid", "FailedCreate", f'Error creating: pods "run-launcher-" is forbidden: {message}', count)
 
     def test_a_full_quota_is_waited_for(self) -> None:
@@ -133,7 +135,7 @@ class TestAPodThatIsNotMade:
         quota = "exceeded quota: q, requested: limits.memory=4Gi, used: limits.memory=0, limited: limits.memory=2Gi"
         said = about([], self.refused(quota))
         assert said.fatal
-        assert "quota" in said.remedy
+        assert "quota" in said.text
 
     def test_admission_is_fatal_at_the_second_refusal(self) -> None:
         rule = 'violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false'
@@ -143,7 +145,7 @@ class TestAPodThatIsNotMade:
         assert "PodSecurity" in said.text
 
     def test_a_missing_service_account_names_the_manifest(self) -> None:
-        assert "rbac.yaml" in about([], self.refused('serviceaccount "x" not found', 2)).remedy
+        assert "rbac.yaml" in about([], self.refused('serviceaccount "x" not found', 2)).text
 
     def test_a_queue_holds_it_back(self) -> None:
         assert "suspended" in about([], of=job(suspend=True)).text

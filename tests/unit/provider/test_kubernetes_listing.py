@@ -5,11 +5,12 @@ from dataclasses import replace
 from elastic_runtime import runobjects
 from elastic_runtime.documents import to_json
 from elastic_runtime.headline import headline
+from elastic_runtime.kubernetes.objects import Object, Pod
 from elastic_runtime.runobjects import Part
 from elastic_runtime.status import Phase, Status
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.kubernetes.listing import summaries
-from tests.unit.provider.kubernetes_objects import BEGAN, RUNNING, SPEC, Object, ended, pod, root_map
+from tests.unit.provider.kubernetes_objects import BEGAN, RUNNING, SPEC, Plain, ended, pod, root_map
 
 
 def said(phase: Phase, uid: str = SPEC.uid) -> Object:
@@ -17,12 +18,12 @@ def said(phase: Phase, uid: str = SPEC.uid) -> Object:
     words = headline(Status(SPEC.name, uid, phase, "so it is", BEGAN, world_size=2))
     labels = runobjects.labels(SPEC.name, uid, Part.STATUS)
     marks = {runobjects.HEADLINE: to_json(words)}
-    return {"metadata": {"name": f"{SPEC.name}-status", "labels": labels, "annotations": marks}}
+    return Object({"metadata": {"name": f"{SPEC.name}-status", "labels": labels, "annotations": marks}})
 
 
-def launcher(state: Object) -> Object:
+def launcher(state: Plain) -> Pod:
     made = pod(state=state, phase="Running")
-    made["metadata"]["labels"] = runobjects.labels(SPEC.name, SPEC.uid, Part.LAUNCHER)
+    made.raw["metadata"]["labels"] = runobjects.labels(SPEC.name, SPEC.uid, Part.LAUNCHER)
     return made
 
 
@@ -51,6 +52,6 @@ def test_a_run_whose_launcher_has_not_spoken_or_does_not_run_needs_a_closer_look
 
 
 def test_what_is_being_created_or_deleted_is_not_listed() -> None:
-    going = {**ROOT, "metadata": {**ROOT["metadata"], "deletionTimestamp": "2026-03-01T12:00:00Z"}}
+    going = Object({**ROOT.raw, "metadata": {**ROOT.metadata, "deletionTimestamp": "2026-03-01T12:00:00Z"}})
     young = root_map(complete=False, spec=replace(SPEC, name="young"))
     assert summaries([going, young, said(Phase.RUNNING)], []) == ([], [])

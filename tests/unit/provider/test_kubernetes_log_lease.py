@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
+from elastic_runtime.kubernetes.objects import Json, Object
+from elastic_runtime.kubernetes.resources import Kind
 from elastic_training.bridge import run
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.kubernetes import cluster as module
 from elastic_training.clusters.kubernetes import connection
 from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
-from elastic_training.clusters.kubernetes.resources import Kind, Object
 from elastic_training.clusters.kubernetes.root import document
 from tests.unit.provider.kubernetes_objects import SPEC, root_map
 
@@ -28,13 +29,13 @@ class Server:
         self.thing = root_map(owner="me")
         self.reads = 0
 
-    def find(self, kind: Kind, name: str) -> Object:
+    async def find(self, kind: Kind[Any], name: str) -> Object:
         self.reads += 1
         return self.thing
 
-    def patch(self, kind: Kind, name: str, patch: Mapping[str, Any]) -> Object:
-        annotations = self.thing["metadata"]["annotations"] | patch["metadata"]["annotations"]
-        self.thing = {**self.thing, "metadata": {**self.thing["metadata"], "annotations": annotations}}
+    async def patch(self, kind: Kind[Any], name: str, patch: Json) -> Object:
+        annotations = {**self.thing.annotations, **patch["metadata"]["annotations"]}
+        self.thing = Object({**self.thing.raw, "metadata": {**self.thing.metadata, "annotations": annotations}})
         return self.thing
 
 
@@ -42,8 +43,13 @@ class Server:
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     server = Server()
     access = connection.read_access("somewhere", {})
+
+    async def asked(_: str) -> connection.Access:
+        return access
+
     monkeypatch.setattr(connection, "remembered", lambda _: access)
-    monkeypatch.setattr(connection, "api", lambda *_: server)
+    monkeypatch.setattr(connection, "access_of", asked)
+    monkeypatch.setattr(connection, "client", lambda *_: nullcontext(server))
     return server
 
 

@@ -32,9 +32,9 @@ documents = st.builds(
 
 def patched(thing: Object, annotations: dict[str, str | None]) -> Object:
     """As the API server does it."""
-    marks = thing["metadata"]["annotations"] | annotations
+    marks = {**thing.annotations, **annotations}
     present = {key: value for key, value in marks.items() if value is not None}
-    return {**thing, "metadata": {**thing["metadata"], "annotations": present}}
+    return Object({**thing.raw, "metadata": {**thing.metadata, "annotations": present}})
 
 
 @given(documents, documents)
@@ -60,9 +60,9 @@ def test_a_root_of_another_incarnation_or_another_owner_is_told_apart() -> None:
     assert of_run(root_map())
     assert of_run(root_map(), SPEC.uid)
     assert not of_run(root_map(), "another")
-    assert not of_run({"metadata": {"name": "run", "labels": None}})
+    assert not of_run(Object({"metadata": {"name": "run", "labels": None}}))
 
 
 def test_a_root_without_a_spec_is_not_a_runs() -> None:
     with pytest.raises(InvalidDocument, match="holds no spec"):
-        document(root_map() | {"data": {}})
+        document(Object({**root_map().raw, "data": {}}))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.kubernetes.objects import Object, Pod
 from elastic_runtime.runobjects import HEADLINE
 from elastic_runtime.status import FailureKind, Phase, Status
 from elastic_training.clusters.kubernetes.status import (
@@ -23,7 +24,6 @@ from tests.unit.provider.kubernetes_objects import (
     BEGAN,
     RUNNING,
     SPEC,
-    Object,
     after,
     ended,
     job,
@@ -40,7 +40,7 @@ FULL = {"status": "False", "reason": "Unschedulable", "message": "no room"}
 
 
 def seen(
-    *pods: Object,
+    *pods: Pod,
     status: Status | None = None,
     holder: str | None = None,
     of: Object | None = None,
@@ -102,7 +102,7 @@ class TestWhenItIsGone:
 
     def test_one_on_a_node_that_does_not_answer_is_not_believed_after_its_grace_period(self) -> None:
         cut_off = pod("old", state=RUNNING)
-        cut_off["metadata"]["deletionTimestamp"] = text(after(60))
+        cut_off.raw["metadata"]["deletionTimestamp"] = text(after(60))
         assert judge(seen(cut_off, status=TRAINS, holder="uid of old"), after(59)) is TRAINS
         assert judge(seen(cut_off, status=TRAINS, holder="uid of old"), after(61)).phase is Phase.SUSPENDED
 
@@ -142,7 +142,7 @@ class TestReading:
 
     def test_what_is_no_status_is_refused(self) -> None:
         with pytest.raises(InvalidDocument):
-            read_published({"metadata": {}, "data": {"status.json": "{}"}})
+            read_published(Object({"metadata": {}, "data": {"status.json": "{}"}}))
 
     @pytest.mark.parametrize("phase", list(Phase))
     def test_the_phase_is_seen_without_reading_all(self, phase: Phase) -> None:
@@ -152,10 +152,10 @@ class TestReading:
 
     @pytest.mark.parametrize("text", ["", "{}", "no JSON"])
     def test_a_headline_that_cannot_be_read_is_none(self, text: str) -> None:
-        assert read_headline({"metadata": {"annotations": {HEADLINE: text}}}) is None
+        assert read_headline(Object({"metadata": {"annotations": {HEADLINE: text}}})) is None
 
     def test_a_job_with_a_false_condition_goes_on(self) -> None:
-        suspended = {"metadata": {}, "status": {"conditions": [{"type": "Failed", "status": "False"}]}}
+        suspended = Object({"metadata": {}, "status": {"conditions": [{"type": "Failed", "status": "False"}]}})
         assert not finished(suspended)
 
     def test_times_come_from_the_server(self) -> None:
@@ -187,7 +187,7 @@ class TestNews:
     def test_is_every_change_by_a_launcher_that_writes_no_headline(self) -> None:
         first, second = status_map(TRAINS), status_map(replace(TRAINS, step=1))
         for found in (first, second):
-            del found["metadata"]["annotations"][HEADLINE]
+            del found.raw["metadata"]["annotations"][HEADLINE]
         assert news_in(first) != news_in(second)
 
     def test_there_is_none_before_a_launcher_has_spoken(self) -> None:

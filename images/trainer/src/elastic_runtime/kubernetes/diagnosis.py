@@ -76,6 +76,7 @@ _RULES = (
         re.compile("quota", re.IGNORECASE),
         "Ask for less, or have the quota raised; it goes on when there is room",
         exceeds,
+        at_once=True,
     ),
     _stays(
         "PodSecurity|security policy",
@@ -115,7 +116,7 @@ class Cause:
     hopeless: bool = False
     """Waiting will not help, once it has lasted for :data:`GRACE`."""
     at_once: bool = False
-    """Nor before."""
+    """That it is, it is from the first moment on."""
 
     def __str__(self) -> str:
         return f"{self.words.rstrip('.')}. {self.remedy}" if self.remedy else self.words

@@ -14,23 +14,21 @@ from elastic_runtime import runobjects
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ElasticError, InvalidSettings, RunNotFound
 from elastic_runtime.headline import headline
+from elastic_runtime.kubernetes.client import Client
+from elastic_runtime.kubernetes.resources import CONFIG_MAPS, PODS, REPLICA_SETS
 from elastic_runtime.runobjects import ObjectNames, Part
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import FailureKind
-from elastic_training.bridge import bridged
 from elastic_training.clusters.base import Claim, RunRef, RunSummary, Update
 from elastic_training.clusters.claims import Observed, Times
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.document import RunDocument
-from elastic_training.clusters.kubernetes import compare_and_set, connection, creation, resources
-from elastic_training.clusters.kubernetes.api import Api
-from elastic_training.clusters.kubernetes.connection import Access
+from elastic_training.clusters.kubernetes import compare_and_set, connection, creation
 from elastic_training.clusters.kubernetes.diagnosis import running
 from elastic_training.clusters.kubernetes.listing import summaries
 from elastic_training.clusters.kubernetes.manifests import pods_digest, render, run_objects
 from elastic_training.clusters.kubernetes.removal import end_compute, remove
-from elastic_training.clusters.kubernetes.resources import CONFIG_MAPS, PODS, REPLICA_SETS
-from elastic_training.clusters.kubernetes.root import RootVersion
+from elastic_training.clusters.kubernetes.root import RootVersion, of_run
 from elastic_training.clusters.kubernetes.run_watch import updates
 from elastic_training.clusters.kubernetes.snapshot import read_seen
 from elastic_training.clusters.kubernetes.status import judge
@@ -78,14 +76,15 @@ class KubernetesCluster(Cluster):
 
 
 def _asking(
-    method: Callable[Concatenate[_Namespace, Api, P], T],
+    method: Callable[Concatenate[_Namespace, Client, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[_Namespace, P], Coroutine[Any, Any, T]]:
-    """A method that asks the API server and waits for its answers, in a thread."""
+    """A method that asks the API server, by a client that is given to it."""
 
     @functools.wraps(method)
     async def called(self: _Namespace, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        access = await self.access()
-        return await asyncio.to_thread(lambda: method(self, self.api(access), *args, **kwargs))
+        access = await connection.access_of(self.connection)
+        async with connection.client(access, self.namespace or access.namespace) as client:
+            return await method(self, client, *args, **kwargs)
 
     return called
 
@@ -94,81 +93,69 @@ class _Namespace(Place):
     """Its roots, worker sets and pods."""
 
     def __init__(self, connection_id: str, namespace: str | None, pods: Pods | None, times: Times) -> None:
-        self._connection = connection_id
-        self._namespace = namespace
+        self.connection = connection_id
+        self.namespace = namespace
         self._pods = pods
         self.times = times
 
-    async def access(self) -> Access:
-        """What Airflow says of the connection: asked in the event loop of a triggerer, and in a thread of a worker."""
-        if known := connection.remembered(self._connection):
-            return known
-        if bridged():
-            return await asyncio.to_thread(connection.resolve, self._connection)
-        return await connection.prepare(self._connection)
-
-    def api(self, access: Access) -> Api:
-        """For threads."""
-        return connection.api(access, self._namespace or access.namespace)
-
     @property
     def where(self) -> str:
-        access = connection.remembered(self._connection)
-        return f"in namespace {self._namespace or (access and access.namespace)} of {self._connection}"
+        access = connection.remembered(self.connection)
+        return f"in namespace {self.namespace or (access and access.namespace)} of {self.connection}"
 
     @_asking
-    def plan(self, api: Api, spec: RunSpec) -> str:
-        return render(run_objects(spec, "", self._own_pods(), namespace=api.namespace).all())
-
-    @_asking
-    def read(self, api: Api, name: str) -> RunDocument | None:
-        return compare_and_set.find(api, name)
-
-    @_asking
-    def create(self, api: Api, spec: RunSpec, owner: str) -> RunDocument:
-        return creation.create(api, spec, owner, self._own_pods())
-
-    @_asking
-    def change(self, api: Api, found: RunDocument, wanted: RunDocument) -> RunDocument:
-        return compare_and_set.change(api, found, wanted)
-
-    @_asking
-    def remove(self, api: Api, found: RunDocument, *, forced: bool) -> bool:  # noqa: ARG002  # its grace period is its time
-        remove(api, found)
-        return False
-
-    @_asking
-    def list(self, api: Api) -> Iterable[RunSummary]:
-        maps = api.list(CONFIG_MAPS, runobjects.selector(), metadata=True)
-        told, doubtful = summaries(maps, api.list(PODS, runobjects.selector(part=Part.LAUNCHER)))
-        for ref in doubtful:
-            with suppress(RunNotFound):  # It has gone meanwhile.
-                found = compare_and_set.read(api, ref)
-                told.append(found.summary(headline(judge(read_seen(api, found), utc_now()))))
-        return told
-
-    def cached(self, ref: RunRef, *, trusted: bool) -> RunDocument | None:
-        access = connection.remembered(self._connection)
-        return (
-            None if access is None else cached_root(access, self._namespace or access.namespace, ref, trusted=trusted)
+    async def plan(self, client: Client, spec: RunSpec) -> str:
+        return await asyncio.to_thread(
+            lambda: render(run_objects(spec, "", self._own_pods(), namespace=client.namespace).all())
         )
 
     @_asking
-    def observe(self, api: Api, found: RunDocument) -> Observed:
-        seen = read_seen(api, found)
+    async def read(self, client: Client, name: str) -> RunDocument | None:
+        return await compare_and_set.find(client, name)
+
+    @_asking
+    async def create(self, client: Client, spec: RunSpec, owner: str) -> RunDocument:
+        return await creation.create(client, spec, owner, self._own_pods())
+
+    @_asking
+    async def change(self, client: Client, found: RunDocument, wanted: RunDocument) -> RunDocument:
+        return await compare_and_set.change(client, found, wanted)
+
+    @_asking
+    async def remove(self, client: Client, found: RunDocument, *, forced: bool) -> bool:  # noqa: ARG002  # pods have their grace period
+        await remove(client, found)
+        return False
+
+    @_asking
+    async def list(self, client: Client) -> Iterable[RunSummary]:
+        maps = await client.list(CONFIG_MAPS, runobjects.selector(), metadata=True)
+        told, doubtful = summaries(maps, await client.list(PODS, runobjects.selector(part=Part.LAUNCHER)))
+        for ref in doubtful:
+            with suppress(RunNotFound):  # It has gone meanwhile.
+                found = await compare_and_set.read(client, ref)
+                told.append(found.summary(headline(judge(await read_seen(client, found), utc_now()))))
+        return told
+
+    def cached(self, ref: RunRef, *, trusted: bool) -> RunDocument | None:
+        access = connection.remembered(self.connection)
+        return None if access is None else cached_root(access, self.namespace or access.namespace, ref, trusted=trusted)
+
+    @_asking
+    async def observe(self, client: Client, found: RunDocument) -> Observed:
+        seen = await read_seen(client, found)
         return Observed(judge(seen, utc_now()), launcher=any(map(running, seen.pods)))
 
     def watch(self, ref: RunRef, cursor: str | None, beat: float) -> AsyncGenerator[Update, None]:
-        return updates(self._connection, self._namespace, ref, cursor, beat)
+        return updates(self.connection, self.namespace, ref, cursor, beat)
 
     @_asking
-    def tidy(self, api: Api, found: RunDocument) -> None:
+    async def tidy(self, client: Client, found: RunDocument) -> None:
         """See :meth:`Place.tidy`: its Job and its worker set are deleted; its documents stay."""
-        seen = read_seen(api, found)
+        seen = await read_seen(client, found)
         status = judge(seen, utc_now())
         forsaken = found.cancelled is not None and not status.phase.final and not any(map(running, seen.pods))
         if forsaken or status.failure in _SAID_BY_READERS:
-            end_compute(api, found)
+            await end_compute(client, found)
 
     def differing(self, found: RunDocument, spec: RunSpec) -> tuple[str, ...]:
         version: RootVersion = found.version
@@ -176,31 +163,31 @@ class _Namespace(Place):
         return super().differing(found, spec) + (() if same_pods else ("pods",))
 
     @_asking
-    def scale(self, api: Api, name: str) -> Scale:
-        found = api.find(REPLICA_SETS, ObjectNames(name).worker, "scale")
-        return Scale(0) if found is None else Scale(found["spec"].get("replicas", 0), resources.version_of(found))
+    async def scale(self, client: Client, name: str) -> Scale:
+        found = await client.find(REPLICA_SETS, ObjectNames(name).worker, "scale")
+        return Scale(0) if found is None else Scale(found.spec.get("replicas", 0), found.version)
 
     @_asking
-    def resize(self, api: Api, found: RunDocument, scale: Scale, workers: int) -> None:
+    async def resize(self, client: Client, found: RunDocument, scale: Scale, workers: int) -> None:
         if scale.version is None:
             raise RunNotFound(f"the run {found.ref.name} has no worker set any more")
         patch = {"metadata": {"resourceVersion": scale.version}, "spec": {"replicas": workers}}
-        api.patch(REPLICA_SETS, ObjectNames(found.ref.name).worker, patch, "scale")
+        await client.patch(REPLICA_SETS, ObjectNames(found.ref.name).worker, patch, "scale")
 
     @_asking
-    def reclaim(self, api: Api, found: RunDocument, worker: str, grace: timedelta) -> bool:
+    async def reclaim(self, client: Client, found: RunDocument, worker: str, grace: timedelta) -> bool:
         """See :meth:`Place.reclaim`: deletes the worker's pod, with that grace period."""
-        pod = api.find(PODS, runobjects.pod_of(worker))
-        if pod is None or resources.labels_of(pod).get(runobjects.UID_LABEL) != found.ref.uid:
+        pod = await client.find(PODS, runobjects.pod_of(worker))
+        if pod is None or not of_run(pod, found.ref.uid):
             return False
-        api.delete(PODS, resources.name_of(pod), uid=resources.uid_of(pod), grace=int(grace.total_seconds()))
+        await client.delete(PODS, pod.name, uid=pod.uid, grace=int(grace.total_seconds()))
         return True
 
     @_asking
-    def sweep(self, api: Api) -> None:
+    async def sweep(self, client: Client) -> None:
         """Remove what creators that have died left of other runs."""
         try:
-            for name in creation.sweep(api, utc_now()):
+            for name in await creation.sweep(client, utc_now()):
                 _log.warning("Deleted what was left of the run %s, whose creator had died half way", name)
         except ElasticError as error:
             _log.warning("Could not look for runs whose creator has died: %s", error)

@@ -6,26 +6,26 @@ Every change is conditional on nobody having changed the root since it was read 
 from __future__ import annotations
 
 from elastic_runtime.errors import Conflict
+from elastic_runtime.kubernetes.client import Client
+from elastic_runtime.kubernetes.resources import CONFIG_MAPS
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.kubernetes import root
-from elastic_training.clusters.kubernetes.api import Api
-from elastic_training.clusters.kubernetes.resources import CONFIG_MAPS
 from elastic_training.clusters.place import checked
 
 
-def find(api: Api, name: str) -> RunDocument | None:
+async def find(client: Client, name: str) -> RunDocument | None:
     """The run of this name; None when there is none, or only a ConfigMap of somebody else's."""
-    thing = api.find(CONFIG_MAPS, name)
+    thing = await client.find(CONFIG_MAPS, name)
     return root.document(thing) if thing is not None and root.of_run(thing) else None
 
 
-def read(api: Api, ref: RunRef) -> RunDocument:
+async def read(client: Client, ref: RunRef) -> RunDocument:
     """Of this incarnation. Raises RunNotFound when it is not there, or is being deleted."""
-    return checked(find(api, ref.name), ref)
+    return checked(await find(client, ref.name), ref)
 
 
-def change(api: Api, found: RunDocument, wanted: RunDocument) -> RunDocument:
+async def change(client: Client, found: RunDocument, wanted: RunDocument) -> RunDocument:
     """Set what differs, of the root exactly as it was read. Raises Conflict when it has changed since."""
     version: root.RootVersion = found.version
     metadata = {
@@ -33,13 +33,13 @@ def change(api: Api, found: RunDocument, wanted: RunDocument) -> RunDocument:
         "resourceVersion": version.resource_version,
         "annotations": root.difference(found, wanted),
     }
-    return root.document(api.patch(CONFIG_MAPS, found.spec.name, {"metadata": metadata}))
+    return root.document(await client.patch(CONFIG_MAPS, found.spec.name, {"metadata": metadata}))
 
 
-def insist(api: Api, found: RunDocument, wanted: RunDocument) -> RunDocument:
+async def insist(client: Client, found: RunDocument, wanted: RunDocument) -> RunDocument:
     """As :func:`change`, where nobody else changes the same: a Conflict is an answer that was lost, or a removal."""
     try:
-        return change(api, found, wanted)
+        return await change(client, found, wanted)
     except Conflict:
-        present = read(api, found.ref)
-        return present if present == wanted else change(api, present, wanted)
+        present = await read(client, found.ref)
+        return present if present == wanted else await change(client, present, wanted)

@@ -1,14 +1,13 @@
 """From an Airflow connection of type ``kubernetes`` to clients that are kept.
 
-One synchronous client per connection and process, whose pool many threads share, and one asynchronous client per
-connection and event loop, which lives while somebody uses it. Both are built from one configuration, loaded by the
-synchronous client's library: unlike KubernetesHook, which sets the library's process-wide default, so that two
-connections in one triggerer cannot disturb each other; and unlike AsyncKubernetesHook, which knows no
-``disable_verify_ssl`` and never renews an exec plugin's token on a client that is kept.
+One transport per connection and event loop, which many share: in a worker for as long as the bridge's loop lives, in a
+triggerer while somebody uses it. It is built from a configuration that the synchronous client's library has loaded:
+unlike KubernetesHook, which sets the library's process-wide default, so that two connections in one triggerer cannot
+disturb each other; and unlike AsyncKubernetesHook, which knows no ``disable_verify_ssl`` and never renews an exec
+plugin's token on a client that is kept.
 
 In a triggerer, Airflow hands connections out over its event loop. Asked synchronously from a thread, Airflow 3.0 and
-3.1 answer on another loop, or never. So :func:`prepare` awaits the connection in the loop and keeps what it says; the
-functions for threads find it there. In a worker there is no such loop, and they ask themselves.
+3.1 answer on another loop, or never. In a worker there is no such loop, and it is asked from a thread.
 """
 
 from __future__ import annotations
@@ -18,21 +17,21 @@ import json
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_training.clusters.kubernetes.aio import AsyncApi, import_client, open_client
-from elastic_training.clusters.kubernetes.api import Api
+from elastic_runtime.kubernetes.client import Client
+from elastic_runtime.kubernetes.connect import import_client, open_transport
+from elastic_runtime.kubernetes.transport import Transport
+from elastic_training.bridge import bridged
 
 DEFAULT_NAMESPACE = "default"
 FRESH = 300.0
 """Seconds for which a triggerer does not ask Airflow for the same connection again."""
-POOL = 32
-"""Connections that threads of one process keep to one API server."""
 _PAUSES = (1.0, 3.0, None)
 """Seconds between attempts in a triggerer: to it, an Airflow that does not answer has no connections."""
 _DEFAULT_CONNECTION = "kubernetes_default"
@@ -91,17 +90,21 @@ def _is_set(value: object) -> bool:
 
 _lock = threading.Lock()
 _accesses: dict[str, tuple[Access, float]] = {}
-_clients: dict[Access, Any] = {}
 _configurations: dict[Access, Any] = {}
-_streams: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Access, tuple[AsyncApi, int]]] = WeakKeyDictionary()
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Access, _Shared]] = WeakKeyDictionary()
 
 
-async def prepare(connection: str) -> Access:
-    """Ask Airflow for the connection, from its event loop.
+async def access_of(connection: str) -> Access:
+    """What the connection says.
 
     Raises:
         InvalidSettings: there is no such connection, or it contradicts itself.
     """
+    return await (asyncio.to_thread(_ask_blocking, connection) if bridged() else _ask(connection))
+
+
+async def _ask(connection: str) -> Access:
+    """Airflow, from the event loop of a triggerer."""
     from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
     from airflow.providers.common.compat.sdk import AirflowNotFoundException
 
@@ -128,12 +131,8 @@ def remembered(connection: str) -> Access | None:
     return known[0] if known else None
 
 
-def resolve(connection: str) -> Access:
-    """What the connection says, from a thread that may block.
-
-    Raises:
-        InvalidSettings: there is no such connection, or it contradicts itself.
-    """
+def _ask_blocking(connection: str) -> Access:
+    """Airflow, from a thread of a worker."""
     from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
     if known := _accesses.get(connection):
@@ -170,36 +169,39 @@ def _remember(connection: str, access: Access) -> Access:
     return access
 
 
-def api(access: Access, namespace: str) -> Api:
-    """For threads. Raises InvalidSettings when what the connection names cannot be read."""
-    from kubernetes.client import ApiClient
-
-    with _lock:
-        client = _clients.get(access)
-        if client is None:
-            client = _clients[access] = ApiClient(_configuration(access))
-    return Api(client, namespace)
-
-
 @asynccontextmanager
-async def streams(access: Access) -> AsyncIterator[AsyncApi]:
-    """For the running event loop; closed with its last user. Raises as :func:`api`."""
-    mine = _streams.setdefault(asyncio.get_running_loop(), {})
+async def client(access: Access, namespace: str) -> AsyncIterator[Client]:
+    """For the running event loop. Raises InvalidSettings when what the connection names cannot be read."""
+    mine = _shared.setdefault(asyncio.get_running_loop(), {})
     if access not in mine:
         # Reads files, and may run the kubeconfig's plugin.
         configuration = await asyncio.to_thread(_locked_configuration, access)
         if access not in mine:
-            mine[access] = AsyncApi(open_client(configuration), configuration), 0
-    opened, users = mine[access]
-    mine[access] = (opened, users + 1)
-    try:
-        yield opened
-    finally:
-        opened, users = mine.pop(access)
-        if users > 1:
-            mine[access] = (opened, users - 1)
-        else:
-            await opened.close()
+            mine[access] = _Shared(open_transport(configuration, "elastic-training"), lambda: mine.pop(access))
+            if kept := bridged():
+                await kept.enter_async_context(mine[access].used())
+    async with mine[access].used() as transport:
+        yield Client(transport, namespace)
+
+
+class _Shared:
+    """A transport that is closed with its last user."""
+
+    def __init__(self, transport: Transport, closing: Callable[[], object]) -> None:
+        self._transport = transport
+        self._closing = closing
+        self._users = 0
+
+    @asynccontextmanager
+    async def used(self) -> AsyncIterator[Transport]:
+        self._users += 1
+        try:
+            yield self._transport
+        finally:
+            self._users -= 1
+            if not self._users:
+                self._closing()
+                await self._transport.close()
 
 
 def _locked_configuration(access: Access) -> Any:
@@ -212,7 +214,6 @@ def _configuration(access: Access) -> Any:
     import yaml
     from kubernetes import config
     from kubernetes.client import Configuration
-    from urllib3 import Retry
 
     if access in _configurations:
         return _configurations[access]
@@ -234,9 +235,6 @@ def _configuration(access: Access) -> Any:
             "Set in_cluster, kube_config_path or kube_config in it to what works here",
         ) from error
     loaded.verify_ssl = loaded.verify_ssl and access.verify
-    loaded.connection_pool_maxsize = POOL
-    # Every request may be repeated: what changes something is conditional, or carries the name of what it makes.
-    loaded.retries = Retry(total=2, backoff_factor=0.1, allowed_methods=None, raise_on_status=False)
     _configurations[access] = loaded
     return loaded
 
@@ -251,23 +249,16 @@ def _load_default(access: Access, loaded: Any) -> None:
 
 
 def forget() -> None:
-    """Close every synchronous client, and ask Airflow anew for every connection."""
+    """Ask Airflow anew for every connection."""
     with _lock:
-        for client in _clients.values():
-            pools = client.rest_client.pool_manager.pools
-            for key in pools.keys():  # noqa: SIM118  # it is no dict, and cannot be iterated over
-                pools[key].close()
-            client.close()
-        _clients.clear()
         _configurations.clear()
         _accesses.clear()
 
 
 def _forget_in_child() -> None:
-    # A child that was forked must not speak on its parent's sockets; nor close them.
+    # Perhaps the parent's threads held it. Transports belong to event loops, which stayed with the parent.
     global _lock
     _lock = threading.Lock()
-    _clients.clear()
 
 
 os.register_at_fork(after_in_child=_forget_in_child)

@@ -7,6 +7,7 @@ next, or any other run in the namespace, sweeps a root that stayed incomplete (:
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import tempfile
 from collections.abc import Iterable
@@ -18,23 +19,26 @@ from elastic_runtime import certificates, runobjects
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import time_to_text
 from elastic_runtime.errors import Conflict, ElasticError, PermanentError, RetryableError, RunNotFound
+from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.kubernetes.errors import AlreadyExists
-from elastic_runtime.runobjects import Part
-from elastic_runtime.spec import RunSpec
-from elastic_training.clusters.document import RunDocument
-from elastic_training.clusters.kubernetes import compare_and_set, resources, root
-from elastic_training.clusters.kubernetes.api import Api
-from elastic_training.clusters.kubernetes.manifests import Capabilities, RunObjects, run_objects
-from elastic_training.clusters.kubernetes.removal import REMOVED, remove, until
-from elastic_training.clusters.kubernetes.resources import (
+from elastic_runtime.kubernetes.objects import Object
+from elastic_runtime.kubernetes.resources import (
     CONFIG_MAPS,
     DISRUPTION_BUDGETS,
     JOBS,
     NETWORK_POLICIES,
     REPLICA_SETS,
     SECRETS,
-    Object,
+    Manifest,
+    kind_of,
 )
+from elastic_runtime.retry import within
+from elastic_runtime.runobjects import Part
+from elastic_runtime.spec import RunSpec
+from elastic_training.clusters.document import RunDocument
+from elastic_training.clusters.kubernetes import compare_and_set, root
+from elastic_training.clusters.kubernetes.manifests import Capabilities, RunObjects, run_objects
+from elastic_training.clusters.kubernetes.removal import REMOVED, remove
 from elastic_training.pods import Pods
 
 UNFINISHED = timedelta(minutes=10)
@@ -45,7 +49,7 @@ _ORDER = (NETWORK_POLICIES, DISRUPTION_BUDGETS, JOBS, REPLICA_SETS)
 _log = logging.getLogger(__name__)
 
 
-def create(api: Api, spec: RunSpec, owner: str, pods: Pods) -> RunDocument:
+async def create(client: Client, spec: RunSpec, owner: str, pods: Pods) -> RunDocument:
     """Lay the run down, whole, or leave nothing of it.
 
     Raises:
@@ -53,92 +57,95 @@ def create(api: Api, spec: RunSpec, owner: str, pods: Pods) -> RunDocument:
         AlreadyExists: there is a run of that name.
         ElasticError: the server refuses; what had been made is deleted.
     """
-    capabilities = Capabilities(disruption_budgets=api.serves(DISRUPTION_BUDGETS))
-    objects = run_objects(spec, owner, pods, namespace=api.namespace, capabilities=capabilities)
+    capabilities = Capabilities(disruption_budgets=await client.serves(DISRUPTION_BUDGETS))
+    objects = await asyncio.to_thread(
+        run_objects, spec, owner, pods, namespace=client.namespace, capabilities=capabilities
+    )
     manifest = objects.root()
     manifest["metadata"]["annotations"][runobjects.LEASE] = time_to_text(utc_now())
     try:
-        made = root.document(api.create(CONFIG_MAPS, manifest))
+        made = root.document(await client.create(CONFIG_MAPS, manifest))
     except AlreadyExists:
-        made = _created_before(api, spec)
+        made = await _created_before(client, spec)
     try:
-        return _complete(api, made, objects)
+        return await _complete(client, made, objects)
     except ElasticError as error:
-        _take_back(api, made, error)
+        await _take_back(client, made, error)
         raise
 
 
-def _created_before(api: Api, spec: RunSpec) -> RunDocument:
+async def _created_before(client: Client, spec: RunSpec) -> RunDocument:
     """What there is, if this very call has made it and the answer was lost. Raises AlreadyExists, or PermanentError."""
-    thing = api.get(CONFIG_MAPS, spec.name)
+    thing = await client.get(CONFIG_MAPS, spec.name)
     if not root.of_run(thing):
         raise PermanentError(
-            f"the ConfigMap {spec.name} in namespace {api.namespace} is not of a training run. Rename it"
+            f"the ConfigMap {spec.name} in namespace {client.namespace} is not of a training run. Rename it"
         )
     found = root.document(thing)
     if found.ref.uid != spec.uid or found.going:
-        raise AlreadyExists(f"there is a run {spec.name} in namespace {api.namespace}")
+        raise AlreadyExists(f"there is a run {spec.name} in namespace {client.namespace}")
     return found
 
 
-def _complete(api: Api, made: RunDocument, objects: RunObjects) -> RunDocument:
+async def _complete(client: Client, made: RunDocument, objects: RunObjects) -> RunDocument:
     owner: str = made.version.uid
-    answers = [_create_child(api, owner, each) for each in objects.first(owner, _certificates())]
-    address = next(answer["spec"]["clusterIP"] for answer in answers if answer["kind"] == "Service")
+    files = await asyncio.to_thread(_certificates)
+    answers = [await _create_child(client, owner, each) for each in objects.first(owner, files)]
+    address = next(answer.spec["clusterIP"] for answer in answers if answer.raw["kind"] == "Service")
     for manifest in in_order(objects.rest(owner, address)):
-        _create_child(api, owner, manifest)
-    return compare_and_set.insist(api, made, replace(made, complete=True))
+        await _create_child(client, owner, manifest)
+    return await compare_and_set.insist(client, made, replace(made, complete=True))
 
 
-def in_order(manifests: Iterable[Object]) -> list[Object]:
+def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
     """As they are best created: the launcher before its workers, which would wait for it for ever."""
-    return sorted(manifests, key=lambda manifest: _ORDER.index(resources.kind_of(manifest)))
+    return sorted(manifests, key=lambda manifest: _ORDER.index(kind_of(manifest)))
 
 
-def _create_child(api: Api, owner: str, manifest: Object) -> Object:
-    kind, name = resources.kind_of(manifest), resources.name_of(manifest)
+async def _create_child(client: Client, owner: str, manifest: Manifest) -> Object:
+    kind, name = kind_of(manifest), manifest["metadata"]["name"]
     try:
-        return api.create(kind, manifest)
+        return await client.create(kind, manifest)
     except AlreadyExists:
         if kind == SECRETS:
             # Which Airflow may make and not read. No pod has seen it yet.
-            api.delete(kind, name)
-            return api.create(kind, manifest)
-        there = api.get(kind, name)
-        if owner in [each["uid"] for each in there["metadata"].get("ownerReferences") or []]:
+            await client.delete(kind, name)
+            return await client.create(kind, manifest)
+        there = await client.get(kind, name)
+        if owner in there.owners:
             return there  # The answer to an earlier attempt was lost.
         raise PermanentError(
-            f"{kind.plural} {name} in namespace {api.namespace} is there and belongs to no run: somebody has kept it "
-            "from being deleted with its run, or made it. Delete it"
+            f"{kind.plural} {name} in namespace {client.namespace} is there and belongs to no run: somebody has made "
+            "it, or kept it from being deleted with its run. Delete it"
         ) from None
 
 
-def _take_back(api: Api, made: RunDocument, because: ElasticError) -> None:
+async def _take_back(client: Client, made: RunDocument, because: ElasticError) -> None:
     trouble: ElasticError | None = None
-    for _ in until(_PATIENCE, _PAUSE):
+    async for _ in within(_PATIENCE, _PAUSE):
         try:
-            there = compare_and_set.find(api, made.ref.name)
+            there = await compare_and_set.find(client, made.ref.name)
             if there is None or there.ref != made.ref or there.going:
                 return
-            remove(api, there)
+            await remove(client, there)
         except RetryableError as error:
             trouble = error
     _log.warning("%s; and %s, of which something is left, could not be removed: %s", because, made.ref.name, trouble)
 
 
-def sweep(api: Api, now: datetime) -> list[str]:
+async def sweep(client: Client, now: datetime) -> list[str]:
     """Remove the runs of this namespace that somebody has begun to create, or to remove, and not finished.
 
     Returns:
         Their names.
     """
     swept = []
-    for thing in api.list(CONFIG_MAPS, runobjects.selector(part=Part.ROOT)):
+    for thing in await client.list(CONFIG_MAPS, runobjects.selector(part=Part.ROOT)):
         found = root.document(thing)
         begun = not found.complete or found.cancelled == REMOVED
         if begun and not found.going and now > found.created + UNFINISHED:
             try:
-                remove(api, found)
+                await remove(client, found)
             except (Conflict, RunNotFound):
                 continue
             swept.append(found.ref.name)

@@ -87,37 +87,6 @@ class Passing:
         return self._met > self._cursor.count
 
 
-class Lines:
-    """Whole lines from pieces of bytes.
-
-    Args:
-        longest: bytes kept of a line.
-    """
-
-    def __init__(self, longest: int = LONGEST) -> None:
-        self._longest = longest
-        self._rest = bytearray()
-
-    def feed(self, piece: bytes) -> list[bytes]:
-        """Lines that are complete now, without their ends."""
-        *whole, rest = piece.split(b"\n")
-        if not whole:
-            self._keep(rest)
-            return []
-        self._keep(whole[0])
-        found = [bytes(self._rest), *(line[: self._longest] for line in whole[1:])]
-        self._rest = bytearray(rest[: self._longest])
-        return found
-
-    def end(self) -> list[bytes]:
-        """The last one, when it has no end."""
-        rest, self._rest = bytes(self._rest), bytearray()
-        return [rest] if rest else []
-
-    def _keep(self, more: bytes) -> None:
-        self._rest += more[: max(0, self._longest - len(self._rest))]
-
-
 def split(line: bytes) -> tuple[Stamp | None, str]:
     """Time stamp and text of a line; words of the kubelet's own have no stamp."""
     found = _STAMP.match(line)

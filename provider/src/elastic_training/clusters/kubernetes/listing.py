@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from elastic_runtime import runobjects
+from elastic_runtime.kubernetes.objects import Object, Pod
 from elastic_runtime.runobjects import Part
 from elastic_training.clusters.base import RunRef, RunSummary
-from elastic_training.clusters.kubernetes import diagnosis, resources
-from elastic_training.clusters.kubernetes.resources import Object
-from elastic_training.clusters.kubernetes.root import moment
+from elastic_training.clusters.kubernetes import diagnosis
 from elastic_training.clusters.kubernetes.status import read_headline
 
 
-def summaries(maps: Iterable[Object], launchers: Iterable[Object]) -> tuple[list[RunSummary], list[RunRef]]:
+def summaries(maps: Iterable[Object], launchers: Iterable[Pod]) -> tuple[list[RunSummary], list[RunRef]]:
     """Of those whose launchers can be believed; and the others, which need a closer look.
 
     Args:
@@ -22,19 +21,19 @@ def summaries(maps: Iterable[Object], launchers: Iterable[Object]) -> tuple[list
     """
     roots, headlines = [], {}
     for thing in maps:
-        labels = resources.labels_of(thing)
+        labels = thing.labels
         ref = RunRef(labels[runobjects.RUN_LABEL], labels[runobjects.UID_LABEL])
         if labels[runobjects.PART_LABEL] == Part.STATUS:
             headlines[ref] = read_headline(thing)
-        elif runobjects.COMPLETE in resources.annotations_of(thing) and "deletionTimestamp" not in thing["metadata"]:
+        elif runobjects.COMPLETE in thing.annotations and not thing.going:
             roots.append((ref, thing))
-    running = {resources.labels_of(pod).get(runobjects.UID_LABEL) for pod in launchers if diagnosis.running(pod)}
+    running = {pod.labels.get(runobjects.UID_LABEL) for pod in launchers if diagnosis.running(pod)}
     told, doubtful = [], []
     for ref, thing in roots:
         headline = headlines.get(ref)
         if headline is not None and (headline.phase.final or ref.uid in running):
-            owner = resources.annotations_of(thing).get(runobjects.OWNER, "")
-            told.append(RunSummary(ref, owner, moment(thing["metadata"]["creationTimestamp"]), headline))
+            owner = thing.annotations.get(runobjects.OWNER, "")
+            told.append(RunSummary(ref, owner, thing.created, headline))
         else:
             doubtful.append(ref)
     return told, doubtful

@@ -9,21 +9,25 @@ longer known to Kubernetes.
 from __future__ import annotations
 
 import asyncio
-import random
 from contextlib import suppress
 
 from elastic_runtime import runobjects
 from elastic_runtime.errors import InvalidSettings, PermanentError, RetryableError, RunNotFound
+from elastic_runtime.kubernetes.objects import Pod
+from elastic_runtime.kubernetes.resources import PODS
+from elastic_runtime.lines import LineSplitter
+from elastic_runtime.retry import Retry, RetryPolicy
 from elastic_training.clusters.base import LogLines, RunRef
-from elastic_training.clusters.kubernetes import diagnosis, resources
-from elastic_training.clusters.kubernetes.cursor import Cursor, Lines, Passing, split
-from elastic_training.clusters.kubernetes.resources import PODS, Object
+from elastic_training.clusters.kubernetes import diagnosis
+from elastic_training.clusters.kubernetes.cursor import LONGEST, Cursor, Passing, split
 from elastic_training.clusters.kubernetes.watch import Hub
 
 SILENCE = 15.0
 """Seconds after which a launcher that nobody needs any more is not listened to any longer."""
-PAUSE = (0.5, 10.0)
-"""First and longest pause, in seconds, after a stream broke."""
+BROKEN = RetryPolicy(0.5, 10.0, jitter=True)
+"""After a stream broke."""
+PAUSE = 0.5
+"""Seconds in which Kubernetes says what has become of a container."""
 _ENOUGH = 5000
 """Lines that wait here, before the rest waits at the server."""
 
@@ -49,7 +53,7 @@ class Tail:
         self._room = asyncio.Event()
         self._done: set[str] = set()
         self._heard = 0.0
-        self._pause = PAUSE[0]
+        self._retry = Retry(BROKEN)
 
     @property
     def at_end(self) -> bool:
@@ -79,24 +83,23 @@ class Tail:
                 else:
                     await self._read_while_needed(pod, changed)
 
-    def _next(self) -> Object | None:
+    def _next(self) -> Pod | None:
         """The launcher to be read."""
         for pod in self._hub.pods(self._ref):
-            uid, created = resources.uid_of(pod), pod["metadata"]["creationTimestamp"]
-            behind = created < self._cursor.created and uid != self._cursor.pod
-            if uid in self._done or behind or (_over(pod) and not diagnosis.started(pod)):
+            behind = pod.metadata["creationTimestamp"] < self._cursor.created and pod.uid != self._cursor.pod
+            if pod.uid in self._done or behind or (pod.over and not diagnosis.started(pod)):
                 continue
             return pod
         return None
 
-    def _finish(self, pod: Object) -> None:
-        self._done.add(resources.uid_of(pod))
+    def _finish(self, pod: Pod) -> None:
+        self._done.add(pod.uid)
         self._wake.set()
 
-    async def _read_while_needed(self, pod: Object, changed: asyncio.Event) -> None:
+    async def _read_while_needed(self, pod: Pod, changed: asyncio.Event) -> None:
         now = asyncio.get_running_loop().time
         self._heard = now()
-        reading = asyncio.create_task(self._read(pod, changed), name=f"log of {resources.name_of(pod)}")
+        reading = asyncio.create_task(self._read(pod, changed), name=f"log of {pod.name}")
         try:
             while not reading.done():
                 await asyncio.wait({reading}, timeout=SILENCE)
@@ -111,42 +114,40 @@ class Tail:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
 
-    def _obsolete(self, pod: Object) -> bool:
+    def _obsolete(self, pod: Pod) -> bool:
         """Whether there is another launcher, or this one is not known any more."""
-        uids = [resources.uid_of(each) for each in self._hub.pods(self._ref) if diagnosis.started(each)]
-        return resources.uid_of(pod) not in uids or uids[-1] != resources.uid_of(pod)
+        uids = [each.uid for each in self._hub.pods(self._ref) if diagnosis.started(each)]
+        return pod.uid not in uids or uids[-1] != pod.uid
 
-    async def _read(self, pod: Object, changed: asyncio.Event) -> None:
+    async def _read(self, pod: Pod, changed: asyncio.Event) -> None:
         """One stream, and what its end means."""
         try:
             await self._stream(pod)
         except RunNotFound:
             self._finish(pod)  # It is gone, and its log with it.
         except InvalidSettings:
-            await asyncio.sleep(PAUSE[0])  # 400: its container is not there yet, or not any more.
+            await asyncio.sleep(PAUSE)  # 400: its container is not there yet, or not any more.
         except RetryableError:
-            await asyncio.sleep(random.uniform(PAUSE[0], self._pause))  # noqa: S311  # spreads load, guards nothing
-            self._pause = min(2 * self._pause, PAUSE[1])
+            await self._retry.pause()
         else:
-            self._pause = PAUSE[0]
+            self._retry.succeeded()
             if diagnosis.ended(pod):
                 self._finish(pod)
                 return
             # Most likely the container has ended since, and Kubernetes is about to say so.
             changed.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(PAUSE[0]):
+                async with asyncio.timeout(PAUSE):
                     await changed.wait()
 
-    async def _stream(self, pod: Object) -> None:
-        cursor = self._cursor.at(pod["metadata"]["creationTimestamp"], resources.uid_of(pod))
+    async def _stream(self, pod: Pod) -> None:
+        cursor = self._cursor.at(pod.metadata["creationTimestamp"], pod.uid)
         query = {"container": runobjects.LAUNCHER_CONTAINER, "follow": "true", "timestamps": "true"}
         if cursor.since is not None:
             query["sinceTime"] = cursor.since
-        path = PODS.path(self._hub.namespace, resources.name_of(pod), "log")
-        lines, passing = Lines(), Passing(cursor)
+        lines, passing = LineSplitter(LONGEST), Passing(cursor)
         self._cursor = cursor
-        async with self._hub.api.stream(path, query) as pieces:
+        async with self._hub.client.stream(PODS, pod.name, "log", query) as pieces:
             async for piece in pieces:
                 for line in lines.feed(piece):
                     self._hear(line, passing)
@@ -158,7 +159,8 @@ class Tail:
                 self._hear(line, passing)
 
     def _hear(self, line: bytes, passing: Passing) -> None:
-        self._heard, self._pause = asyncio.get_running_loop().time(), PAUSE[0]
+        self._heard = asyncio.get_running_loop().time()
+        self._retry.succeeded()
         stamp, text = split(line)
         # Without a stamp it is no line of the log, but the kubelet's word that there is none.
         if stamp is not None and passing.new(stamp):
@@ -166,7 +168,3 @@ class Tail:
             if not self._lines:  # Whoever has been woken for the first line takes those behind it, too.
                 self._wake.set()
             self._lines.append(text)
-
-
-def _over(pod: Object) -> bool:
-    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")

@@ -7,19 +7,19 @@ them comes a mark on the root: from then on nobody adopts the run, and whoever s
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from elastic_runtime import runobjects
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import Conflict, RunNotFound
+from elastic_runtime.kubernetes.client import Client
+from elastic_runtime.kubernetes.objects import Pod
+from elastic_runtime.kubernetes.resources import CONFIG_MAPS, JOBS, PODS, REPLICA_SETS
 from elastic_runtime.runobjects import ObjectNames
 from elastic_training.clusters.document import RunDocument
-from elastic_training.clusters.kubernetes import compare_and_set, resources
-from elastic_training.clusters.kubernetes.api import Api
-from elastic_training.clusters.kubernetes.resources import CONFIG_MAPS, JOBS, PODS, REPLICA_SETS, Object
-from elastic_training.clusters.kubernetes.root import RootVersion, moment
+from elastic_training.clusters.kubernetes import compare_and_set
+from elastic_training.clusters.kubernetes.root import RootVersion, of_run
 
 OVERDUE = timedelta(seconds=30)
 """A pod that is there so long after its grace period has a node that does not answer."""
@@ -29,16 +29,7 @@ REMOVED = "the run is being deleted"
 """Reason of the cancellation."""
 
 
-def until(seconds: float, pause: float) -> Iterator[None]:
-    """Again and again, with a pause between, for so long; at least once."""
-    end = time.monotonic() + seconds
-    yield
-    while time.monotonic() < end:
-        time.sleep(pause)
-        yield
-
-
-def remove(api: Api, found: RunDocument) -> None:
+async def remove(client: Client, found: RunDocument) -> None:
     """One step of it: call again, with the root as it is then, until the root is gone.
 
     Raises:
@@ -46,63 +37,46 @@ def remove(api: Api, found: RunDocument) -> None:
         RunNotFound: it is gone.
     """
     if not found.going:
-        if all(_over(pod) for pod in _pods(api, found)):
+        # Nothing runs, and nobody is about to clear up after it.
+        if all(pod.over and not pod.going for pod in await _pods(client, found)):
             seen: RootVersion = found.version
             version = seen.resource_version
-            api.delete(CONFIG_MAPS, found.ref.name, uid=seen.uid, version=version, propagation="Foreground")
+            await client.delete(CONFIG_MAPS, found.ref.name, uid=seen.uid, version=version, propagation="Foreground")
             return
         if found.cancelled is None:
-            found = compare_and_set.change(api, found, found.asked_to_end(REMOVED))
-        end_compute(api, found)
-    _forget(api, found)
+            found = await compare_and_set.change(client, found, found.asked_to_end(REMOVED))
+        await end_compute(client, found)
+    await _forget(client, found)
 
 
-def end_compute(api: Api, found: RunDocument) -> None:
+async def end_compute(client: Client, found: RunDocument) -> None:
     """Delete what has pods."""
     names = ObjectNames(found.ref.name)
     for kind, name in ((JOBS, names.launcher), (REPLICA_SETS, names.worker)):
-        thing = api.find(kind, name)
-        if thing is None or not _of(found, thing) or "deletionTimestamp" in thing["metadata"]:
-            continue
-        try:
-            api.delete(kind, name, uid=resources.uid_of(thing))
-        except (Conflict, RunNotFound):
-            continue
+        thing = await client.find(kind, name)
+        if thing is not None and of_run(thing, found.ref.uid) and not thing.going:
+            with suppress(Conflict, RunNotFound):
+                await client.delete(kind, name, uid=thing.uid)
 
 
-def _forget(api: Api, found: RunDocument) -> None:
+async def _forget(client: Client, found: RunDocument) -> None:
     """Have Kubernetes forget pods that it would keep for long: of nodes that do not answer, and dead ones.
 
     What may still run on such a node cannot do harm: its checkpoints are fenced, and nobody it could talk to is left.
     """
     now = utc_now()
-    for pod in _pods(api, found):
-        deadline = pod["metadata"].get("deletionTimestamp")
-        if deadline is None:
-            continue
+    for pod in await _pods(client, found):
         died = _died(pod)
-        if now > moment(deadline) + OVERDUE or (died is not None and now > died + DEAD):
-            try:
-                api.delete(PODS, resources.name_of(pod), uid=resources.uid_of(pod), grace=0)
-            except (Conflict, RunNotFound):
-                continue
+        if pod.deadline and (now > pod.deadline + OVERDUE or (died and now > died + DEAD)):
+            with suppress(Conflict, RunNotFound):
+                await client.delete(PODS, pod.name, uid=pod.uid, grace=0)
 
 
-def _pods(api: Api, found: RunDocument) -> list[Object]:
-    return api.list(PODS, runobjects.selector(run=found.ref.name, uid=found.ref.uid))
+async def _pods(client: Client, found: RunDocument) -> list[Pod]:
+    return await client.list(PODS, runobjects.selector(run=found.ref.name, uid=found.ref.uid))
 
 
-def _died(pod: Object) -> datetime | None:
+def _died(pod: Pod) -> datetime | None:
     """When its last container ended; None while one runs."""
-    states = [container.get("state", {}) for container in pod["status"].get("containerStatuses") or []]
-    ends = [state.get("terminated", {}).get("finishedAt") for state in states]
-    return max(map(moment, ends)) if ends and all(ends) else None
-
-
-def _over(pod: Object) -> bool:
-    """Whether nothing of it runs, and nobody is about to clear up after it."""
-    return pod["status"].get("phase") in ("Succeeded", "Failed") and "deletionTimestamp" not in pod["metadata"]
-
-
-def _of(found: RunDocument, thing: Object) -> bool:
-    return resources.labels_of(thing).get(runobjects.UID_LABEL) == found.ref.uid
+    ends = [each.ended.at if each.ended else None for each in pod.containers]
+    return max((end for end in ends if end), default=None) if all(ends) else None

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import datetime
 from functools import lru_cache
 
 from elastic_runtime import runobjects
 from elastic_runtime.documents import from_json, time_to_text, to_json
 from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.kubernetes.objects import Object, moment
 from elastic_runtime.spec import RunSpec
 from elastic_training.clusters.document import RunDocument, StoredLogLease
-from elastic_training.clusters.kubernetes import resources
-from elastic_training.clusters.kubernetes.resources import Object
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,28 +30,26 @@ class RootVersion:
 
 def of_run(thing: Object, uid: str | None = None) -> bool:
     """Whether it is the root of a run, or of this incarnation of it."""
-    labels = resources.labels_of(thing)
-    mine = labels.get(runobjects.MANAGED_BY_LABEL) == runobjects.PREFIX
-    return mine and uid in (None, labels.get(runobjects.UID_LABEL))
+    mine = thing.labels.get(runobjects.MANAGED_BY_LABEL) == runobjects.PREFIX
+    return mine and uid in (None, thing.labels.get(runobjects.UID_LABEL))
 
 
 def document(thing: Object) -> RunDocument:
     """What a root says. Raises InvalidDocument."""
-    marks, metadata = resources.annotations_of(thing), thing["metadata"]
-    created = moment(metadata["creationTimestamp"])
+    marks = thing.annotations
     log_lease = marks.get(runobjects.LOG_LEASE)
     return RunDocument(
         spec=_spec(_text(thing)),
         owner=marks.get(runobjects.OWNER, ""),
-        created=created,
-        renewed=moment(marks[runobjects.LEASE]) if runobjects.LEASE in marks else created,
+        created=thing.created,
+        renewed=moment(marks[runobjects.LEASE]) if runobjects.LEASE in marks else thing.created,
         cancelled=marks.get(runobjects.CANCEL),
         collected=runobjects.COLLECTED in marks,
         log_lease=None if log_lease is None else from_json(StoredLogLease, log_lease),
         requests=tuple(map(str, json.loads(marks.get(runobjects.REQUESTS, "[]")))),
         complete=runobjects.COMPLETE in marks,
-        going="deletionTimestamp" in metadata,
-        version=RootVersion(resources.uid_of(thing), resources.version_of(thing), marks.get(runobjects.PODS)),
+        going=thing.going,
+        version=RootVersion(thing.uid, thing.version, marks.get(runobjects.PODS)),
     )
 
 
@@ -78,18 +74,14 @@ def _annotations(document: RunDocument) -> dict[str, str | None]:
 
 def _text(thing: Object) -> str:
     try:
-        return str(thing["data"][runobjects.SPEC_KEY])
+        return thing.data[runobjects.SPEC_KEY]
     except KeyError:
-        name = resources.name_of(thing)
-        raise InvalidDocument(f"the ConfigMap {name} holds no {runobjects.SPEC_KEY}: it is not of a run") from None
+        raise InvalidDocument(
+            f"the ConfigMap {thing.name} holds no {runobjects.SPEC_KEY}: it is not of a run"
+        ) from None
 
 
 @lru_cache(maxsize=4096)
 def _spec(text: str) -> RunSpec:
     """It never changes, and is looked at with every change of the root that holds it."""
     return from_json(RunSpec, text)
-
-
-def moment(text: str) -> datetime:
-    """A time as Kubernetes writes it."""
-    return datetime.fromisoformat(text)

@@ -7,14 +7,13 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 from elastic_runtime.clock import utc_now
+from elastic_runtime.kubernetes.objects import Event
 from elastic_runtime.status import Status
 from elastic_training.clusters.base import Quiet, RunRef, StatusChanged, Update
-from elastic_training.clusters.kubernetes import compare_and_set, connection, diagnosis, resources
+from elastic_training.clusters.kubernetes import compare_and_set, connection, diagnosis
 from elastic_training.clusters.kubernetes.batches import Batches
-from elastic_training.clusters.kubernetes.connection import Access
 from elastic_training.clusters.kubernetes.cursor import Cursor
 from elastic_training.clusters.kubernetes.log import Tail
-from elastic_training.clusters.kubernetes.resources import Object
 from elastic_training.clusters.kubernetes.snapshot import read_seen
 from elastic_training.clusters.kubernetes.status import Published, Seen, judge, news_in, read_headline, read_published
 from elastic_training.clusters.kubernetes.watch import Hub, watching
@@ -35,12 +34,12 @@ async def updates(
     connection_id: str, namespace: str | None, ref: RunRef, cursor: str | None, beat: float
 ) -> AsyncGenerator[Update, None]:
     """See :meth:`Cluster.watch`."""
-    access = await connection.prepare(connection_id)
+    access = await connection.access_of(connection_id)
     place = None if cursor is None else Cursor.read(cursor)
     async with watching(access, namespace or access.namespace) as hub:
         with hub.subscribed(ref.name) as wake:
             async with _tail(hub, ref, place, wake) as tail:
-                async for update in _Run(access, hub, ref, wake, tail).updates(beat):
+                async for update in _Run(hub, ref, wake, tail).updates(beat):
                     yield update
 
 
@@ -61,8 +60,7 @@ async def _tail(hub: Hub, ref: RunRef, place: Cursor | None, wake: asyncio.Event
 class _Run:
     """One run, seen through the copy that the shared watch keeps."""
 
-    def __init__(self, access: Access, hub: Hub, ref: RunRef, wake: asyncio.Event, tail: Tail | None) -> None:
-        self._access = access
+    def __init__(self, hub: Hub, ref: RunRef, wake: asyncio.Event, tail: Tail | None) -> None:
         self._hub = hub
         self._ref = ref
         self._wake = wake
@@ -74,7 +72,7 @@ class _Run:
         self._version: str | None = None
         self._news = ""
         self._read_due = self._figures_due = 0.0
-        self._events: tuple[Object, ...] = ()
+        self._events: tuple[Event, ...] = ()
         self._look_due = 0.0
         self._since = self._now()
 
@@ -150,12 +148,12 @@ class _Run:
     def _read(self) -> None:
         """The status document, when it has changed, and it is this run's turn or its last word."""
         found = self._hub.status_map(self._ref)
-        if found is None or resources.version_of(found) == self._version:
+        if found is None or found.version == self._version:
             return
         news, headline = news_in(found), read_headline(found)
         last_word = headline is not None and headline.phase.final
         if last_word or self._now() >= (self._figures_due if news == self._news else self._read_due):
-            self._published, self._version, self._news = read_published(found), resources.version_of(found), news
+            self._published, self._version, self._news = read_published(found), found.version, news
             self._read_due = self._now() + self._pace(0.2, READINGS)
             self._figures_due = self._now() + self._pace(0.2, FIGURES)
 
@@ -173,9 +171,7 @@ class _Run:
         return quiet and self._now() > self._since + _RECENT
 
     async def _look_closer(self) -> Status:
-        api = connection.api(self._access, self._hub.namespace)
-        found = await asyncio.to_thread(compare_and_set.read, api, self._ref)
-        seen = await asyncio.to_thread(read_seen, api, found)
+        seen = await read_seen(self._hub.client, await compare_and_set.read(self._hub.client, self._ref))
         self._events = seen.events
         self._look_due = self._now() + self._pace(2.0, LOOKS)
         return judge(seen, utc_now())
@@ -184,8 +180,7 @@ class _Run:
         """Raises RunNotFound unless it is there, or has ended as it should."""
         if self._status is not None and self._status.phase.final:
             return
-        api = connection.api(self._access, self._hub.namespace)
-        await asyncio.to_thread(compare_and_set.read, api, self._ref)
+        await compare_and_set.read(self._hub.client, self._ref)
 
     def _pace(self, least: float, rate: float) -> float:
         """Seconds between two of a kind for this run, so that all runs together stay under that rate."""

@@ -15,15 +15,12 @@ from elastic_runtime import runobjects
 from elastic_runtime.documents import from_json
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.headline import Headline
+from elastic_runtime.kubernetes.objects import Event, Object, Pod
 from elastic_runtime.runobjects import Term
 from elastic_runtime.status import FailureKind, Phase, Status
 from elastic_training.clusters.document import RunDocument
-from elastic_training.clusters.kubernetes import diagnosis, resources
-from elastic_training.clusters.kubernetes.diagnosis import Words
-from elastic_training.clusters.kubernetes.resources import Object
-from elastic_training.clusters.kubernetes.root import moment
-
-_FINISHED = ("Complete", "Failed")
+from elastic_training.clusters.kubernetes import diagnosis
+from elastic_training.clusters.kubernetes.diagnosis import Why
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +40,9 @@ class Seen:
     root: RunDocument
     published: Published
     job: Object | None
-    pods: tuple[Object, ...]
+    pods: tuple[Pod, ...]
     """Launchers, past and present."""
-    events: tuple[Object, ...] = ()
+    events: tuple[Event, ...] = ()
     """About the Job and its pods; only needed while no launcher runs."""
 
 
@@ -53,8 +50,8 @@ def read_published(found: Object | None) -> Published:
     """Raises InvalidDocument."""
     if found is None:
         return Published()
-    text = (found.get("data") or {}).get(runobjects.STATUS_KEY)
-    term = resources.annotations_of(found).get(runobjects.TERM)
+    text = found.data.get(runobjects.STATUS_KEY)
+    term = found.annotations.get(runobjects.TERM)
     return Published(
         status=from_json(Status, text) if text else None,
         holder=from_json(Term, term).holder if term else None,
@@ -80,20 +77,16 @@ def judge(seen: Seen, now: datetime) -> Status:
 
 def finished(job: Object | None) -> bool:
     """Whether there will be no more launchers."""
-    if job is None:
-        return True
-    conditions = job.get("status", {}).get("conditions") or []
-    return any(condition["type"] in _FINISHED and condition["status"] == "True" for condition in conditions)
+    return job is None or any(job.condition(each).holds for each in ("Complete", "Failed"))
 
 
-def _alive(pod: Object, now: datetime) -> bool:
+def _alive(pod: Pod, now: datetime) -> bool:
     """Whether its launcher runs; that of a node that does not answer is said to run for ever."""
-    deadline = pod["metadata"].get("deletionTimestamp")
-    return diagnosis.running(pod) and (deadline is None or now < moment(deadline))
+    return diagnosis.running(pod) and (pod.deadline is None or now < pod.deadline)
 
 
-def _in_office(pod: Object, holder: str | None) -> bool:
-    return holder is None or resources.uid_of(pod) == holder
+def _in_office(pod: Pod, holder: str | None) -> bool:
+    return holder is None or pod.uid == holder
 
 
 def _lost(seen: Seen, now: datetime) -> Status:
@@ -134,7 +127,7 @@ def _replacing(seen: Seen, status: Status, now: datetime) -> Status:
 
 
 def _hopeless(
-    why: Words | None, since: datetime, limit: float, now: datetime, late: FailureKind
+    why: Why | None, since: datetime, limit: float, now: datetime, late: FailureKind
 ) -> tuple[FailureKind, str] | None:
     if why is not None and why.fatal:
         return FailureKind.POD_REFUSED, str(why)
@@ -156,20 +149,18 @@ def _failed(seen: Seen, kind: FailureKind, reason: str) -> Status:
     return replace(status, phase=Phase.FAILED, failure=kind, reason=reason, world_size=0, finished=ended)
 
 
-def _times(pods: Iterable[Object]) -> list[datetime]:
+def _times(pods: Iterable[Pod]) -> list[datetime]:
     """When launchers came, and when they ended."""
     found = []
     for pod in pods:
-        found.append(pod["metadata"]["creationTimestamp"])
-        for container in pod.get("status", {}).get("containerStatuses") or []:
-            found.append(container.get("state", {}).get("terminated", {}).get("finishedAt"))
-    return [moment(text) for text in found if text]
+        found += [pod.created, *(each.ended.at for each in pod.containers if each.ended and each.ended.at)]
+    return found
 
 
 def read_headline(found: Object) -> Headline | None:
     """That in the ConfigMap of a status; None when there is none that this version can read."""
     try:
-        text = resources.annotations_of(found).get(runobjects.HEADLINE)
+        text = found.annotations.get(runobjects.HEADLINE)
         return from_json(Headline, text) if text else None
     except InvalidDocument:
         return None
@@ -181,5 +172,5 @@ def news_in(found: Object) -> str:
     That includes who is in office. Without a headline, every change is news.
     """
     headline = read_headline(found)
-    text: str = headline.news if headline else (found.get("data") or {}).get(runobjects.STATUS_KEY, "")
-    return resources.annotations_of(found).get(runobjects.TERM, "") + text
+    text: str = headline.news if headline else found.data.get(runobjects.STATUS_KEY, "")
+    return found.annotations.get(runobjects.TERM, "") + text

@@ -16,17 +16,20 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 from elastic_runtime import runobjects
-from elastic_runtime.errors import ClusterUnavailable, PermanentError
+from elastic_runtime.errors import ClusterUnavailable, ElasticError, PermanentError
+from elastic_runtime.kubernetes.client import Client
+from elastic_runtime.kubernetes.objects import Object, Pod
+from elastic_runtime.kubernetes.reflector import Reflector
+from elastic_runtime.kubernetes.resources import CONFIG_MAPS, JOBS, PODS
 from elastic_runtime.runobjects import ObjectNames, Part
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.document import RunDocument
-from elastic_training.clusters.kubernetes import connection, resources
-from elastic_training.clusters.kubernetes.aio import AsyncApi
+from elastic_training.clusters.kubernetes import connection
 from elastic_training.clusters.kubernetes.connection import Access
-from elastic_training.clusters.kubernetes.reflector import Reflector
-from elastic_training.clusters.kubernetes.resources import CONFIG_MAPS, JOBS, PODS, Object
+from elastic_training.clusters.kubernetes.diagnosis import age
 from elastic_training.clusters.kubernetes.root import document, of_run
 from elastic_training.clusters.kubernetes.status import news_in
 
@@ -41,30 +44,28 @@ class Hub:
     """The watch of one namespace.
 
     Args:
-        api: of the event loop.
-        namespace: whose objects.
+        client: of the namespace.
     """
 
-    def __init__(self, api: AsyncApi, namespace: str) -> None:
-        self.api = api
-        self.namespace = namespace
+    def __init__(self, client: Client) -> None:
+        self.client = client
         every, launchers = runobjects.selector(), runobjects.selector(part=Part.LAUNCHER)
-        self._maps = Reflector(api, CONFIG_MAPS, namespace, every, self._map_changed)
-        self._jobs = Reflector(api, JOBS, namespace, every, self._changed)
-        self._pods = Reflector(api, PODS, namespace, launchers, self._pod_changed)
-        self._reflectors = (self._maps, self._jobs, self._pods)
-        self._pods_of: dict[str, dict[str, Object]] = defaultdict(dict)
+        troubled = self._troubled
+        self._maps = Reflector(client, CONFIG_MAPS, labels=every, changed=self._map_changed, troubled=troubled)
+        self._jobs = Reflector(client, JOBS, labels=every, changed=self._changed, troubled=troubled)
+        self._pods = Reflector(client, PODS, labels=launchers, changed=self._pod_changed, troubled=troubled)
+        self._reflectors: tuple[Reflector[Any], ...] = (self._maps, self._jobs, self._pods)
+        self._pods_of: dict[str, dict[str, Pod]] = defaultdict(dict)
         self._news: dict[str, str] = {}
         """In each status that there is, by its object's name."""
         self._subscribers: dict[str, set[asyncio.Event]] = defaultdict(set)
-        self._failure: PermanentError | None = None
         self._current_at = time.monotonic()
         self._beat()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> asyncio.Task[None]:
         """Watch, until the task that this returns is cancelled."""
-        self._task = self._task or asyncio.create_task(self._run(), name=f"watch of namespace {self.namespace}")
+        self._task = self._task or asyncio.create_task(self._run(), name=f"watch of namespace {self.client.namespace}")
         return self._task
 
     @property
@@ -88,13 +89,14 @@ class Hub:
         A process that has too little of its machine is late with everything, and no outage: if each of its runs now
         closed its streams to open them again, it would only be later.
         """
-        if self._failure is not None:
-            raise self._failure
-        trouble = next((reflector.trouble for reflector in self._reflectors if reflector.trouble), None)
-        if self.current or trouble is None:
+        troubles = [reflector.trouble for reflector in self._reflectors if reflector.trouble]
+        for trouble in troubles:
+            if isinstance(trouble, PermanentError):
+                raise trouble
+        if self.current or not troubles:
             self._current_at = time.monotonic()
         elif time.monotonic() > self._current_at + OUTAGE:
-            raise ClusterUnavailable(str(trouble))
+            raise ClusterUnavailable(str(troubles[0]))
 
     def root(self, ref: RunRef) -> RunDocument | None:
         """Of this incarnation; None when there is none, or it is being deleted. For any thread."""
@@ -110,10 +112,10 @@ class Hub:
         """Of its launchers."""
         return _of(ref, self._jobs.objects.get(ObjectNames(ref.name).launcher))
 
-    def pods(self, ref: RunRef) -> list[Object]:
+    def pods(self, ref: RunRef) -> list[Pod]:
         """Its launchers, in the order in which they were created."""
         mine = [pod for pod in self._pods_of.get(ref.name, {}).values() if _of(ref, pod)]
-        return sorted(mine, key=lambda pod: (pod["metadata"]["creationTimestamp"], resources.name_of(pod)))
+        return sorted(mine, key=age)
 
     @contextmanager
     def subscribed(self, name: str) -> Iterator[asyncio.Event]:
@@ -128,13 +130,10 @@ class Hub:
                 del self._subscribers[name]
 
     async def _run(self) -> None:
-        while self._failure is None:
-            tasks = [asyncio.create_task(each.run(), name=f"watch of {self.namespace}") for each in self._reflectors]
+        while True:
+            tasks = [asyncio.create_task(each.run(), name="one kind of it") for each in self._reflectors]
             try:
                 await self._until_stalled(tasks)
-            except PermanentError as error:
-                self._failure = error
-                self._wake_all()
             finally:
                 # In one go: nothing that was asked for before the stall may still be taken for an answer after it.
                 for task, reflector in zip(tasks, self._reflectors, strict=True):
@@ -160,14 +159,14 @@ class Hub:
         return max(time.monotonic() - steady, abs(time.time() - wall)) > STALL
 
     def _changed(self, thing: Object) -> None:
-        name = resources.labels_of(thing).get(runobjects.RUN_LABEL, "")
+        name = thing.labels.get(runobjects.RUN_LABEL, "")
         for event in self._subscribers.get(name, ()):
             event.set()
 
     def _map_changed(self, thing: Object) -> None:
         """Of a status whose step and figures have changed, nobody needs to be woken for: they are read in passing."""
-        if resources.labels_of(thing).get(runobjects.PART_LABEL) == Part.STATUS:
-            name = resources.name_of(thing)
+        if thing.labels.get(runobjects.PART_LABEL) == Part.STATUS:
+            name = thing.name
             before = self._news.pop(name, None)
             if name in self._maps.objects:
                 self._news[name] = news_in(thing)
@@ -175,8 +174,8 @@ class Hub:
                     return
         self._changed(thing)
 
-    def _pod_changed(self, pod: Object) -> None:
-        name, run = resources.name_of(pod), resources.labels_of(pod).get(runobjects.RUN_LABEL, "")
+    def _pod_changed(self, pod: Pod) -> None:
+        name, run = pod.name, pod.labels.get(runobjects.RUN_LABEL, "")
         present = self._pods.objects.get(name)
         if present is not None:
             self._pods_of[run][name] = present
@@ -186,15 +185,14 @@ class Hub:
                 del self._pods_of[run]
         self._changed(pod)
 
-    def _wake_all(self) -> None:
-        for events in self._subscribers.values():
-            for event in events:
+    def _troubled(self, error: ElasticError | None) -> None:
+        if isinstance(error, PermanentError):
+            for event in (event for events in self._subscribers.values() for event in events):
                 event.set()
 
 
 def _of(ref: RunRef, thing: Object | None) -> Object | None:
-    mine = thing is not None and resources.labels_of(thing).get(runobjects.UID_LABEL) == ref.uid
-    return thing if mine else None
+    return thing if thing is not None and of_run(thing, ref.uid) else None
 
 
 _hubs: dict[tuple[asyncio.AbstractEventLoop, Access, str], tuple[Hub, int]] = {}
@@ -203,9 +201,9 @@ _hubs: dict[tuple[asyncio.AbstractEventLoop, Access, str], tuple[Hub, int]] = {}
 @asynccontextmanager
 async def watching(access: Access, namespace: str) -> AsyncIterator[Hub]:
     """The watch of that namespace in the running event loop."""
-    async with connection.streams(access) as api:
+    async with connection.client(access, namespace) as client:
         key = (asyncio.get_running_loop(), access, namespace)
-        hub, users = _hubs.get(key) or (Hub(api, namespace), 0)
+        hub, users = _hubs.get(key) or (Hub(client), 0)
         _hubs[key] = hub, users + 1
         task = hub.start()
         try:
