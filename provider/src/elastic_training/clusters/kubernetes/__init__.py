@@ -1,5 +1,6 @@
 """``cluster="my_connection"``: runs in pods, whose meeting place is :mod:`elastic_runtime.runobjects`.
 
-Only :mod:`~elastic_training.clusters.kubernetes.connection` and :mod:`~elastic_training.clusters.kubernetes.api` import
-a Kubernetes client, and only when they first need one: nothing of this package is imported when a DAG file is parsed.
+Requests are made by :mod:`elastic_runtime.kubernetes`; of the synchronous client's library, only
+:mod:`~elastic_training.clusters.kubernetes.connection` uses the loading of configurations, and
+:mod:`~elastic_training.clusters.kubernetes.template` the models that pod templates are merged with.
 """

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from elastic_runtime.errors import ElasticError, OwnershipLost, RunNotFound
 from elastic_runtime.headline import without_figures
+from elastic_runtime.retry import Retry, RetryPolicy
 from elastic_runtime.status import Status
 
 log = logging.getLogger(__name__)
@@ -25,8 +26,7 @@ FIGURES_INTERVAL, LONGEST_FIGURES_INTERVAL = 5.0, 60.0
 """Seconds between two writings of mere figures, at least: of a young run, and of one that trains for hours."""
 FIGURES_SHARE = 1 / 20
 """Of the time that the run has trained, in between: a thousand runs of an hour write seventeen times a second."""
-PAUSE, LONGEST_PAUSE = 0.5, 15.0
-"""Seconds between two attempts to write, at first and at most."""
+_UNTIL_WRITTEN = RetryPolicy(0.5, 15.0)
 
 
 def due(written: Status | None, latest: Status, since: float) -> float | None:
@@ -105,11 +105,10 @@ class Publisher:
         return self._end is None and self._latest is not None and due(self._written, self._latest, 0.0) is not None
 
     async def _write_latest(self) -> None:
-        pause = PAUSE
+        retry = Retry(_UNTIL_WRITTEN)
         async with self._writing:
-            while not await self._attempt(first=pause == PAUSE):
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+            while not await self._attempt(first=not retry.failures):
+                await retry.pause()
 
     def _delay(self) -> float | None:
         if self._latest is None:
