@@ -26,6 +26,7 @@ from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.kubernetes import connection
 from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
 from elastic_training.clusters.local import TIMES, LocalCluster
+from tests.contract.distribution.sqlite_place import SqlitePlace
 from tests.kubernetes_namespace import CONNECTION, Namespace
 
 OWNER = "the first try"
@@ -119,6 +120,17 @@ class LocalKind(Kind):
 
     def kill_launcher(self, ref: RunRef) -> None:
         os.kill(RunDir(self.folder / "runs" / ref.name).read_launcher().pid, signal.SIGKILL)
+
+
+class SqliteKind(LocalKind):
+    """The place of docs/extending.md; as on this machine, real launchers, agents and ranks."""
+
+    def __init__(self, folder: Path, python: str) -> None:
+        super().__init__(folder, python)
+        self.cluster = Cluster(SqlitePlace(folder / "place", python))
+
+    def kill_launcher(self, ref: RunRef) -> None:
+        os.kill(RunDir(self.folder / "place" / f"{ref.name}-{ref.uid}").read_launcher().pid, signal.SIGKILL)
 
 
 class KubernetesKind(Kind):

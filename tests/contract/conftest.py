@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.cluster_kinds import FakeKind, Kind, KubernetesKind, LocalKind, trainer_python
+from tests.contract.cluster_kinds import FakeKind, Kind, KubernetesKind, LocalKind, SqliteKind, trainer_python
 from tests.kubernetes_namespace import Namespace, prepare
 
-KINDS = os.environ.get("ELASTIC_TRAINING_CONTRACT", "fake local").split()
+KINDS = os.environ.get("ELASTIC_TRAINING_CONTRACT", "fake local sqlite").split()
 """``kubernetes`` needs a cluster, and is what `make test-kubernetes` asks for."""
 
 
@@ -37,6 +37,8 @@ def _make(name: str, folder: Path, namespace: Namespace | None) -> Kind:
             return FakeKind()
         case "local":
             return LocalKind(folder, trainer_python())
+        case "sqlite":
+            return SqliteKind(folder, trainer_python())
         case "kubernetes":
             assert namespace
             return KubernetesKind(namespace)

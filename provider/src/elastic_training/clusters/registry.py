@@ -1,4 +1,8 @@
-"""From the name that a user writes (``cluster="local"``) to the cluster."""
+"""From the name that a user writes (``cluster="local"``) to the cluster.
+
+Other packages bring places of their own: an entry point of the group :data:`PLACES` names a function that makes the
+cluster of ``NAME`` or ``NAME/REST``, given the rest or None. It is imported when a task first needs it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,8 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from airflow.providers.common.compat.sdk import conf
@@ -21,48 +27,48 @@ from elastic_training.settings import is_template
 SECTION = "elastic_training"
 """Of Airflow's configuration."""
 LOCAL = "local"
+PLACES = "elastic_training.places"
 _CONNECTION = re.compile(r"[\w#!()\-.:]+")
 """What Airflow allows in a connection's id, but for slashes."""
-
-
-def _local() -> Cluster:
-    from elastic_training.clusters.local import LocalCluster
-
-    default_root = Path(tempfile.gettempdir()) / f"elastic-training-{os.geteuid()}"
-    root = conf.get(SECTION, "local_root", fallback="")
-    python = conf.get(SECTION, "local_python", fallback="")
-    return LocalCluster(Path(root) if root else default_root, python or sys.executable)
-
 
 _substitutes: dict[str, Cluster] = {}
 
 
 def check_cluster(name: object) -> None:
-    """For the time at which a DAG file is parsed: imports nothing, asks nobody.
+    """For the time at which a DAG file is parsed: imports no place, asks nobody.
 
     Raises:
         InvalidSettings: no cluster can have that name.
     """
-    if name != LOCAL and name not in _substitutes and not is_template(name):
+    if name == LOCAL or name in _substitutes or is_template(name):
+        return
+    try:
         split_name(name)
+    except InvalidSettings:
+        if not isinstance(name, str) or _place(name) is None:
+            raise
 
 
 def split_name(name: object) -> tuple[str, str | None]:
     """Connection and namespace in ``CONNECTION`` or ``CONNECTION/NAMESPACE``. Raises InvalidSettings."""
-    remedy = f"Write {LOCAL!r}, the id of an Airflow connection of type kubernetes, or CONNECTION/NAMESPACE"
     if not isinstance(name, str):
-        raise InvalidSettings("cluster", f"{name!r} is not a string", remedy)
+        raise InvalidSettings("cluster", f"{name!r} is not a string", _remedy())
     connection, slash, namespace = name.partition("/")
     if not _CONNECTION.fullmatch(connection):
-        raise InvalidSettings("cluster", f"{name!r} is not the id of a connection", remedy)
+        raise InvalidSettings("cluster", f"{name!r} is not the id of a connection", _remedy())
     return connection, dns_label("cluster", namespace) if slash else None
+
+
+def has_pods(name: str) -> bool:
+    """Whether the runs of the cluster of that name are made of pods, as Pods describes them."""
+    return name != LOCAL and _place(name) is None
 
 
 def get_cluster(name: str, pods: Pods | None = None) -> Cluster:
     """The cluster of that name, configured from Airflow's connections and ``[elastic_training]`` section now.
 
     Args:
-        name: ``local``, ``CONNECTION`` or ``CONNECTION/NAMESPACE``.
+        name: ``local``; a place of another package; ``CONNECTION`` or ``CONNECTION/NAMESPACE``.
         pods: of the runs that it shall create, where it runs pods; None: it will create none.
 
     Raises:
@@ -72,6 +78,8 @@ def get_cluster(name: str, pods: Pods | None = None) -> Cluster:
         return substitute
     if name == LOCAL:
         return _local()
+    if place := _place(name):
+        return _made_by(place, name.partition("/")[2] or None)
     connection, namespace = split_name(name)
     from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
 
@@ -92,3 +100,45 @@ def substituted(name: str, cluster: Cluster) -> Iterator[None]:
         del _substitutes[name]
         if before is not None:
             _substitutes[name] = before
+
+
+def _local() -> Cluster:
+    from elastic_training.clusters.local import LocalCluster
+
+    default_root = Path(tempfile.gettempdir()) / f"elastic-training-{os.geteuid()}"
+    root = conf.get(SECTION, "local_root", fallback="")
+    python = conf.get(SECTION, "local_python", fallback="")
+    return LocalCluster(Path(root) if root else default_root, python or sys.executable)
+
+
+@cache
+def _places() -> dict[str, EntryPoint]:
+    """By name; of two of one name the first that Python finds, as with any two packages of one name."""
+    return {each.name: each for each in reversed(tuple(entry_points(group=PLACES)))}
+
+
+def _place(name: str) -> EntryPoint | None:
+    return _places().get(name.partition("/")[0])
+
+
+def _made_by(place: EntryPoint, rest: str | None) -> Cluster:
+    try:
+        made = place.load()(rest)
+    except (ImportError, AttributeError) as error:
+        raise InvalidSettings(
+            "cluster",
+            f"the place {place.name!r} ({place.value}) cannot be loaded: {error}",
+            "Repair or remove the package that brings it",
+        ) from error
+    if not isinstance(made, Cluster):
+        raise InvalidSettings(
+            "cluster",
+            f"the place {place.name!r} ({place.value}) has made a {type(made).__name__}, not a Cluster",
+            "Repair or remove the package that brings it",
+        )
+    return made
+
+
+def _remedy() -> str:
+    names = [repr(name) for name in (LOCAL, *sorted(_places()))]
+    return f"Write {', '.join(names)}, the id of an Airflow connection of type kubernetes, or CONNECTION/NAMESPACE"

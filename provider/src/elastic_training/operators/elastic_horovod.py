@@ -24,7 +24,7 @@ from elastic_runtime.status import Phase, Status
 from elastic_training.bridge import run
 from elastic_training.clusters.base import ClaimOutcome, RunRef
 from elastic_training.clusters.cluster import Cluster
-from elastic_training.clusters.registry import LOCAL, check_cluster, get_cluster
+from elastic_training.clusters.registry import LOCAL, check_cluster, get_cluster, has_pods
 from elastic_training.exceptions import failure_of
 from elastic_training.follow import Ending, Followed, Follower
 from elastic_training.kubernetes_syntax import image as image_name
@@ -77,7 +77,7 @@ class ElasticHorovodOperator(RendersSettings, BaseOperator):
         checkpoints: how often.
         recovery: what happens when workers are lost. Templated.
         cluster: where the workers run: ``"local"``, or in pods: ``"CONNECTION"`` or ``"CONNECTION/NAMESPACE"``, an
-            Airflow connection of type kubernetes. Templated.
+            Airflow connection of type kubernetes, or a place that another package brings. Templated.
         image: of launcher and workers, where they are pods. Templated.
         pods: all else about pods. Templated.
         environment: extra variables of every rank. Templated.
@@ -179,7 +179,7 @@ class ElasticHorovodOperator(RendersSettings, BaseOperator):
             )
         if self.image and isinstance(self.image, str) and not is_template(self.image):
             image_name("image", self.image)
-        if not (self.image or self.pods.image or self.cluster == LOCAL or is_template(self.cluster)):
+        if not (self.image or self.pods.image or is_template(self.cluster)) and has_pods(self.cluster):
             remedy = 'Write image="registry/trainer:1"'
             raise InvalidSettings("image", f"there is none for the pods of cluster {self.cluster!r}", remedy)
 
@@ -239,7 +239,7 @@ class ElasticHorovodOperator(RendersSettings, BaseOperator):
 
     def _creating_cluster(self) -> Cluster:
         """The cluster with all that it needs to create this task's run. Raises InvalidSettings."""
-        return get_cluster(self.cluster, None if self.cluster == LOCAL else self.pods.of_run(self.workers, self.image))
+        return get_cluster(self.cluster, self.pods.of_run(self.workers, self.image) if has_pods(self.cluster) else None)
 
     def _claim(self, name: str, owner: str) -> tuple[Cluster, RunRef]:
         try:
