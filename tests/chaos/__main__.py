@@ -76,7 +76,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--repeat", type=int, default=1, help="play each round so often (default: %(default)s)")
     parser.add_argument(
-        "--engine", action="append", choices=list(ENGINES), help="may be repeated (default: all, one after the other)"
+        "--engine", action="append", choices=list(ENGINES), help="may be repeated (default: all, in turns)"
     )
     parser.add_argument("--jobs", type=int, default=1, help="rounds side by side (default: %(default)s)")
     parser.add_argument("--load", type=int, default=0, help="busy loops beside them (default: %(default)s)")
@@ -98,21 +98,27 @@ def _plans(options: argparse.Namespace) -> list[Plan]:
 def _play_all(
     pool: ThreadPoolExecutor, jobs: Sequence[Job], plans: Sequence[Plan], folder: Path, minutes: float
 ) -> Iterator[Judged]:
+    """Engine by engine in turns, so that all come up however soon this is ended."""
     deadline = time.monotonic() + 60 * minutes
-    for job in jobs:
-        undisturbed = play(job, Plan(seed=0), folder / f"{job.engine}-undisturbed")
-        expected = undisturbed.outcome.weights
-        if troubles := judge(undisturbed.outcome, (), expected).troubles:
-            raise SystemExit(f"the undisturbed run of {job.engine} went wrong: {'; '.join(troubles)}")
+    undisturbed = {job: _undisturbed(job, folder) for job in jobs}
 
-        def round_of(number: int, plan: Plan, job: Job = job, expected: Sequence[float] = expected) -> Judged | None:
-            # Names are equally long, so that none begins with another: processes are recognised by them.
-            base = folder / f"{job.engine}-{plan.seed:06}-{number:04}"
-            return _keep(play(job, plan, base), expected, base) if time.monotonic() < deadline else None
+    def round_of(number: int, plan: Plan, job: Job) -> Judged | None:
+        # Names are equally long, so that none begins with another: processes are recognised by them.
+        base = folder / f"{job.engine}-{plan.seed:06}-{number:04}"
+        return _keep(play(job, plan, base), undisturbed[job], base) if time.monotonic() < deadline else None
 
-        for future in as_completed([pool.submit(round_of, *numbered) for numbered in enumerate(plans, start=1)]):
-            if judged := future.result():
-                yield judged
+    rounds = [(number, plan, job) for number, plan in enumerate(plans, start=1) for job in jobs]
+    for future in as_completed([pool.submit(round_of, *each) for each in rounds]):
+        if judged := future.result():
+            yield judged
+
+
+def _undisturbed(job: Job, folder: Path) -> tuple[float, ...]:
+    """The weights that every round has to come to."""
+    outcome = play(job, Plan(seed=0), folder / f"{job.engine}-undisturbed").outcome
+    if troubles := judge(outcome, (), outcome.weights).troubles:
+        raise SystemExit(f"the undisturbed run of {job.engine} went wrong: {'; '.join(troubles)}")
+    return outcome.weights
 
 
 def _keep(played: Round, expected: Sequence[float], base: Path) -> Judged:
