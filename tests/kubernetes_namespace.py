@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -85,7 +86,7 @@ def prepare(name: str) -> Namespace:
     extra = {"kube_config_path": os.environ["KUBECONFIG"], "namespace": name}
     os.environ[f"AIRFLOW_CONN_{CONNECTION.upper()}"] = json.dumps({"conn_type": "kubernetes", "extra": extra})
     # Airflow's way to a connection has a thread of its own, which stays.
-    bridge.run(connection.access_of(CONNECTION))
-    bridge.close()
+    # Airflow's way to a connection over an event loop has a thread of its own, which stays.
+    asyncio.run(connection.access_of(CONNECTION))
     connection.forget()
     return namespace
