@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,24 @@ class Retry:
         await asyncio.sleep(self.failed())
 
 
-async def within(seconds: float, pause: float) -> AsyncIterator[None]:
-    """Again and again for so long, with a pause between; at least once. The caller leaves the loop when it is done."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + seconds
-    yield
-    while loop.time() < end:
-        await asyncio.sleep(pause)
-        yield
+class within:  # noqa: N801  # is read as a word: async for _ in within(60.0, 0.5)
+    """Again and again for so long, with a pause between; at least once. The caller leaves the loop when it is done.
+
+    No generator: of one that is left early, the end would be left to the garbage collection.
+    """
+
+    def __init__(self, seconds: float, pause: float) -> None:
+        self._pause = pause
+        self._now = asyncio.get_running_loop().time
+        self._end = self._now() + seconds
+        self._begun = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> None:
+        if self._begun:
+            if self._now() >= self._end:
+                raise StopAsyncIteration
+            await asyncio.sleep(self._pause)
+        self._begun = True

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -31,6 +31,7 @@ from elastic_runtime.errors import (
     OwnershipLost,
     RunNotFound,
 )
+from elastic_runtime.retry import within
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Status, WorkerState
 from elastic_training.clusters.base import Claim, ClaimOutcome, LogLease, RunRef, RunSummary, Update, check_size
@@ -77,7 +78,7 @@ class Cluster:
         times = self._place.times
         since: dict[tuple[str, bool], float] = {}
         before, trouble = "", "the one before was asked to end, and has not ended"
-        async for _ in _until(times.claim, times.pause):
+        async for _ in within(times.claim, times.pause):
             try:
                 found = await self._place.read(spec.name)
                 step = await self._next_step(found, spec, fresh, since)
@@ -233,7 +234,7 @@ class Cluster:
         """
         times, now = self._place.times, asyncio.get_running_loop().time
         began, trouble = now(), "see what its processes wait for"
-        async for _ in _until(times.delete, times.pause):
+        async for _ in within(times.delete, times.pause):
             try:
                 found = await self._place.read(ref.name)
                 if found is None or found.ref != ref:
@@ -331,13 +332,3 @@ class Cluster:
                     raise
                 known = None  # It was old, perhaps.
         raise ClusterUnavailable(f"the run {ref.name} {self._place.where} is changed by others all the time")
-
-
-async def _until(seconds: float, pause: float) -> AsyncIterator[None]:
-    """Again and again, with a pause between, for so long; at least once."""
-    now = asyncio.get_running_loop().time
-    end = now() + seconds
-    yield
-    while now() < end:
-        await asyncio.sleep(pause)
-        yield

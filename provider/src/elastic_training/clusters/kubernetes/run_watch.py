@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.kubernetes.objects import Event
@@ -38,8 +38,11 @@ async def updates(
     place = None if cursor is None else Cursor.read(cursor)
     async with watching(access, namespace or access.namespace) as hub:
         with hub.subscribed(ref.name) as wake:
-            async with _tail(hub, ref, place, wake) as tail:
-                async for update in _Run(hub, ref, wake, tail).updates(beat):
+            async with (
+                _tail(hub, ref, place, wake) as tail,
+                aclosing(_Run(hub, ref, wake, tail).updates(beat)) as told,
+            ):
+                async for update in told:
                     yield update
 
 
