@@ -150,3 +150,14 @@ def test_horovod_is_not_even_imported() -> None:
         "print('horovod' in sys.modules)"
     )
     assert subprocess.check_output([sys.executable, "-c", script], text=True) == "False\n"
+
+
+@pytest.mark.parametrize("first", ["world", "engines.horovod.rank"])
+def test_a_cold_rank_is_prepared_whatever_it_imports_first(first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(WORLD, "elastic_runtime.engines.horovod.world:WORLD")
+    script = (
+        f"import elastic_runtime.{first}, elastic_runtime.world; elastic_runtime.world.current_world();"
+        "import elastic_runtime.torch.state.durable, horovod.torch.elastic as elastic;"
+        "from elastic_runtime.engines.horovod import rank; print(elastic.run is rank.run)"
+    )
+    assert subprocess.check_output([sys.executable, "-c", script], text=True) == "True\n"

@@ -27,7 +27,6 @@ from horovod.common.elastic import run_fn
 from elastic_runtime.engines.horovod.rendezvous import NEXT_ASSIGNMENT, ROLL_CALL
 from elastic_runtime.rank_link import PEER_SILENCE
 from elastic_runtime.sockets import end_when_silent
-from elastic_runtime.torch.state.handlers import StateDictHandler
 
 DEFAULT_SILENCE = 10.0
 """Seconds; see :data:`elastic_runtime.rank_link.PEER_SILENCE`."""
@@ -302,6 +301,9 @@ def install() -> None:
         module.init = rank.init
     horovod.torch.elastic._reset = rank.reset
     horovod.torch.elastic.run = run
+    # Only now: to import that package in a cold rank is to call this function.
+    from elastic_runtime.torch.state.handlers import StateDictHandler
+
     schedulers = (torch.optim.lr_scheduler.LRScheduler, StateDictHandler)
     optimizers = (torch.optim.Optimizer, StateDictHandler)  # The first that fits is taken.
     elastic_state.set_handler_registry([optimizers, *elastic_state.get_handler_registry(), schedulers])

@@ -11,11 +11,7 @@ import torch
 from horovod.common.exceptions import HostsUpdatedInterrupt
 from horovod.torch.elastic.state import ModelStateHandler, OptimizerStateHandler, get_handler_registry
 
-from elastic_runtime.torch.state.handlers import StateDictHandler
 from elastic_runtime.world import Handler
-
-_REPLACED = (ModelStateHandler, OptimizerStateHandler, StateDictHandler)
-"""Horovod's for models and optimizers, and what :mod:`.rank` registers for scripts with a TorchState."""
 
 
 class HorovodWorld:
@@ -73,8 +69,12 @@ class HorovodWorld:
 
     def handler(self, value: object) -> Handler | None:
         """What a script has put into Horovod's registry is honoured, and Horovod's for its ElasticSampler."""
+        # Only here: to import that package in a cold rank is to import this module, and to prepare this world.
+        from elastic_runtime.torch.state.handlers import StateDictHandler
+
+        replaced = (ModelStateHandler, OptimizerStateHandler, StateDictHandler)
         for kind, handler in get_handler_registry():
-            if isinstance(value, kind) and handler not in _REPLACED:
+            if isinstance(value, kind) and handler not in replaced:
                 return cast(Handler, handler(value))
         return None
 
