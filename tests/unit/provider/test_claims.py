@@ -232,3 +232,13 @@ class TestManyAtOnce:
             assert await cluster.size(ref) == 1
 
         run_virtually(race())
+
+
+def test_a_list_begins_with_the_newest_run_whoever_owns_it() -> None:
+    async def made() -> list[tuple[str, str]]:
+        cluster = FakeCluster()
+        for number, name in enumerate(("b", "a", "c")):
+            await cluster.claim(RunSpec(name, "uid", ("python",)), f"try {number}")
+        return [(each.ref.name, each.owner) for each in await cluster.list()]
+
+    assert run_virtually(made()) == [("c", "try 2"), ("a", "try 1"), ("b", "try 0")]
