@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from elastic_runtime.runobjects import ObjectNames, Part, pod_of, selector
+from elastic_runtime.rank_names import WorkerName
+from elastic_runtime.runobjects import ObjectNames, Part, selector
 from elastic_runtime.status import EventKind, Phase, Status, WorkerState
 from elastic_training.bridge import run
 from elastic_training.clusters.base import ClaimOutcome
@@ -81,7 +82,7 @@ def test_a_run_goes_on_and_grows_back_whatever_happens_to_its_workers(
     assert run(kind.cluster.size(ref)) == 4
 
     victim = next(worker.name for worker in before.workers if worker.state is WorkerState.TRAINING)
-    namespace.kubectl("delete", "pod", pod_of(victim), "--wait=false")
+    namespace.kubectl("delete", "pod", WorkerName.parse(victim).pod, "--wait=false")
     before = until(kind, ref, again(4, before))
     assert victim in gone(before)
     assert (EventKind.NOTICE, victim) in {(event.kind, event.worker) for event in before.events}

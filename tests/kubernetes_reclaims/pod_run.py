@@ -9,7 +9,8 @@ from uuid import uuid4
 
 from demo_kit.kubernetes_trainings import CLAIM
 from elastic_runtime.errors import OwnershipLost, RunNotFound
-from elastic_runtime.runobjects import PART_LABEL, Part, pod_of, selector
+from elastic_runtime.rank_names import WorkerName
+from elastic_runtime.runobjects import PART_LABEL, Part, selector
 from elastic_runtime.spec import RunSpec, Timing, WorkersSpec
 from elastic_runtime.status import Phase, Status, WorkerState
 from elastic_training.bridge import run
@@ -149,7 +150,9 @@ class PodRun(PacedRun):
 
     def kill_rank(self, rank: int) -> None:
         """By SIGKILL, in its pod."""
-        self._kubectl("exec", pod_of(self.worker(rank).name), "--", "sh", "-c", f"kill -9 {self.rank_pid(rank)}")
+        self._kubectl(
+            "exec", WorkerName.parse(self.worker(rank).name).pod, "--", "sh", "-c", f"kill -9 {self.rank_pid(rank)}"
+        )
 
     def _kubectl(self, *words: str) -> str:
         return self._place.namespace.kubectl(*words)

@@ -14,7 +14,7 @@ from elastic_runtime import certificates
 from elastic_runtime.certificates import LAUNCHER, agent_context, launcher_context
 from elastic_runtime.framing import decode_line
 from elastic_runtime.launcher import agents
-from elastic_runtime.runobjects import pod_of
+from elastic_runtime.rank_names import WorkerName
 from elastic_runtime.wire import Heartbeat, Hello, Ready, Release, Welcome, decode, encode
 from tests.unit.runtime.agent_bench import SOON, Desk, handshakes, listening, spec
 
@@ -189,7 +189,7 @@ class TestAgent:
                 assert [each.hello.worker for each in desk.arrivals] == desk.ends == names
 
         asyncio.run(run())
-        assert {pod_of(name) for name in names} == {"worker-0"}
+        assert {WorkerName.parse(name).pod for name in names} == {"worker-0"}
 
     @pytest.mark.parametrize("rest", [b"x" * 5000, b"x" * 5000 + b"\n", b"nonsense\n", b'{"type":"ready"}\n'])
     def test_one_that_talks_too_long_or_nonsense_is_gone(

@@ -22,6 +22,7 @@ from elastic_runtime.rank_link import (
     Progress,
     Resumed,
 )
+from elastic_runtime.rank_names import RankName, WorkerName
 from elastic_runtime.series import MAX_ALL_POINTS, MAX_POINTS
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import (
@@ -71,7 +72,7 @@ def record(clock: Clock) -> RunRecord:
 
 def worker(name: str = "worker-0", slots: int = 1) -> Worker:
     connection = AgentConnection(Hello(name, "node", 7, slots, "lo"), writer=None)  # type: ignore[arg-type]  # nothing is sent
-    return Worker(connection, [Slot(name, index) for index in range(slots)], NOON)
+    return Worker(connection, [Slot(RankName(WorkerName(name), index)) for index in range(slots)], NOON)
 
 
 def kinds(status: Status) -> list[EventKind]:

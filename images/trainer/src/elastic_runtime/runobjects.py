@@ -25,7 +25,6 @@ creator has died half way. Deleting the root, with its uid as precondition, dele
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -167,21 +166,3 @@ def selector(*, run: str | None = None, uid: str | None = None, part: Part | Non
     """A label selector for objects of this package, narrowed by what is given."""
     wanted = {MANAGED_BY_LABEL: PREFIX, RUN_LABEL: run, UID_LABEL: uid, PART_LABEL: part.value if part else None}
     return ",".join(f"{key}={value}" for key, value in wanted.items() if value is not None)
-
-
-_REDIAL = re.compile(r"\.r\d+$")
-
-
-def worker_name(pod: str, dialled: int) -> str:
-    """Name of a worker: that of its pod, and for each connection after the first another one.
-
-    Args:
-        pod: name of the worker's pod.
-        dialled: how often its agent has been connected to a launcher before.
-    """
-    return f"{pod}.r{dialled}" if dialled else pod
-
-
-def pod_of(worker: str) -> str:
-    """Name of the pod of a worker."""
-    return _REDIAL.sub("", worker)

@@ -12,7 +12,7 @@ from pathlib import Path
 from elastic_runtime.certificates import launcher_context
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.framing import MAX_LINE, decode_line
-from elastic_runtime.runobjects import worker_name
+from elastic_runtime.rank_names import WorkerName
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.wire import AgentMessage, Hello, LauncherMessage, Message, Welcome, decode, encode
 
@@ -44,7 +44,7 @@ class AgentServer:
 
     Horovod never forgets a name, and a worker that dials again is as good as a new one. So each connection gets a name
     of its own: what the agent calls itself, and for every connection after that another one
-    (:func:`~elastic_runtime.runobjects.worker_name`).
+    (:class:`~elastic_runtime.rank_names.WorkerName`).
 
     Args:
         spec: every agent is welcomed with it.
@@ -96,7 +96,7 @@ class AgentServer:
             writer.close()
 
     def _new_name(self, own: str) -> str:
-        name = next(name for n in count() if (name := worker_name(own, n)) not in self._used)
+        name = next(name for n in count() if (name := str(WorkerName(own, n))) not in self._used)
         self._used.add(name)
         return name
 

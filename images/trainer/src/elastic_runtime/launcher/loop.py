@@ -35,6 +35,7 @@ from elastic_runtime.launcher.platform import Platform
 from elastic_runtime.launcher.run_record import RunRecord
 from elastic_runtime.launcher.worker_pool import Worker, WorkerPool
 from elastic_runtime.rank_link import Progress, decode_rank_message
+from elastic_runtime.rank_names import RankName
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import EventKind, Phase, Status, WorkerState
 from elastic_runtime.wire import (
@@ -361,4 +362,4 @@ class Launcher:
 
     def _rank(self, process: str) -> int | None:
         """The rank that a process has in the present world, or had in the last."""
-        return self._session.rank_of.get(process.partition("~")[0]) if self._session else None
+        return self._session.rank_of.get(str(RankName.parse(process).rank)) if self._session else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from elastic_runtime.engines.exits import LOST
@@ -13,7 +13,7 @@ from elastic_runtime.launcher.backoff import Backoff
 from elastic_runtime.launcher.decide import choose_keeper
 from elastic_runtime.launcher.facts import SlotFact, WorkerFact
 from elastic_runtime.launcher.platform import Machine
-from elastic_runtime.runobjects import pod_of
+from elastic_runtime.rank_names import RankName, WorkerName
 from elastic_runtime.spec import RecoverySpec
 from elastic_runtime.wire import CommitDeadline, Handover, RankExited, Release, StartRank, StopRank
 
@@ -22,20 +22,14 @@ from elastic_runtime.wire import CommitDeadline, Handover, RankExited, Release, 
 class Slot:
     """Room for one rank; each rank in it has a name of its own."""
 
-    worker: str
-    index: int
-    incarnation: int = 0
+    rank: RankName
+    """The one that runs here, or the next."""
     usable_at: float = 0.0
 
     @property
     def rank_id(self) -> str:
-        """Name of the rank that runs here, or of the next one."""
-        return f"{self.worker}.{self.index}.{self.incarnation}"
-
-    @property
-    def lasting_name(self) -> str:
-        """The same again when its worker comes back after its connection was lost."""
-        return f"{pod_of(self.worker)}.{self.index}"
+        """Of that rank."""
+        return str(self.rank)
 
 
 @dataclass(slots=True, eq=False)
@@ -75,9 +69,9 @@ class WorkerPool:
     def add(self, connection: AgentConnection, since: datetime) -> Worker:
         """A worker has come."""
         hello = connection.hello
-        worker = Worker(connection, [Slot(hello.worker, index) for index in range(hello.slots)], since)
-        for slot in worker.slots:
-            slot.usable_at = self._backoff.usable_at(slot.lasting_name)
+        ranks = [RankName(WorkerName.parse(hello.worker), index) for index in range(hello.slots)]
+        slots = [Slot(rank, self._backoff.usable_at(rank.lasting_slot)) for rank in ranks]
+        worker = Worker(connection, slots, since)
         self.workers[hello.worker] = worker
         return worker
 
@@ -140,7 +134,7 @@ class WorkerPool:
             holders: rank ids that have the state, by rank.
             by: when all of them will go; None: as their workers' notices say.
         """
-        places = {process.partition("~")[0]: worker for worker in self.workers.values() for process in worker.ranks}
+        places = {str(RankName.parse(name).rank): worker for worker in self.workers.values() for name in worker.ranks}
         ends = {rank_id: by or places[rank_id].deadline for rank_id in holders if rank_id in places}
         keeper = choose_keeper({rank_id: end.timestamp() if end else None for rank_id, end in ends.items()})
         return CommitDeadline(ends[keeper], keeper) if keeper else CommitDeadline(None)
@@ -161,22 +155,22 @@ class WorkerPool:
         if place is None:
             return LOST
         worker, slot = place
-        process = f"{rank_id}~{attempt}"
+        process = str(replace(slot.rank, attempt=attempt))
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._exits[process] = future
         worker.ranks[process] = None
-        worker.connection.send(StartRank(process, slot.index, environment))
+        worker.connection.send(StartRank(process, slot.rank.slot, environment))
         begun = self._now()
         code = await future
         # Nobody is held back for what we have done ourselves, or for a machine that was taken away.
         if code != 0 and process not in self._stopped and worker.deadline is None:
-            slot.usable_at = self._backoff.failed(slot.lasting_name, self._now(), self._now() - begun)
+            slot.usable_at = self._backoff.failed(slot.rank.lasting_slot, self._now(), self._now() - begun)
         self._stopped.discard(process)
         return code
 
     def stop_rank(self, rank_id: str) -> None:
         """See :class:`RankRunner`."""
-        self._stop(lambda process: process.partition("~")[0] == rank_id)
+        self._stop(lambda process: str(RankName.parse(process).rank) == rank_id)
 
     def stop_ranks(self) -> None:
         """See :class:`RankRunner`."""
@@ -192,11 +186,11 @@ class WorkerPool:
         """This rank is over: the next one in its slot gets another name."""
         for slot in self._slots():
             if slot.rank_id == rank_id:
-                slot.incarnation += 1
+                slot.rank = replace(slot.rank, incarnation=slot.rank.incarnation + 1)
 
     def worker_of(self, rank_id: str) -> Worker | None:
         """Where the rank's slot is, if that worker is still here."""
-        return self.workers.get(rank_id.rsplit(".", 2)[0])
+        return self.workers.get(str(RankName.parse(rank_id).worker))
 
     def _slots(self) -> Iterator[Slot]:
         return (slot for worker in self.workers.values() for slot in worker.slots)

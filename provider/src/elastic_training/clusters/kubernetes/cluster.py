@@ -16,6 +16,7 @@ from elastic_runtime.errors import ElasticError, InvalidSettings, RunNotFound
 from elastic_runtime.headline import headline
 from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, PODS, REPLICA_SETS
+from elastic_runtime.rank_names import WorkerName
 from elastic_runtime.runobjects import ObjectNames, Part
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import FailureKind
@@ -177,7 +178,7 @@ class _Namespace(Place):
     @_asking
     async def reclaim(self, client: Client, found: RunDocument, worker: str, grace: timedelta) -> bool:
         """See :meth:`Place.reclaim`: deletes the worker's pod, with that grace period."""
-        pod = await client.find(PODS, runobjects.pod_of(worker))
+        pod = await client.find(PODS, WorkerName.parse(worker).pod)
         if pod is None or not of_run(pod, found.ref.uid):
             return False
         await client.delete(PODS, pod.name, uid=pod.uid, grace=int(grace.total_seconds()))

@@ -24,6 +24,7 @@ from elastic_runtime.launcher.kubernetes.reclaims import Reclaims
 from elastic_runtime.launcher.kubernetes.replacing import Replacing
 from elastic_runtime.launcher.lease import LeaseAge
 from elastic_runtime.launcher.platform import Machine
+from elastic_runtime.rank_names import WorkerName
 from elastic_runtime.retry import Retry
 from elastic_runtime.runobjects import CANCEL, LEASE, WATCHED, ObjectNames, Part
 from elastic_runtime.spec import RunSpec
@@ -207,7 +208,7 @@ class KubernetesPlatform:
         return [name for name, pod in self._pods.objects.items() if not pod.stopped]
 
     def _pod_of(self, worker: str) -> Pod | None:
-        return self._pods.objects.get(runobjects.pod_of(worker))
+        return self._pods.objects.get(WorkerName.parse(worker).pod)
 
     def _ended(self, error: OwnershipLost | RunNotFound) -> None:
         log.warning("the status is not written any more: %s", error)
