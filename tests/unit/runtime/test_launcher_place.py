@@ -15,7 +15,6 @@ import pytest
 from elastic_runtime import certificates
 from elastic_runtime.certificates import agent_context
 from elastic_runtime.clock import utc_now
-from elastic_runtime.documents import to_plain
 from elastic_runtime.engines.base import SessionFact, SessionState
 from elastic_runtime.errors import OwnershipLost
 from elastic_runtime.framing import decode_line
@@ -24,7 +23,7 @@ from elastic_runtime.launcher.facts import LeadershipState, Refusal
 from elastic_runtime.launcher.loop import Launcher
 from elastic_runtime.launcher.output import OutputLog
 from elastic_runtime.launcher.platform import Machine
-from elastic_runtime.rank_link import CheckpointWritten
+from elastic_runtime.rank_link import CheckpointWritten, encode_rank_message
 from elastic_runtime.spec import CheckpointSpec, RunSpec, Timing, WorkersSpec
 from elastic_runtime.status import Checkpoint, EventKind, FailureKind, Phase, Status, World
 from elastic_runtime.wire import (
@@ -347,7 +346,7 @@ class TestWhileRanksWait:
             assert (await worker.hear_last_commit()).keeper == "w.0.0"
             assert not running.done()
             written = CheckpointWritten("file:///c/1", 20, THEN, handover=True, seconds=1.0)
-            worker.writer.write(encode(RankSaid("w.0.0~0", {"type": written.type, **to_plain(written)})))
+            worker.writer.write(encode(RankSaid("w.0.0~0", decode_line(encode_rank_message(written)))))
             async with asyncio.timeout(SOON):
                 status = await running
             assert status.checkpoint == Checkpoint("file:///c/1", 20, THEN)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from elastic_runtime.messages import type_of
 from elastic_runtime.wire import RankExited, Ready
 from tests.unit.runtime.worker_bench import Worker, code
 
@@ -119,7 +120,7 @@ class TestAsOfThemselves:
         order: dict[str, list[str]] = defaultdict(list)
         for message in all_run.messages:
             if not isinstance(message, Ready):
-                order[message.rank_id].append(message.type)  # type: ignore[union-attr]  # none but those of ranks
+                order[message.rank_id].append(type_of(type(message)))  # type: ignore[union-attr]  # none but those of ranks
         for told in order.values():
             assert (told.count("rank_started"), told.count("rank_exited")) == (1, 1)
             assert told[-1] == "rank_exited"

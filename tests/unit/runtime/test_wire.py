@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from elastic_runtime import framing, rank_link, wire
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.framing import LineReader, decode_line, encode_line
+from elastic_runtime.messages import type_of
 from elastic_runtime.rank_link import HandoverWanted, decode_rank_message, encode_rank_message
 from elastic_runtime.spec import CheckpointSpec, RecoverySpec, RunSpec, WorkersSpec
 from elastic_runtime.wire import decode, encode
@@ -84,7 +85,7 @@ class TestMessages:
 
     def test_types_have_names_of_their_own(self) -> None:
         for union in (wire.Message, rank_link.RankMessage):
-            names = [kind.type for kind in get_args(union)]
+            names = [type_of(kind) for kind in get_args(union)]
             assert len(set(names)) == len(names)
 
     @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any, TypeVar
 
 import cattrs
 from cattrs.errors import BaseValidationError
+from cattrs.strategies import configure_tagged_union
 from cattrs.v import format_exception
 
 from elastic_runtime.errors import InvalidDocument, InvalidSettings
@@ -82,9 +84,14 @@ def _describe(error: BaseException, kind: type | None) -> str:
     return str(error) if isinstance(error, ValueError) else format_exception(error, kind)
 
 
-def to_plain(document: object) -> Any:
-    """The document as dicts, lists, strings and numbers."""
-    return _converter.unstructure(document)
+def tag_union(union: Any, tag: str, tag_of: Callable[[type], str]) -> None:
+    """Have each document of this union carry, under the key ``tag``, which of its classes it is."""
+    configure_tagged_union(union, _converter, tag_name=tag, tag_generator=tag_of)
+
+
+def to_plain(document: object, kind: Any = None) -> Any:
+    """The document as dicts, lists, strings and numbers; as one of the union ``kind``, with its tag."""
+    return _converter.unstructure(document, unstructure_as=kind)
 
 
 def from_plain(kind: type[T], plain: object) -> T:
@@ -102,7 +109,8 @@ def from_plain(kind: type[T], plain: object) -> T:
         if isinstance(error, BaseExceptionGroup) and (wrong := _first(error, InvalidSettings)):
             raise wrong from error
         problems = "; ".join(cattrs.transform_error(error, format_exception=_describe))
-        raise InvalidDocument(f"not a {kind.__name__}: {problems}") from error
+        name = getattr(kind, "__name__", "message")
+        raise InvalidDocument(f"not a {name}: {problems}") from error
 
 
 def _first(group: BaseExceptionGroup[BaseException], kind: type[T]) -> T | None:

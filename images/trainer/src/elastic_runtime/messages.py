@@ -1,39 +1,42 @@
-"""Messages on a wire of ours: dataclasses that name their type, which each line carries beside their fields."""
+"""Messages on a wire of ours: unions of dataclasses, told apart by the type that each line carries beside their fields.
+
+A message's type is its class' name in snake case: ``{"type": "rank_exited", "rank_id": …}``.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar, get_args
 
-from elastic_runtime.documents import from_plain, to_plain
+from elastic_runtime.documents import from_plain, tag_union, to_plain
 from elastic_runtime.framing import encode_line
 
-
-class Message(Protocol):
-    """A dataclass with a type of its own."""
-
-    type: ClassVar[str]
+T = TypeVar("T")
 
 
-T = TypeVar("T", bound=Message)
-
-
-def encode(message: Message) -> bytes:
-    """One line."""
-    return encode_line({"type": message.type, **to_plain(message)})
+def type_of(kind: type) -> str:
+    """Of a message of that class."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
 
 
 class Vocabulary(Generic[T]):
     """The messages that one side understands.
 
     Args:
-        kinds: their classes.
+        union: of their classes.
     """
 
-    def __init__(self, *kinds: type[T]) -> None:
-        self._kinds = {kind.type: kind for kind in kinds}
+    def __init__(self, union: Any) -> None:
+        self._union = union
+        self._types = {type_of(kind) for kind in get_args(union)}
+        tag_union(union, "type", type_of)
+
+    def write(self, message: T) -> bytes:
+        """One line."""
+        return encode_line(to_plain(message, self._union))
 
     def read(self, plain: Mapping[str, Any]) -> T | None:
         """None for a type that is not in it. Raises InvalidDocument for a wrong field."""
-        kind = self._kinds.get(str(plain.get("type")))
-        return None if kind is None else from_plain(kind, plain)
+        known = plain.get("type") in self._types
+        return from_plain(self._union, plain) if known else None

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar
 
 from elastic_runtime import messages
 from elastic_runtime.framing import LineReader
@@ -36,7 +35,6 @@ PEER_SILENCE = "ELASTIC_RUNTIME_PEER_SILENCE"
 class Progress:
     """The global step up to which training has committed. Sent by rank 0, at most a few times a second."""
 
-    type: ClassVar[str] = "progress"
     step: int
 
 
@@ -44,7 +42,6 @@ class Progress:
 class Metrics:
     """Values for people and for the next task, newest wins."""
 
-    type: ClassVar[str] = "metrics"
     values: Mapping[str, float]
     step: int | None = None
 
@@ -53,7 +50,6 @@ class Metrics:
 class CheckpointWritten:
     """A durable checkpoint is complete and published."""
 
-    type: ClassVar[str] = "checkpoint_written"
     uri: str
     step: int
     time: datetime
@@ -67,7 +63,6 @@ class CheckpointWritten:
 class CheckpointSkipped:
     """A torn or altered checkpoint was passed over when looking for one to resume from."""
 
-    type: ClassVar[str] = "checkpoint_skipped"
     uri: str
     reason: str
 
@@ -76,7 +71,6 @@ class CheckpointSkipped:
 class CheckpointFailed:
     """A durable checkpoint could not be written; training goes on."""
 
-    type: ClassVar[str] = "checkpoint_failed"
     step: int
     reason: str
 
@@ -85,22 +79,18 @@ class CheckpointFailed:
 class Resumed:
     """Rank 0 loaded this durable checkpoint before the first step."""
 
-    type: ClassVar[str] = "resumed"
     uri: str
     step: int
 
 
 RankMessage = Progress | Metrics | CheckpointWritten | CheckpointSkipped | CheckpointFailed | Resumed
-_OF_RANKS: messages.Vocabulary[RankMessage] = messages.Vocabulary(
-    *(Progress, Metrics, CheckpointWritten, CheckpointSkipped, CheckpointFailed, Resumed)
-)
+_OF_RANKS: messages.Vocabulary[RankMessage] = messages.Vocabulary(RankMessage)
 
 
 @dataclass(frozen=True, slots=True)
 class HandoverWanted:
     """Agent to rank: some worker of the run will be taken; have a durable checkpoint before the deadline."""
 
-    type: ClassVar[str] = "handover_wanted"
     worker: str
     """Who leaves."""
     deadline: datetime
@@ -110,7 +100,6 @@ class HandoverWanted:
 class LastCommitBy:
     """Agent to rank: every worker of the world will be taken; stop at a commit that is durable by then."""
 
-    type: ClassVar[str] = "last_commit_by"
     deadline: datetime | None
     """Of the first of them; of the keeper, if one is named. None takes it back: some will stay."""
     keeper: str = ""
@@ -118,12 +107,13 @@ class LastCommitBy:
 
 
 AgentWord = HandoverWanted | LastCommitBy
-_OF_AGENTS: messages.Vocabulary[AgentWord] = messages.Vocabulary(HandoverWanted, LastCommitBy)
+_OF_AGENTS: messages.Vocabulary[AgentWord] = messages.Vocabulary(AgentWord)
+_OF_BOTH: messages.Vocabulary[RankMessage | AgentWord] = messages.Vocabulary(RankMessage | AgentWord)
 
 
 def encode_rank_message(message: RankMessage | AgentWord) -> bytes:
     """One line."""
-    return messages.encode(message)
+    return _OF_BOTH.write(message)
 
 
 def decode_rank_message(plain: Mapping[str, object]) -> RankMessage | None:

@@ -10,34 +10,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any
 
 from elastic_runtime import messages
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.spec import RunSpec
-
-WIRE_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
     """Agent: I am here."""
 
-    type: ClassVar[str] = "hello"
     worker: str
     node: str
     pid: int
     slots: int
     interface: str
     """Network interface on which its ranks talk to the others'."""
-    version: int = WIRE_VERSION
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
     """Agent: ranks can start here; with ``warm`` in a fraction of a second."""
 
-    type: ClassVar[str] = "ready"
     warm: bool
     detail: str = ""
     """Why it is not warm, if it was to be."""
@@ -47,7 +42,6 @@ class Ready:
 class RankStarted:
     """Agent: that rank is a process now."""
 
-    type: ClassVar[str] = "rank_started"
     rank_id: str
     pid: int
 
@@ -56,7 +50,6 @@ class RankStarted:
 class RankExited:
     """Agent: that rank has ended, and all its output has been sent."""
 
-    type: ClassVar[str] = "rank_exited"
     rank_id: str
     code: int
     """Exit status; minus the signal's number when a signal ended it."""
@@ -66,7 +59,6 @@ class RankExited:
 class RankSaid:
     """Agent: that rank sent this over its :mod:`elastic_runtime.rank_link`."""
 
-    type: ClassVar[str] = "rank_said"
     rank_id: str
     message: Mapping[str, Any]
 
@@ -75,7 +67,6 @@ class RankSaid:
 class Output:
     """Agent: lines that a rank wrote."""
 
-    type: ClassVar[str] = "output"
     rank_id: str
     stream: str
     """``stdout`` or ``stderr``."""
@@ -87,7 +78,6 @@ class Output:
 class Heartbeat:
     """Agent: still here."""
 
-    type: ClassVar[str] = "heartbeat"
     cpu_percent: float
     """Of one core since the last one, agent and ranks together."""
     memory_bytes: int
@@ -98,7 +88,6 @@ class Heartbeat:
 class Noticed:
     """Agent: this worker will be taken."""
 
-    type: ClassVar[str] = "noticed"
     source: str
     deadline: datetime
 
@@ -107,7 +96,6 @@ class Noticed:
 class Welcome:
     """Launcher: this is the run."""
 
-    type: ClassVar[str] = "welcome"
     spec: RunSpec
     worker: str = ""
     """What the launcher calls this agent from now on: as it called itself, or after its first connection another name;
@@ -118,7 +106,6 @@ class Welcome:
 class StartRank:
     """Launcher: start a rank."""
 
-    type: ClassVar[str] = "start_rank"
     rank_id: str
     slot: int
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -129,7 +116,6 @@ class StartRank:
 class StopRank:
     """Launcher: end a rank, gently for ``grace`` seconds."""
 
-    type: ClassVar[str] = "stop_rank"
     rank_id: str
     grace: float
 
@@ -138,7 +124,6 @@ class StopRank:
 class Handover:
     """Launcher: tell your ranks that a worker will be taken."""
 
-    type: ClassVar[str] = "handover"
     worker: str
     deadline: datetime
 
@@ -147,7 +132,6 @@ class Handover:
 class CommitDeadline:
     """Launcher: tell your ranks that every worker of the world will be taken, or (None) that some will stay."""
 
-    type: ClassVar[str] = "commit_deadline"
     deadline: datetime | None
     """Of the first of them; of the keeper, if one is named."""
     keeper: str = ""
@@ -158,7 +142,6 @@ class CommitDeadline:
 class Release:
     """Launcher: you are not needed any more; end, and do not dial again."""
 
-    type: ClassVar[str] = "release"
     reason: str
 
 
@@ -166,20 +149,17 @@ AgentMessage = Hello | Ready | RankStarted | RankExited | RankSaid | Output | He
 LauncherMessage = Welcome | StartRank | StopRank | Handover | CommitDeadline | Release
 Message = AgentMessage | LauncherMessage
 
-_VOCABULARY: messages.Vocabulary[Message] = messages.Vocabulary(
-    *(Hello, Ready, RankStarted, RankExited, RankSaid, Output, Heartbeat, Noticed),
-    *(Welcome, StartRank, StopRank, Handover, CommitDeadline, Release),
-)
+_VOCABULARY: messages.Vocabulary[Message] = messages.Vocabulary(Message)
 
 
 def encode(message: Message) -> bytes:
     """One line."""
-    return messages.encode(message)
+    return _VOCABULARY.write(message)
 
 
 def decode(plain: Mapping[str, Any]) -> Message:
     """Raises InvalidDocument for a type that this version does not know, or a wrong field."""
     message = _VOCABULARY.read(plain)
     if message is None:
-        raise InvalidDocument(f"no message of type {plain.get('type')!r} in version {WIRE_VERSION} of the protocol")
+        raise InvalidDocument(f"no message is of type {plain.get('type')!r}")
     return message

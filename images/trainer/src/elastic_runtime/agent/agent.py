@@ -255,7 +255,7 @@ class Agent:
                     log.info("released: %s", reason)
                     return Parting.RELEASED
                 case _:
-                    log.warning("the launcher sent a %s, which is not an order", message.type)
+                    log.warning("the launcher sent a %s, which is not an order", type(message).__name__)
         return Parting.HUNG_UP
 
     def _start(self, order: StartRank, ranks: Ranks) -> None:
