@@ -6,13 +6,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from datetime import datetime
 
 from elastic_runtime.errors import InvalidDocument, RunNotFound
-from elastic_runtime.launcher.facts import LeadershipState, Refusal
 from elastic_runtime.launcher.lease import LeaseAge
 from elastic_runtime.launcher.local_workers import LocalWorkers
-from elastic_runtime.launcher.platform import Machine
+from elastic_runtime.launcher.platform import Platform
 from elastic_runtime.rundir import RunDir
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Status
@@ -24,8 +22,8 @@ WATCH_INTERVAL = 0.02
 """Seconds between two looks at the folder. One stat each: cheaper than a dependency on inotify, and portable."""
 
 
-class LocalPlatform:
-    """Implements :class:`~elastic_runtime.launcher.platform.Platform`."""
+class LocalPlatform(Platform):
+    """What the folder says. Its lock sees to it that there is one launcher at a time."""
 
     def __init__(self, folder: RunDir, spec: RunSpec) -> None:
         self._folder, self._spec = folder, spec
@@ -51,7 +49,7 @@ class LocalPlatform:
         return self._cancel
 
     def lease_age(self) -> float | None:
-        """See :class:`Platform`."""
+        """See :class:`Documents`."""
         try:
             self._lease.see(self._folder.lease.stat().st_mtime_ns)
         except FileNotFoundError:
@@ -61,25 +59,6 @@ class LocalPlatform:
     def watched(self) -> bool:
         """See :class:`Platform`."""
         return self._folder.watched.exists()
-
-    def leadership(self) -> LeadershipState:
-        """One launcher at a time, by the folder's lock."""
-        return LeadershipState.HELD
-
-    def refusal(self) -> Refusal | None:
-        """Nobody refuses a process."""
-        return None
-
-    def deadline(self, _worker: str, /) -> datetime | None:
-        """Only its agent knows."""
-        return None
-
-    def machine(self, _worker: str, /) -> Machine | None:
-        """This one."""
-        return None
-
-    def replace(self, _worker: str, /) -> None:
-        """Its agent ends by itself, and another one starts."""
 
     def publish(self, status: Status) -> None:
         """See :class:`Platform`."""
@@ -91,9 +70,6 @@ class LocalPlatform:
     async def end_workers(self) -> None:
         """See :class:`Platform`."""
         await self.close()
-
-    async def flush(self) -> None:
-        """Files are written at once."""
 
     async def close(self) -> None:
         """See :class:`Platform`."""

@@ -20,16 +20,8 @@ class Machine:
     instance_type: str | None = None
 
 
-class Platform(Protocol):
-    """The place where the workers run. All but the coroutines answer at once, from what was heard last."""
-
-    def open(self, port: int, on_change: Callable[[], None]) -> None:
-        """Begin to watch, and to have workers started that dial ``port``.
-
-        Args:
-            port: at which the launcher listens for agents.
-            on_change: called in the event loop when any of the answers below may have changed.
-        """
+class Documents(Protocol):
+    """What is asked of the run, and how it is doing, in the place where both sides read and write."""
 
     def wanted(self) -> int:
         """Workers asked for."""
@@ -43,32 +35,59 @@ class Platform(Protocol):
     def watched(self) -> bool:
         """Whether anybody has watched the run since its last claim."""
 
-    def leadership(self) -> LeadershipState:
-        """How this launcher stands to other launchers of the run."""
-
-    def refusal(self) -> Refusal | None:
-        """What keeps workers that are wanted from coming, if something does."""
-
-    def deadline(self, worker: str, /) -> datetime | None:
-        """When this worker will be taken, if the place says so; its agent may have heard nothing yet."""
-
-    def machine(self, worker: str, /) -> Machine | None:
-        """What this worker runs on, as far as known."""
-
-    def replace(self, worker: str, /) -> None:
-        """This worker's machine will be taken, or is, and nothing of the world is there: have another one come now."""
-
     def publish(self, status: Status) -> None:
         """Let everybody read it, soon."""
-
-    async def end_workers(self) -> None:
-        """The run is over: no worker is left when this returns, or a bounded time has passed."""
 
     async def flush(self) -> None:
         """What was published last has been written, by a launcher that has the run still, when this returns.
 
+        At once, unless a place does otherwise.
+
         Raises:
             OwnershipLost: another launcher has the run.
+        """
+        return
+
+
+class WorkerSet(Protocol):
+    """The machines and what runs on them. By default nobody knows more of them than their agents say."""
+
+    def refusal(self) -> Refusal | None:
+        """What keeps workers that are wanted from coming, if something does."""
+        return None
+
+    def deadline(self, _worker: str, /) -> datetime | None:
+        """When this worker will be taken, if the place says so; its agent may have heard nothing yet."""
+        return None
+
+    def machine(self, _worker: str, /) -> Machine | None:
+        """What this worker runs on, as far as known."""
+        return None
+
+    def replace(self, _worker: str, /) -> None:
+        """This worker's machine will be taken, or is, and nothing of the world is there: have another one come now.
+
+        By default its agent's end is enough for that.
+        """
+        return
+
+    async def end_workers(self) -> None:
+        """The run is over: no worker is left when this returns, or a bounded time has passed."""
+
+
+class Platform(Documents, WorkerSet, Protocol):
+    """The place where the workers run. All but the coroutines answer at once, from what was heard last."""
+
+    def leadership(self) -> LeadershipState:
+        """How this launcher stands to other launchers of the run; by default there are no others."""
+        return LeadershipState.HELD
+
+    def open(self, port: int, on_change: Callable[[], None]) -> None:
+        """Begin to watch, and to have workers started that dial ``port``.
+
+        Args:
+            port: at which the launcher listens for agents.
+            on_change: called in the event loop when any of the answers may have changed.
         """
 
     async def close(self) -> None:
