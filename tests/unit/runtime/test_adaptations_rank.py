@@ -20,8 +20,10 @@ import pytest
 import torch
 
 from elastic_runtime.engines.horovod import rank as adaptation
-from elastic_runtime.engines.horovod.rank import cut, notice_silence, open_sockets, still_assigned
+from elastic_runtime.engines.horovod import rendezvous_client
+from elastic_runtime.engines.horovod.gloo_sockets import cut, notice_silence, open_sockets
 from elastic_runtime.engines.horovod.rendezvous import rank_environment
+from elastic_runtime.engines.horovod.rendezvous_client import cut_when_given_up, still_assigned
 from elastic_runtime.errors import OwnershipLost
 from elastic_runtime.torch.state.handlers import StateDictHandler
 from tests.unit.runtime.driver_bench import SOON, Bench, bench, in_thread
@@ -193,7 +195,7 @@ class TestStillAssigned:
             if len(calls) == 2:
                 twice.set()
 
-        monkeypatch.setattr(adaptation, "while_waiting", [hook])
+        monkeypatch.setattr(rendezvous_client, "while_waiting", [hook])
         with bench(minimum=2) as ours:
             ours.begin("a", "b")
             as_rank("a", ours, monkeypatch)
@@ -210,7 +212,7 @@ class TestStillAssigned:
         def refused() -> None:
             raise OwnershipLost("the run has a newer owner")
 
-        monkeypatch.setattr(adaptation, "while_waiting", [refused])
+        monkeypatch.setattr(rendezvous_client, "while_waiting", [refused])
         with bench(minimum=2) as ours:
             ours.begin("a", "b")
             as_rank("a", ours, monkeypatch)
@@ -225,6 +227,36 @@ class TestStillAssigned:
             as_rank("a", ours, monkeypatch)
         with pytest.raises(ConnectionError, match="rendezvous is gone"):
             still_assigned()
+
+
+class TestGivenUp:
+    """Inside hvd.init() a rank waits two and a half minutes for a peer that was lost before it connected."""
+
+    def test_what_was_opened_meanwhile_is_shut_down(
+        self, monkeypatch: pytest.MonkeyPatch, c_sockets: tuple[int, int]
+    ) -> None:
+        opened = {c_sockets[0]: open_sockets()[c_sockets[0]]}
+        with bench() as ours, socket.socket(fileno=os.dup(c_sockets[1])) as peer:
+            ours.begin("a", "b")
+            as_rank("a", ours, monkeypatch)
+            with cut_when_given_up(lambda: opened):
+                ours.driver.give_up_world()
+                peer.settimeout(SOON)
+                assert peer.recv(1) == b""
+            ours.exit("a", 1)
+            ours.exit("b", 1)
+
+    def test_a_world_that_is_completed_is_left_alone(
+        self, monkeypatch: pytest.MonkeyPatch, c_sockets: tuple[int, int]
+    ) -> None:
+        opened = {c_sockets[0]: open_sockets()[c_sockets[0]]}
+        with bench() as ours:
+            ours.begin("a")
+            as_rank("a", ours, monkeypatch)
+            with cut_when_given_up(lambda: opened):
+                pass
+            ours.exit("a", 0)
+        assert not hung_up(c_sockets[1])
 
 
 def other_rank_0(scheduler: Any) -> Callable[..., Any]:
