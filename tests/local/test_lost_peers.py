@@ -21,9 +21,18 @@ from dataclasses import dataclass
 import psutil
 import pytest
 
+from elastic_runtime.engines.horovod.rendezvous import NEXT_ASSIGNMENT, ROLL_CALL
 from elastic_runtime.engines.horovod.rendezvous_server import Handler, RendezvousServer
 from tests.paced import until
 
+ADAPTED = """
+    from elastic_runtime.engines.horovod import rank
+    rank.install()
+    import horovod.torch as hvd
+
+    hvd.init()
+    print("in a world of", hvd.size())
+"""
 RANK = """
     import os
     import horovod.torch as hvd
@@ -50,7 +59,7 @@ SEND_TO_BUFFER, SEND_TO_UNBOUND_BUFFER, SEND_READY = 0, 1, 2
 class NoWorlds(Handler):
     """Only keys and values."""
 
-    def get(self, scope: str, key: str) -> None:
+    def get(self, scope: str, key: str) -> Callable[[], bytes] | None:
         return None
 
     def put(self, scope: str, key: str, value: bytes, peer: str) -> bool:
@@ -111,10 +120,29 @@ class Peer:
             return listening.accept()[0]
 
 
+class NextWorldAlone(NoWorlds):
+    """Whoever comes back from the world of two is alone in the next."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    def get(self, scope: str, key: str) -> Callable[[], bytes] | None:
+        self.asked.append((scope, key))
+        answers = {ROLL_CALL: b"go", NEXT_ASSIGNMENT: b"0,1,0,1,0,1", "rank_and_size": b"0,1,0,1,0,1"}
+        return (lambda: answers[scope]) if scope in answers else None
+
+
 @pytest.fixture
 def peer() -> Iterator[Peer]:
+    with peer_of(RANK, NoWorlds()) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def peer_of(script: str, handler: Handler, **more: str) -> Iterator[Peer]:
+    """Rank 0 runs that script."""
     server = RendezvousServer("127.0.0.1")
-    port = server.start(NoWorlds())
+    port = server.start(handler)
     environment = {
         **os.environ,
         **{f"HOROVOD_{name}": "0" for name in ("RANK", "LOCAL_RANK", "CROSS_RANK")},
@@ -125,8 +153,9 @@ def peer() -> Iterator[Peer]:
         "HOROVOD_GLOO_IFACE": "lo",
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",
         "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
+        **more,
     }
-    command = [sys.executable, "-c", textwrap.dedent(RANK)]
+    command = [sys.executable, "-c", textwrap.dedent(script)]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as rank:
         try:
             yield Peer(server, rank)
@@ -201,3 +230,17 @@ def test_a_lost_peer_is_an_error_in_python(peer: Peer, fault: Callable[[Peer], N
     assert output.splitlines() == ["raised", "again 1.0"], errors
     assert "Horovod could not be initialized" in errors
     assert peer.rank.returncode == 0
+
+
+def test_a_rank_does_not_wait_for_one_that_was_lost_before_it_connected() -> None:
+    """By itself Gloo does, for 150 s."""
+    handler = NextWorldAlone()
+    with peer_of(ADAPTED, handler, HOROVOD_ELASTIC="1", HOROVOD_HOSTNAME="a") as peer:
+        with peer.listen(rank_connects=False) as listening:
+            peer.publish(*listening.getsockname())
+        until(lambda: handler.asked.count(("global", "1")) == 2, "it knows where the peer is", PATIENCE)
+        peer.server.refuse()  # as when the launcher gives the world up
+
+        output, errors = peer.rank.communicate(timeout=PATIENCE)
+
+    assert output == "in a world of 1\n", errors

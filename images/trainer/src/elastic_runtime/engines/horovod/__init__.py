@@ -1,5 +1,9 @@
 """Every way in which Elastic Horovod 0.28.1 goes wrong by itself, closed in one place; upstream is not forked.
 
+One could not be closed from outside: a lost rank took survivors with it, by an exception in a thread of Gloo's or of
+Horovod's. Its sources are amended as they are built (``images/trainer/patches``), so that this is an error in the
+survivor's Python code. With a build that is not amended, a survivor may still end with SIGABRT: one lost rank more.
+
 In the launcher (:mod:`~elastic_runtime.engines.horovod.driver`, :mod:`~elastic_runtime.engines.horovod.rendezvous`):
 
 =====================================================  ==========================================================
@@ -29,8 +33,9 @@ Hosts found together are ordered by their hash         They are ordered as liste
 A newcomer that dies before it has joined ends the     Closed by the launcher: see
 whole job                                              :mod:`elastic_runtime.engines.horovod.session`.
 Ranks wait for each other inside ``hvd.init()``, hear  They wait at a roll call before it, where they can be sent
-nothing there, and are aborted after 30 s              back to the barrier; an ``hvd.init()`` that fails is tried
-                                                       again with the next world.
+nothing there, and are aborted after 30 s, or 150      back to the barrier; inside, their sockets are shut down when
+                                                       the world is given up, and an ``hvd.init()`` that fails is
+                                                       tried again with the next world.
 =====================================================  ==========================================================
 
 In the ranks (:mod:`~elastic_runtime.engines.horovod.rank`):
