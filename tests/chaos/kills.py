@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from benchmarks.harness.processes import become_subreaper, end_descendants, heed_sigterm
+from elastic_runtime.clock import utc_now
 from elastic_runtime.spec import RecoverySpec
 from elastic_runtime.status import EventKind
 from tests.chaos.load import busy_loops
@@ -27,6 +28,10 @@ SOONEST, LATEST = 0.05, 1.5
 """Seconds from one kill to the next: the survivors are on their way back, wait for the newcomer, or train with it."""
 SAY_EVERY = 25
 """Kills."""
+STALL = 15.0
+"""Seconds without two ranks, which is worth a line of its own."""
+PATIENCE = 180.0
+"""Seconds; the launcher forms a world anew that has not come about after 120."""
 
 
 def main() -> int:
@@ -54,6 +59,7 @@ def _play(base: Path, kills: int, chance: random.Random) -> int:
         (1, RANKS, RANKS),
         recovery=RecoverySpec(backoff=0.1, backoff_maximum=0.1, rank_failures=1_000_000),
     )
+    run.patience = PATIENCE
     begin = time.monotonic()
     run.start()
     try:
@@ -82,7 +88,10 @@ def _kill_one(run: ScriptedRun, chance: random.Random) -> None:
         return pids if len(pids) > 1 else None
 
     while True:
+        begin = time.monotonic()
         pid = chance.choice(run.until(of_two, "two ranks"))
+        if (seconds := time.monotonic() - begin) > STALL:
+            print(f"        {seconds:.0f} s without two ranks, until {utc_now():%H:%M:%S}", flush=True)
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
