@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 
 
 def pytest_configure() -> None:
+    # Which a shell that starts a job in the background has it ignore, and its children with it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     leaks.adopt_orphans()
     leaks.watch_event_loops()
 

@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 _FAREWELL = 10.0
@@ -61,22 +61,39 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     if threading.current_thread() is bridge.thread:
         coroutine.close()
         raise RuntimeError("the event loop would wait for itself: await the coroutine instead")
-    ended = threading.Event()
-    future = asyncio.run_coroutine_threadsafe(_announcing(coroutine, ended), bridge.loop)
+    call = _Call(coroutine)
     try:
-        return future.result()
+        return asyncio.run_coroutine_threadsafe(call.run(), bridge.loop).result()
     except BaseException:
-        if not future.done():  # It is the caller who was interrupted.
-            future.cancel()
-            ended.wait(_FAREWELL)
+        if not call.ended.is_set():  # It is the caller who was interrupted, maybe before it had the future.
+            bridge.loop.call_soon_threadsafe(call.give_up)
+            call.ended.wait(_FAREWELL)
         raise
 
 
-async def _announcing(coroutine: Coroutine[Any, Any, T], ended: threading.Event) -> T:
-    try:
-        return await coroutine
-    finally:
-        ended.set()
+class _Call(Generic[T]):
+    """A coroutine that its caller may give up at any line, begun or not."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._coroutine = coroutine
+        self._task: asyncio.Task[Any] | None = None
+        self._given_up = False
+        self.ended = threading.Event()
+
+    async def run(self) -> T:
+        self._task = asyncio.current_task()
+        try:
+            if self._given_up:
+                self._coroutine.close()
+                raise asyncio.CancelledError
+            return await self._coroutine
+        finally:
+            self.ended.set()
+
+    def give_up(self) -> None:
+        self._given_up = True
+        if self._task is not None:
+            self._task.cancel()
 
 
 def bridged() -> AsyncExitStack | None:

@@ -79,6 +79,28 @@ def test_an_interrupted_caller_leaves_when_the_coroutine_has_been_cancelled() ->
     assert bridge.run(where())  # The loop itself goes on.
 
 
+def test_a_caller_interrupted_before_it_waits_leaves_no_coroutine_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    submit = asyncio.run_coroutine_threadsafe
+
+    async def train() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    async def tasks() -> int:
+        return len(asyncio.all_tasks())
+
+    def interrupted(*arguments: Any) -> Any:
+        submit(*arguments)
+        raise Interrupted
+
+    before = bridge.run(tasks())
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
+        with pytest.raises(Interrupted):
+            bridge.run(train())
+
+    assert bridge.run(tasks()) == before
+
+
 def test_the_handler_of_a_signal_may_come_by_while_its_thread_waits() -> None:
     """As Airflow's, which calls an operator's on_kill in the thread whose execute waits for the training."""
     asked = asyncio.Event()

@@ -55,3 +55,8 @@ def test_what_is_being_created_or_deleted_is_not_listed() -> None:
     going = Object({**ROOT.raw, "metadata": {**ROOT.metadata, "deletionTimestamp": "2026-03-01T12:00:00Z"}})
     young = root_map(complete=False, spec=replace(SPEC, name="young"))
     assert summaries([going, young, said(Phase.RUNNING)], []) == ([], [])
+
+
+def test_what_only_looks_like_ours_is_passed_over() -> None:
+    stranger = Object({"metadata": {"name": "stranger", "labels": {runobjects.MANAGED_BY_LABEL: runobjects.PREFIX}}})
+    assert summaries([stranger], []) == ([], [])

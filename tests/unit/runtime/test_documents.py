@@ -12,6 +12,7 @@ import pytest
 
 from elastic_runtime.documents import from_json, from_plain, time_to_text, to_json, to_plain, write_atomically
 from elastic_runtime.errors import InvalidDocument, InvalidSettings
+from elastic_runtime.rank_link import Metrics
 from elastic_runtime.rundir import ReclaimNotice
 from elastic_runtime.spec import CheckpointSpec, RecoveryMode, RecoverySpec, RunSpec, Timing, WorkersSpec
 from elastic_runtime.status import (
@@ -148,6 +149,13 @@ def test_what_is_no_document_is_refused(text: str) -> None:
 def test_numbers_that_json_lacks_are_not_written() -> None:
     with pytest.raises(ValueError, match="JSON"):
         to_json(replace(STATUS, metrics={"loss": float("nan")}))
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "1" + "0" * 400])
+def test_numbers_that_could_not_be_written_again_are_not_read(number: str) -> None:
+    """A rank may send them; in the status they would keep the launcher from writing it."""
+    with pytest.raises(InvalidDocument):
+        from_json(Metrics, f'{{"values": {{"loss": {number}}}, "step": 1}}')
 
 
 class TestWriting:

@@ -9,6 +9,7 @@ path of what it could not read. Times are aware UTC datetimes, written as RFC 33
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 from collections.abc import Callable
@@ -49,7 +50,9 @@ def _exactly(value: object, kind: type) -> Any:
 def _number(value: object, _: type) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{value!r} is not a number")
-    return float(value)
+    if not math.isfinite(number := float(value)):
+        raise ValueError(f"{value!r} is not a finite number, and JSON has no other")
+    return number
 
 
 _INTEGERS, _NUMBERS = tuple[int, ...], tuple[float, ...]

@@ -13,8 +13,8 @@ from elastic_runtime.clock import utc_now
 from elastic_runtime.engines.base import Session, SessionCallbacks, SessionState
 from elastic_runtime.engines.exits import describe
 from elastic_runtime.engines.registry import find_engine
-from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.launcher.agents import AgentConnection, AgentServer
+from elastic_runtime.launcher.agent_reports import AgentReports
+from elastic_runtime.launcher.agents import AgentServer
 from elastic_runtime.launcher.decide import decide
 from elastic_runtime.launcher.facts import (
     Action,
@@ -33,21 +33,11 @@ from elastic_runtime.launcher.observe import observe
 from elastic_runtime.launcher.output import OutputLog
 from elastic_runtime.launcher.platform import Platform
 from elastic_runtime.launcher.run_record import RunRecord
-from elastic_runtime.launcher.worker_pool import Worker, WorkerPool
-from elastic_runtime.rank_link import Progress, decode_rank_message
-from elastic_runtime.rank_names import RankName
+from elastic_runtime.launcher.worker_pool import WorkerPool
 from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import EventKind, Phase, Status, WorkerState
+from elastic_runtime.status import EventKind, Phase, Status
 from elastic_runtime.wire import (
-    AgentMessage,
     CommitDeadline,
-    Heartbeat,
-    Noticed,
-    Output,
-    RankExited,
-    RankSaid,
-    RankStarted,
-    Ready,
 )
 
 log = logging.getLogger(__name__)
@@ -92,9 +82,12 @@ class Launcher:
         self._pool = WorkerPool(spec.recovery, spec.timing.stop_grace, self._loop.time)
         self._record = RunRecord(spec, utc_now, previous)
         used = previous.worker_seconds if previous else ()
-        self._server = AgentServer(spec, self._agent_came, self._agent_said, self._agent_gone, used)
         self._engine = find_engine(spec.engine)
         self._session: Session | None = None
+        self._reports = AgentReports(
+            self._pool, self._record, output, platform, lambda: self._session, self._changed.set
+        )
+        self._server = AgentServer(spec, self._reports.came, self._reports.said, self._reports.gone, used)
         self._clocks = Clocks(launched=self._loop.time())
         self._disturbed = False
         self._wanted = platform.wanted()
@@ -154,12 +147,12 @@ class Launcher:
         return facts
 
     def _look_at_workers(self) -> None:
-        """What their platform know of them."""
+        """What the platform knows of them."""
         for worker in self._pool.workers.values():
             worker.machine = worker.machine or self._platform.machine(worker.name)
             deadline = self._platform.deadline(worker.name)
             if deadline is not None and (worker.deadline is None or deadline < worker.deadline):
-                self._noticed(worker, "the cluster", deadline)
+                self._reports.noticed(worker, "the cluster", deadline)
 
     def _last_word(self, by: datetime | None = None) -> CommitDeadline | None:
         """To ranks that wait for a world; None while none do."""
@@ -295,71 +288,3 @@ class Launcher:
     def _rank_over(self, rank_id: str) -> None:
         self._pool.retire(rank_id)
         self._changed.set()
-
-    # What the agents tell.
-
-    def _agent_came(self, connection: AgentConnection) -> None:
-        self._pool.add(connection, utc_now())
-        self._changed.set()
-
-    def _agent_said(self, connection: AgentConnection, message: AgentMessage) -> None:
-        worker = self._pool.workers[connection.hello.worker]
-        match message:
-            case Output(process, stream, lines, time):
-                self._output.write(time, worker.name, self._rank(process), stream, lines)
-                return
-            case Heartbeat(cpu_percent, memory_bytes):
-                worker.cpu_percent, worker.memory_bytes = cpu_percent, memory_bytes
-                return
-            case Ready(warm, detail):
-                worker.ready = True
-                if detail:
-                    log.warning("ranks of %s start cold: %s", worker.name, detail)
-                log.info("%s is ready, %s", worker.name, "warm" if warm else "cold")
-            case RankStarted(process, pid):
-                worker.ranks[process] = pid
-            case RankExited():
-                self._pool.rank_exited(worker, message)
-            case RankSaid(process, plain):
-                self._rank_said(worker, plain)
-            case Noticed(source, deadline):
-                self._noticed(worker, source, deadline)
-        self._changed.set()
-
-    def _agent_gone(self, connection: AgentConnection) -> None:
-        worker = self._pool.workers[connection.hello.worker]
-        orderly = worker.released or (worker.deadline is not None and not worker.ranks)
-        self._pool.remove(worker.name)
-        self._record.gone(worker, WorkerState.LEFT if orderly else WorkerState.LOST)
-        how = "has left" if orderly else "was lost without a word"
-        if worker.deadline is not None and not orderly:
-            how = f"was lost {'before' if utc_now() < worker.deadline else 'at'} its deadline"
-            self._platform.replace(worker.name)
-        self._record.event(EventKind.LEFT if orderly else EventKind.LOST, f"{worker.name} {how}", worker.name)
-        self._changed.set()
-
-    def _rank_said(self, worker: Worker, plain: object) -> None:
-        try:
-            message = decode_rank_message(plain) if isinstance(plain, dict) else None
-        except InvalidDocument as error:
-            log.warning("a rank of %s said what cannot be read: %s", worker.name, error)
-            return
-        if isinstance(message, Progress) and self._session:
-            self._session.committed()
-        if message:
-            self._record.rank_said(message, worker.name)
-
-    def _noticed(self, worker: Worker, source: str, deadline: datetime) -> None:
-        if worker.released:
-            return  # Its own end, which we have asked for ourselves.
-        if worker.deadline is not None:
-            worker.deadline = min(worker.deadline, deadline)
-            return  # Everybody has heard.
-        worker.deadline = deadline
-        left = max(timedelta(0), deadline - utc_now()).total_seconds()
-        self._record.event(EventKind.NOTICE, f"{worker.name} will be taken in {left:.0f} s ({source})", worker.name)
-        self._pool.hand_over(worker.name, deadline)
-
-    def _rank(self, process: str) -> int | None:
-        """The rank that a process has in the present world, or had in the last."""
-        return self._session.rank_of.get(str(RankName.parse(process).rank)) if self._session else None

@@ -22,10 +22,11 @@ def summaries(maps: Iterable[Object], launchers: Iterable[Pod]) -> tuple[list[Ru
     roots, headlines = [], {}
     for thing in maps:
         labels = thing.labels
-        ref = RunRef(labels[runobjects.RUN_LABEL], labels[runobjects.UID_LABEL])
-        if labels[runobjects.PART_LABEL] == Part.STATUS:
+        ref = RunRef(labels.get(runobjects.RUN_LABEL, ""), labels.get(runobjects.UID_LABEL, ""))
+        part = labels.get(runobjects.PART_LABEL)
+        if part == Part.STATUS:
             headlines[ref] = read_headline(thing)
-        elif runobjects.COMPLETE in thing.annotations and not thing.going:
+        elif part == Part.ROOT and runobjects.COMPLETE in thing.annotations and not thing.going:
             roots.append((ref, thing))
     running = {pod.labels.get(runobjects.UID_LABEL) for pod in launchers if diagnosis.running(pod)}
     told, doubtful = [], []

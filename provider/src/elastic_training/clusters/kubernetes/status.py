@@ -30,7 +30,7 @@ class Published:
     status: Status | None = None
     """None until a launcher has spoken."""
     holder: str | None = None
-    """Uid of the pod of the launcher in office."""
+    """Uid of the pod of the launcher that leads the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def read_headline(found: Object) -> Headline | None:
 def news_in(found: Object) -> str:
     """Another text when the ConfigMap of a status says what people and tasks wait for, cheaply: see :class:`Headline`.
 
-    That includes who is in office. Without a headline, every change is news.
+    That includes who leads the run. Without a headline, every change is news.
     """
     headline = read_headline(found)
     text: str = headline.news if headline else found.data.get(runobjects.STATUS_KEY, "")

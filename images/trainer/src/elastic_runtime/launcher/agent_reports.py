@@ -1,0 +1,115 @@
+"""What agents tell the launcher, and where it goes: the pool of workers, the record, the log, the session."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from elastic_runtime.clock import utc_now
+from elastic_runtime.engines.base import Session
+from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.launcher.agents import AgentConnection
+from elastic_runtime.launcher.output import OutputLog
+from elastic_runtime.launcher.platform import Platform
+from elastic_runtime.launcher.run_record import RunRecord
+from elastic_runtime.launcher.worker_pool import Worker, WorkerPool
+from elastic_runtime.rank_link import Progress, decode_rank_message
+from elastic_runtime.rank_names import RankName
+from elastic_runtime.status import EventKind, WorkerState
+from elastic_runtime.wire import AgentMessage, Heartbeat, Noticed, Output, RankExited, RankSaid, RankStarted, Ready
+
+log = logging.getLogger(__name__)
+
+
+class AgentReports:
+    """See the module.
+
+    Args:
+        pool, record, output, platform: where it goes.
+        session: the present one; None while there is none.
+        on_change: called when there may be something to decide.
+    """
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        record: RunRecord,
+        output: OutputLog,
+        platform: Platform,
+        session: Callable[[], Session | None],
+        on_change: Callable[[], None],
+    ) -> None:
+        self._pool, self._record, self._output, self._platform = pool, record, output, platform
+        self._session, self._on_change = session, on_change
+
+    def came(self, connection: AgentConnection) -> None:
+        """A worker is here, which cannot start ranks yet."""
+        self._pool.add(connection, utc_now())
+        self._on_change()
+
+    def said(self, connection: AgentConnection, message: AgentMessage) -> None:
+        """Of a worker that is here, in the order in which it was sent."""
+        worker = self._pool.workers[connection.hello.worker]
+        match message:
+            case Output(process, stream, lines, time):
+                self._output.write(time, worker.name, self._rank(process), stream, lines)
+                return
+            case Heartbeat(cpu_percent, memory_bytes):
+                worker.cpu_percent, worker.memory_bytes = cpu_percent, memory_bytes
+                return
+            case Ready(warm, detail):
+                worker.ready = True
+                if detail:
+                    log.warning("ranks of %s start cold: %s", worker.name, detail)
+                log.info("%s is ready, %s", worker.name, "warm" if warm else "cold")
+            case RankStarted(process, pid):
+                worker.ranks[process] = pid
+            case RankExited():
+                self._pool.rank_exited(worker, message)
+            case RankSaid(process, plain):
+                self._rank_said(worker, plain)
+            case Noticed(source, deadline):
+                self.noticed(worker, source, deadline)
+        self._on_change()
+
+    def gone(self, connection: AgentConnection) -> None:
+        """A worker has hung up, or is silent; its ranks are given up."""
+        worker = self._pool.workers[connection.hello.worker]
+        orderly = worker.released or (worker.deadline is not None and not worker.ranks)
+        self._pool.remove(worker.name)
+        self._record.gone(worker, WorkerState.LEFT if orderly else WorkerState.LOST)
+        how = "has left" if orderly else "was lost without a word"
+        if worker.deadline is not None and not orderly:
+            how = f"was lost {'before' if utc_now() < worker.deadline else 'at'} its deadline"
+            self._platform.replace(worker.name)
+        self._record.event(EventKind.LEFT if orderly else EventKind.LOST, f"{worker.name} {how}", worker.name)
+        self._on_change()
+
+    def _rank_said(self, worker: Worker, plain: object) -> None:
+        try:
+            message = decode_rank_message(plain) if isinstance(plain, dict) else None
+        except InvalidDocument as error:
+            log.warning("a rank of %s said what cannot be read: %s", worker.name, error)
+            return
+        if isinstance(message, Progress) and (session := self._session()):
+            session.committed()
+        if message:
+            self._record.rank_said(message, worker.name)
+
+    def noticed(self, worker: Worker, source: str, deadline: datetime) -> None:
+        """It will be taken: every rank hears of it, once; of several deadlines the earliest counts."""
+        if worker.released:
+            return  # Its own end, which we have asked for ourselves.
+        if worker.deadline is not None:
+            worker.deadline = min(worker.deadline, deadline)
+            return  # Everybody has heard.
+        worker.deadline = deadline
+        left = max(timedelta(0), deadline - utc_now()).total_seconds()
+        self._record.event(EventKind.NOTICE, f"{worker.name} will be taken in {left:.0f} s ({source})", worker.name)
+        self._pool.hand_over(worker.name, deadline)
+
+    def _rank(self, process: str) -> int | None:
+        """The rank that a process has in the present world, or had in the last."""
+        session = self._session()
+        return session.rank_of.get(str(RankName.parse(process).rank)) if session else None
