@@ -7,17 +7,13 @@ with times relative to now, so that states can be compared; a step is a name and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from collections.abc import Iterator
+from dataclasses import replace
 
-from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState
 from elastic_runtime.launcher.decide import decide
 from elastic_runtime.launcher.facts import (
     Action,
-    Clocks,
     CloseSession,
-    DecisionSettings,
     Facts,
     Finish,
     ListRanks,
@@ -28,199 +24,25 @@ from elastic_runtime.launcher.facts import (
     WorkerFact,
 )
 from elastic_runtime.launcher.observe import observe
-from elastic_runtime.spec import RecoveryMode, RecoverySpec, Timing, WorkersSpec
+from tests.unit.runtime.forming_state import (
+    ATTEMPTS,
+    BACKOFF,
+    ENDED,
+    FORMING,
+    FORMING_TIME,
+    SETTLED,
+    WAITING,
+    WORKERS,
+    Phase,
+    Rank,
+    Session,
+    State,
+    Worker,
+    has_not_come,
+    place_of,
+)
 
-FORMING, SETTLED, WAITING, ENDED = SessionState.FORMING, SessionState.SETTLED, SessionState.WAITING, SessionState.ENDED
-WORKERS = 3
-ATTEMPTS = 2
-"""How often a newcomer is started; the session's four add nothing but states."""
-FORMING_TIME = 3.0
-BACKOFF = 1.0
-Step = tuple[str, "State"]
-
-
-def settings_for(minimum: int, mode: RecoveryMode = RecoveryMode.ELASTIC) -> DecisionSettings:
-    """Short times: what waits, waits for a few ticks. Those that end a run are out of reach: an end is no recovery."""
-    recovery = RecoverySpec(mode, max_wait=1000.0, start_timeout=1000.0, rank_failures=1000)
-    return DecisionSettings(
-        WorkersSpec(minimum, minimum, WORKERS), recovery, Timing(lease=0.0, gather=2.0, forming=FORMING_TIME)
-    )
-
-
-class Phase(StrEnum):
-    """What a rank's process does."""
-
-    START = "start"
-    """A newcomer, on its way to the roll call."""
-    BACK = "back"
-    """Assigned at the barrier, on its way to the roll call."""
-    CALLED = "called"
-    """At the roll call."""
-    INSIDE = "inside"
-    """In ``hvd.init()``."""
-    TRAIN = "train"
-    READY = "ready"
-    """At the barrier."""
-    OUT = "out"
-    """In no world any more, on its way out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rank:
-    """A process."""
-
-    phase: Phase
-    place: int
-    """Index of the worker on which it runs."""
-    synced: bool = False
-    """Whether it has the state: the truth, which the launcher does not know."""
-    attempts: int = 1
-    stalled: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Worker:
-    """A place for one rank; when its machine is gone, the next one takes its place under another name."""
-
-    index: int
-    life: int = 0
-    here: bool = True
-    ready: bool = True
-    leaving: bool = False
-    incarnation: int = 0
-    usable_at: float = 0.0
-
-    @property
-    def name(self) -> str:
-        return f"{'abc'[self.index]}{self.life}"
-
-    @property
-    def rank_id(self) -> str:
-        return f"{self.name}.{self.incarnation}"
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """A life of the driver."""
-
-    state: SessionState
-    listed: tuple[str, ...]
-    minimum: int
-    ranks: Mapping[str, Rank] = field(default_factory=dict)
-    """Processes by rank id."""
-    members: tuple[str, ...] = ()
-    complete: tuple[str, ...] = ()
-    proven: frozenset[str] = frozenset()
-    blacklist: frozenset[str] = frozenset()
-    """Ranks that had failed when the barrier was full."""
-    given_up: bool = False
-    called: bool = False
-    """Whether the roll call was complete."""
-    world: int = 0
-
-    @property
-    def available(self) -> tuple[str, ...]:
-        return tuple(each for each in self.listed if each not in self.blacklist)
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        return tuple(each for each in self.members if each not in self.ranks)
-
-    @property
-    def holders(self) -> tuple[str, ...] | None:
-        if not self.complete:
-            return None
-        running = [each for each in self.complete if each in self.members and each in self.ranks]
-        return tuple([each for each in running if each in self.proven] or running)
-
-    @property
-    def can_go_on(self) -> bool:
-        """At the barrier."""
-        ready = {each for each, rank in self.ranks.items() if rank.phase is Phase.READY}
-        return len(self.available) >= self.minimum and not ready.isdisjoint(self.available)
-
-    @property
-    def resets(self) -> bool:
-        """Whether the world ends at the next commit, or its end has begun."""
-        ranks = [self.ranks[each] for each in self.members if each in self.ranks]
-        differs = set(self.available) != set(self.members) and len(self.available) >= self.minimum
-        return (differs and all(rank.synced for rank in ranks)) or any(rank.phase is Phase.READY for rank in ranks)
-
-    @property
-    def fact(self) -> SessionFact:
-        outcome = SessionOutcome.LOST if self.state is ENDED else None
-        missing = self.missing if self.state is FORMING else ()
-        return SessionFact(
-            self.state,
-            self.listed,
-            outcome,
-            world=self.world,
-            holders=self.holders,
-            minimum=self.minimum,
-            missing=missing,
-            given_up=self.given_up,
-        )
-
-    def with_ranks(self, changes: Mapping[str, Rank], **others: object) -> Session:
-        return replace(self, ranks={**self.ranks, **changes}, **others)  # type: ignore[arg-type]  # each is right
-
-    @property
-    def key(self) -> object:
-        """What makes it another session."""
-        values = (self.state, self.listed, self.minimum, self.members, self.complete, self.proven, self.blacklist)
-        return (*values, self.given_up, self.called, self.world, tuple(sorted(self.ranks.items(), key=lambda i: i[0])))
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """Of the whole run; now is 0."""
-
-    settings: DecisionSettings
-    wanted: int
-    workers: tuple[Worker, ...]
-    session: Session | None = None
-    trained: bool = False
-    clocks: Clocks = field(default_factory=lambda: Clocks(launched=0.0))
-    disturbances: int = 0
-    """That may still come."""
-    lost: str = ""
-    """How a state was lost that a living rank had."""
-    ended: str = ""
-    """Why the run has failed."""
-
-    @property
-    def key(self) -> object:
-        session = self.session.key if self.session else None
-        return (self.wanted, self.workers, session, self.trained, self.clocks, self.disturbances, self.lost, self.ended)
-
-    @property
-    def trains(self) -> bool:
-        """A world of living ranks that have the state; and no other one is wanted."""
-        session = self.session
-        if session is None or session.state is not SETTLED:
-            return False
-        alive = [session.ranks.get(each) for each in session.members]
-        wished = set(session.available) == set(session.members) or len(session.available) < session.minimum
-        return wished and all(rank is not None and rank.phase is Phase.TRAIN and rank.synced for rank in alive)
-
-
-def at_rest(minimum: int, size: int, disturbances: int, mode: RecoveryMode = RecoveryMode.ELASTIC) -> State:
-    """So many workers, and all of them train."""
-    workers = tuple(Worker(index, here=index < size, ready=index < size) for index in range(WORKERS))
-    members = tuple(worker.rank_id for worker in workers[:size])
-    ranks = {each: Rank(Phase.TRAIN, index, synced=True) for index, each in enumerate(members)}
-    least = size if mode is RecoveryMode.FIXED else minimum
-    session = Session(SETTLED, members, least, ranks, members, members, frozenset(members))
-    return State(settings_for(minimum, mode), size, workers, session, trained=True, disturbances=disturbances)
-
-
-def at_start(minimum: int, size: int, disturbances: int) -> State:
-    """Nobody is there."""
-    workers = tuple(Worker(index, here=False, ready=False) for index in range(WORKERS))
-    return State(settings_for(minimum), size, workers, disturbances=disturbances)
-
-
-# What the launcher does.
+Step = tuple[str, State]
 
 
 def decided(state: State) -> State:
@@ -256,7 +78,7 @@ def _carry_out(state: State, action: Action, reason: str) -> State:
             return replace(state, session=replace(session, listed=ranks, minimum=minimum))
         case ReformWorld() if session:
             state = replace(state, session=replace(session, given_up=True))
-            late = [each for each, rank in session.ranks.items() if _has_not_come(session, each, rank)]
+            late = [each for each, rank in session.ranks.items() if has_not_come(session, each, rank)]
             for rank_id in late:
                 state = _over(state, rank_id)
             return state
@@ -268,10 +90,6 @@ def _carry_out(state: State, action: Action, reason: str) -> State:
             return replace(state, ended=reason)
         case _:
             raise AssertionError(action)
-
-
-def _has_not_come(session: Session, rank_id: str, rank: Rank) -> bool:
-    return rank.phase in (Phase.START, Phase.BACK) and rank_id not in session.complete
 
 
 def _end(state: State, reason: str) -> State:
@@ -312,15 +130,11 @@ def _killed(state: State, rank_id: str) -> State:
     rank = session.ranks[rank_id]
     restarts = rank_id not in session.complete and rank_id in session.members and not rank.synced
     if restarts and not session.called and not session.given_up and rank.attempts < ATTEMPTS:
-        place = _place(state, rank_id)
+        place = place_of(state, rank_id)
         if place is not None:
             again = Rank(Phase.START, place, attempts=rank.attempts + 1)
             return replace(state, session=session.with_ranks({rank_id: again}))
     return _over(state, rank_id, backoff=True)
-
-
-def _place(state: State, rank_id: str) -> int | None:
-    return next((each.index for each in state.workers if each.here and each.rank_id == rank_id), None)
 
 
 def _gone(state: State, index: int) -> State:
@@ -347,7 +161,7 @@ def _assign(state: State, members: tuple[str, ...]) -> State:
         ranks[rank_id] = replace(rank, phase=Phase.BACK if rank_id in members else Phase.OUT)
     for rank_id in members:
         known = rank_id in session.ranks or rank_id in session.members
-        place = None if known else _place(state, rank_id)
+        place = None if known else place_of(state, rank_id)
         if place is not None:
             ranks[rank_id] = Rank(Phase.START, place)
     world = session.world + 1

@@ -17,7 +17,8 @@ from collections.abc import Callable
 import pytest
 
 from elastic_runtime.spec import RecoveryMode
-from tests.unit.runtime.forming_model import FORMING_TIME, State, at_rest, at_start, disturbed, patience, progress
+from tests.unit.runtime.forming_model import disturbed, patience, progress
+from tests.unit.runtime.forming_state import FORMING_TIME, State, at_rest, at_start
 
 MOST_TICKS = 2 * FORMING_TIME + 12
 """Two times the longest that a world may form, a time to gather, and backoffs."""
