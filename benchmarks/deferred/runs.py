@@ -22,7 +22,7 @@ from elastic_runtime.headline import headline
 from elastic_runtime.runobjects import ObjectNames, Term
 from elastic_runtime.spec import CheckpointSpec, RunSpec, WorkersSpec
 from elastic_runtime.status import Status
-from elastic_training.clusters.kubernetes.manifests import run_objects
+from elastic_training.clusters.kubernetes.manifests.objects import run_objects
 from elastic_training.naming import run_name
 from elastic_training.ownership import Owner
 from elastic_training.pods import Pods

@@ -9,8 +9,8 @@ from benchmarks.traces.account import Cause
 from benchmarks.traces.costs import Costs
 from benchmarks.traces.timeline import Timeline
 from benchmarks.traces.trace import Notices, Stay, Trace
-from elastic_runtime.launcher.decide import choose_keeper
-from elastic_runtime.launcher.facts import SlotFact, WorkerFact
+from elastic_runtime.launcher.decision.decide import choose_keeper
+from elastic_runtime.launcher.decision.facts import SlotFact, WorkerFact
 
 
 @dataclass(slots=True, eq=False)

@@ -38,7 +38,7 @@ class Policy:
     in_place: bool = True
     """Whether survivors keep their state over a change."""
     gather: float = 10.0
-    """See :attr:`elastic_runtime.launcher.facts.DecisionSettings.gather`."""
+    """See :attr:`elastic_runtime.launcher.decision.facts.DecisionSettings.gather`."""
 
 
 def policies(ours: Costs, peer: Costs) -> tuple[Policy, ...]:

@@ -13,8 +13,8 @@ from benchmarks.traces.session import Session
 from benchmarks.traces.timeline import Event, Timeline
 from benchmarks.traces.trace import Notices, Trace
 from elastic_runtime.engines.base import SessionState
-from elastic_runtime.launcher.decide import decide
-from elastic_runtime.launcher.facts import (
+from elastic_runtime.launcher.decision.decide import decide
+from elastic_runtime.launcher.decision.facts import (
     Action,
     Clocks,
     CloseSession,
@@ -25,7 +25,7 @@ from elastic_runtime.launcher.facts import (
     OpenSession,
     ReleaseWorker,
 )
-from elastic_runtime.launcher.observe import observe
+from elastic_runtime.launcher.decision.observe import observe
 from elastic_runtime.spec import RecoveryMode, RecoverySpec, Timing, WorkersSpec
 
 TICK = 1.0

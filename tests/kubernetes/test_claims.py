@@ -22,8 +22,8 @@ from elastic_runtime.status import FailureKind, Phase
 from elastic_training.bridge import run
 from elastic_training.clusters.base import ClaimOutcome
 from elastic_training.clusters.claims import Times
-from elastic_training.clusters.kubernetes import compare_and_set, creation, removal
 from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
+from elastic_training.clusters.kubernetes.documents import compare_and_set, creation, removal
 from tests.kubernetes.standin import OWNER, StandIn
 from tests.kubernetes.wires import as_account
 from tests.kubernetes_namespace import Namespace

@@ -11,7 +11,7 @@ import pytest
 from elastic_runtime.status import Phase
 from elastic_training.clusters.base import LOG_START, LogLines, RunRef, StatusChanged
 from elastic_training.clusters.cluster import Cluster
-from elastic_training.clusters.kubernetes import batches
+from elastic_training.clusters.kubernetes.watching import batches
 from tests.kubernetes.loops import run
 from tests.kubernetes.standin import OWNER, StandIn
 from tests.kubernetes.wires import wired

@@ -12,7 +12,7 @@ import pytest
 from elastic_runtime.kubernetes.resources import DISRUPTION_BUDGETS
 from elastic_runtime.spec import RunSpec
 from elastic_training.clusters.kubernetes import connection
-from elastic_training.clusters.kubernetes.manifests import Capabilities, run_objects
+from elastic_training.clusters.kubernetes.manifests.objects import Capabilities, run_objects
 from elastic_training.pods import Hardware, Pods, PodShape, SecretRef, Volume
 from tests.kubernetes_namespace import Namespace
 

@@ -15,9 +15,10 @@ from elastic_runtime.errors import ClusterUnavailable, MissingRight, RunNotFound
 from elastic_runtime.kubernetes.transport import Request, Transport
 from elastic_runtime.status import Phase, Status
 from elastic_training.clusters.base import LOG_START, LogLines, Quiet, RunRef, StatusChanged
-from elastic_training.clusters.kubernetes import connection, watch
+from elastic_training.clusters.kubernetes import connection
 from elastic_training.clusters.kubernetes.connection import Access
-from elastic_training.clusters.kubernetes.watch import Hub, watching
+from elastic_training.clusters.kubernetes.watching import hub as watch
+from elastic_training.clusters.kubernetes.watching.hub import Hub, watching
 from tests.kubernetes.loops import run
 from tests.kubernetes.standin import OWNER, SLEEPS, StandIn
 from tests.kubernetes.wires import as_account, wired

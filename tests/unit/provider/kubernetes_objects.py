@@ -13,7 +13,7 @@ from elastic_runtime.runobjects import Part, Term
 from elastic_runtime.spec import RecoverySpec, RunSpec
 from elastic_runtime.status import Status
 from elastic_training.clusters.document import RunDocument
-from elastic_training.clusters.kubernetes.root import document
+from elastic_training.clusters.kubernetes.documents.root import document
 
 BEGAN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SPEC = RunSpec("run", "uid-1", ("python", "train.py"), recovery=RecoverySpec(start_timeout=600.0, max_wait=300.0))

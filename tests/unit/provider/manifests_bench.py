@@ -6,7 +6,7 @@ from typing import Any
 
 from elastic_runtime import runobjects
 from elastic_runtime.spec import RunSpec, Timing, WorkersSpec
-from elastic_training.clusters.kubernetes.manifests import RunObjects, run_objects
+from elastic_training.clusters.kubernetes.manifests.objects import RunObjects, run_objects
 from elastic_training.naming import run_name
 from elastic_training.pods import Pods
 

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from elastic_training.clusters.base import LogLines
-from elastic_training.clusters.kubernetes.batches import BATCHES, NOTES, Batches
+from elastic_training.clusters.kubernetes.watching.batches import BATCHES, NOTES, Batches
 
 
 class Source:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from elastic_runtime.errors import InvalidDocument
 from elastic_training.clusters.base import LOG_START
-from elastic_training.clusters.kubernetes.cursor import Cursor, Passing, Stamp, split
+from elastic_training.clusters.kubernetes.watching.cursor import Cursor, Passing, Stamp, split
 
 EPOCH = 1_760_000_000
 stamps = st.tuples(st.integers(EPOCH, EPOCH + 3), st.integers(0, 2))

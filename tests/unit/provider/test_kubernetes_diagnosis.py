@@ -6,7 +6,7 @@ import pytest
 
 from elastic_runtime.kubernetes.objects import Event, Object, Pod
 from elastic_runtime.kubernetes.quantities import amount, exceeds
-from elastic_training.clusters.kubernetes import diagnosis
+from elastic_training.clusters.kubernetes.status import diagnosis
 from tests.unit.provider.kubernetes_objects import Plain, after, ended, event, job, pod, waiting
 
 SOON, LATE = 5.0, 60.0

@@ -9,7 +9,7 @@ from elastic_runtime.kubernetes.objects import Object, Pod
 from elastic_runtime.runobjects import Part
 from elastic_runtime.status import Phase, Status
 from elastic_training.clusters.base import RunRef
-from elastic_training.clusters.kubernetes.listing import summaries
+from elastic_training.clusters.kubernetes.status.listing import summaries
 from tests.unit.provider.kubernetes_objects import BEGAN, RUNNING, SPEC, Plain, ended, pod, root_map
 
 

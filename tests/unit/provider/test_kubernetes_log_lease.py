@@ -14,7 +14,7 @@ from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.kubernetes import cluster as module
 from elastic_training.clusters.kubernetes import connection
 from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
-from elastic_training.clusters.kubernetes.root import document
+from elastic_training.clusters.kubernetes.documents.root import document
 from tests.unit.provider.kubernetes_objects import SPEC, root_map
 
 REF = RunRef(SPEC.name, SPEC.uid)

@@ -18,7 +18,7 @@ from elastic_runtime.agent.__main__ import parse_arguments
 from elastic_runtime.documents import from_json
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.spec import RunSpec
-from elastic_training.clusters.kubernetes.manifests import Capabilities, pods_digest, render, run_objects
+from elastic_training.clusters.kubernetes.manifests.objects import Capabilities, pods_digest, render, run_objects
 from elastic_training.pods import Pods, PodShape
 from tests.unit.provider.manifests_bench import ROOT_UID, SPEC, TLS, container_of, everything, objects_of, pods_of
 

@@ -133,7 +133,7 @@ def test_whatever_is_set_selectors_find_the_pods_of_this_run_alone(pods: Pods) -
 @costly()
 @given(any_pods)
 def test_whatever_is_set_the_pods_carry_only_fields_that_pods_have(pods: Pods) -> None:
-    from elastic_training.clusters.kubernetes.template import check_fields
+    from elastic_training.clusters.kubernetes.manifests.template import check_fields
 
     for pod in pods_of(objects_of(pods)):
         check_fields(pod, "pod")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from elastic_runtime import runobjects
-from elastic_training.clusters.kubernetes.placement import SPOT
+from elastic_training.clusters.kubernetes.manifests.placement import SPOT
 from elastic_training.pods import Hardware, Pods, PodShape, SecretRef, Volume
 from tests.unit.provider.manifests_bench import container_of, everything, objects_of, pods_of
 

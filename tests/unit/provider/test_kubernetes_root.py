@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from elastic_runtime import runobjects
 from elastic_runtime.errors import InvalidDocument
 from elastic_training.clusters.document import NOBODY, RunDocument, StoredLogLease
-from elastic_training.clusters.kubernetes.root import difference, document, of_run
+from elastic_training.clusters.kubernetes.documents.root import difference, document, of_run
 from tests.unit.provider.kubernetes_objects import BEGAN, SPEC, Object, after, root, root_map
 
 words = st.text(max_size=20)

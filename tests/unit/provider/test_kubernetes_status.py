@@ -11,7 +11,7 @@ from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.kubernetes.objects import Object, Pod
 from elastic_runtime.runobjects import HEADLINE
 from elastic_runtime.status import FailureKind, Phase, Status
-from elastic_training.clusters.kubernetes.status import (
+from elastic_training.clusters.kubernetes.status.judgement import (
     Published,
     Seen,
     finished,

@@ -11,7 +11,7 @@ from kubernetes.client import V1Affinity, V1Container, V1NodeAffinity, V1Pod, V1
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.spec import RunSpec
-from elastic_training.clusters.kubernetes import pod
+from elastic_training.clusters.kubernetes.manifests import pod
 from elastic_training.pods import Hardware, Pods, PodShape, Volume
 from tests.examples import costly
 

@@ -10,7 +10,7 @@ import yaml
 
 from elastic_runtime.kubernetes.resources import kind_of
 from elastic_runtime.spec import RunSpec
-from elastic_training.clusters.kubernetes.manifests import run_objects
+from elastic_training.clusters.kubernetes.manifests.objects import run_objects
 from elastic_training.pods import LAUNCHER_ACCOUNT, Pods
 
 FOLDER = Path(__file__).parents[3] / "deploy"

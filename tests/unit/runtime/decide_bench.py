@@ -8,8 +8,16 @@ from dataclasses import dataclass, replace
 import pytest
 
 from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState
-from elastic_runtime.launcher.decide import decide
-from elastic_runtime.launcher.facts import Clocks, Decision, DecisionSettings, Facts, Finish, SlotFact, WorkerFact
+from elastic_runtime.launcher.decision.decide import decide
+from elastic_runtime.launcher.decision.facts import (
+    Clocks,
+    Decision,
+    DecisionSettings,
+    Facts,
+    Finish,
+    SlotFact,
+    WorkerFact,
+)
 from elastic_runtime.spec import RecoverySpec, Timing, WorkersSpec
 from elastic_runtime.status import FailureKind, Phase
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from elastic_runtime.launcher.decide import decide
-from elastic_runtime.launcher.facts import (
+from elastic_runtime.launcher.decision.decide import decide
+from elastic_runtime.launcher.decision.facts import (
     Action,
     CloseSession,
     Facts,
@@ -23,7 +23,7 @@ from elastic_runtime.launcher.facts import (
     SlotFact,
     WorkerFact,
 )
-from elastic_runtime.launcher.observe import observe
+from elastic_runtime.launcher.decision.observe import observe
 from tests.unit.runtime.forming_state import (
     ATTEMPTS,
     BACKOFF,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState
-from elastic_runtime.launcher.facts import (
+from elastic_runtime.launcher.decision.facts import (
     Clocks,
     DecisionSettings,
 )

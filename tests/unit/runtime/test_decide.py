@@ -9,8 +9,15 @@ from __future__ import annotations
 import pytest
 
 from elastic_runtime.engines.base import SessionOutcome, SessionState
-from elastic_runtime.launcher.decide import choose_keeper
-from elastic_runtime.launcher.facts import CloseSession, Decision, ListRanks, OpenSession, ReformWorld, ReleaseWorker
+from elastic_runtime.launcher.decision.decide import choose_keeper
+from elastic_runtime.launcher.decision.facts import (
+    CloseSession,
+    Decision,
+    ListRanks,
+    OpenSession,
+    ReformWorld,
+    ReleaseWorker,
+)
 from elastic_runtime.status import Phase
 from tests.unit.runtime.decide_bench import (
     NOW,

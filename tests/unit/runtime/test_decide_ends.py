@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from elastic_runtime.engines.base import SessionOutcome
-from elastic_runtime.launcher.facts import Decision, Finish
+from elastic_runtime.launcher.decision.facts import Decision, Finish
 from elastic_runtime.status import FailureKind, Phase
 from tests.unit.runtime.decide_bench import (
     NOW,

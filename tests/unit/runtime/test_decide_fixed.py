@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elastic_runtime.launcher.facts import Decision, ListRanks
+from elastic_runtime.launcher.decision.facts import Decision, ListRanks
 from elastic_runtime.spec import RecoveryMode
 from elastic_runtime.status import FailureKind, Phase
 from tests.unit.runtime.decide_bench import (

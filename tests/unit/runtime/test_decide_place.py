@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from elastic_runtime.engines.base import SessionOutcome, SessionState
-from elastic_runtime.launcher.facts import (
+from elastic_runtime.launcher.decision.facts import (
     Clocks,
     CloseSession,
     Decision,

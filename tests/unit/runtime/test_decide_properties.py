@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState
-from elastic_runtime.launcher.decide import choose_ranks, decide, minimum_ranks
-from elastic_runtime.launcher.facts import (
+from elastic_runtime.launcher.decision.decide import choose_ranks, decide, minimum_ranks
+from elastic_runtime.launcher.decision.facts import (
     Clocks,
     CloseSession,
     Decision,

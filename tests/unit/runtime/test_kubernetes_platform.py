@@ -12,7 +12,7 @@ import pytest
 
 from elastic_runtime.errors import OwnershipLost
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, EVENTS, NODES, PODS, REPLICA_SETS
-from elastic_runtime.launcher.facts import LeadershipState
+from elastic_runtime.launcher.decision.facts import LeadershipState
 from elastic_runtime.launcher.kubernetes import platform as module
 from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.runobjects import CANCEL, LEASE, WATCHED, ObjectNames

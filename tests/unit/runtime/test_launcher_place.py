@@ -19,10 +19,10 @@ from elastic_runtime.engines.base import SessionFact, SessionState
 from elastic_runtime.errors import OwnershipLost
 from elastic_runtime.framing import decode_line
 from elastic_runtime.launcher import loop
-from elastic_runtime.launcher.facts import LeadershipState, Refusal
+from elastic_runtime.launcher.decision.facts import LeadershipState, Refusal
 from elastic_runtime.launcher.loop import Launcher
-from elastic_runtime.launcher.output import OutputLog
 from elastic_runtime.launcher.platform import Machine
+from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.rank_link import CheckpointWritten, encode_rank_message
 from elastic_runtime.spec import CheckpointSpec, RunSpec, Timing, WorkersSpec
 from elastic_runtime.status import Checkpoint, EventKind, FailureKind, Phase, Status, World

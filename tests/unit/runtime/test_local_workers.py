@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.launcher import local_workers
-from elastic_runtime.launcher.local_workers import SHORT_LIFE, LocalWorkers
+from elastic_runtime.launcher.local import workers as local_workers
+from elastic_runtime.launcher.local.workers import SHORT_LIFE, LocalWorkers
 from elastic_runtime.rundir import ReclaimNotice, RunDir
 from elastic_runtime.spec import NoticeService, RecoverySpec, RunSpec, WorkersSpec
 from tests.paced import until

@@ -10,9 +10,9 @@ import pytest
 
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.launcher.agents import AgentConnection
-from elastic_runtime.launcher.output import LAST_LINE_LENGTH, OutputLog
 from elastic_runtime.launcher.platform import Machine
-from elastic_runtime.launcher.run_record import RunRecord
+from elastic_runtime.launcher.record.output import LAST_LINE_LENGTH, OutputLog
+from elastic_runtime.launcher.record.run_record import RunRecord
 from elastic_runtime.launcher.worker_pool import Slot, Worker
 from elastic_runtime.rank_link import (
     CheckpointFailed,

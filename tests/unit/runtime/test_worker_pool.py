@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from elastic_runtime.engines.exits import LOST
 from elastic_runtime.launcher.agents import AgentConnection
-from elastic_runtime.launcher.facts import SlotFact, WorkerFact
+from elastic_runtime.launcher.decision.facts import SlotFact, WorkerFact
 from elastic_runtime.launcher.worker_pool import Worker, WorkerPool
 from elastic_runtime.spec import RecoverySpec
 from elastic_runtime.wire import (

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from elastic_runtime import certificates
 from elastic_runtime.errors import ElasticError
-from elastic_runtime.launcher.local import ADDRESS, LocalPlatform
+from elastic_runtime.launcher.local.platform import ADDRESS, LocalPlatform
 from elastic_runtime.launcher.loop import Launcher
-from elastic_runtime.launcher.output import OutputLog
+from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.rundir import LauncherProcess, RunDir
 from elastic_runtime.status import Phase, Status
 

@@ -10,9 +10,9 @@ from elastic_runtime.clock import utc_now
 from elastic_runtime.engines.base import Session
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.launcher.agents import AgentConnection
-from elastic_runtime.launcher.output import OutputLog
 from elastic_runtime.launcher.platform import Platform
-from elastic_runtime.launcher.run_record import RunRecord
+from elastic_runtime.launcher.record.output import OutputLog
+from elastic_runtime.launcher.record.run_record import RunRecord
 from elastic_runtime.launcher.worker_pool import Worker, WorkerPool
 from elastic_runtime.rank_link import Progress, decode_rank_message
 from elastic_runtime.rank_names import RankName

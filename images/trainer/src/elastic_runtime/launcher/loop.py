@@ -15,8 +15,8 @@ from elastic_runtime.engines.exits import describe
 from elastic_runtime.engines.registry import find_engine
 from elastic_runtime.launcher.agent_reports import AgentReports
 from elastic_runtime.launcher.agents import AgentServer
-from elastic_runtime.launcher.decide import decide
-from elastic_runtime.launcher.facts import (
+from elastic_runtime.launcher.decision.decide import decide
+from elastic_runtime.launcher.decision.facts import (
     Action,
     Clocks,
     CloseSession,
@@ -29,10 +29,10 @@ from elastic_runtime.launcher.facts import (
     ReformWorld,
     ReleaseWorker,
 )
-from elastic_runtime.launcher.observe import observe
-from elastic_runtime.launcher.output import OutputLog
+from elastic_runtime.launcher.decision.observe import observe
 from elastic_runtime.launcher.platform import Platform
-from elastic_runtime.launcher.run_record import RunRecord
+from elastic_runtime.launcher.record.output import OutputLog
+from elastic_runtime.launcher.record.run_record import RunRecord
 from elastic_runtime.launcher.worker_pool import WorkerPool
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import EventKind, Phase, Status

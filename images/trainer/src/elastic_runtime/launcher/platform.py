@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from elastic_runtime.launcher.facts import LeadershipState, Refusal
+from elastic_runtime.launcher.decision.facts import LeadershipState, Refusal
 from elastic_runtime.status import Status
 
 

@@ -9,9 +9,9 @@ from datetime import datetime
 
 from elastic_runtime.engines.exits import LOST
 from elastic_runtime.launcher.agents import AgentConnection
-from elastic_runtime.launcher.backoff import Backoff
-from elastic_runtime.launcher.decide import choose_keeper
-from elastic_runtime.launcher.facts import SlotFact, WorkerFact
+from elastic_runtime.launcher.decision.backoff import Backoff
+from elastic_runtime.launcher.decision.decide import choose_keeper
+from elastic_runtime.launcher.decision.facts import SlotFact, WorkerFact
 from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.rank_names import RankName, WorkerName
 from elastic_runtime.spec import RecoverySpec

@@ -2,5 +2,5 @@
 
 Requests are made by :mod:`elastic_runtime.kubernetes`; of the synchronous client's library, only
 :mod:`~elastic_training.clusters.kubernetes.connection` uses the loading of configurations, and
-:mod:`~elastic_training.clusters.kubernetes.template` the models that pod templates are merged with.
+:mod:`~elastic_training.clusters.kubernetes.manifests.template` the models that pod templates are merged with.
 """

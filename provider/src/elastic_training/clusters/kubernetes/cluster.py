@@ -24,16 +24,17 @@ from elastic_training.clusters.base import Claim, RunRef, RunSummary, Update
 from elastic_training.clusters.claims import Observed, Times
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.document import RunDocument
-from elastic_training.clusters.kubernetes import compare_and_set, connection, creation
-from elastic_training.clusters.kubernetes.diagnosis import running
-from elastic_training.clusters.kubernetes.listing import summaries
-from elastic_training.clusters.kubernetes.manifests import pods_digest, render, run_objects
-from elastic_training.clusters.kubernetes.removal import end_compute, remove
-from elastic_training.clusters.kubernetes.root import RootVersion, of_run
-from elastic_training.clusters.kubernetes.run_watch import updates
-from elastic_training.clusters.kubernetes.snapshot import read_seen
-from elastic_training.clusters.kubernetes.status import judge
-from elastic_training.clusters.kubernetes.watch import cached_root
+from elastic_training.clusters.kubernetes import connection
+from elastic_training.clusters.kubernetes.documents import compare_and_set, creation
+from elastic_training.clusters.kubernetes.documents.removal import end_compute, remove
+from elastic_training.clusters.kubernetes.documents.root import RootVersion, of_run
+from elastic_training.clusters.kubernetes.manifests.objects import pods_digest, render, run_objects
+from elastic_training.clusters.kubernetes.status.diagnosis import running
+from elastic_training.clusters.kubernetes.status.judgement import judge
+from elastic_training.clusters.kubernetes.status.listing import summaries
+from elastic_training.clusters.kubernetes.status.snapshot import read_seen
+from elastic_training.clusters.kubernetes.watching.hub import cached_root
+from elastic_training.clusters.kubernetes.watching.run_watch import updates
 from elastic_training.clusters.place import Place, Scale
 from elastic_training.pods import Pods
 

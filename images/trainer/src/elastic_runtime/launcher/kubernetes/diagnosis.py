@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from elastic_runtime.kubernetes.diagnosis import Cause, cause, of_maker, of_pod
 from elastic_runtime.kubernetes.objects import Object, Pod
-from elastic_runtime.launcher.facts import Refusal
+from elastic_runtime.launcher.decision.facts import Refusal
 
 MAX_TROUBLES = 3
 """Different ones that a refusal tells."""

@@ -15,7 +15,7 @@ from elastic_runtime.kubernetes.objects import Object, Pod
 from elastic_runtime.kubernetes.reflector import Reflector
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, PODS, REPLICA_SETS, Kind, V
 from elastic_runtime.kubernetes.retry import UNTIL_BACK
-from elastic_runtime.launcher.facts import LeadershipState, Refusal
+from elastic_runtime.launcher.decision.facts import LeadershipState, Refusal
 from elastic_runtime.launcher.kubernetes import diagnosis
 from elastic_runtime.launcher.kubernetes.enrichment import Enrichment
 from elastic_runtime.launcher.kubernetes.leadership import Leadership

@@ -18,7 +18,7 @@ from elastic_runtime.launcher.kubernetes.leadership import Leadership, fenced, r
 from elastic_runtime.launcher.kubernetes.platform import KubernetesPlatform
 from elastic_runtime.launcher.kubernetes.settings import LauncherSettings
 from elastic_runtime.launcher.loop import Launcher
-from elastic_runtime.launcher.output import OutputLog
+from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.runobjects import COMPLETE
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import FailureKind, Status

@@ -19,8 +19,8 @@ from elastic_runtime.kubernetes.objects import Event, Object, Pod
 from elastic_runtime.runobjects import Term
 from elastic_runtime.status import FailureKind, Phase, Status
 from elastic_training.clusters.document import RunDocument
-from elastic_training.clusters.kubernetes import diagnosis
-from elastic_training.clusters.kubernetes.diagnosis import Why
+from elastic_training.clusters.kubernetes.status import diagnosis
+from elastic_training.clusters.kubernetes.status.diagnosis import Why
 
 
 @dataclass(frozen=True, slots=True)

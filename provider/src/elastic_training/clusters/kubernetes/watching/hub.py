@@ -29,9 +29,9 @@ from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.kubernetes import connection
 from elastic_training.clusters.kubernetes.connection import Access
-from elastic_training.clusters.kubernetes.diagnosis import age
-from elastic_training.clusters.kubernetes.root import document, of_run
-from elastic_training.clusters.kubernetes.status import news_in
+from elastic_training.clusters.kubernetes.documents.root import document, of_run
+from elastic_training.clusters.kubernetes.status.diagnosis import age
+from elastic_training.clusters.kubernetes.status.judgement import news_in
 
 HEARTBEAT = 1.0
 STALL = 5.0

@@ -10,7 +10,7 @@ from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.document import RunDocument
-from elastic_training.clusters.kubernetes import root
+from elastic_training.clusters.kubernetes.documents import root
 from elastic_training.clusters.place import checked
 
 

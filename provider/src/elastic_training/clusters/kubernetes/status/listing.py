@@ -8,8 +8,8 @@ from elastic_runtime import runobjects
 from elastic_runtime.kubernetes.objects import Object, Pod
 from elastic_runtime.runobjects import Part
 from elastic_training.clusters.base import RunRef, RunSummary
-from elastic_training.clusters.kubernetes import diagnosis
-from elastic_training.clusters.kubernetes.status import read_headline
+from elastic_training.clusters.kubernetes.status import diagnosis
+from elastic_training.clusters.kubernetes.status.judgement import read_headline
 
 
 def summaries(maps: Iterable[Object], launchers: Iterable[Pod]) -> tuple[list[RunSummary], list[RunRef]]:

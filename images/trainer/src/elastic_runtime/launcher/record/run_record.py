@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from elastic_runtime import rank_link
-from elastic_runtime.launcher.figures import Figures
+from elastic_runtime.launcher.record.figures import Figures
 from elastic_runtime.launcher.worker_pool import Worker
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import (

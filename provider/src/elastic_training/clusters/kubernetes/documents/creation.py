@@ -36,9 +36,9 @@ from elastic_runtime.retry import within
 from elastic_runtime.runobjects import Part
 from elastic_runtime.spec import RunSpec
 from elastic_training.clusters.document import RunDocument
-from elastic_training.clusters.kubernetes import compare_and_set, root
-from elastic_training.clusters.kubernetes.manifests import Capabilities, RunObjects, run_objects
-from elastic_training.clusters.kubernetes.removal import REMOVED, remove
+from elastic_training.clusters.kubernetes.documents import compare_and_set, root
+from elastic_training.clusters.kubernetes.documents.removal import REMOVED, remove
+from elastic_training.clusters.kubernetes.manifests.objects import Capabilities, RunObjects, run_objects
 from elastic_training.pods import Pods
 
 UNFINISHED = timedelta(minutes=10)

@@ -16,9 +16,14 @@ from elastic_runtime import runobjects
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.runobjects import ObjectNames, Part
 from elastic_runtime.spec import RunSpec
-from elastic_training.clusters.kubernetes import placement, template
-from elastic_training.clusters.kubernetes.restricted import restrict
-from elastic_training.clusters.kubernetes.volumes import Mounted, certificates, secret_environment, worker_volumes
+from elastic_training.clusters.kubernetes.manifests import placement, template
+from elastic_training.clusters.kubernetes.manifests.restricted import restrict
+from elastic_training.clusters.kubernetes.manifests.volumes import (
+    Mounted,
+    certificates,
+    secret_environment,
+    worker_volumes,
+)
 from elastic_training.pod_rules import is_model
 from elastic_training.pods import Pods, PodShape
 

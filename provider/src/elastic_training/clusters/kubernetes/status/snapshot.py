@@ -9,9 +9,9 @@ from elastic_runtime.kubernetes.objects import Event, Object, Pod
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, EVENTS, JOBS, PODS
 from elastic_runtime.runobjects import ObjectNames, Part
 from elastic_training.clusters.document import RunDocument
-from elastic_training.clusters.kubernetes import diagnosis
-from elastic_training.clusters.kubernetes.root import of_run
-from elastic_training.clusters.kubernetes.status import Published, Seen, finished, read_published
+from elastic_training.clusters.kubernetes.documents.root import of_run
+from elastic_training.clusters.kubernetes.status import diagnosis
+from elastic_training.clusters.kubernetes.status.judgement import Published, Seen, finished, read_published
 
 
 async def read_seen(client: Client, found: RunDocument) -> Seen:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from elastic_runtime.errors import InvalidDocument, RunNotFound
 from elastic_runtime.launcher.lease import LeaseAge
-from elastic_runtime.launcher.local_workers import LocalWorkers
+from elastic_runtime.launcher.local.workers import LocalWorkers
 from elastic_runtime.launcher.platform import Platform
 from elastic_runtime.rundir import RunDir
 from elastic_runtime.spec import RunSpec

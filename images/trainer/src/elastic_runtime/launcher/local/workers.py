@@ -25,7 +25,7 @@ import psutil
 from elastic_runtime.agent.devices import WorkerShares, pools
 from elastic_runtime.agent.zygote_client import ZygoteClient
 from elastic_runtime.engines.registry import find_engine
-from elastic_runtime.launcher.backoff import backoff_policy
+from elastic_runtime.launcher.decision.backoff import backoff_policy
 from elastic_runtime.retry import Retry
 from elastic_runtime.rundir import RunDir
 from elastic_runtime.spec import NoticeService, RunSpec

@@ -18,8 +18,8 @@ from elastic_runtime.kubernetes.objects import Pod
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, JOBS, PODS, REPLICA_SETS
 from elastic_runtime.runobjects import ObjectNames
 from elastic_training.clusters.document import RunDocument
-from elastic_training.clusters.kubernetes import compare_and_set
-from elastic_training.clusters.kubernetes.root import RootVersion, of_run
+from elastic_training.clusters.kubernetes.documents import compare_and_set
+from elastic_training.clusters.kubernetes.documents.root import RootVersion, of_run
 
 OVERDUE = timedelta(seconds=30)
 """A pod that is there so long after its grace period has a node that does not answer."""

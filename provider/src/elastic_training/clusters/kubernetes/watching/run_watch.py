@@ -10,13 +10,22 @@ from elastic_runtime.clock import utc_now
 from elastic_runtime.kubernetes.objects import Event
 from elastic_runtime.status import Status
 from elastic_training.clusters.base import Quiet, RunRef, StatusChanged, Update
-from elastic_training.clusters.kubernetes import compare_and_set, connection, diagnosis
-from elastic_training.clusters.kubernetes.batches import Batches
-from elastic_training.clusters.kubernetes.cursor import Cursor
-from elastic_training.clusters.kubernetes.log import Tail
-from elastic_training.clusters.kubernetes.snapshot import read_seen
-from elastic_training.clusters.kubernetes.status import Published, Seen, judge, news_in, read_headline, read_published
-from elastic_training.clusters.kubernetes.watch import Hub, watching
+from elastic_training.clusters.kubernetes import connection
+from elastic_training.clusters.kubernetes.documents import compare_and_set
+from elastic_training.clusters.kubernetes.status import diagnosis
+from elastic_training.clusters.kubernetes.status.judgement import (
+    Published,
+    Seen,
+    judge,
+    news_in,
+    read_headline,
+    read_published,
+)
+from elastic_training.clusters.kubernetes.status.snapshot import read_seen
+from elastic_training.clusters.kubernetes.watching.batches import Batches
+from elastic_training.clusters.kubernetes.watching.cursor import Cursor
+from elastic_training.clusters.kubernetes.watching.hub import Hub, watching
+from elastic_training.clusters.kubernetes.watching.log import Tail
 
 LINGER = 10.0
 """Seconds that the end of a watch waits for the launcher's last lines after the final status."""

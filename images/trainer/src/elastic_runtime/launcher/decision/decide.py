@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState
-from elastic_runtime.launcher.facts import (
+from elastic_runtime.launcher.decision.facts import (
     Clocks,
     CloseSession,
     Decision,

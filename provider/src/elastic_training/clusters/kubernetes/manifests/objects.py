@@ -27,7 +27,7 @@ from elastic_runtime import runobjects
 from elastic_runtime.documents import to_json, to_plain
 from elastic_runtime.runobjects import LAUNCHER_PORT, ObjectNames, Part
 from elastic_runtime.spec import RunSpec
-from elastic_training.clusters.kubernetes import pod
+from elastic_training.clusters.kubernetes.manifests import pod
 from elastic_training.pods import Pods
 
 Manifest = dict[str, Any]

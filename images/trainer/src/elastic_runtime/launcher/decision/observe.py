@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from elastic_runtime.engines.base import SessionState
-from elastic_runtime.launcher.decide import minimum_ranks
-from elastic_runtime.launcher.facts import Clocks, DecisionSettings, Facts
+from elastic_runtime.launcher.decision.decide import minimum_ranks
+from elastic_runtime.launcher.decision.facts import Clocks, DecisionSettings, Facts
 
 
 def observe(clocks: Clocks, facts: Facts, settings: DecisionSettings, now: float) -> Clocks:

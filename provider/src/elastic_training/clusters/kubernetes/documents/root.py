@@ -25,7 +25,7 @@ class RootVersion:
     """Kubernetes' own; the run's is in its spec."""
     resource_version: str
     pods: str | None
-    """What :func:`~elastic_training.clusters.kubernetes.manifests.pods_digest` said of the run's pods."""
+    """What :func:`~elastic_training.clusters.kubernetes.manifests.objects.pods_digest` said of the run's pods."""
 
 
 def of_run(thing: Object, uid: str | None = None) -> bool:

@@ -1,0 +1,1 @@
+"""The launcher's platform on this machine: a folder, and workers as child processes."""

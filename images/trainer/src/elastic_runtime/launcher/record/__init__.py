@@ -1,0 +1,1 @@
+"""What has happened in a run: its status, its metrics, its log."""

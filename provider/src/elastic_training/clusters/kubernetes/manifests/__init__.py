@@ -1,0 +1,1 @@
+"""The objects of a run as plain dicts: pure, from settings to manifests."""
