@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -26,6 +27,9 @@ SILENCE = 120.0
 OPENINGS = 100.0
 """Streams that are opened in a second, at most. Each is a TLS handshake, which is work for the event loop: a thousand
 at a time, after a triggerer's start or the API server's, would stop it for seconds."""
+FAREWELL = 0.25
+"""For TLS's goodbye on a connection whose request was cut off before its answer began: only the client library has that
+connection, and its session's end does not wait for it (docs.aiohttp.org, "Graceful shutdown")."""
 ANYTHING = "*/*"
 METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """For a list: without what the objects hold, which may be a thousand times as much."""
@@ -56,10 +60,12 @@ class Transport:
     def __init__(self, api_client: Any) -> None:
         self._api_client = api_client
         self._turn = 0.0
+        self._cut_off = -math.inf
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close every connection; none is left to an event loop that is about to end."""
         await self._api_client.close()
+        await asyncio.sleep(max(0.0, self._cut_off + FAREWELL - asyncio.get_running_loop().time()))
 
     async def ask(self, request: Request) -> Json:
         """The whole answer."""
@@ -92,6 +98,21 @@ class Transport:
         import aiohttp
 
         try:
+            response = await self._answer(request, seconds)
+            try:
+                if not 200 <= response.status < 300:
+                    said = (await response.read()).decode(errors="replace")
+                    raise translate(response.status, said, request.what, response.headers.get("Retry-After"))
+                yield response
+            finally:
+                _hang_up(response)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise unreachable(error, request.what) from error
+
+    async def _answer(self, request: Request, seconds: float | None) -> aiohttp.ClientResponse:
+        import aiohttp
+
+        try:
             response: aiohttp.ClientResponse = await self._api_client.call_api(
                 request.path,
                 request.method,
@@ -105,15 +126,10 @@ class Transport:
                 _preload_content=False,
                 _request_timeout=aiohttp.ClientTimeout(total=seconds, connect=CONNECT_SECONDS),
             )
-            try:
-                if not 200 <= response.status < 300:
-                    said = (await response.read()).decode(errors="replace")
-                    raise translate(response.status, said, request.what, response.headers.get("Retry-After"))
-                yield response
-            finally:
-                _hang_up(response)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise unreachable(error, request.what) from error
+        except (asyncio.CancelledError, TimeoutError):
+            self._cut_off = asyncio.get_running_loop().time()
+            raise
+        return response
 
 
 def _hang_up(response: aiohttp.ClientResponse) -> None:
