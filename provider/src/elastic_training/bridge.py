@@ -64,7 +64,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     call = _Call(coroutine)
     try:
         return asyncio.run_coroutine_threadsafe(call.run(), bridge.loop).result()
-    except BaseException:
+    except BaseException:  # raised again: Ctrl-C and Airflow's timeout are none of Exception
         if not call.ended.is_set():  # It is the caller who was interrupted, maybe before it had the future.
             bridge.loop.call_soon_threadsafe(call.give_up)
             call.ended.wait(_FAREWELL)

@@ -207,5 +207,5 @@ def _change(line: bytes, kind: Kind[V], what: str) -> Change[V]:
             return Change(ChangeKind(event["type"]), kind.view(event["object"]))
         code = int(event["object"].get("code", 500))
     except (ValueError, KeyError, TypeError) as error:
-        raise WatchExpired(f"cannot {what}: {line[:100]!r} is no event of a watch") from error
+        raise WatchExpired(f"cannot {what}: {line[:100]!r} is not an event of a watch") from error
     raise translate(code, json.dumps(event["object"]), what)
