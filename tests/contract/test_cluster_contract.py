@@ -22,6 +22,7 @@ from elastic_training.clusters.base import (
     StatusChanged,
     Update,
 )
+from tests import paced
 from tests.contract.cluster_kinds import OWNER, Kind
 
 pytestmark = pytest.mark.timeout(240)
@@ -315,11 +316,12 @@ def test_a_list_says_at_a_glance_how_every_run_is_doing(kind: Kind) -> None:
     assert listed() == []
     before = datetime.now(UTC) - timedelta(seconds=2)
     ref = started(kind, workers=2)
+    # A headline may follow its status by a moment.
+    paced.until(lambda: listed()[0].headline.phase is Phase.RUNNING, "the headline says that it is running")
     (training,) = listed()
     assert (training.ref, training.owner) == (ref, OWNER)
     assert before < training.created <= datetime.now(UTC) + timedelta(seconds=2)
-    headline = training.headline
-    assert (headline.phase, headline.world_size, headline.target_size) == (Phase.RUNNING, 2, 2)
+    assert (training.headline.world_size, training.headline.target_size) == (2, 2)
     kind.kill_launcher(ref)
     until(kind, ref, over)
     (lost,) = listed()
