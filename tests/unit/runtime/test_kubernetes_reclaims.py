@@ -156,7 +156,7 @@ def test_without_the_right_it_is_asked_for_ever_less_often(caplog: pytest.LogCap
 
     with caplog.at_level(logging.INFO):
         run_virtually(main())
-    assert len([each for each in caplog.messages if "taints of nodes are not heeded" in each]) == 1
+    assert len([each for each in caplog.messages if "nodes are not read" in each]) == 1
 
 
 @pytest.mark.parametrize("verb", ["list", "watch"])
@@ -190,4 +190,4 @@ def test_not_more_nodes_are_watched_than_connections_allow(
 
     with caplog.at_level(logging.INFO):
         within(test, "n1", "n2", "n3", "n4")
-    assert len([each for each in caplog.messages if "on 2 nodes only" in each]) == 1
+    assert len([each for each in caplog.messages if "of 2 nodes only" in each]) == 1

@@ -128,7 +128,7 @@ class KubernetesPlatform:
     def machine(self, worker: str, /) -> Machine | None:
         """See :class:`Platform`."""
         pod = self._pod_of(worker)
-        return self._enrichment.machines.get(pod.node) if pod else None
+        return self._reclaims.machine(pod) if pod else None
 
     def replace(self, worker: str, /) -> None:
         """See :class:`Platform`."""

@@ -1,7 +1,7 @@
-"""When worker pods will be gone: by their own word, and by that of the nodes that they are on.
+"""The nodes that worker pods are on: what they are, and when they will be gone.
 
 A deletion has its deadline in the pod. What happens to a node is said by taints, which whoever takes the node away puts
-on it before, and which need the right to read nodes.
+on it before, and which need the right to read nodes; so do its labels.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from datetime import datetime, timedelta
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ElasticError, PermanentError
 from elastic_runtime.kubernetes.client import Client
-from elastic_runtime.kubernetes.nodes import ENDING_TAINTS, ending_taints
+from elastic_runtime.kubernetes.nodes import ENDING_TAINTS, capacity_type, ending_taints, instance_type
 from elastic_runtime.kubernetes.objects import Node, Pod
 from elastic_runtime.kubernetes.reflector import Reflector
 from elastic_runtime.kubernetes.resources import NODES
+from elastic_runtime.launcher.platform import Machine
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ class Reclaims:
     Args:
         client: to watch nodes with.
         pods: the worker pods.
-        on_change: called when a node may have another deadline.
+        on_change: called when a node has changed.
         now: wall clock.
     """
 
@@ -70,10 +71,14 @@ class Reclaims:
     def deadline(self, pod: Pod) -> datetime | None:
         """The earlier of the pod's own and its node's; None: neither is known to go."""
         found = [own] if (own := pod_deadline(pod)) else []
-        if pod.node in self._watches:
-            for node in self._watches[pod.node][0].objects.values():
-                found += [self._deadlines[node.uid, taint] for taint in ending_taints(node)]
+        if node := self._node_of(pod):
+            found += [self._deadlines[node.uid, taint] for taint in ending_taints(node)]
         return min(found, default=None)
+
+    def machine(self, pod: Pod) -> Machine | None:
+        """What it runs on; None: not known."""
+        node = self._node_of(pod)
+        return Machine(capacity_type(node), instance_type(node)) if node else None
 
     async def follow(self) -> None:
         """Watch the nodes that there are pods on, until cancelled."""
@@ -93,7 +98,7 @@ class Reclaims:
         for name in sorted(wanted - self._watches.keys()):
             if len(self._watches) >= MAX_NODES:
                 if not self._too_many:
-                    log.info("taints are heeded on %d nodes only", MAX_NODES)
+                    log.info("taints and labels are read of %d nodes only", MAX_NODES)
                 self._too_many = True
                 return
             watch = Reflector(
@@ -114,7 +119,11 @@ class Reclaims:
         """That the API server does not answer, others say."""
         if isinstance(error, PermanentError) and not self._refused:
             self._refused = True
-            log.info("taints of nodes are not heeded: %s", error)
+            log.info("taints, capacity and instance types of the workers' nodes are not read: %s", error)
+
+    def _node_of(self, pod: Pod) -> Node | None:
+        watch = self._watches.get(pod.node)
+        return watch[0].objects.get(pod.node) if watch else None
 
     def _nodes(self) -> Iterator[Node]:
         for watch, _ in self._watches.values():
