@@ -61,7 +61,7 @@ def test_launchers_write_configmaps_and_sizes_delete_pods_and_nothing_else() -> 
 def test_only_nodes_are_read_beyond_the_namespace() -> None:
     beyond = {name for name, role in ROLES.items() if role["kind"] == "ClusterRole"}
     assert beyond == {"elastic-training-nodes"}
-    assert rights("elastic-training-nodes") == {("", "nodes", verb) for verb in ("get", "list", "watch")}
+    assert rights("elastic-training-nodes") == {("", "nodes", verb) for verb in ("list", "watch")}
 
 
 def test_the_launchers_account_is_the_one_that_pods_name_and_has_its_role() -> None:

@@ -213,7 +213,7 @@ class TestWorkers:
 
         with caplog.at_level(logging.INFO):
             within(test)
-        [told] = [each for each in caplog.messages if "capacity and instance types of the workers' nodes are not read" in each]
+        [told] = [each for each in caplog.messages if "instance types of the workers' nodes are not read" in each]
         assert "deploy/rbac-nodes.yaml" in told
 
     def test_are_looked_at_once_the_right_is_there(self) -> None:

@@ -6,7 +6,7 @@ runs, or a watch, need not fetch the statuses; on this machine as a file beside 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from hashlib import blake2s
 
@@ -46,18 +46,6 @@ def without_figures(status: Status) -> Status:
 
 def headline(status: Status) -> Headline:
     """Of that status."""
-    return Headline(
-        run=status.run,
-        uid=status.uid,
-        phase=status.phase,
-        reason=shortened(status.reason, MAX_MESSAGE),
-        updated=status.updated,
-        news=blake2s(to_json(without_figures(status)).encode(), digest_size=16).hexdigest(),
-        started=status.started,
-        finished=status.finished,
-        failure=status.failure,
-        world_size=status.world_size,
-        target_size=status.target_size,
-        generation=status.generation,
-        step=status.step,
-    )
+    same = {each.name: getattr(status, each.name) for each in fields(Headline) if each.name != "news"}
+    news = blake2s(to_json(without_figures(status)).encode(), digest_size=16).hexdigest()
+    return Headline(**same | {"reason": shortened(status.reason, MAX_MESSAGE), "news": news})
