@@ -149,7 +149,7 @@ with DAG(
         workers=Workers(
             min="{{ params.min_workers }}", start="{{ params.start_workers }}", max="{{ params.max_workers }}"
         ),
-        checkpoint="file://{{ params.folder }}/checkpoints",
+        checkpoint_uri="file://{{ params.folder }}/checkpoints",
         checkpoints=Checkpoints(every="{{ params.checkpoint_every }}"),
         recovery=Recovery(mode="elastic", max_wait=timedelta(minutes=10)),
         cluster="{{ params.cluster }}",

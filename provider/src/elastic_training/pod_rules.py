@@ -14,7 +14,7 @@ from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.kubernetes.quantities import amount
 from elastic_runtime.runobjects import MANAGED_BY_LABEL, PREFIX
 from elastic_training import kubernetes_syntax as syntax
-from elastic_training.settings import is_template
+from elastic_training.templating import is_template
 
 RESERVED_VARIABLES = "ELASTIC_TRAINING_"
 """Environment that starts so is this package's own."""
@@ -38,15 +38,21 @@ def known(at: str, value: object, rule: Callable[..., object], **more: Any) -> N
 
 
 def mapping(at: str, value: object, example: str) -> Mapping[Any, Any]:
-    """Any mapping."""
+    """Any mapping; empty while it is not known yet."""
+    if is_template(value):
+        return {}
     if isinstance(value, Mapping):
         return value
     raise InvalidSettings(at, f"{value!r} is not a mapping", f"Write {example}")
 
 
 def sequence(at: str, value: object, kind: type, example: str) -> Sequence[Any]:
-    """A list or tuple of that kind; no string, which would be cut into letters."""
-    if isinstance(value, list | tuple) and all(isinstance(each, kind) for each in value):
+    """A list or tuple of that kind; no string, which would be cut into letters. Empty while it is not known yet."""
+    if is_template(value):
+        return ()
+    if isinstance(value, list | tuple) and all(
+        isinstance(each, kind) or (kind is str and is_template(each)) for each in value
+    ):
         return value
     raise InvalidSettings(at, f"{value!r} is not a list of {kind.__name__}", f"Write {example}")
 

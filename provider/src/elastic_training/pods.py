@@ -21,7 +21,8 @@ from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.runobjects import TLS_FOLDER
 from elastic_training import kubernetes_syntax as syntax
 from elastic_training import pod_rules as rules
-from elastic_training.settings import IntOrTemplate, Settings, Workers, parse_bool, whole_number
+from elastic_training.settings import BoolOrTemplate, IntOrTemplate, Workers, parse_bool, whole_number
+from elastic_training.templating import Settings, is_template
 
 LAUNCHER_ACCOUNT = "elastic-training-launcher"
 """The service account that ``deploy/rbac.yaml`` makes."""
@@ -66,25 +67,31 @@ class Volume(Settings):
     """Name of a Secret."""
     config_map: str | None = None
     """Name of a ConfigMap."""
-    empty_dir: bool | str = False
+    empty_dir: BoolOrTemplate = False
     """True, or its greatest size as in ``"10Gi"``: scratch space that goes with the pod."""
     raw: Mapping[str, Any] | None = None
     """Any other source, as in a pod's ``volumes``: ``{"csi": {"driver": …}}``."""
     sub_path: str | None = None
     """Folder within the volume."""
-    read_only: bool = False
+    read_only: BoolOrTemplate = False
+
+    def settled(self) -> Volume:
+        """With flags that are none but True and False, after rendering."""
+        read_only = parse_bool("pods.volumes.read_only", self.read_only)
+        return replace(self, empty_dir=scratch(self.empty_dir), read_only=read_only)
 
     def check(self, at: str) -> None:
         """What is known, as the field ``at``. Raises InvalidSettings."""
         rules.known(f"{at}.mount", self.mount, syntax.absolute_path)
-        given = [name for name in _SOURCES if getattr(self, name)]
+        given = [name for name in _SOURCES if scratch(getattr(self, name))]
         if len(given) != 1:
             problem = f"{' and '.join(given)} are given" if given else "it has no source"
             raise InvalidSettings(at, problem, f"Write one of {', '.join(_SOURCES)}")
         for name in ("claim", "secret", "config_map"):
             rules.known(f"{at}.{name}", getattr(self, name), syntax.object_name)
-        if not isinstance(self.empty_dir, bool):
+        if not isinstance(scratch(self.empty_dir), bool):
             rules.known(f"{at}.empty_dir", self.empty_dir, syntax.quantity)
+        rules.known(f"{at}.read_only", self.read_only, parse_bool)
         rules.known(f"{at}.raw", self.raw, rules.volume_source)
         rules.known(f"{at}.sub_path", self.sub_path, rules.relative_path)
 
@@ -231,8 +238,10 @@ class Pods(Settings):
         if self.hardware.shm:
             taken[SHM_FOLDER] = "workers.shm"
         for name in ("secrets", "volumes"):
-            for index, each in enumerate(getattr(self, name)):
-                place, at = (each.mount or "").rstrip("/"), f"pods.{name}[{index}].mount"
+            given = getattr(self, name)
+            for index, each in enumerate(() if is_template(given) else given):
+                mount = "" if is_template(each.mount) else each.mount or ""
+                place, at = mount.rstrip("/"), f"pods.{name}[{index}].mount"
                 if place in taken:
                     raise InvalidSettings(at, f"{place} is the place of {taken[place]}", "Write another path")
                 if place:
@@ -240,7 +249,8 @@ class Pods(Settings):
 
     def _check_gpus(self) -> None:
         resource = self.hardware.gpu_resource
-        for side, amounts in (self.worker.resources or {}).items():
+        resources = {} if is_template(self.worker.resources) else self.worker.resources or {}
+        for side, amounts in resources.items():
             if self.hardware.gpus and resource in amounts:
                 raise InvalidSettings(
                     f"pods.worker.resources.{side}",
@@ -250,4 +260,12 @@ class Pods(Settings):
 
     def of_run(self, workers: Workers, image: str | None = None) -> Pods:
         """With what the operator itself knows. Raises InvalidSettings."""
-        return replace(self, image=image or self.image or None, hardware=Hardware.of(workers))
+        self.check()
+        volumes = [volume.settled() for volume in self.volumes]
+        return replace(self, image=image or self.image or None, volumes=volumes, hardware=Hardware.of(workers))
+
+
+def scratch(value: Any) -> Any:
+    """Rendered words for True and False as those; a size, or whatever else it is, as it is."""
+    word = value.strip().lower() if isinstance(value, str) else value
+    return {"true": True, "false": False, "none": False}.get(word, value) if isinstance(word, str) else value

@@ -1,71 +1,37 @@
 """What a user writes about a training, checked as early as it is known.
 
-Every number may be a template (``"{{ params.max_workers }}"``). A value that is known when the DAG file is parsed is
-checked then; what a template yields is checked in ``execute``, before anything is created. All complaints are
-:class:`~elastic_runtime.errors.InvalidSettings`, with the field's name and the remedy.
+Every value may be a template (``"{{ params.max_workers }}"``), or the output of another task. A value that is known
+when the DAG file is parsed is checked then; what comes later is checked in ``execute``, before anything is created. All
+complaints are :class:`~elastic_runtime.errors.InvalidSettings`, with the field's name and the remedy.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from itertools import pairwise
-from os import PathLike
 from typing import Any, TypeVar
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.spec import CheckpointSpec, NoticeService, RecoveryMode, RecoverySpec, Timing, WorkersSpec
 from elastic_training import kubernetes_syntax as syntax
+from elastic_training.templating import Settings, is_template
 
-S = TypeVar("S", bound="Settings")
+S = TypeVar("S", bound=Settings)
 
-IntOrTemplate = int | str
-"""A whole number, or a template of one."""
-Duration = timedelta | float | str
-"""A time span, seconds, or a template of seconds."""
-
-
-def is_template(value: object) -> bool:
-    """Whether Jinja has something to do with this value, so that it is not known yet."""
-    return isinstance(value, str) and ("{{" in value or "{%" in value)
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Base of settings whose fields may be templates."""
-
-    def rendered(self: S, render: Callable[[Any], Any]) -> S:
-        """A copy with every string rendered.
-
-        The copy is not checked: that is for ``execute``, where a bad value ends the task without another try, and not
-        for the rendering, where it would look like a broken template.
-        """
-        copy = object.__new__(type(self))
-        for field in fields(self):
-            object.__setattr__(copy, field.name, _rendered(getattr(self, field.name), render))
-        return copy
-
-
-def _rendered(value: object, render: Callable[[Any], Any]) -> Any:
-    """Strings wherever they are: in settings within settings, in lists, as values of mappings."""
-    match value:
-        case Settings():
-            return value.rendered(render)
-        case str():
-            return render(value)
-        case Mapping():
-            return {key: _rendered(each, render) for key, each in value.items()}
-        case list() | tuple():
-            each_rendered = [_rendered(each, render) for each in value]
-            return each_rendered if isinstance(value, list) else tuple(each_rendered)
-    return value
+IntOrTemplate = int | str | Any
+"""A whole number, a template of one, or the output of another task."""
+BoolOrTemplate = bool | str | Any
+"""True or False, a template of one of them, or the output of another task."""
+Duration = timedelta | float | str | Any
+"""A time span, seconds, a template of seconds, or the output of another task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workers(Settings):
-    """How many workers train."""
+    """How many workers train. ``Workers(min=2, max=4)`` starts with 2; ``Workers(min=2, start=4, max=4)`` with 4."""
 
     min: IntOrTemplate = 1
     """Fewest workers that train; below it the run is suspended. At least 1."""
@@ -82,7 +48,7 @@ class Workers(Settings):
     shm: str | None = None
     """Size of ``/dev/shm``, as in ``"2Gi"``: kept in memory, and counted against the worker's memory limit. For data
     loaders and NCCL, to which the usual 64 MiB are too little. None: the container runtime's. In pods only."""
-    spot: bool | str = False
+    spot: BoolOrTemplate = False
     """Workers go to nodes that the cloud may take back, the launcher stays off them. In pods only."""
 
     def __post_init__(self) -> None:
@@ -104,7 +70,7 @@ class Workers(Settings):
             syntax.extended_resource("workers.gpu_resource", self.gpu_resource)
         if self.shm and not is_template(self.shm):
             syntax.quantity("workers.shm", self.shm)
-        if isinstance(self.spot, str) and not is_template(self.spot):
+        if not is_template(self.spot):
             parse_bool("workers.spot", self.spot)
         if self.slots is None or any(is_template(value) for value in (self.slots, self.gpus)):
             return
@@ -214,49 +180,31 @@ class Checkpoints(Settings):
         )
 
 
-def check_command(command: object) -> None:
-    """As far as a command is known at parse: words may still be templates, or outputs of other tasks.
+def settings_of(kind: type[S], field: str, value: object, example: str) -> S:
+    """Settings, or the same as a mapping, which is what another task can return.
+
+    Args:
+        kind: of settings.
+        field: as the user writes it.
+        value: given, or rendered.
+        example: of what to write.
 
     Raises:
-        InvalidSettings: empty, or one string, which would be cut into letters.
+        InvalidSettings: it is neither, or has a name that these settings do not have.
     """
-    remedy = 'Write a list, as in ["python", "train.py"]'
-    if isinstance(command, str) or not isinstance(command, Sequence):
-        raise InvalidSettings("command", f"{command!r} is not a list of words", remedy)
-    if not command or command[0] == "":
-        raise InvalidSettings("command", f"{list(command)!r} names no program", remedy)
+    if isinstance(value, kind):
+        return value
+    if not isinstance(value, Mapping):
+        raise InvalidSettings(field, f"a {type(value).__name__} is not a {kind.__name__}", f"Write {example}")
+    names = [each.name for each in fields(kind)]
+    for name in value:
+        if name not in names:
+            raise InvalidSettings(f"{field}.{name}", "there is no such field", f"Write one of {', '.join(names)}")
+    return kind(**value)
 
 
-def command_words(command: object) -> tuple[str, ...]:
-    """The rendered command of one rank. Raises InvalidSettings."""
-    check_command(command)
-    assert isinstance(command, Sequence)
-    for index, word in enumerate(command):
-        if isinstance(word, bool) or not isinstance(word, str | int | float | PathLike):
-            raise InvalidSettings(f"command[{index}]", f"{word!r} is not a word", "Write a string, a number or a path")
-    return tuple(str(word) for word in command)
-
-
-def check_environment(environment: object) -> Mapping[str, str]:
-    """Extra environment of every rank, values as strings. Raises InvalidSettings."""
-    if not isinstance(environment, Mapping):
-        raise InvalidSettings("environment", f"{environment!r} is not a mapping", 'Write {"NAME": "value"}')
-    for name in environment:
-        if not isinstance(name, str) or not name or "=" in name or "\0" in name:
-            raise InvalidSettings("environment", f"{name!r} is not a variable's name", 'Write {"NAME": "value"}')
-    return {name: str(value) for name, value in environment.items()}
-
-
-def check_store(checkpoint: str) -> None:
-    """Raises InvalidSettings when no checkpoint store knows this URI."""
-    # Imported here, so that a DAG file pays for the stores only when it has checkpoints.
-    from elastic_runtime.checkpoint.store import validate_store_uri
-
-    validate_store_uri(checkpoint)
-
-
-def parse_bool(field: str, value: bool | str) -> bool:
-    """A rendered flag, as Jinja prints Python's, JSON's and YAML's. Raises InvalidSettings for anything else."""
+def parse_bool(field: str, value: object) -> bool:
+    """A flag, given or rendered, as Jinja prints Python's, JSON's and YAML's. Raises InvalidSettings for others."""
     text = str(value).strip().lower()
     if text in ("true", "1", "yes", "on"):
         return True

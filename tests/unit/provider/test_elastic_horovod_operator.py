@@ -124,10 +124,10 @@ class TestTries:
         assert operator().execute({"ti": trying(2)})["uid"] == run_in(fake).spec.uid
 
     def test_a_retry_after_a_failure_resumes_under_the_same_checkpoints(self, fake: FakeCluster, store: str) -> None:
-        deferred(operator(deferrable=True, checkpoint=store), trying(1))
+        deferred(operator(deferrable=True, checkpoint_uri=store), trying(1))
         first = run_in(fake).spec
         fake.fail(NAME, FailureKind.LAUNCHER_LOST, "the launcher is gone")
-        deferred(operator(deferrable=True, checkpoint=store), trying(2))
+        deferred(operator(deferrable=True, checkpoint_uri=store), trying(2))
         second = run_in(fake).spec
         assert first.checkpoint is not None
         assert second.checkpoint is not None
@@ -137,9 +137,9 @@ class TestTries:
         assert second.checkpoint.resume
 
     def test_fresh_ends_the_living_run_and_sees_no_checkpoint(self, fake: FakeCluster, store: str) -> None:
-        deferred(operator(deferrable=True, checkpoint=store), trying(1))
+        deferred(operator(deferrable=True, checkpoint_uri=store), trying(1))
         first = run_in(fake).spec
-        deferred(operator(deferrable=True, checkpoint=store, fresh=True), trying(2))
+        deferred(operator(deferrable=True, checkpoint_uri=store, fresh=True), trying(2))
         second = run_in(fake).spec
         assert second.uid != first.uid
         assert second.checkpoint is not None

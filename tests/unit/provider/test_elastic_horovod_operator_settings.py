@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from airflow.providers.common.compat.sdk import DAG, AirflowFailException, task
+from airflow.providers.common.compat.sdk import DAG, AirflowFailException, BaseOperator, task
+from airflow.serialization.serialized_objects import DagSerialization
 
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.spec import WorkersSpec
 from elastic_training.clusters.fake import FakeCluster
+from elastic_training.operators.arguments import FOREIGN
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.pods import Hardware, Pods, PodShape, Volume
-from elastic_training.settings import Recovery, Workers
+from elastic_training.settings import Checkpoints, Recovery, Workers
 from elastic_training.triggers.training_run import TrainingRunTrigger
 from tests.unit.provider.operator_bench import NAME, deferred, operator, trying
 
@@ -36,6 +40,21 @@ class TestAtParse:
             ({"on_finish": "forget"}, "on_finish"),
             ({"environment": {"A=B": "1"}}, "environment"),
             ({"fresh": "maybe"}, "fresh"),
+            ({"warm": "maybe"}, "warm"),
+            ({"deferrable": "later"}, "deferrable"),
+            ({"workers": {"least": 3}}, "workers.least"),
+            ({"checkpoints": "s3://bucket/runs"}, "checkpoints"),
+            ({"checkpoint_uri": Checkpoints()}, "checkpoint_uri"),
+            ({"image": ["trainer:1"]}, "image"),
+            ({"working_directory": 3}, "working_directory"),
+            ({"environment": ["A"]}, "environment"),
+            ({"command": ["horovodrun", "-np", "2", "python", "train.py"]}, "command"),
+            ({"command": ["/usr/bin/torchrun", "train.py"]}, "command"),
+            ({"command": ["mpirun", "python", "train.py"]}, "command"),
+            ({"command": ["python", "-m", "torch.distributed.run", "train.py"]}, "command"),
+            ({"kubernetes_conn_id": "moon"}, "kubernetes_conn_id"),
+            ({"tolerations": []}, "tolerations"),
+            ({"checkpoint": "s3://bucket/runs"}, "checkpoint"),
         ],
     )
     def test_what_cannot_work_is_refused(self, settings: dict[str, Any], field: str) -> None:
@@ -43,14 +62,34 @@ class TestAtParse:
             operator(**settings)
         assert caught.value.field == field
 
+    @pytest.mark.parametrize("flag", ["false", "False", "0", "no"])
+    def test_a_flag_that_is_a_word_is_read(self, flag: str) -> None:
+        train = operator(warm=flag, deferrable=flag)
+        assert (train.warm, train.deferrable) == (False, False)
+
+    def test_where_checkpoints_go_is_not_how_often_and_the_remedy_says_so(self) -> None:
+        with pytest.raises(InvalidSettings, match=r'a str is not a Checkpoints.*checkpoint_uri="s3://'):
+            operator(checkpoints="s3://bucket/runs")
+
+    @pytest.mark.parametrize("name", sorted(FOREIGN))
+    def test_an_argument_of_another_operator_names_ours(self, name: str) -> None:
+        with pytest.raises(InvalidSettings, match=re.escape(FOREIGN[name])):
+            operator(**{name: "value"})
+        with pytest.raises(InvalidSettings, match=re.escape(FOREIGN[name])):
+            ElasticHorovodOperator.partial(task_id="train", **{name: "value"})
+
+    def test_an_argument_that_nobody_knows_is_left_to_airflow(self) -> None:
+        with pytest.raises(TypeError, match="wokers"):
+            operator(wokers=3)
+
     def test_a_checkpoint_uri_that_no_store_knows_is_refused(self) -> None:
         with pytest.raises(InvalidSettings, match="checkpoint"):
-            operator(checkpoint="ftp://host/runs")
+            operator(checkpoint_uri="ftp://host/runs")
 
     def test_what_only_rendering_shows_is_accepted(self) -> None:
         operator(
             command=["python", "{{ params.script }}"],
-            checkpoint="{{ params.store }}",
+            checkpoint_uri="{{ params.store }}",
             fresh="{{ params.fresh }}",
             workers=Workers(min="{{ params.least }}", max="{{ params.most }}"),
             cluster="{{ params.cluster }}",
@@ -92,6 +131,83 @@ class TestRendering:
             train = operator(command=["python", "train.py", "--data", prepare()])
         assert train.upstream_task_ids == {"prepare"}
 
+    @pytest.mark.parametrize(
+        "given",
+        [
+            lambda output: {"command": output},
+            lambda output: {"cluster": output},
+            lambda output: {"image": output, "cluster": "moon"},
+            lambda output: {"workers": output},
+            lambda output: {"workers": Workers(min=output, start=output, max=output, slots=output)},
+            lambda output: {"workers": Workers(gpus=output, shm=output, gpu_resource=output, spot=output)},
+            lambda output: {"recovery": Recovery(mode=output, max_wait=output, reset_limit=output, notices=output)},
+            lambda output: {"recovery": output},
+            lambda output: {"checkpoints": Checkpoints(every=output, keep=output)},
+            lambda output: {"checkpoints": output},
+            lambda output: {"checkpoint_uri": output},
+            lambda output: {"environment": output},
+            lambda output: {"environment": {"DATA": output}},
+            lambda output: {"pods": Pods(image=output, env={"A": output}, run_as_user=output)},
+            lambda output: {"pods": Pods(volumes=[Volume(output, claim=output, read_only=output)])},
+            lambda output: {"pods": Pods(worker=PodShape(resources={"limits": {"memory": output}}, template=output))},
+            lambda output: {"pods": Pods(env=output, labels=output, volumes=output, command=output)},
+            lambda output: {"pods": Pods(image_pull_secrets=[output], worker=PodShape(resources=output))},
+            lambda output: {"fresh": output, "working_directory": output},
+        ],
+    )
+    @pytest.mark.parametrize("mapped", [False, True])
+    def test_every_setting_takes_the_output_of_another_task(self, given: Any, mapped: bool) -> None:
+        with DAG("nightly", schedule=None) as dag:
+            settings = given(BaseOperator(task_id="prepare").output)
+            if mapped:
+                settings = {"command": ["python", "train.py"], "workers": Workers()} | settings
+                ElasticHorovodOperator.partial(task_id="train", **settings).expand(on_finish=["keep", "delete"])
+            else:
+                operator(**settings)
+        assert dag.get_task("train").upstream_task_ids == {"prepare"}
+        DagSerialization.to_dict(dag)
+
+    def test_outputs_of_other_tasks_arrive(self) -> None:
+        with DAG("nightly", schedule=None):
+            prepare = BaseOperator(task_id="prepare")
+            train = operator(
+                command=prepare.output["command"],
+                workers=prepare.output["workers"],
+                recovery=Recovery(rank_failures=prepare.output["failures"]),
+                checkpoint_uri=prepare.output["store"],
+                checkpoints=Checkpoints(keep=prepare.output["keep"]),
+                environment={"DATA": prepare.output["data"], "SEED": "{{ params.seed }}"},
+            )
+        said = {
+            "command": ["python", "train.py"], "workers": {"min": 2, "max": 5}, "failures": 3,
+            "store": "file:///store", "keep": 4, "data": "/data",
+        }  # fmt: skip
+
+        class TaskInstance:
+            def xcom_pull(self, *, task_ids: str, key: str, **_: Any) -> Any:
+                return said[key]
+
+        train.render_template_fields({"ti": TaskInstance(), "params": {"seed": 7}})
+        spec = train.spec("name")
+        assert (spec.command, spec.workers) == (("python", "train.py"), WorkersSpec(2, 2, 5, 1))
+        assert (spec.recovery.rank_failures, spec.environment) == (3, {"DATA": "/data", "SEED": "7"})
+        assert spec.checkpoint is not None
+        assert (spec.checkpoint.uri, spec.checkpoint.keep) == ("file:///store/name", 4)
+
+    def test_flags_of_volumes_are_read_as_they_are_rendered(self) -> None:
+        pods = Pods(
+            volumes=[
+                Volume("/a", claim="a", read_only="{{ params.no }}"),
+                Volume("/b", empty_dir="{{ params.yes }}", read_only="True"),
+            ]
+        )
+        train = operator(pods=pods, image="trainer:1")
+        train.render_template_fields({"params": {"no": False, "yes": True}})
+        first, second = train.pods.of_run(Workers()).volumes
+        assert (first.read_only, second.read_only, second.empty_dir) == (False, True, True)
+        with pytest.raises(InvalidSettings, match=r"volumes\[0\]\.read_only"):
+            Pods(volumes=[Volume("/a", claim="a", read_only="perhaps")])
+
     def test_the_cluster_is_rendered_and_told_what_its_pods_shall_be(
         self, fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -101,7 +217,7 @@ class TestRendering:
             asked.append((name, pods))
             return fake
 
-        monkeypatch.setattr("elastic_training.operators.elastic_horovod.get_cluster", get_cluster)
+        monkeypatch.setattr("elastic_training.operators.training_arguments.get_cluster", get_cluster)
         train = operator(
             deferrable=True,
             cluster="{{ params.cluster }}",
@@ -156,3 +272,16 @@ class TestRendering:
         with pytest.raises(AirflowFailException, match=r"workers\.min: 5 is more than workers\.max"):
             rendered.execute({"ti": trying()})
         assert not fake.runs
+
+
+class TestWarnings:
+    def test_retries_without_a_checkpoint_are_warned_of_once(
+        self, fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log = Mock()
+        monkeypatch.setattr(ElasticHorovodOperator, "log", log)
+        deferred(operator(deferrable=True, retries=2), trying(1))
+        deferred(operator(deferrable=True, retries=2), trying(2))
+        deferred(operator(deferrable=True, retries=2, checkpoint_uri="file:///store", fresh=True), trying(1))
+        warned = [call.args[0] for call in log.warning.call_args_list if "checkpoint_uri" in call.args[0]]
+        assert len(warned) == 1

@@ -21,7 +21,7 @@ with DAG("nightly", schedule=None, params={"most": 4}):
         task_id="train",
         command=["python", "train.py", "--data", "{{ dag_run.conf['data'] }}"],
         workers=Workers(min=1, start=2, max="{{ params.most }}"),
-        checkpoint="file:///tmp/checkpoints",
+        checkpoint_uri="file:///tmp/checkpoints",
         checkpoints=Checkpoints(every=30),
         recovery=Recovery(max_wait=timedelta(minutes=5)),
         deferrable=True,

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.spec import NoticeService, RecoveryMode, Timing, WorkersSpec
-from elastic_training.settings import Checkpoints, Recovery, Workers, check_environment, command_words, parse_bool
+from elastic_training.operators.arguments import check_environment, command_words
+from elastic_training.settings import Checkpoints, Recovery, Workers, parse_bool
 
 
 @pytest.mark.parametrize(

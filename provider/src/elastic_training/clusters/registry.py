@@ -22,7 +22,7 @@ from elastic_runtime.errors import InvalidSettings
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.kubernetes_syntax import dns_label
 from elastic_training.pods import Pods
-from elastic_training.settings import is_template
+from elastic_training.templating import is_template
 
 SECTION = "elastic_training"
 """Of Airflow's configuration."""
@@ -40,7 +40,7 @@ def check_cluster(name: object) -> None:
     Raises:
         InvalidSettings: no cluster can have that name.
     """
-    if name == LOCAL or name in _substitutes or is_template(name):
+    if is_template(name) or name == LOCAL or (isinstance(name, str) and name in _substitutes):
         return
     try:
         split_name(name)

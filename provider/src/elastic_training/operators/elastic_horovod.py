@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
+from dataclasses import replace
 from typing import Any
-from uuid import uuid4
 
 from airflow.providers.common.compat.sdk import (
     AirflowException,
@@ -19,31 +17,22 @@ from airflow.providers.common.compat.sdk import (
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import from_plain
 from elastic_runtime.errors import InvalidSettings, OwnershipLost, RetryableError, RunNotFound
-from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Phase, Status
 from elastic_training.bridge import run
 from elastic_training.clusters.base import ClaimOutcome, RunRef
 from elastic_training.clusters.cluster import Cluster
-from elastic_training.clusters.registry import LOCAL, check_cluster, get_cluster, has_pods
+from elastic_training.clusters.registry import LOCAL, get_cluster
 from elastic_training.exceptions import failure_of
 from elastic_training.follow import Ending, Followed, Follower
-from elastic_training.kubernetes_syntax import image as image_name
 from elastic_training.naming import run_name
+from elastic_training.operators.arguments import check_foreign
+from elastic_training.operators.training_arguments import OnFinish, TrainingArguments
 from elastic_training.ownership import Owner, read_owner
-from elastic_training.pods import Hardware, Pods
+from elastic_training.pods import Pods
+from elastic_training.redaction import masked
 from elastic_training.result import result_document
-from elastic_training.settings import (
-    Checkpoints,
-    Recovery,
-    Workers,
-    check_command,
-    check_environment,
-    check_store,
-    command_words,
-    is_template,
-    parse_bool,
-)
-from elastic_training.templating import RendersSettings
+from elastic_training.settings import Checkpoints, Recovery, Workers, parse_bool
+from elastic_training.templating import RendersSettings, as_environment
 from elastic_training.triggers.training_run import TrainingRunTrigger
 
 FAILURE_KEY = "failure"
@@ -54,27 +43,21 @@ _TRIGGER_FAILED = "__fail__"
 """Airflow's ``next_method`` when the trigger itself failed or timed out, in 2.x and 3.x alike."""
 
 
-class OnFinish(StrEnum):
-    """What becomes of the run's documents and log, never of its checkpoints, once the task has its result."""
-
-    KEEP = "keep"
-    """They stay until the next run of that name."""
-    DELETE = "delete"
-    DELETE_IF_SUCCEEDED = "delete_if_succeeded"
-
-
-class ElasticHorovodOperator(RendersSettings, BaseOperator):
+class ElasticHorovodOperator(TrainingArguments, RendersSettings, BaseOperator):
     """Trains with Elastic Horovod, on workers that may come and go, and returns the result document.
 
     ``execute`` creates the run, or adopts the one that an earlier try of this task has left alive. A run that has
     ended without success is followed by a new one, which starts from the newest valid checkpoint of the old.
 
+    Every parameter that is templated takes the output of another task as well; ``workers``, ``recovery`` and
+    ``checkpoints`` then as a mapping of their fields.
+
     Args:
         command: of one rank, as a list: ``["python", "train.py"]``. Templated.
         workers: how many. Templated.
-        checkpoint: where durable checkpoints go, ``file:///…``; each run has a folder of its own under it. None:
+        checkpoint_uri: where durable checkpoints go, ``file:///…``; each run has a folder of its own under it. None:
             nowhere, and every new run starts from the beginning. Templated.
-        checkpoints: how often.
+        checkpoints: how often, and how many stay. Templated.
         recovery: what happens when workers are lost. Templated.
         cluster: where the workers run: ``"local"``, or in pods: ``"CONNECTION"`` or ``"CONNECTION/NAMESPACE"``, an
             Airflow connection of type kubernetes, or a place that another package brings. Templated.
@@ -98,7 +81,7 @@ class ElasticHorovodOperator(RendersSettings, BaseOperator):
     template_fields: Sequence[str] = (
         "command",
         "workers",
-        "checkpoint",
+        "checkpoint_uri",
         "checkpoints",
         "recovery",
         "cluster",
@@ -114,106 +97,52 @@ class ElasticHorovodOperator(RendersSettings, BaseOperator):
         self,
         *,
         command: Sequence[Any],
-        workers: Workers,
-        checkpoint: str | None = None,
-        checkpoints: Checkpoints | None = None,
-        recovery: Recovery | None = None,
-        cluster: str = LOCAL,
-        image: str | None = None,
+        workers: Workers | Mapping[str, Any] | Any,
+        checkpoint_uri: str | Any | None = None,
+        checkpoints: Checkpoints | Mapping[str, Any] | Any | None = None,
+        recovery: Recovery | Mapping[str, Any] | Any | None = None,
+        cluster: str | Any = LOCAL,
+        image: str | Any | None = None,
         pods: Pods | None = None,
-        environment: Mapping[str, str] | None = None,
-        working_directory: str | None = None,
-        fresh: bool | str = False,
+        environment: Mapping[str, Any] | Any | None = None,
+        working_directory: str | Any | None = None,
+        fresh: bool | str | Any = False,
         warm: bool = True,
         on_finish: str = OnFinish.KEEP.value,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         **kwargs: Any,
     ) -> None:
+        check_foreign(type(self).__name__, kwargs)
         super().__init__(**kwargs)
         self.command = command
         self.workers = workers
-        self.checkpoint = checkpoint
-        self.checkpoints = checkpoints or Checkpoints()
-        self.recovery = recovery or Recovery()
+        self.checkpoint_uri = checkpoint_uri
+        self.checkpoints = Checkpoints() if checkpoints is None else checkpoints
+        self.recovery = Recovery() if recovery is None else recovery
         self.cluster = cluster
-        self.image: Any = image  # Or the output of another task.
-        self.pods = pods or Pods()
-        self.environment = environment or {}
+        self.image = image
+        self.pods = Pods() if pods is None else pods
+        self.environment = as_environment({} if environment is None else environment)
         self.working_directory = working_directory
         self.fresh = fresh
-        self.warm = warm
+        self.warm = parse_bool("warm", warm)
         self.on_finish = on_finish
-        self.deferrable = deferrable
+        self.deferrable = parse_bool("deferrable", deferrable)
         self._claimed: tuple[RunRef, str] | None = None
         self._killed = False
-        self._check_what_is_known()
-
-    def _check_what_is_known(self) -> None:
-        check_cluster(self.cluster)
-        self._check_pods()
-        if isinstance(self.command, str | list | tuple):
-            check_command(self.command)
-        check_environment(self.environment)
-        if not isinstance(self.workers, Workers):
-            raise InvalidSettings(
-                "workers", f"{self.workers!r} is not a Workers", "Write Workers(min=1, start=2, max=4)"
-            )
-        if not isinstance(self.recovery, Recovery):
-            raise InvalidSettings("recovery", f"{self.recovery!r} is not a Recovery", 'Write Recovery(mode="elastic")')
-        if isinstance(self.checkpoint, str) and not is_template(self.checkpoint):
-            check_store(self.checkpoint)
-        if not is_template(self.fresh) and isinstance(self.fresh, str):
-            parse_bool("fresh", self.fresh)
-        if self.on_finish not in tuple(OnFinish):
-            choices = ", ".join(repr(choice.value) for choice in OnFinish)
-            raise InvalidSettings(
-                "on_finish", f"{self.on_finish!r} is not one of its values", f"Write one of {choices}"
-            )
-
-    def _check_pods(self) -> None:
-        if not isinstance(self.pods, Pods):
-            raise InvalidSettings("pods", f"{self.pods!r} is not a Pods", "Write Pods(volumes=[...])")
-        if self.pods.hardware != Hardware():
-            raise InvalidSettings(
-                "pods.hardware", "it follows from workers", "Write Workers(gpus=..., shm=..., spot=...)"
-            )
-        if self.image and isinstance(self.image, str) and not is_template(self.image):
-            image_name("image", self.image)
-        if not (self.image or self.pods.image or is_template(self.cluster)) and has_pods(self.cluster):
-            remedy = 'Write image="registry/trainer:1"'
-            raise InvalidSettings("image", f"there is none for the pods of cluster {self.cluster!r}", remedy)
-
-    def spec(self, name: str) -> RunSpec:
-        """A new run of this task, from rendered fields.
-
-        Raises:
-            InvalidSettings: what only rendering has shown.
-        """
-        uid, fence = uuid4().hex, int(time.time())
-        checkpoint = None
-        if self.checkpoint:
-            check_store(self.checkpoint)
-            # A run that starts over must not see what others have left, and has a place of its own.
-            folder = f"{name}-{uid[:8]}" if parse_bool("fresh", self.fresh) else name
-            checkpoint = self.checkpoints.spec(f"{self.checkpoint.rstrip('/')}/{folder}", fence)
-        return RunSpec(
-            name=name,
-            uid=uid,
-            command=command_words(self.command),
-            workers=self.workers.spec(),
-            recovery=self.recovery.spec(),
-            checkpoint=checkpoint,
-            environment=check_environment(self.environment),
-            working_directory=self.working_directory or None,
-            warm=self.warm,
-            timing=self.recovery.timing(),
-        )
+        self.check_what_is_known()
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Create or adopt the run, then wait for it: here, or deferred."""
         task_instance = context["ti"]
+        self.remember_secrets()
         owner = Owner.of(task_instance)
         name = run_name(owner.dag_id, owner.run_id, owner.task_id, owner.map_index)
+        if self.retries and not self.checkpoint_uri and owner.try_number == 1:
+            self.log.warning(
+                "The task has retries and no checkpoint_uri: a new try of a run that failed begins at the beginning. "
+                'Write checkpoint_uri="s3://bucket/runs"'
+            )
         cluster, ref = self._claim(name, owner.text())
         if self.do_xcom_push:
             task_instance.xcom_push(key=RUN_NAME_KEY, value=ref.name)
@@ -235,21 +164,17 @@ class ElasticHorovodOperator(RendersSettings, BaseOperator):
             InvalidSettings: as ``execute`` would fail.
         """
         name = run_name(self.dag_id, "dry_run", self.task_id)
-        print(run(self._creating_cluster().plan(self.spec(name))))  # noqa: T201  # what Airflow's dry_run is for
-
-    def _creating_cluster(self) -> Cluster:
-        """The cluster with all that it needs to create this task's run. Raises InvalidSettings."""
-        return get_cluster(self.cluster, self.pods.of_run(self.workers, self.image) if has_pods(self.cluster) else None)
+        self.remember_secrets()
+        print(masked(run(self.creating_cluster().plan(self.spec(name)))))  # noqa: T201  # what Airflow's dry_run is for
 
     def _claim(self, name: str, owner: str) -> tuple[Cluster, RunRef]:
         try:
-            cluster, spec = self._creating_cluster(), self.spec(name)
-            self.log.info("::group::Wanted run %s", name)
-            self.log.info("%s", run(cluster.plan(spec)))
-            self.log.info("::endgroup::")
+            cluster, spec = self.creating_cluster(), self.spec(name)
+            self.log.debug("Wanted run %s:\n%s", name, masked(run(cluster.plan(spec))))
             claim = run(cluster.claim(spec, owner, fresh=parse_bool("fresh", self.fresh)))
         except InvalidSettings as error:
-            raise AirflowFailException(str(error)) from error
+            # Of a value that the API server refuses, its words quote the value.
+            raise AirflowFailException(masked(str(error))) from None
         self._claimed = (claim.ref, owner)
         self.log.info("Run %s (uid %s) is %s: %s", name, claim.ref.uid, claim.outcome, claim.note)
         if claim.outcome is ClaimOutcome.ADOPTED and claim.differs:
@@ -278,13 +203,15 @@ class ElasticHorovodOperator(RendersSettings, BaseOperator):
             case Ending.VANISHED | Ending.SUPERSEDED:
                 raise AirflowException(f"training run {ref.name} is out of this try's hands: {followed.detail}")
         assert status is not None
-        document = result_document(status)
+        self.remember_secrets()
+        # The reason of a failure has a rank's last words, and who knows what these are.
+        document: dict[str, Any] = masked(result_document(status))
         if status.phase is not Phase.SUCCEEDED:
             # Pushed, not returned: a task behind this one, with a trigger rule for it, can branch on the kind.
             context["ti"].xcom_push(key=FAILURE_KEY, value=document)
         self._clear_up(cluster, ref, owner, status)
         if status.phase is not Phase.SUCCEEDED:
-            raise failure_of(status)
+            raise failure_of(replace(status, reason=masked(status.reason)))
         return document
 
     def _clear_up(self, cluster: Cluster, ref: RunRef, owner: str, status: Status) -> None:

@@ -16,7 +16,9 @@ from elastic_training.bridge import run
 from elastic_training.clusters.base import RunRef, StatusChanged
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import check_cluster, get_cluster
-from elastic_training.settings import Duration, IntOrTemplate, is_template, seconds_of
+from elastic_training.operators.arguments import check_foreign
+from elastic_training.settings import Duration, IntOrTemplate, parse_bool, seconds_of
+from elastic_training.templating import is_template
 from elastic_training.training_task import TrainingTask
 
 _BEAT = 5.0
@@ -70,11 +72,12 @@ class ReclaimWorkerOperator(BaseOperator):
         timeout: timedelta | float = timedelta(minutes=5),
         **kwargs: Any,
     ) -> None:
+        check_foreign(type(self).__name__, kwargs)
         super().__init__(**kwargs)
         self.training_task_id = training_task_id
         self.worker = worker
         self.grace = grace
-        self.wait_for_world = wait_for_world
+        self.wait_for_world = parse_bool("wait_for_world", wait_for_world)
         self.training_dag_id = training_dag_id
         self.training_run_id = training_run_id
         self.map_index = map_index

@@ -22,7 +22,8 @@ from elastic_training.bridge import run
 from elastic_training.clusters.registry import check_cluster, get_cluster
 from elastic_training.ownership import Owner
 from elastic_training.scale_request import ScaleRequest, ScaleState
-from elastic_training.settings import IntOrTemplate, is_template, whole_number
+from elastic_training.settings import IntOrTemplate, parse_bool, whole_number
+from elastic_training.templating import is_template
 from elastic_training.training_task import TrainingTask
 from elastic_training.triggers.world_size import INVALID, TIMEOUT, WorldSizeTrigger
 
@@ -86,9 +87,9 @@ class ScaleWorkersSensor(BaseSensorOperator):
         self.map_index = map_index
         self.cluster = cluster
         self.if_finished = if_finished
-        self.deferrable = deferrable
+        self.deferrable = parse_bool("deferrable", deferrable)
         check_cluster(cluster)
-        if not is_template(workers) and not hasattr(workers, "resolve"):  # As the output of another task has.
+        if not is_template(workers):
             whole_number("workers", workers, least=1)
         if if_finished not in tuple(IfFinished):
             raise InvalidSettings("if_finished", f"{if_finished!r} is not one of its values", "Write 'fail' or 'skip'")

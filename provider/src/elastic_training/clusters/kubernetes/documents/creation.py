@@ -40,6 +40,7 @@ from elastic_training.clusters.kubernetes.documents import compare_and_set, root
 from elastic_training.clusters.kubernetes.documents.removal import REMOVED, remove
 from elastic_training.clusters.kubernetes.manifests.objects import Capabilities, RunObjects, run_objects
 from elastic_training.pods import Pods
+from elastic_training.redaction import remember_secrets
 
 UNFINISHED = timedelta(minutes=10)
 """A creator needs seconds. A root that is incomplete for so long has none any more, however wrong a clock may be."""
@@ -61,6 +62,8 @@ async def create(client: Client, spec: RunSpec, owner: str, pods: Pods) -> RunDo
     objects = await asyncio.to_thread(
         run_objects, spec, owner, pods, namespace=client.namespace, capabilities=capabilities
     )
+    # When the server refuses one, its words quote what stands in it.
+    remember_secrets(objects.all())
     manifest = objects.root()
     manifest["metadata"]["annotations"][runobjects.LEASE] = time_to_text(utc_now())
     try:

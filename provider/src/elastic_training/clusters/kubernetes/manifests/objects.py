@@ -29,6 +29,7 @@ from elastic_runtime.runobjects import LAUNCHER_PORT, ObjectNames, Part
 from elastic_runtime.spec import RunSpec
 from elastic_training.clusters.kubernetes.manifests import pod
 from elastic_training.pods import Pods
+from elastic_training.redaction import redacted
 
 Manifest = dict[str, Any]
 
@@ -198,13 +199,17 @@ def pods_digest(pods: Pods) -> str:
 
 
 def render(manifests: Iterable[Manifest]) -> str:
-    """As YAML documents, for people; the data of Secrets is left out."""
+    """As YAML documents, for people; the data of Secrets is left out, and what else looks secret."""
     # Copied through JSON, or YAML would write what occurs twice as an anchor and an alias.
     shown = [json.loads(json.dumps(_without_secrets(manifest))) for manifest in manifests]
     return str(yaml.safe_dump_all(shown, sort_keys=False, width=10_000, explicit_start=True))
 
 
 def _without_secrets(manifest: Manifest) -> Manifest:
-    if manifest["kind"] != "Secret":
-        return manifest
-    return {**manifest, "data": dict.fromkeys(manifest["data"], "(not shown)")}
+    data = manifest.get("data", {})
+    if manifest["kind"] == "Secret":
+        data = dict.fromkeys(data, "(not shown)")
+    elif runobjects.SPEC_KEY in data:
+        data = {**data, runobjects.SPEC_KEY: json.dumps(redacted(json.loads(data[runobjects.SPEC_KEY])))}
+    shown: Manifest = redacted({key: each for key, each in manifest.items() if key != "data"})
+    return {**shown, "data": data} if "data" in manifest else shown

@@ -1,0 +1,149 @@
+"""The operator's own arguments, as far as they are not settings: checked at parse, and again once they are rendered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+from pathlib import PurePath
+
+from elastic_runtime.errors import InvalidSettings
+from elastic_training.templating import is_template
+
+_SHAPE = "pods=Pods(worker=PodShape({}=...))"
+_CONNECTION = 'cluster="CONNECTION", and that connection'
+_CLUSTER = 'cluster="CONNECTION/NAMESPACE"'
+FOREIGN = {
+    "checkpoint": "checkpoint_uri=...",
+    "checkpoint_dir": "checkpoint_uri=...",
+    "kubernetes_conn_id": 'cluster="CONNECTION"',
+    "in_cluster": f"{_CONNECTION}'s in_cluster",
+    "config_file": f"{_CONNECTION}'s kube_config_path",
+    "cluster_context": f"{_CONNECTION}'s cluster_context",
+    "namespace": _CLUSTER,
+    "name": "nothing: the run's name follows from the task",
+    "cmds": "command=[...]",
+    "arguments": "command=[...]",
+    "args": "command=[...]",
+    "env": "environment={...}, or pods=Pods(env={...})",
+    "env_vars": "environment={...}, or pods=Pods(env={...})",
+    "env_from": "pods=Pods(secrets=[SecretRef(...)])",
+    "secrets": "pods=Pods(secrets=[SecretRef(...)])",
+    "configmaps": "pods=Pods(volumes=[Volume(..., config_map=...)])",
+    "volumes": "pods=Pods(volumes=[Volume(...)])",
+    "volume_mounts": "pods=Pods(volumes=[Volume(...)])",
+    "ports": "nothing: ports are chosen by this package",
+    "container_resources": _SHAPE.format("resources"),
+    "node_selector": _SHAPE.format("node_selector"),
+    "affinity": _SHAPE.format("affinity"),
+    "tolerations": _SHAPE.format("tolerations"),
+    "pod_template_file": _SHAPE.format("template"),
+    "pod_template_dict": _SHAPE.format("template"),
+    "full_pod_spec": _SHAPE.format("template"),
+    "init_containers": _SHAPE.format("template"),
+    "pod_override": _SHAPE.format("template"),
+    "labels": "pods=Pods(labels={...})",
+    "annotations": "pods=Pods(annotations={...})",
+    "image_pull_policy": "pods=Pods(image_pull_policy=...)",
+    "image_pull_secrets": "pods=Pods(image_pull_secrets=[...])",
+    "service_account_name": "pods=Pods(service_account=..., worker_service_account=...)",
+    "security_context": "pods=Pods(run_as_user=..., run_as_group=..., fs_group=...)",
+    "priority_class_name": "pods=Pods(priority_class=...)",
+    "schedulername": "pods=Pods(scheduler_name=...)",
+    "get_logs": "nothing: the run's log is always the task's",
+    "startup_timeout_seconds": "recovery=Recovery(start_timeout=...)",
+    "reattach_on_restart": "nothing: a new try always adopts a living run; fresh=True starts over",
+    "is_delete_operator_pod": 'on_finish="delete"',
+    "on_finish_action": 'on_finish="delete"',
+    "termination_grace_period": "nothing: it follows from the run's own times",
+    "num_workers": "workers=Workers(min=..., start=..., max=...)",
+    "min_workers": "workers=Workers(min=...)",
+    "max_workers": "workers=Workers(max=...)",
+    "bash_command": "command=[...]",
+    "cwd": "working_directory=...",
+}
+"""Arguments of other operators, KubernetesPodOperator's above all, and what says the same here."""
+_LAUNCHERS = ("horovodrun", "torchrun", "mpirun", "mpiexec", "srun", "accelerate", "deepspeed")
+_LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "horovod.runner", "horovod.runner.launch")
+
+
+def check_foreign(operator: str, given: Iterable[str]) -> None:
+    """Refuse what other operators call by another name.
+
+    Args:
+        operator: its class.
+        given: names of arguments that are not this operator's own.
+
+    Raises:
+        InvalidSettings: with what to write instead.
+    """
+    for name in given:
+        if ours := FOREIGN.get(name):
+            raise InvalidSettings(name, f"{operator} has no such argument", f"Write {ours}")
+
+
+def check_command(command: object) -> None:
+    """As far as a command is known at parse: words may still be templates, or outputs of other tasks.
+
+    Raises:
+        InvalidSettings: empty; one string, which would be cut into letters; or another launcher of ranks.
+    """
+    remedy = 'Write a list, as in ["python", "train.py"]'
+    if isinstance(command, str) or not isinstance(command, Sequence):
+        raise InvalidSettings("command", f"a {type(command).__name__} is not a list of words", remedy)
+    if not command or command[0] == "":
+        raise InvalidSettings("command", "it names no program", remedy)
+    if launcher := _launcher(command):
+        raise InvalidSettings(
+            "command",
+            f"{launcher} starts ranks itself, and here each rank is started with the command",
+            'Write the command of one rank, as in ["python", "train.py"], and how many in workers=Workers(...)',
+        )
+
+
+def _launcher(command: Sequence[object]) -> str | None:
+    """The program in it that starts ranks itself."""
+    words = [str(word) for word in command if isinstance(word, str | PathLike) and not is_template(word)]
+    program = PurePath(words[0]).name if words and words[0] == str(command[0]) else ""
+    if program in _LAUNCHERS:
+        return program
+    if program.startswith("python") and "-m" in words[:-1]:
+        module = words[words.index("-m") + 1]
+        return module if module in _LAUNCHER_MODULES else None
+    return None
+
+
+def command_words(command: object) -> tuple[str, ...]:
+    """The rendered command of one rank. Raises InvalidSettings."""
+    check_command(command)
+    assert isinstance(command, Sequence)
+    for index, word in enumerate(command):
+        if isinstance(word, bool) or not isinstance(word, str | int | float | PathLike):
+            raise InvalidSettings(f"command[{index}]", f"{word!r} is not a word", "Write a string, a number or a path")
+    return tuple(str(word) for word in command)
+
+
+def check_environment(environment: object) -> Mapping[str, str]:
+    """Extra environment of every rank, values as strings. Raises InvalidSettings."""
+    if not isinstance(environment, Mapping):
+        problem = f"a {type(environment).__name__} is not a mapping"
+        raise InvalidSettings("environment", problem, 'Write {"NAME": "value"}')
+    for name in environment:
+        if not isinstance(name, str) or not name or "=" in name or "\0" in name:
+            raise InvalidSettings("environment", f"{name!r} is not a variable's name", 'Write {"NAME": "value"}')
+    return {name: str(value) for name, value in environment.items()}
+
+
+def check_text(field: str, value: object, example: str) -> None:
+    """A string, or None. Raises InvalidSettings."""
+    if value is not None and not isinstance(value, str) and not is_template(value):
+        raise InvalidSettings(field, f"a {type(value).__name__} is not a string", f"Write {example}")
+
+
+def check_checkpoint_uri(uri: object) -> None:
+    """What is known of it. Raises InvalidSettings when no checkpoint store knows this URI."""
+    check_text("checkpoint_uri", uri, '"s3://bucket/runs"; how often is checkpoints=Checkpoints(every=...)')
+    if isinstance(uri, str) and uri and not is_template(uri):
+        # Imported here, so that a DAG file pays for the stores only when it has checkpoints.
+        from elastic_runtime.checkpoint.store import validate_store_uri
+
+        validate_store_uri(uri)

@@ -1,0 +1,148 @@
+"""What an operator that trains is told, from the DAG file to the run's spec."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from typing import Any
+from uuid import uuid4
+
+from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.spec import RunSpec
+from elastic_training.clusters.cluster import Cluster
+from elastic_training.clusters.registry import check_cluster, get_cluster, has_pods
+from elastic_training.kubernetes_syntax import image as image_name
+from elastic_training.operators.arguments import (
+    check_checkpoint_uri,
+    check_command,
+    check_environment,
+    check_foreign,
+    check_text,
+    command_words,
+)
+from elastic_training.pods import Hardware, Pods
+from elastic_training.redaction import remember_secrets
+from elastic_training.settings import Checkpoints, Recovery, Workers, parse_bool, settings_of
+from elastic_training.templating import as_environment, is_template, plain
+
+
+class OnFinish(StrEnum):
+    """What becomes of the run's documents and log, never of its checkpoints, once the task has its result."""
+
+    KEEP = "keep"
+    """They stay until the next run of that name."""
+    DELETE = "delete"
+    DELETE_IF_SUCCEEDED = "delete_if_succeeded"
+
+
+class TrainingArguments:
+    """Mix-in for operators: checks their arguments at parse, and makes a spec of them once they are rendered."""
+
+    command: Any
+    workers: Any
+    checkpoint_uri: Any
+    checkpoints: Any
+    recovery: Any
+    cluster: Any
+    image: Any
+    pods: Any
+    environment: Any
+    working_directory: Any
+    fresh: Any
+    warm: bool
+    on_finish: str
+
+    @classmethod
+    def partial(cls, **arguments: Any) -> Any:
+        """As Airflow's, for mapped tasks; Airflow keeps and shows what it is given as it is."""
+        check_foreign(cls.__name__, arguments)
+        if "environment" in arguments:
+            arguments["environment"] = as_environment(arguments["environment"])
+        return super().partial(**arguments)  # type: ignore[misc]  # the Airflow base that this is mixed into has it
+
+    def check_what_is_known(self) -> None:
+        """Raises InvalidSettings for what cannot work, whatever templates and other tasks yield."""
+        check_cluster(self.cluster)
+        self._check_pods()
+        if not is_template(self.command):
+            check_command(self.command)
+        if not is_template(self.environment):
+            check_environment(self.environment)
+        if not is_template(self.workers):
+            self.workers = self._workers()
+        if not is_template(self.recovery):
+            self.recovery = self._recovery()
+        if not is_template(self.checkpoints):
+            self.checkpoints = self._checkpoints()
+        check_checkpoint_uri(self.checkpoint_uri)
+        check_text("image", self.image, '"registry/trainer:1"')
+        check_text("working_directory", self.working_directory, '"/srv/model"')
+        if not is_template(self.fresh):
+            parse_bool("fresh", self.fresh)
+        if self.on_finish not in tuple(OnFinish):
+            choices = ", ".join(repr(choice.value) for choice in OnFinish)
+            raise InvalidSettings(
+                "on_finish", f"{self.on_finish!r} is not one of its values", f"Write one of {choices}"
+            )
+
+    def _workers(self) -> Workers:
+        return settings_of(Workers, "workers", self.workers, "Workers(min=1, start=2, max=4)")
+
+    def _recovery(self) -> Recovery:
+        return settings_of(Recovery, "recovery", self.recovery, 'Recovery(mode="elastic")')
+
+    def _checkpoints(self) -> Checkpoints:
+        example = 'Checkpoints(every=60, keep=2); where they go is checkpoint_uri="s3://bucket/runs"'
+        return settings_of(Checkpoints, "checkpoints", self.checkpoints, example)
+
+    def _check_pods(self) -> None:
+        if not isinstance(self.pods, Pods):
+            problem, remedy = f"a {type(self.pods).__name__} is not a Pods", "Write Pods(volumes=[...])"
+            raise InvalidSettings("pods", problem, remedy)
+        if self.pods.hardware != Hardware():
+            raise InvalidSettings(
+                "pods.hardware", "it follows from workers", "Write Workers(gpus=..., shm=..., spot=...)"
+            )
+        if self.image and isinstance(self.image, str) and not is_template(self.image):
+            image_name("image", self.image)
+        if not (self.image or self.pods.image or is_template(self.cluster)) and has_pods(self.cluster):
+            remedy = 'Write image="registry/trainer:1"'
+            raise InvalidSettings("image", f"there is none for the pods of cluster {self.cluster!r}", remedy)
+
+    def spec(self, name: str) -> RunSpec:
+        """A new run of this task, from rendered fields.
+
+        Raises:
+            InvalidSettings: what only rendering has shown.
+        """
+        uid, fence = uuid4().hex, int(time.time())
+        checkpoint, recovery = None, self._recovery()
+        check_checkpoint_uri(self.checkpoint_uri)
+        check_text("working_directory", self.working_directory, '"/srv/model"')
+        if self.checkpoint_uri:
+            # A run that starts over must not see what others have left, and has a place of its own.
+            folder = f"{name}-{uid[:8]}" if parse_bool("fresh", self.fresh) else name
+            checkpoint = self._checkpoints().spec(f"{self.checkpoint_uri.rstrip('/')}/{folder}", fence)
+        return RunSpec(
+            name=name,
+            uid=uid,
+            command=command_words(self.command),
+            workers=self._workers().spec(),
+            recovery=recovery.spec(),
+            checkpoint=checkpoint,
+            environment=check_environment(self.environment),
+            working_directory=self.working_directory or None,
+            warm=self.warm,
+            timing=recovery.timing(),
+        )
+
+    def remember_secrets(self) -> None:
+        """Have Airflow mask what looks secret in this task's environment, in all that this process logs."""
+        remember_secrets([plain(self.environment), plain(self.pods)])
+
+    def creating_cluster(self) -> Cluster:
+        """The cluster with all that it needs to create this task's run. Raises InvalidSettings."""
+        check_cluster(self.cluster)
+        return get_cluster(
+            self.cluster, self.pods.of_run(self._workers(), self.image) if has_pods(self.cluster) else None
+        )

@@ -1,0 +1,93 @@
+"""What people may see of values that others have written: without what looks like a secret, or is known to be one.
+
+Airflow's masker knows secrets by their value (connections, variables, whatever was given to ``mask_secret``) and by the
+name that they stand under (``[core] sensitive_var_conn_names`` and its own list). It cannot see a name that is itself a
+value, as in a container's environment (``{"name": "DB_PASSWORD", "value": …}``), and it reads no JSON within a string.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from airflow.providers.common.compat.sdk import mask_secret, redact
+
+_HIDDEN = "***"
+_SECRET = re.compile(r"password|passwd|passphrase|secret|token(?!iz)|credential|(private|access|api|account)_?key")
+"""Names that are hidden whatever Airflow's configuration says."""
+_NAMES_OF_THINGS = frozenset(
+    {"secretName", "secret_name", "serviceAccount", "serviceAccountName", "service_account", "service_account_name"}
+)
+"""Fields of Kubernetes whose names look secret, and which only name what is kept elsewhere."""
+_LITTLE = frozenset({"", "0", "1", "true", "false", "none", "null", "yes", "no", "on", "off"})
+"""Values that would blacken every log."""
+
+
+def redacted(value: Any, name: str | None = None) -> Any:
+    """A copy of plain values for people, with ``***`` in the place of secrets.
+
+    Args:
+        value: strings, numbers, lists and mappings.
+        name: under which it stands, if that can tell that it is secret.
+    """
+    match value:
+        case Mapping():
+            return {key: redacted(each, _name_of(value, key)) for key, each in value.items()}
+        case list() | tuple():
+            return [redacted(each, name) for each in value]
+        case None | bool():
+            return value
+    if looks_secret(name):
+        return _HIDDEN
+    return redact(value) if isinstance(value, str) else value
+
+
+def masked(value: Any) -> Any:
+    """A copy of text, or of plain values, without the secrets that Airflow knows by their value."""
+    match value:
+        case str():
+            return redact(value)
+        case Mapping():
+            return {key: masked(each) for key, each in value.items()}
+        case list() | tuple():
+            return [masked(each) for each in value]
+    return value
+
+
+def looks_secret(name: str | None) -> bool:
+    """Whether what stands under that name is hidden."""
+    if name is None or name in _NAMES_OF_THINGS:
+        return False
+    return _SECRET.search(_words(name)) is not None or redact("value", name) != "value"
+
+
+def remember_secrets(value: Any) -> None:
+    """Have Airflow mask, in all that this process logs from now on, what stands under names that look secret."""
+    for secret in _secrets(value, None):
+        if secret.strip().lower() not in _LITTLE:
+            mask_secret(secret)
+
+
+def _secrets(value: Any, name: str | None) -> Iterator[str]:
+    match value:
+        case Mapping():
+            for key, each in value.items():
+                yield from _secrets(each, _name_of(value, key))
+        case list() | tuple():
+            for each in value:
+                yield from _secrets(each, name)
+        case str() if name is not None and name not in _NAMES_OF_THINGS and _SECRET.search(_words(name)):
+            yield value
+
+
+def _name_of(mapping: Mapping[Any, Any], key: Any) -> str | None:
+    """Under which name a mapping's value stands: its key, or in a list of variables what stands beside it."""
+    named = mapping.get("name")
+    if key == "value" and isinstance(named, str):
+        return named
+    return key if isinstance(key, str) and not isinstance(mapping[key], Mapping) else None
+
+
+def _words(name: str) -> str:
+    return re.sub(r"\W+", "_", name.lower())
