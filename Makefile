@@ -23,7 +23,7 @@ help: ## show this
 setup: ## make .venv and .venv-trainer, or bring them up to date
 	@scripts/setup
 
-test: lint test-unit test-contract test-engines test-local test-airflow test-kubernetes ## everything that CI checks
+test: lint test-unit test-security test-contract test-engines test-local test-airflow test-kubernetes ## everything that CI checks
 
 lint: lint-ruff lint-types lint-imports ## style, types, who may import whom
 
@@ -52,6 +52,14 @@ test-unit-runtime: setup
 
 test-unit-checkpoints: setup
 	$(call pytest,$(TRAINER),unit-checkpoints,tests/unit/checkpoints)
+
+test-security: test-security-runtime test-security-provider ## attacks: each hole that was closed, tried again
+
+test-security-runtime: setup
+	$(call pytest,$(TRAINER),security-runtime,tests/security/runtime $(wildcard tests/security/local))
+
+test-security-provider: setup
+	$(call pytest,$(AIRFLOW),security-provider,tests/security/provider)
 
 test-contract: setup ## what every kind of cluster must do
 	$(call pytest,$(AIRFLOW),contract,tests/contract)
@@ -121,5 +129,5 @@ clean-all: clean
 	rm -rf .venv .venv-trainer
 
 .PHONY: help setup test lint lint-ruff lint-types lint-imports test-unit $(UNIT) \
-    test-contract test-engines test-local test-airflow test-kubernetes chaos kills \
+    test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-kubernetes chaos kills \
     demo bench bench-deferred bench-checkpoints bench-traces image cluster-up cluster-down build requirements clean clean-all

@@ -17,12 +17,15 @@ from typing import Protocol
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ClusterUnavailable, ElasticError, OwnershipLost, RunNotFound
-from elastic_runtime.status import Status
+from elastic_runtime.printable import printable
+from elastic_runtime.status import MAX_REASON, Status
 from elastic_training.clusters.base import LogLease, LogLines, Quiet, RunRef, StatusChanged
 from elastic_training.clusters.cluster import Cluster
 
 _RENEWALS = 6
 """Of a lease, in its length: some may fail."""
+_LINE = 256 * 1024
+"""Characters of a line of the run's log; places read no longer ones."""
 _LAST_NOTE = 3.0
 """Seconds to note at the end how far the log has come: a triggerer that ends does not wait for long."""
 
@@ -125,7 +128,7 @@ class Follower:
             try:
                 ending = await self._watch()
             except ClusterUnavailable as error:
-                self._log.warning("%s; trying again in %g s", error, pause)
+                self._log.warning("%s; trying again in %g s", printable(error), pause)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, self._pace.retry_maximum)
                 ending = Ending.DEADLINE if self._too_late() else None
@@ -166,7 +169,7 @@ class Follower:
         if update.lines and await self._cluster.log_lease_holder(self._ref) != self._log_lease.token:
             raise OwnershipLost(f"somebody else streams the log of {self._ref.name} now")
         for line in update.lines:
-            self._log.info("%s", line)
+            self._log.info("%s", printable(line, _LINE))
         # After the lines: killed in between, these come twice; the other way round they would be missing.
         self._cursor = update.cursor
         if update.note:
@@ -212,4 +215,4 @@ class Follower:
 def summary(status: Status) -> str:
     """What a person wants to see change; not the step, which always does."""
     world = f"{status.world_size} ranks in generation {status.generation}, {status.target_size} workers wanted"
-    return f"{status.phase}, {world}: {status.reason}"
+    return f"{status.phase}, {world}: {printable(status.reason, MAX_REASON)}"

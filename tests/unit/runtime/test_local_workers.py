@@ -88,7 +88,8 @@ class Set(LocalWorkers):
     def devices(self, name: str) -> str:
         """The value of CUDA_VISIBLE_DEVICES that it was started with; of the forked process, that is the zygote's."""
         process = psutil.Process(self.started[name])
-        until(lambda: process.name() == "sh", "it is executed")
+        # The kernel sets the name first, and for a moment there is no environment.
+        until(lambda: process.name() == "sh" and process.environ(), "it is executed")
         return process.environ()["CUDA_VISIBLE_DEVICES"]
 
     def living(self) -> list[str]:

@@ -1,0 +1,33 @@
+"""A training, or whoever writes its status, that would give the task's log another shape."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from elastic_runtime.spec import RunSpec
+from elastic_training.bridge import run
+from elastic_training.clusters.fake import FakeCluster
+from elastic_training.follow import Follower
+from tests.unit.provider.virtual_time import run_virtually
+
+LOG = logging.getLogger("test.forged")
+LOG.setLevel(logging.INFO)
+
+
+def test_neither_output_nor_status_opens_a_group_or_ends_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = FakeCluster(poll=1)
+    claim = run(cluster.claim(RunSpec(name="run", uid="1", command=("python", "train.py")), "try 1"))
+    cluster.script(
+        lambda: cluster.write_log("run", "step 1\t::group::hidden", "100%|\x1b[32m███\x1b[0m", "a\u2028b"),
+        lambda: cluster.publish("run", reason="lost\n::endgroup::\nRun run: succeeded"),
+        lambda: cluster.succeed("run"),
+    )
+    run_virtually(Follower(cluster, claim.ref, "try 1", LOG).follow())
+    lines = [record.getMessage() for record in caplog.records if record.name == LOG.name]
+    assert "step 1\t:\\x3agroup::hidden" in lines
+    assert "100%|\\x1b[32m███\\x1b[0m" in lines
+    assert "a\\u2028b" in lines
+    assert [line for line in lines if line.endswith("lost\\x0a:\\x3aendgroup::\\x0aRun run: succeeded")]
+    assert all(len(line.splitlines()) == 1 for line in lines)
