@@ -34,6 +34,17 @@ def get_provider_info() -> dict[str, Any]:
             "elastic_training": {
                 "description": "Where elastic training runs live.",
                 "options": {
+                    "deployment": {
+                        "description": (
+                            "Name of this deployment of Airflow, part of the names of its runs and of the folders of "
+                            "their checkpoints, so that two deployments can share a namespace or a prefix. The same "
+                            "wherever tasks run. Empty: derived from ``[core] fernet_key``."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "research",
+                        "default": "",
+                    },
                     "local_root": {
                         "description": (
                             'Folder of the runs with ``cluster="local"``, the same for workers and triggerers; '

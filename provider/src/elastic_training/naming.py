@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from dataclasses import dataclass
 
 MAX_LENGTH = 52
 """Characters. Kubernetes allows 63 in a label; the rest is for suffixes such as ``-worker-x7k2p``."""
@@ -12,22 +13,44 @@ _HASH_LENGTH = 10
 _NOT_ALLOWED = re.compile(r"[^a-z0-9]+")
 
 
-def run_name(dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> str:
+@dataclass(frozen=True, slots=True)
+class TaskIdentity:
+    """A task of a DAG run of a deployment of Airflow, whose tries all have one run."""
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int = -1
+    deployment: str = ""
+
+    @property
+    def name(self) -> str:
+        """Of its run."""
+        return run_name(self.dag_id, self.run_id, self.task_id, self.map_index, self.deployment)
+
+    @property
+    def former_name(self) -> str | None:
+        """Of a run that was created before names told deployments apart; None: the same."""
+        return run_name(self.dag_id, self.run_id, self.task_id, self.map_index) if self.deployment else None
+
+
+def run_name(dag_id: str, run_id: str, task_id: str, map_index: int = -1, deployment: str = "") -> str:
     """Name of the training run that this task has in this DAG run, the same for all tries.
 
-    A readable prefix from dag and task, and 40 bits of a hash over all four, which alone makes it unique.
+    A readable prefix from dag and task, and 40 bits of a hash over all five, which alone makes it unique.
 
     Args:
         dag_id: of the DAG.
         run_id: of the DAG run.
         task_id: of the training task.
         map_index: of a mapped task; -1: not mapped.
+        deployment: of Airflow; empty: not known.
 
     Returns:
         ``[a-z]([-a-z0-9]*[a-z0-9])?``, at most :data:`MAX_LENGTH` characters: with a suffix still a name for every kind
         of Kubernetes object, a Service too, which must begin with a letter.
     """
-    identity = json.dumps([dag_id, run_id, task_id, map_index])
+    identity = json.dumps([*([deployment] if deployment else ()), dag_id, run_id, task_id, map_index])
     digest = hashlib.sha256(identity.encode()).hexdigest()[:_HASH_LENGTH]
     words = [_NOT_ALLOWED.sub("-", part.lower()).strip("-") for part in (dag_id, task_id)]
     if map_index >= 0:

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import InvalidDocument
+from elastic_training.naming import TaskIdentity
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +22,11 @@ class Owner:
     try_number: int
     nonce: str
     """Random, new with each ``execute``: two workers that run the same try by mistake differ."""
+    deployment: str = ""
+    """Of Airflow; empty: not known, or the run is older than this field."""
 
     @classmethod
-    def of(cls, task_instance: Any) -> Owner:
+    def of(cls, task_instance: Any, deployment: str = "") -> Owner:
         """A new owner for the try that runs now."""
         return cls(
             dag_id=task_instance.dag_id,
@@ -32,7 +35,13 @@ class Owner:
             map_index=_map_index(task_instance),
             try_number=task_instance.try_number,
             nonce=uuid4().hex,
+            deployment=deployment,
         )
+
+    @property
+    def task(self) -> TaskIdentity:
+        """Whose try it is."""
+        return TaskIdentity(self.dag_id, self.run_id, self.task_id, self.map_index, self.deployment)
 
     def text(self) -> str:
         """As a cluster stores it."""

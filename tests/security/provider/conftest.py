@@ -1,10 +1,10 @@
-"""How the attacks on Airflow's side are run."""
+"""What the tests that attack operators share."""
 
 from __future__ import annotations
 
 from tests import examples
-from tests.unit.provider.conftest import fake
+from tests.unit.provider.conftest import fake, store
 
-__all__ = ["fake"]
+__all__ = ["fake", "store"]
 
 examples.choose()

@@ -39,6 +39,8 @@ UID_LABEL = f"{PREFIX}/uid"
 """On every object and pod: the uid of the :class:`~elastic_runtime.spec.RunSpec`, which tells incarnations apart."""
 PART_LABEL = f"{PREFIX}/part"
 """On every object and pod: a :class:`Part`."""
+DEPLOYMENT_LABEL = f"{PREFIX}/deployment"
+"""On every object and pod, where it is known: which deployment of Airflow has created the run."""
 
 # Annotations of the root. All but LEASE, WATCHED and CANCEL are of no interest to the launcher.
 OWNER = f"{PREFIX}/owner"

@@ -22,6 +22,7 @@ from elastic_training.bridge import run
 from elastic_training.clusters.base import ClaimOutcome, RunRef
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import LOCAL, get_cluster
+from elastic_training.deployment import deployment
 from elastic_training.exceptions import failure_of
 from elastic_training.follow import Ending, Followed, Follower
 from elastic_training.naming import run_name
@@ -33,6 +34,7 @@ from elastic_training.redaction import masked
 from elastic_training.result import result_document
 from elastic_training.settings import Checkpoints, Recovery, Workers, parse_bool
 from elastic_training.templating import RendersSettings, as_environment
+from elastic_training.training_task import present_name
 from elastic_training.triggers.training_run import TrainingRunTrigger
 
 FAILURE_KEY = "failure"
@@ -136,14 +138,13 @@ class ElasticHorovodOperator(TrainingArguments, RendersSettings, BaseOperator):
         """Create or adopt the run, then wait for it: here, or deferred."""
         task_instance = context["ti"]
         self.remember_secrets()
-        owner = Owner.of(task_instance)
-        name = run_name(owner.dag_id, owner.run_id, owner.task_id, owner.map_index)
+        owner = self._owner(task_instance)
         if self.retries and not self.checkpoint_uri and owner.try_number == 1:
             self.log.warning(
                 "The task has retries and no checkpoint_uri: a new try of a run that failed begins at the beginning. "
                 'Write checkpoint_uri="s3://bucket/runs"'
             )
-        cluster, ref = self._claim(name, owner.text())
+        cluster, ref = self._claim(owner)
         if self.do_xcom_push:
             task_instance.xcom_push(key=RUN_NAME_KEY, value=ref.name)
             task_instance.xcom_push(key=CLUSTER_KEY, value=self.cluster)
@@ -167,15 +168,26 @@ class ElasticHorovodOperator(TrainingArguments, RendersSettings, BaseOperator):
         self.remember_secrets()
         print(masked(run(self.creating_cluster().plan(self.spec(name)))))  # noqa: T201  # what Airflow's dry_run is for
 
-    def _claim(self, name: str, owner: str) -> tuple[Cluster, RunRef]:
+    @staticmethod
+    def _owner(task_instance: Any) -> Owner:
         try:
-            cluster, spec = self.creating_cluster(), self.spec(name)
+            return Owner.of(task_instance, deployment())
+        except InvalidSettings as error:
+            raise AirflowFailException(str(error)) from error
+
+    def _claim(self, owner: Owner) -> tuple[Cluster, RunRef]:
+        try:
+            cluster = self.creating_cluster()
+            name = run(present_name(cluster, owner.task))
+            # A first try has no checkpoints yet, so only the others look for them.
+            folder = self.former_folder(owner.task) if name == owner.task.name and owner.try_number > 1 else None
+            spec = self.spec(name, folder)
             self.log.debug("Wanted run %s:\n%s", name, masked(run(cluster.plan(spec))))
-            claim = run(cluster.claim(spec, owner, fresh=parse_bool("fresh", self.fresh)))
+            claim = run(cluster.claim(spec, owner.text(), fresh=parse_bool("fresh", self.fresh)))
         except InvalidSettings as error:
             # Of a value that the API server refuses, its words quote the value.
             raise AirflowFailException(masked(str(error))) from None
-        self._claimed = (claim.ref, owner)
+        self._claimed = (claim.ref, owner.text())
         self.log.info("Run %s (uid %s) is %s: %s", name, claim.ref.uid, claim.outcome, claim.note)
         if claim.outcome is ClaimOutcome.ADOPTED and claim.differs:
             self.log.warning(
@@ -235,10 +247,9 @@ class ElasticHorovodOperator(TrainingArguments, RendersSettings, BaseOperator):
         return super().resume_execution(next_method, next_kwargs, context)
 
     def _cancel_own(self, task_instance: Any, reason: str) -> None:
-        mine = Owner.of(task_instance)
         cluster = get_cluster(self.cluster)
         try:
-            ref = run(cluster.find(run_name(mine.dag_id, mine.run_id, mine.task_id, mine.map_index)))
+            ref = run(cluster.find(run(present_name(cluster, self._owner(task_instance).task))))
             text = run(cluster.owner(ref))
         except RunNotFound:
             return

@@ -97,7 +97,7 @@ class ReclaimWorkerOperator(BaseOperator):
         try:
             cluster = get_cluster(self.cluster)
             grace = seconds_of("grace", self.grace)
-            ref = await cluster.find(training.run_of(context))
+            ref = await cluster.find(await training.run_of(cluster, context))
             status = await cluster.status(ref)
             worker = self.worker or newest_training(status)
             deadline = await cluster.reclaim(ref, worker, timedelta(seconds=grace))

@@ -7,11 +7,12 @@ from enum import StrEnum
 from typing import Any
 from uuid import uuid4
 
-from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.errors import ElasticError, InvalidSettings
 from elastic_runtime.spec import RunSpec
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import check_cluster, get_cluster, has_pods
 from elastic_training.kubernetes_syntax import image as image_name
+from elastic_training.naming import TaskIdentity
 from elastic_training.operators.arguments import (
     check_checkpoint_uri,
     check_command,
@@ -109,8 +110,12 @@ class TrainingArguments:
             remedy = 'Write image="registry/trainer:1"'
             raise InvalidSettings("image", f"there is none for the pods of cluster {self.cluster!r}", remedy)
 
-    def spec(self, name: str) -> RunSpec:
+    def spec(self, name: str, folder: str | None = None) -> RunSpec:
         """A new run of this task, from rendered fields.
+
+        Args:
+            name: of the run.
+            folder: of its checkpoints, under the prefix; None: as the run is called.
 
         Raises:
             InvalidSettings: what only rendering has shown.
@@ -121,7 +126,7 @@ class TrainingArguments:
         check_text("working_directory", self.working_directory, '"/srv/model"')
         if self.checkpoint_uri:
             # A run that starts over must not see what others have left, and has a place of its own.
-            folder = f"{name}-{uid[:8]}" if parse_bool("fresh", self.fresh) else name
+            folder = f"{name}-{uid[:8]}" if parse_bool("fresh", self.fresh) else folder or name
             checkpoint = self._checkpoints().spec(f"{self.checkpoint_uri.rstrip('/')}/{folder}", fence)
         return RunSpec(
             name=name,
@@ -135,6 +140,28 @@ class TrainingArguments:
             warm=self.warm,
             timing=recovery.timing(),
         )
+
+    def former_folder(self, task: TaskIdentity) -> str | None:
+        """The checkpoints' folder of a run from before names told deployments apart, if it alone has any.
+
+        Best effort: a store that this process cannot reach has none.
+        """
+        if not self.checkpoint_uri or task.former_name is None or parse_bool("fresh", self.fresh):
+            return None
+        from elastic_runtime.checkpoint.store import open_store
+
+        prefix = self.checkpoint_uri.rstrip("/")
+        try:
+            for name in (task.name, task.former_name):
+                store = open_store(f"{prefix}/{name}")
+                try:
+                    if store.names():
+                        return None if name == task.name else name
+                finally:
+                    store.close()
+        except ElasticError:
+            return None
+        return None
 
     def remember_secrets(self) -> None:
         """Have Airflow mask what looks secret in this task's environment, in all that this process logs."""

@@ -134,7 +134,7 @@ class ScaleWorkersSensor(BaseSensorOperator):
         me = Owner.of(context["ti"])
         try:
             return ScaleRequest(
-                name=training.run_of(context),
+                name=run(training.run_of(get_cluster(self.cluster), context)),
                 workers=whole_number("workers", self.workers, least=1),
                 # The same for all pokes of a try, wherever they run; a new try may ask again.
                 request=f"{me.dag_id}/{me.run_id}/{me.task_id}/{me.map_index}/{me.try_number}",

@@ -28,6 +28,7 @@ from elastic_runtime.documents import to_json, to_plain
 from elastic_runtime.runobjects import LAUNCHER_PORT, ObjectNames, Part
 from elastic_runtime.spec import RunSpec
 from elastic_training.clusters.kubernetes.manifests import pod
+from elastic_training.ownership import read_owner
 from elastic_training.pods import Pods
 from elastic_training.redaction import redacted
 
@@ -115,7 +116,7 @@ class RunObjects:
         replica_set = {
             "replicas": self.spec.workers.start,
             "selector": {"matchLabels": self._selector(Part.WORKER)},
-            "template": pod.worker(self.spec, self.pods, launcher_address),
+            "template": self._labelled(pod.worker(self.spec, self.pods, launcher_address)),
         }
         return {**self._object("apps/v1", "ReplicaSet", self._names.worker, Part.WORKER, root_uid), "spec": replica_set}
 
@@ -126,7 +127,7 @@ class RunObjects:
         # No podFailurePolicy: with one, a pod on a dead node is not replaced until the node is back or deleted.
         return {
             **job,
-            "spec": {"backoffLimit": MAX_LAUNCHERS, "template": pod.launcher(self.spec, self.pods)},
+            "spec": {"backoffLimit": MAX_LAUNCHERS, "template": self._labelled(pod.launcher(self.spec, self.pods))},
         }
 
     def _network_policy(self, root_uid: str) -> Manifest:
@@ -155,6 +156,15 @@ class RunObjects:
             "spec": budget,
         }
 
+    def _deployment(self) -> dict[str, str]:
+        """Of Airflow, as a label."""
+        owner = read_owner(self.owner)
+        return {runobjects.DEPLOYMENT_LABEL: owner.deployment} if owner and owner.deployment else {}
+
+    def _labelled(self, template: Manifest) -> Manifest:
+        template["metadata"]["labels"].update(self._deployment())
+        return template
+
     def _run_labels(self) -> dict[str, str]:
         return {runobjects.RUN_LABEL: self.spec.name, runobjects.UID_LABEL: self.spec.uid}
 
@@ -162,7 +172,8 @@ class RunObjects:
         return {**self._run_labels(), runobjects.PART_LABEL: part.value}
 
     def _object(self, version: str, kind: str, name: str, part: Part, root_uid: str | None = None) -> Manifest:
-        labels = {**self.pods.labels, **runobjects.labels(self.spec.name, self.spec.uid, part)}
+        ours = runobjects.labels(self.spec.name, self.spec.uid, part)
+        labels = {**self.pods.labels, **self._deployment(), **ours}
         metadata: Manifest = {"name": name, "namespace": self.namespace, "labels": labels}
         if root_uid is not None:
             owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": self._names.root, "uid": root_uid}

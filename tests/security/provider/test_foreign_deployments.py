@@ -1,0 +1,150 @@
+"""Two deployments of Airflow share a place and a checkpoint prefix: neither touches the other's runs."""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64encode
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+
+from elastic_runtime import runobjects
+from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.spec import RunSpec
+from elastic_training.bridge import run
+from elastic_training.clusters.fake import FakeCluster
+from elastic_training.clusters.kubernetes.manifests.objects import run_objects
+from elastic_training.deployment import deployment
+from elastic_training.naming import run_name
+from elastic_training.ownership import Owner, read_owner
+from elastic_training.pods import Pods
+from elastic_training.training_task import TrainingTask
+from tests.unit.provider.operator_bench import NAME, deferred, operator, trying
+
+KEYS = [urlsafe_b64encode(bytes([digit]) * 32).decode() for digit in (1, 2)]
+OPTION, KEY = "AIRFLOW__ELASTIC_TRAINING__DEPLOYMENT", "AIRFLOW__CORE__FERNET_KEY"
+
+
+@pytest.fixture(autouse=True)
+def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(OPTION, raising=False)
+    monkeypatch.delenv(KEY, raising=False)
+
+
+def test_the_same_task_of_two_deployments_has_two_runs_and_two_folders(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    for key in KEYS:
+        monkeypatch.setenv(KEY, key)
+        deferred(operator(deferrable=True, checkpoint_uri=store), trying())
+    assert len(fake.runs) == 2
+    assert NAME not in fake.runs
+    specs = [run(fake.spec(run(fake.find(name)))) for name in fake.runs]
+    assert len({spec.checkpoint and spec.checkpoint.uri for spec in specs}) == 2
+
+
+def test_the_name_the_owner_and_the_labels_tell_which(fake: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(OPTION, "research")
+    parting = deferred(operator(deferrable=True), trying())
+    name = run_name("nightly", trying().run_id, "train", deployment="research")
+    assert parting.trigger.serialize()[1]["name"] == name
+    owner = run(fake.owner(run(fake.find(name))))
+    found = read_owner(owner)
+    assert found is not None
+    assert found.deployment == "research"
+    spec = RunSpec(name=name, uid="1", command=("python",))
+    for manifest in run_objects(spec, owner, Pods(image="trainer:1"), namespace="here").all():
+        templates = [manifest] + ([manifest["spec"]["template"]] if "template" in manifest.get("spec", {}) else [])
+        for each in templates:
+            assert each["metadata"]["labels"][runobjects.DEPLOYMENT_LABEL] == "research"
+
+
+def test_it_follows_from_the_key_which_it_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert deployment() == ""
+    found = []
+    for key in KEYS:
+        monkeypatch.setenv(KEY, key)
+        found.append(deployment())
+        assert deployment() == found[-1]
+        assert len(found[-1]) == 8
+    assert found[0] != found[1]
+    monkeypatch.setenv(KEY, f"{KEYS[1]},{KEYS[0]}")
+    assert deployment() == found[0], "a new key is put before the old one"
+    monkeypatch.setenv(OPTION, "research")
+    assert deployment() == "research", "what is said goes before what is derived"
+
+
+@pytest.mark.parametrize("key", ["{FERNET_KEY}", "short", "ünlesbar", ""])
+def test_what_is_not_a_key_tells_nothing(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setenv(KEY, key)
+    assert deployment() == ""
+
+
+@pytest.mark.parametrize("name", ["Research", "a/b", "x" * 41])
+def test_a_name_that_kubernetes_does_not_take_is_refused(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(OPTION, name)
+    with pytest.raises(InvalidSettings, match="deployment"):
+        deployment()
+    with pytest.raises(AirflowFailException, match="deployment"):
+        operator().execute({"ti": trying()})
+
+
+def test_a_run_of_the_former_name_is_adopted_found_and_collected(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deferred(operator(deferrable=True), trying(1))
+    assert list(fake.runs) == [NAME]
+    monkeypatch.setenv(OPTION, "research")
+    parting = deferred(operator(deferrable=True), trying(2))
+    assert parting.trigger.serialize()[1]["name"] == NAME
+    assert list(fake.runs) == [NAME]
+    assert run(TrainingTask("train").run_of(fake, {"ti": trying()})) == NAME
+    fake.succeed(NAME)
+    document = operator().execute({"ti": trying(3)})
+    assert document["run"] == NAME
+
+
+def test_a_run_of_the_former_name_that_belongs_to_another_task_is_left_alone(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = Owner("nightly", trying().run_id, "train", -1, 1, "nonce", deployment="elsewhere")
+    run(fake.claim(RunSpec(name=NAME, uid="1", command=("python",)), others.text()))
+    run(fake.claim(RunSpec(name="unread", uid="2", command=("python",)), "no owner"))
+    monkeypatch.setenv(OPTION, "research")
+    deferred(operator(deferrable=True), trying(2))
+    assert len(fake.runs) == 3
+    assert run(fake.owner(run(fake.find(NAME)))) == others.text()
+
+
+@pytest.mark.parametrize(("number", "there", "folder"), [(2, True, NAME), (1, True, None), (2, False, None)])
+def test_checkpoints_of_the_former_name_are_resumed_from(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int, there: bool, folder: str | None
+) -> None:
+    monkeypatch.setenv(OPTION, "research")
+    if there:
+        written = tmp_path / NAME / "step-000000000010-1-1"
+        written.mkdir(parents=True)
+        (written / "manifest.json").write_text("{}")
+    monkeypatch.setattr("elastic_runtime.checkpoint.file.FileStore.names", _names)
+    deferred(operator(deferrable=True, checkpoint_uri=tmp_path.as_uri()), trying(number))
+    (name,) = fake.runs
+    spec = run(fake.spec(run(fake.find(name))))
+    assert spec.checkpoint is not None
+    assert spec.checkpoint.uri == f"{tmp_path.as_uri()}/{folder or name}"
+
+
+def _names(store: Any) -> list[str]:
+    folder = Path(store.uri.removeprefix("file://"))
+    return [each.name for each in folder.iterdir()] if folder.is_dir() else []
+
+
+def test_an_owner_of_before_is_read() -> None:
+    document = json.loads(Owner.of(trying()).text())
+    del document["deployment"]
+    owner = read_owner(json.dumps(document))
+    assert owner is not None
+    assert owner.deployment == ""
