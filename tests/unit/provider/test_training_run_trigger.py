@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from airflow.triggers.base import TriggerEvent
+from airflow.utils.state import TaskInstanceState
+from asgiref.sync import SyncToAsync
 
 from elastic_runtime.documents import from_plain
 from elastic_runtime.spec import RunSpec
@@ -15,10 +18,13 @@ from elastic_training.bridge import run
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.registry import substituted
+from elastic_training.ownership import Owner
 from elastic_training.triggers.training_run import TrainingRunTrigger
 from tests.unit.provider.virtual_time import run_virtually
 
 OWNER = "try 1"
+# asgiref's own thread stays with the process: begun here, it is none that a test leaves behind.
+SyncToAsync.single_thread_executor.submit(int).result()
 
 
 @pytest.fixture
@@ -166,3 +172,113 @@ def test_cleanup_ends_nothing(fake: FakeCluster, ref: RunRef) -> None:
 def test_a_kill_of_what_is_gone_is_harmless(fake: FakeCluster, ref: RunRef) -> None:
     run(fake.delete(ref, OWNER))
     run_virtually(trigger_of(ref).on_kill())
+
+
+class TestBelowAirflow33:
+    """Which has no on_kill: what became of the task is asked when the trigger ends."""
+
+    @pytest.fixture(autouse=True)
+    def older(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delattr("airflow.triggers.base.BaseTrigger.on_kill")
+
+    @pytest.fixture
+    def states(self, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+        """What Airflow answers, by run and by the name of the task instance."""
+        answer: dict[str, Any] = {"monday": {}}
+        path = "airflow.sdk.execution_time.task_runner.RuntimeTaskInstance.get_task_states"
+
+        def get_task_states(**asked: Any) -> dict[str, Any]:
+            assert asked == {
+                "dag_id": "nightly",
+                "task_ids": ["train"],
+                "run_ids": ["monday"],
+                "map_index": asked["map_index"],
+            }
+            if "broken" in answer:
+                raise RuntimeError("the API server does not answer")
+            return answer
+
+        monkeypatch.setattr(path, get_task_states)
+        return answer
+
+    @pytest.fixture
+    def owner(self) -> Owner:
+        return Owner("nightly", "monday", "train", -1, 1, "nonce")
+
+    @pytest.mark.parametrize(
+        "state", ["failed", "success", "skipped", "removed", "queued", "scheduled", "running", None]
+    )
+    def test_a_task_that_was_marked_or_cleared_ends_its_run(
+        self, fake: FakeCluster, states: dict[str, Any], owner: Owner, state: str | None
+    ) -> None:
+        states["monday"]["train"] = state
+        assert self.ended(fake, owner) is FailureKind.CANCELLED
+
+    @pytest.mark.parametrize("index", [0, 7])
+    def test_a_mapped_task_is_found_by_its_index(
+        self, fake: FakeCluster, states: dict[str, Any], owner: Owner, index: int
+    ) -> None:
+        states["monday"][f"train_{index}"] = "failed"
+        assert self.ended(fake, replace(owner, map_index=index)) is FailureKind.CANCELLED
+
+    def test_a_triggerer_that_ends_does_not_end_the_run(
+        self, fake: FakeCluster, states: dict[str, Any], owner: Owner
+    ) -> None:
+        states["monday"]["train"] = TaskInstanceState.DEFERRED
+        assert self.ended(fake, owner) is None
+
+    @pytest.mark.parametrize("answer", [{}, {"broken": True}])
+    def test_what_airflow_does_not_tell_ends_nothing(
+        self, fake: FakeCluster, states: dict[str, Any], owner: Owner, answer: dict[str, Any]
+    ) -> None:
+        states.update(answer)
+        assert self.ended(fake, owner) is None
+
+    def test_the_next_try_of_a_cleared_task_keeps_the_run(
+        self, fake: FakeCluster, states: dict[str, Any], owner: Owner
+    ) -> None:
+        states["monday"]["train"] = "queued"
+        adopting = lambda: run(fake.claim(RunSpec(name="run", uid="2", command=("python",)), "try 2"))  # noqa: E731
+        assert self.ended(fake, owner, meanwhile=adopting) is None
+
+    def test_nothing_is_asked_once_the_event_has_fired(
+        self, fake: FakeCluster, states: dict[str, Any], owner: Owner
+    ) -> None:
+        states["broken"] = True
+        ref = run(fake.claim(RunSpec(name="run", uid="1", command=("python",)), owner.text())).ref
+        trigger = TrainingRunTrigger("local", ref.name, ref.uid, owner.text())
+        fake.script(lambda: fake.succeed("run"))
+
+        async def to_the_end() -> None:
+            assert len(await events_of(trigger)) == 1
+            await trigger.cleanup()
+
+        run_virtually(to_the_end())
+
+    @staticmethod
+    def ended(fake: FakeCluster, owner: Owner, meanwhile: Callable[[], object] = lambda: None) -> FailureKind | None:
+        """How the run has ended after a trigger's end, of which Airflow speaks every second."""
+        ref = run(fake.claim(RunSpec(name="run", uid="1", command=("python", "train.py")), owner.text())).ref
+
+        async def end() -> None:
+            trigger = TrainingRunTrigger("local", ref.name, ref.uid, owner.text())
+            await stopped(await started(trigger))
+            cleaning = asyncio.create_task(trigger.cleanup())
+            await asyncio.sleep(1)
+            cleaning.cancel()
+            await asyncio.wait([cleaning])
+            meanwhile()
+            await asyncio.sleep(10)
+
+        run_virtually(end())
+        return run(fake.status(ref)).failure
+
+
+def test_airflow_that_calls_on_kill_is_not_asked(fake: FakeCluster, ref: RunRef) -> None:
+    async def end() -> None:
+        trigger = trigger_of(ref)
+        await stopped(await started(trigger))
+        await trigger.cleanup()
+
+    run_virtually(end())
+    assert run(fake.status(ref)).phase is Phase.RUNNING

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -13,15 +13,18 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from elastic_runtime.documents import to_plain
 from elastic_runtime.errors import OwnershipLost, RunNotFound
 from elastic_runtime.status import Series
+from elastic_training.airflow_versions import task_state, triggers_are_told_of_kills
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.registry import get_cluster
 from elastic_training.follow import Ending, Followed, Follower
+from elastic_training.ownership import read_owner
 from elastic_training.triggers.settling import Settling
 
 KILL_DELAY = 5.0
 """Seconds between word that the task was killed and the run's cancellation. A cleared task's next try, or another
 triggerer, may take the run over meanwhile, and then it goes on. Well under Airflow's ``[triggerer] on_kill_timeout``
 (30 s)."""
+_DEFERRED = "deferred"
 _kills: set[asyncio.Task[None]] = set()
 """Kills under way, held here because an event loop itself holds its tasks only weakly."""
 
@@ -49,6 +52,7 @@ class TrainingRunTrigger(BaseTrigger):
         self.owner = owner
         self.deadline = deadline
         self._follower: Follower | None = None
+        self._fired = False
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Only what differs from the defaults, so that an older triggerer understands it during an upgrade."""
@@ -73,6 +77,7 @@ class TrainingRunTrigger(BaseTrigger):
             self.log.info("%s; this trigger stands by until Airflow removes it", followed.detail)
             await asyncio.get_running_loop().create_future()
         await settling.over()
+        self._fired = True
         yield TriggerEvent(self._event(followed))  # type: ignore[no-untyped-call]  # untyped in Airflow
 
     async def on_kill(self) -> None:
@@ -81,10 +86,34 @@ class TrainingRunTrigger(BaseTrigger):
         Airflow 3.3 repeats its word about once a second until the trigger has ended, and every repetition cancels this
         coroutine. So the kill is a task of its own, which goes on without it as long as the triggerer does.
         """
-        kill = asyncio.create_task(self._kill(), name=f"kill of {self.ref.name}")
+        await self._apart(self._kill())
+
+    async def cleanup(self) -> None:
+        """The trigger ends, for whatever reason: below Airflow 3.3, which calls no :meth:`on_kill`, look for it.
+
+        A task that is still deferred has only lost this triggerer; any other was marked or cleared. As there, every
+        repetition of Airflow's word cancels this coroutine.
+        """
+        if not self._fired and not triggers_are_told_of_kills():
+            await self._apart(self._kill_unless_deferred())
+
+    async def _apart(self, work: Coroutine[Any, Any, None]) -> None:
+        kill = asyncio.create_task(work, name=f"kill of {self.ref.name}")
         _kills.add(kill)
         kill.add_done_callback(_kills.discard)
         await asyncio.shield(kill)
+
+    async def _kill_unless_deferred(self) -> None:
+        owner = read_owner(self.owner)
+        if owner is None:
+            return
+        try:
+            state = await task_state(owner.dag_id, owner.run_id, owner.task_id, owner.map_index)
+        except Exception as error:  # noqa: BLE001  # a database's, a network's, Airflow's: the run must not pay for any
+            self.log.warning("Airflow does not say what became of the task (%s): its run is not cancelled", error)
+            return
+        if state != _DEFERRED:
+            await self._kill()
 
     async def _kill(self) -> None:
         await asyncio.sleep(KILL_DELAY)
