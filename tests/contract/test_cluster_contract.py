@@ -22,6 +22,7 @@ from elastic_training.clusters.base import (
     StatusChanged,
     Update,
 )
+from elastic_training.clusters.wish import SizeWish
 from tests import paced
 from tests.contract.cluster_kinds import OWNER, Kind
 
@@ -185,6 +186,29 @@ def test_the_world_follows_the_size_and_a_request_counts_once(kind: Kind) -> Non
     status = until(kind, ref, training(1))
     assert [world.size for world in status.history if world.size] == [2, 3, 1]
     assert EventKind.SCALED in {event.kind for event in status.events}
+
+
+def test_a_change_counts_from_the_size_that_was_asked_for_and_only_once(kind: Kind) -> None:
+    ref = started(kind, workers=1)
+    first = run(kind.cluster.ask(ref, SizeWish("+2"), "wish 1"))
+    assert (first.new, first.request.workers) == (True, 3)
+    until(kind, ref, training(3))
+    run(kind.cluster.set_size(ref, 2, "wish 2"))
+    again = run(kind.cluster.ask(ref, SizeWish("+2"), "wish 1"))
+    assert (again.new, again.request) == (False, first.request)
+    assert run(kind.cluster.size(ref)) == 2
+
+
+def test_named_workers_leave_and_are_not_replaced(kind: Kind) -> None:
+    ref = started(kind, workers=3)
+    status = run(kind.cluster.status(ref))
+    victim, *others = sorted(worker.name for worker in status.workers if worker.state is WorkerState.TRAINING)
+    with pytest.raises(InvalidSettings, match="has no worker"):
+        run(kind.cluster.ask(ref, SizeWish("-1", release=("nobody",)), "wish 0"))
+    asked = run(kind.cluster.ask(ref, SizeWish("-1", release=(victim,)), "wish 1"))
+    assert asked.request.workers == run(kind.cluster.size(ref)) == 2
+    status = until(kind, ref, training(2))
+    assert sorted(worker.name for worker in status.workers if worker.state is WorkerState.TRAINING) == others
 
 
 @pytest.mark.parametrize("workers", [0, 4])

@@ -1,4 +1,4 @@
-"""Where the versions of Airflow differ, from 2.11 to 3.3; nothing else in this package asks for a version."""
+"""Where the versions of Airflow differ, from 2.11 to 3.3, but for the states of tasks (:mod:`.airflow_tasks`)."""
 
 from __future__ import annotations
 

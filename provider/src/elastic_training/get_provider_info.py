@@ -20,6 +20,7 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [
                     "elastic_training.operators.elastic_horovod",
                     "elastic_training.operators.reclaim_worker",
+                    "elastic_training.operators.scale_training",
                 ],
             }
         ],

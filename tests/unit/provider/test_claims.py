@@ -12,12 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime.errors import OwnershipLost, RunNotFound
+from elastic_runtime.errors import InvalidDocument, OwnershipLost, RunNotFound
 from elastic_runtime.spec import RunSpec, WorkersSpec
 from elastic_runtime.status import FailureKind, Phase, Status
 from elastic_training.clusters.base import Claim, ClaimOutcome
 from elastic_training.clusters.claims import Action, Observed, Times, decide_claim
-from elastic_training.clusters.document import MAX_REQUESTS, NOBODY, RunDocument, StoredLogLease
+from elastic_training.clusters.document import (
+    MAX_REQUESTS,
+    NOBODY,
+    RunDocument,
+    SizeRequest,
+    StoredLogLease,
+    read_requests,
+)
 from elastic_training.clusters.fake import FakeCluster
 from tests.unit.provider.virtual_time import run_virtually
 
@@ -132,9 +139,21 @@ class TestFences:
     def test_requests_are_bounded_and_the_newest_stay(self) -> None:
         found = RunDocument(SPEC, "me", NOW, NOW)
         for number in range(MAX_REQUESTS + 1):
-            found = found.resized(f"wish {number}")
+            found = found.asked_for(SizeRequest(f"wish {number}", 2, NOW, done=False))
         assert len(found.requests) == MAX_REQUESTS
-        assert found.requests[-1] == f"wish {MAX_REQUESTS}"
+        assert found.requests[-1].name == f"wish {MAX_REQUESTS}"
+
+    def test_a_request_is_understood_once(self) -> None:
+        first = SizeRequest("wish", 2, NOW, done=False)
+        found = RunDocument(SPEC, "me", NOW, NOW).asked_for(first).asked_for(SizeRequest("wish", 4, NOW))
+        assert found.requested("wish") == first
+        assert found.resized("wish").requested("wish") == replace(first, done=True)
+
+    def test_requests_of_which_only_the_names_are_known_were_carried_out(self) -> None:
+        assert read_requests(["a wish"]) == (SizeRequest("a wish", done=True),)
+        for garbage in ("a wish", [3], [{"workers": 3}], [{"name": "a", "workers": "3"}]):
+            with pytest.raises(InvalidDocument):
+                read_requests(garbage)
 
 
 class Interleaved(FakeCluster):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from elastic_runtime import runobjects
 from elastic_runtime.errors import InvalidDocument
-from elastic_training.clusters.document import NOBODY, RunDocument, StoredLogLease
+from elastic_training.clusters.document import NOBODY, RunDocument, SizeRequest, StoredLogLease
 from elastic_training.clusters.kubernetes.documents.root import difference, document, of_run
 from tests.unit.provider.kubernetes_objects import BEGAN, SPEC, Object, after, root, root_map
 
@@ -25,7 +25,9 @@ documents = st.builds(
     cancelled=st.none() | words,
     collected=st.booleans(),
     log_lease=st.none() | st.builds(StoredLogLease, st.just(NOBODY) | words, words),
-    requests=st.lists(words, max_size=3).map(tuple),
+    requests=st.lists(st.builds(SizeRequest, words, st.integers(1, 9), st.just(BEGAN), st.booleans()), max_size=3).map(
+        tuple
+    ),
     complete=st.booleans(),
 )
 

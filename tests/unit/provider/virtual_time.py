@@ -5,7 +5,13 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Coroutine
+from contextlib import nullcontext
 from typing import Any, TypeVar
+
+try:
+    from asgiref.sync import ThreadSensitiveContext
+except ImportError:  # The runtime's environment has none, and needs none.
+    ThreadSensitiveContext = nullcontext
 
 T = TypeVar("T")
 _BUSY = 0.005
@@ -55,4 +61,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 def run_virtually(main: Coroutine[Any, Any, T]) -> T:
     """As ``asyncio.run``."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(main)
+        return runner.run(_without_a_thread_left(main))
+
+
+async def _without_a_thread_left(main: Coroutine[Any, Any, T]) -> T:
+    async with ThreadSensitiveContext():  # Else asgiref keeps its thread for the next time.
+        return await main

@@ -59,7 +59,7 @@ CANCEL = f"{PREFIX}/cancel"
 COLLECTED = f"{PREFIX}/collected"
 """Present once the result has been taken."""
 REQUESTS = f"{PREFIX}/requests"
-"""JSON list: names of the wishes for a size that were carried out, the newest :data:`MAX_REQUESTS`."""
+"""JSON list: the wishes for a size, by name, with the size that each came to; the newest :data:`MAX_REQUESTS`."""
 COMPLETE = f"{PREFIX}/complete"
 """Present once every object of the run was created."""
 MAX_REQUESTS = 100

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.headline import Headline
-from elastic_runtime.spec import RunSpec, WorkersSpec
+from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Status
 
 LOG_START = "0"
@@ -96,16 +95,6 @@ class Quiet:
 
 
 Update = LogLines | StatusChanged | Quiet
-
-
-def check_size(workers: int, bounds: WorkersSpec) -> None:
-    """Raises InvalidSettings when a run with these bounds cannot have so many workers."""
-    if not bounds.minimum <= workers <= bounds.maximum:
-        raise InvalidSettings(
-            "workers",
-            f"{workers} is outside the training's bounds {bounds.minimum} to {bounds.maximum}",
-            "Ask for a number within them, or widen workers.min and workers.max of the training",
-        )
 
 
 def differing(old: RunSpec, new: RunSpec) -> tuple[str, ...]:

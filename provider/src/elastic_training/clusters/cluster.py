@@ -22,26 +22,25 @@ import secrets
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import (
     ClusterUnavailable,
     Conflict,
-    InvalidSettings,
     OwnershipLost,
     RunNotFound,
 )
 from elastic_runtime.retry import within
 from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import Status, WorkerState
-from elastic_training.clusters.base import Claim, ClaimOutcome, LogLease, RunRef, RunSummary, Update, check_size
+from elastic_runtime.status import Status
+from elastic_training.clusters import sizing
+from elastic_training.clusters.base import Claim, ClaimOutcome, LogLease, RunRef, RunSummary, Update
 from elastic_training.clusters.claims import Action, Step, decide_claim
 from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.place import Place, checked
-
-_TRIES = 20
-"""How often a change is decided anew before this gives up. Others change a document about once a second."""
-_GONE = (WorkerState.LEFT, WorkerState.LOST)
+from elastic_training.clusters.sizing import TRIES, Asked
+from elastic_training.clusters.wish import SizeWish
 
 
 class Cluster:
@@ -155,34 +154,29 @@ class Cluster:
         return scale.workers
 
     async def set_size(self, ref: RunRef, workers: int, request: str) -> bool:
-        """Ask for another number of workers, once.
+        """Ask for another number of workers, once: :meth:`ask`, with whether this call changed something."""
+        return (await self.ask(ref, SizeWish(str(max(workers, 0))), request)).new
+
+    async def ask(self, ref: RunRef, wish: SizeWish, request: str) -> Asked:
+        """Ask for another size, once.
+
+        What a wish comes to is noted with the run before anything is changed. So a change as ``"+2"`` counts from the
+        size that was asked for when its request was first heard, and never twice.
 
         Args:
             ref: of the run.
-            workers: wanted, within the run's bounds.
+            wish: the size, within the run's bounds, or the workers to give up.
             request: names the wish; the same wish is carried out at most once per incarnation, so that a repeated
                 call does not undo what others have asked for since.
 
         Returns:
-            Whether this call changed something: False when the request was carried out before.
+            What it came to, and whether this call carried it out.
 
         Raises:
-            InvalidSettings: outside the run's bounds.
-            RunNotFound: no such run.
+            InvalidSettings: outside the run's bounds, or a worker to give up is not there.
+            RunNotFound: no such run, or one that is ending.
         """
-        for _ in range(_TRIES):
-            scale = await self._place.scale(ref.name)
-            # After it: so that was this incarnation's, and its version is the condition for changing it.
-            found = await self._read(ref)
-            check_size(workers, found.spec.workers)
-            if request in found.requests:
-                return False
-            with suppress(Conflict):
-                await self._place.resize(found, scale, workers)
-                # Killed before this line, the next call sets the same size again; the other way round, it never would.
-                await self._change(ref, lambda current: current.resized(request), known=found)
-                return True
-        raise ClusterUnavailable(f"the size of {ref.name} is changed by others all the time")
+        return await sizing.ask(self._place, wish, request, lambda: self._read(ref), partial(self._change, ref))
 
     async def reclaim(self, ref: RunRef, worker: str, grace: timedelta) -> datetime:
         """Send a reclaim notice to a worker, as a cloud would: a drill.
@@ -195,11 +189,9 @@ class Cluster:
             RunNotFound: no such run.
         """
         found = await self._read(ref)
-        status = (await self._place.observe(found)).status
-        present = [each.name for each in status.workers if each.state not in _GONE]
-        if worker not in present or not await self._place.reclaim(found, worker, grace):
-            known = ", ".join(present) or "none"
-            raise InvalidSettings("worker", f"the run {ref.name} has no worker {worker!r}", f"Name one of: {known}")
+        await sizing.check_present(self._place, found, worker)
+        if not await self._place.reclaim(found, worker, grace):
+            raise sizing.no_worker(found, worker, ())
         return utc_now() + grace
 
     async def cancel(self, ref: RunRef, reason: str, owner: str) -> None:
@@ -320,7 +312,7 @@ class Cluster:
             decide: what shall be there, by what is; may raise.
             known: the document as it was read lately; spares a request if it has not changed since.
         """
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             found = known or await self._read(ref)
             try:
                 wanted = decide(found)

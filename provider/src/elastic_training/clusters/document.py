@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Self
 
-from elastic_runtime.errors import OwnershipLost
+from elastic_runtime.documents import from_plain
+from elastic_runtime.errors import InvalidDocument, OwnershipLost
 from elastic_runtime.headline import Headline
 from elastic_runtime.spec import RunSpec
 from elastic_training.clusters.base import LOG_START, RunRef, RunSummary
@@ -30,6 +31,25 @@ class StoredLogLease:
 
 
 @dataclass(frozen=True, slots=True)
+class SizeRequest:
+    """A wish for a size, as it was understood when it was first heard."""
+
+    name: str
+    workers: int = 0
+    """The size that it came to; 0 in documents that only have names."""
+    asked: datetime | None = None
+    done: bool = True
+    """Whether the size was set, once; until then it is to be set to exactly this, whatever is asked for by then."""
+
+
+def read_requests(plain: object) -> tuple[SizeRequest, ...]:
+    """From a document. Raises InvalidDocument."""
+    if not isinstance(plain, list | tuple):
+        raise InvalidDocument(f"the requests for sizes are not a list: {plain!r}"[:400])
+    return tuple(SizeRequest(each) if isinstance(each, str) else from_plain(SizeRequest, each) for each in plain)
+
+
+@dataclass(frozen=True, slots=True)
 class RunDocument:
     """One incarnation of a run, as it was read."""
 
@@ -46,8 +66,8 @@ class RunDocument:
     """Whether the result has been taken."""
     log_lease: StoredLogLease | None = None
     """None until somebody has begun to stream the log."""
-    requests: tuple[str, ...] = ()
-    """Names of the requests for a size that were carried out, the newest last."""
+    requests: tuple[SizeRequest, ...] = ()
+    """Requests for a size, the newest last."""
     complete: bool = True
     """Whether all of the run was created; until then its creator is at work, or has died."""
     going: bool = False
@@ -113,9 +133,20 @@ class RunDocument:
             raise OwnershipLost(f"somebody else watches the run {self.spec.name} now")
         return replace(self, log_lease=StoredLogLease(token, self.cursor if cursor is None else cursor), renewed=now)
 
-    def resized(self, request: str) -> Self:
-        """With a request for a size that has been carried out."""
+    def requested(self, name: str) -> SizeRequest | None:
+        """What is known of a request for a size."""
+        return next((each for each in self.requests if each.name == name), None)
+
+    def asked_for(self, request: SizeRequest) -> Self:
+        """With a request for a size; with what it was understood as before, if there is one of that name."""
+        if self.requested(request.name):
+            return self
         return replace(self, requests=(*self.requests, request)[-MAX_REQUESTS:])
+
+    def resized(self, name: str) -> Self:
+        """With that request carried out."""
+        done = (replace(each, done=True) if each.name == name else each for each in self.requests)
+        return replace(self, requests=tuple(done))
 
     def check_owner(self, owner: str) -> None:
         """Raises OwnershipLost when somebody else owns the run."""

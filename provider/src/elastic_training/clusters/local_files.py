@@ -20,11 +20,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from elastic_runtime.documents import from_json, to_json, write_atomically
 from elastic_runtime.errors import InvalidSettings, RunNotFound
 from elastic_runtime.rundir import RunDir
-from elastic_training.clusters.document import RunDocument, StoredLogLease
+from elastic_training.clusters.document import RunDocument, StoredLogLease, read_requests
 from elastic_training.clusters.local_process import read_starter
 
 _RECORD = "record.json"
@@ -38,7 +39,8 @@ class Record:
 
     log_lease: StoredLogLease | None = None
     collected: bool = False
-    requests: tuple[str, ...] = ()
+    requests: tuple[Any, ...] = ()
+    """See :func:`~elastic_training.clusters.document.read_requests`."""
 
 
 def private_folder(path: Path) -> Path:
@@ -93,7 +95,7 @@ def read_document(run: RunDir) -> RunDocument:
         cancelled=run.cancel.read_text(encoding="utf-8") if run.cancel.exists() else None,
         collected=record.collected,
         log_lease=record.log_lease,
-        requests=record.requests,
+        requests=read_requests(record.requests),
         complete=read_starter(run) is not None or run.read_status() is not None or run.launcher_alive(),
     )
 

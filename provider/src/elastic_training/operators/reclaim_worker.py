@@ -35,7 +35,7 @@ class ReclaimWorkerOperator(BaseOperator):
         grace: how long after the notice the worker is gone; bare numbers are seconds. Templated.
         wait_for_world: wait also until the others train on without it.
         training_dag_id: None: this DAG. Templated.
-        training_run_id: None: this DAG run. Templated.
+        training_run_id: None: this DAG run; of another DAG the latest with such a training. Templated.
         map_index: of a mapped training task; -1: not mapped. Templated.
         cluster: as of the training. Templated.
         timeout: longest wait after the deadline of the notice; bare numbers are seconds.
@@ -93,11 +93,17 @@ class ReclaimWorkerOperator(BaseOperator):
         return run(self._drill(context))
 
     async def _drill(self, context: Any) -> str:
-        training = TrainingTask(self.training_task_id, self.training_dag_id, self.training_run_id, self.map_index)
         try:
+            training = TrainingTask.of(
+                context,
+                self.training_task_id,
+                self.training_dag_id,
+                self.training_run_id,
+                self.map_index,
+            )
             cluster = get_cluster(self.cluster)
             grace = seconds_of("grace", self.grace)
-            ref = await cluster.find(await training.run_of(cluster, context))
+            ref = await training.find(cluster)
             status = await cluster.status(ref)
             worker = self.worker or newest_training(status)
             deadline = await cluster.reclaim(ref, worker, timedelta(seconds=grace))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Any
 
 from airflow.providers.common.compat.sdk import (
@@ -13,65 +12,71 @@ from airflow.providers.common.compat.sdk import (
     AirflowSensorTimeout,
     AirflowSkipException,
     BaseSensorOperator,
+    PokeReturnValue,
     conf,
 )
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.errors import InvalidSettings, RunNotFound
 from elastic_training.bridge import run
-from elastic_training.clusters.registry import check_cluster, get_cluster
-from elastic_training.ownership import Owner
-from elastic_training.scale_request import ScaleRequest, ScaleState
-from elastic_training.settings import IntOrTemplate, parse_bool, whole_number
-from elastic_training.templating import is_template
-from elastic_training.training_task import TrainingTask
-from elastic_training.triggers.world_size import INVALID, TIMEOUT, WorldSizeTrigger
+from elastic_training.scale_task import FIELDS, IfFinished, ScalesTraining, verdict_of
+from elastic_training.settings import IntOrTemplate, parse_bool
 
 
-class IfFinished(StrEnum):
-    """What the sensor does when the training has ended before it had the wanted size."""
+class _Settled(AirflowFailException):
+    """What a poke has found to be over, in the one class that Airflow's loop heeds with ``silent_fail``, too."""
 
-    FAIL = "fail"
-    SKIP = "skip"
+    def __init__(self, outcome: Exception) -> None:
+        super().__init__(str(outcome))
+        self.outcome = outcome
 
 
-class ScaleWorkersSensor(BaseSensorOperator):
-    """Asks a training for another number of workers, once, and waits until that many train.
+class ScaleWorkersSensor(ScalesTraining, BaseSensorOperator):
+    """Asks a training for another size, once, and waits until it has it.
 
     Waits for the training to begin, too, so that it can run beside it from the start; the first world has the size that
     the training itself starts with. When somebody asks for yet another size meanwhile, it fails rather than fight.
 
+    Returns:
+        ``workers``, ``world_size``, ``run``, ``asked_at``, and ``seconds`` from the wish to the world.
+
     Args:
         training_task_id: of the :class:`~elastic_training.operators.elastic_horovod.ElasticHorovodOperator`. Templated.
-        workers: wanted, within the training's ``min`` and ``max``. Templated.
+        workers: wanted: a number; a change of the size that is asked for at the first look, as ``"+2"`` or ``"-1"``,
+            which retries do not make again; ``"min"`` or ``"max"`` of the training. Templated.
+        release: instead of ``workers``: names of workers to give up without replacement. Templated.
+        clip: take the nearer bound for a size outside of the training's; else such a size fails. Templated.
+        after_step: ask once the training has come to this global step. Templated.
+        after_epoch: ask once the script has reported this ``epoch``. Templated.
+        after_metric: ask once a metric has come to a bound, as in ``("accuracy", ">=", 0.9)``. Templated.
         training_dag_id: None: this DAG. Templated.
-        training_run_id: None: this DAG run. Templated.
+        training_run_id: of the training's DAG run. Templated.
+        training_run: which it is, without an id: see :class:`~elastic_training.training_task.TrainingRun`; None: this
+            one for a training of this DAG, the latest for another's. Templated.
         map_index: of a mapped training task; -1: not mapped. Templated.
         cluster: as of the training. Templated.
-        if_finished: see :class:`IfFinished`.
+        if_finished: see :class:`~elastic_training.scale_task.IfFinished`.
         poke_interval: seconds (default 5). Deferred, changes are seen at once, and this is only how often a training
             that has not begun is looked for.
         deferrable: wait in the triggerer. Default: Airflow's ``[operators] default_deferrable``.
         kwargs: of every sensor; ``timeout`` counts from the first poke, also over deferring.
     """
 
-    template_fields: Sequence[str] = (
-        "training_task_id",
-        "workers",
-        "training_dag_id",
-        "training_run_id",
-        "map_index",
-        "cluster",
-    )
+    template_fields: Sequence[str] = tuple(FIELDS)
     ui_color = "#e5f2e1"
 
     def __init__(
         self,
         *,
         training_task_id: str,
-        workers: IntOrTemplate,
+        workers: IntOrTemplate | None = None,
+        release: Sequence[str] | None = None,
+        clip: bool | str = False,
+        after_step: IntOrTemplate | None = None,
+        after_epoch: IntOrTemplate | None = None,
+        after_metric: Sequence[Any] | None = None,
         training_dag_id: str | None = None,
         training_run_id: str | None = None,
+        training_run: str | None = None,
         map_index: IntOrTemplate = -1,
         cluster: str = "local",
         if_finished: str = IfFinished.FAIL.value,
@@ -82,86 +87,80 @@ class ScaleWorkersSensor(BaseSensorOperator):
         super().__init__(poke_interval=poke_interval, **kwargs)
         self.training_task_id = training_task_id
         self.workers = workers
+        self.release = release
+        self.clip = clip
+        self.after_step = after_step
+        self.after_epoch = after_epoch
+        self.after_metric = after_metric
         self.training_dag_id = training_dag_id
         self.training_run_id = training_run_id
+        self.training_run = training_run
         self.map_index = map_index
         self.cluster = cluster
         self.if_finished = if_finished
         self.deferrable = parse_bool("deferrable", deferrable)
-        check_cluster(cluster)
-        if not is_template(workers):
-            whole_number("workers", workers, least=1)
-        if if_finished not in tuple(IfFinished):
-            raise InvalidSettings("if_finished", f"{if_finished!r} is not one of its values", "Write 'fail' or 'skip'")
+        self._check_what_is_known()
 
-    def execute(self, context: Any) -> None:
-        """Poke once; then wait as asked."""
-        if not self.deferrable:
-            super().execute(context)
-            return
+    def execute(self, context: Any) -> Any:
+        """Poke once; then wait as asked. The outcome is the same, wherever it is found."""
+        try:
+            return self._defer_unless_there(context) if self.deferrable else super().execute(context)
+        except AirflowSkipException as skipped:
+            if isinstance(skipped.__cause__, _Settled) and isinstance(skipped.__cause__.outcome, AirflowSkipException):
+                raise skipped.__cause__.outcome from None
+            raise
+        except _Settled as settled:
+            raise self._outcome(settled.outcome) from None
+        except AirflowSensorTimeout as error:
+            raise self._outcome(error) from error
+
+    def _defer_unless_there(self, context: Any) -> Any:
         began = utc_now()
-        wish = self._wish(context, began)
-        if self._pursue(wish):
-            return
-        self.defer(
-            trigger=WorldSizeTrigger(
-                cluster=self.cluster,
-                name=wish.name,
-                workers=wish.workers,
-                request=wish.request,
-                began=began.isoformat(),
-                deadline=(began + timedelta(seconds=self.timeout)).isoformat(),
-                interval=self.poke_interval,
-            ),
-            method_name="execute_complete",
-        )
+        try:
+            found = self._poke(context, began)
+        except _Settled:
+            raise
+        except Exception as error:
+            raise self._outcome(error) from error
+        if found is None:
+            pursuit = self._pursue(context, began, self.log)
+            trigger = self._trigger(pursuit, began, self.timeout, self.poke_interval, self._silent)
+            self.defer(trigger=trigger, method_name="execute_complete")
+        return found
 
-    def poke(self, context: Any) -> bool:
-        """Whether the world has the size."""
-        return self._pursue(self._wish(context, self._began(context)))
+    def poke(self, context: Any) -> PokeReturnValue:
+        """Whether the world has the size, and then what the task returns."""
+        found = self._poke(context, self._began(context))
+        return PokeReturnValue(is_done=found is not None, xcom_value=found)
 
-    def execute_complete(self, _: Any, event: Mapping[str, Any]) -> None:
+    def _poke(self, context: Any, began: datetime) -> dict[str, Any] | None:
+        pursuit = self._pursue(context, began, self.log, silent=self._silent)
+        verdict = run(pursuit.look())
+        try:
+            return self._conclude(verdict)
+        except Exception as outcome:
+            raise _Settled(outcome) from outcome
+
+    def execute_complete(self, _: Any, event: Mapping[str, Any]) -> Any:
         """Judge the trigger's event."""
-        outcome, reason = event["outcome"], event["reason"]
-        if outcome == TIMEOUT:
-            raise AirflowSensorTimeout(f"no {self.workers} workers within {self.timeout:g} s: {reason}")
-        if outcome == INVALID:
-            raise AirflowFailException(reason)
-        self._conclude(ScaleState(outcome), reason)
-
-    def _wish(self, context: Any, began: datetime) -> ScaleRequest:
-        training = TrainingTask(self.training_task_id, self.training_dag_id, self.training_run_id, self.map_index)
-        me = Owner.of(context["ti"])
         try:
-            return ScaleRequest(
-                name=run(training.run_of(get_cluster(self.cluster), context)),
-                workers=whole_number("workers", self.workers, least=1),
-                # The same for all pokes of a try, wherever they run; a new try may ask again.
-                request=f"{me.dag_id}/{me.run_id}/{me.task_id}/{me.map_index}/{me.try_number}",
-                began=began,
-            )
-        except InvalidSettings as error:
-            raise AirflowFailException(str(error)) from error
+            return self._conclude(verdict_of(event))
+        except Exception as error:
+            raise self._outcome(error) from error
 
-    def _pursue(self, wish: ScaleRequest) -> bool:
-        try:
-            verdict = run(wish.pursue(get_cluster(self.cluster), utc_now()))
-        except RunNotFound:
-            self.log.info("The training run %s has not begun", wish.name)
-            return False
-        except InvalidSettings as error:
-            raise AirflowFailException(str(error)) from error
-        return self._conclude(verdict.scaling, verdict.reason)
+    def _outcome(self, error: Exception) -> Exception:
+        """What the task ends with: as Airflow's sensors say, a skip for what ``soft_fail`` and ``never_fail`` cover."""
+        if isinstance(error, AirflowSkipException):
+            return error
+        never = getattr(self, "never_fail", False)
+        if never or (self.soft_fail and isinstance(error, AirflowException)):
+            setting = "never_fail" if never else "soft_fail"
+            return AirflowSkipException(f"{error}; skipped, as {setting} is set")
+        return error
 
-    def _conclude(self, scaling: ScaleState, reason: str) -> bool:
-        """Whether it is reached. Raises when it never will be."""
-        match scaling:
-            case ScaleState.ENDED if self.if_finished == IfFinished.SKIP:
-                raise AirflowSkipException(reason)
-            case ScaleState.ENDED | ScaleState.OVERRULED:
-                raise AirflowException(reason)
-        self.log.info("%s: %s", scaling, reason)
-        return scaling is ScaleState.REACHED
+    @property
+    def _silent(self) -> bool:
+        return bool(getattr(self, "silent_fail", False))
 
     def _began(self, context: Any) -> datetime:
         """Of this try, before any reschedule."""

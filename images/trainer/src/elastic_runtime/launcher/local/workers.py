@@ -1,9 +1,9 @@
 """The worker set of this machine: does here what a ReplicaSet does on Kubernetes.
 
-It keeps as many agents as wanted, replaces those that end, and terminates the newest first when fewer are wanted. The
-agents are forked from one warm process, so that another worker costs milliseconds and no second import of torch; they
-end with it, and it with the launcher, however that ends (see :mod:`elastic_runtime.agent.zygote`). Each has a share of
-the machine's accelerators.
+It keeps as many agents as wanted, replaces those that end, and terminates, when fewer are wanted, those with a notice
+file first, then the newest. The agents are forked from one warm process, so that another worker costs milliseconds and
+no second import of torch; they end with it, and it with the launcher, however that ends (see
+:mod:`elastic_runtime.agent.zygote`). Each has a share of the machine's accelerators.
 """
 
 from __future__ import annotations
@@ -78,6 +78,8 @@ class LocalWorkers:
     def reconcile(self, wanted: int) -> None:
         """Have as many agents as wanted, as soon as can be."""
         staying = [agent for agent in self._agents.values() if not agent.asked_to_end]
+        if wanted < len(staying):
+            staying.sort(key=lambda agent: self._notice(agent.name).exists())
         for agent in staying[wanted:]:
             agent.asked_to_end = True
             self._signal(agent, signal.SIGTERM)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from elastic_runtime import runobjects
-from elastic_runtime.documents import from_json, time_to_text, to_json
+from elastic_runtime.documents import from_json, time_to_text, to_json, to_plain
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.kubernetes.objects import Object, moment
 from elastic_runtime.spec import RunSpec
-from elastic_training.clusters.document import RunDocument, StoredLogLease
+from elastic_training.clusters.document import RunDocument, SizeRequest, StoredLogLease, read_requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def document(thing: Object) -> RunDocument:
         cancelled=marks.get(runobjects.CANCEL),
         collected=runobjects.COLLECTED in marks,
         log_lease=None if log_lease is None else from_json(StoredLogLease, log_lease),
-        requests=tuple(map(str, json.loads(marks.get(runobjects.REQUESTS, "[]")))),
+        requests=_requests(marks.get(runobjects.REQUESTS, "[]")),
         complete=runobjects.COMPLETE in marks,
         going=thing.going,
         version=RootVersion(thing.uid, thing.version, marks.get(runobjects.PODS)),
@@ -67,9 +67,16 @@ def _annotations(document: RunDocument) -> dict[str, str | None]:
         runobjects.COLLECTED: "" if document.collected else None,
         runobjects.LOG_LEASE: to_json(document.log_lease) if document.log_lease else None,
         runobjects.WATCHED: "" if document.watched else None,
-        runobjects.REQUESTS: json.dumps(document.requests),
+        runobjects.REQUESTS: json.dumps(to_plain(document.requests), separators=(",", ":")),
         runobjects.COMPLETE: "" if document.complete else None,
     }
+
+
+def _requests(text: str) -> tuple[SizeRequest, ...]:
+    try:
+        return read_requests(json.loads(text))
+    except ValueError as error:
+        raise InvalidDocument(f"the annotation {runobjects.REQUESTS} cannot be read: {error}") from error
 
 
 def _text(thing: Object) -> str:
