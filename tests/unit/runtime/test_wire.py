@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime import framing, rank_link, wire
+from elastic_runtime import rank_link, wire
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.framing import LineReader, decode_line, encode_line
 from elastic_runtime.messages import type_of
@@ -133,9 +133,8 @@ class TestLines:
         with pytest.raises(InvalidDocument, match="not a"):
             decode_line(line)
 
-    def test_that_never_end_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(framing, "MAX_LINE", 10)
-        reader = LineReader()
+    def test_that_never_end_are_refused(self) -> None:
+        reader = LineReader(10)
         assert list(reader.feed(b'"' + b"x" * 9)) == []
         with pytest.raises(InvalidDocument, match="10 bytes or more"):
             list(reader.feed(b"x"))

@@ -27,6 +27,9 @@ from elastic_runtime.errors import InvalidDocument, InvalidSettings
 
 T = TypeVar("T")
 
+EARLIEST, LATEST = 1970, 2200
+"""Years that a document tells of."""
+
 
 def time_to_text(value: datetime) -> str:
     """RFC 3339, UTC, milliseconds."""
@@ -34,9 +37,12 @@ def time_to_text(value: datetime) -> str:
 
 
 def _time_from_json(value: object, _: type) -> datetime:
-    moment = datetime.fromisoformat(str(value))
+    moment = datetime.fromisoformat(_exactly(value, str))
     if moment.tzinfo is None:
         raise ValueError(f"time {value!r} has no time zone")
+    # No calendar ends within them, so that a time can be converted, and compared with others, without an overflow.
+    if not EARLIEST <= moment.year <= LATEST:
+        raise ValueError(f"time {value!r} is not between the years {EARLIEST} and {LATEST}")
     return moment.astimezone(UTC)
 
 
@@ -108,7 +114,7 @@ def from_plain(kind: type[T], plain: object) -> T:
         return _converter.structure(plain, kind)
     except InvalidSettings:
         raise
-    except (BaseValidationError, ValueError, TypeError, KeyError) as error:
+    except (BaseValidationError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         if isinstance(error, BaseExceptionGroup) and (wrong := _first(error, InvalidSettings)):
             raise wrong from error
         problems = "; ".join(cattrs.transform_error(error, format_exception=_describe))
@@ -138,7 +144,7 @@ def from_json(kind: type[T], text: str | bytes) -> T:
     """
     try:
         plain = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidDocument(f"not JSON: {error}") from error
     return from_plain(kind, plain)
 

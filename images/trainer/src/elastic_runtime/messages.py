@@ -38,5 +38,6 @@ class Vocabulary(Generic[T]):
 
     def read(self, plain: Mapping[str, Any]) -> T | None:
         """None for a type that is not in it. Raises InvalidDocument for a wrong field."""
-        known = plain.get("type") in self._types
+        kind = plain.get("type")
+        known = isinstance(kind, str) and kind in self._types
         return from_plain(self._union, plain) if known else None
