@@ -68,7 +68,7 @@ async def agent(
 SLEEPER = ("sh", "-c", "echo ready; exec sleep 600")
 
 
-async def start(desk: Desk, rank_id: str = "a") -> int:
+async def start(desk: Desk, rank_id: str = "worker-0.0.0~0") -> int:
     """Start a rank, wait until it says something. Returns its pid."""
     desk.arrivals[0].send(StartRank(rank_id, 0, {"HOROVOD_RANK": "3"}))
     await desk.until(lambda: bool(desk.of(Output) and desk.of(RankStarted)))  # in whatever order
@@ -95,11 +95,11 @@ def test_a_rank_finds_in_its_environment_where_it_is(tls: Path) -> None:
 
     async def run() -> None:
         async with agent(tls, run_spec) as (desk, _):
-            desk.arrivals[0].send(StartRank("a", 0, {"HOROVOD_RANK": "3"}))
+            desk.arrivals[0].send(StartRank("worker-0.0.0~0", 0, {"HOROVOD_RANK": "3"}))
             await desk.until(lambda: bool(desk.of(RankExited)))
             lines = [line for each in desk.of(Output) for line in each.lines]
             assert lines == ["digits", "worker-0", "0", "3", "own"]
-            assert desk.of(RankExited) == [RankExited("a", 0)]
+            assert desk.of(RankExited) == [RankExited("worker-0.0.0~0", 0)]
 
     asyncio.run(run())
 
@@ -109,8 +109,8 @@ def test_stops_a_rank_when_told(tls: Path) -> None:
         async with agent(tls, spec(*SLEEPER)) as (desk, _):
             await start(desk)
             desk.arrivals[0].send(Handover("worker-1", utc_now()))  # nobody listens: no error
-            desk.arrivals[0].send(StopRank("a", SOON))
-            await desk.until(lambda: desk.of(RankExited) == [RankExited("a", -signal.SIGTERM)])
+            desk.arrivals[0].send(StopRank("worker-0.0.0~0", SOON))
+            await desk.until(lambda: desk.of(RankExited) == [RankExited("worker-0.0.0~0", -signal.SIGTERM)])
 
     asyncio.run(run())
 

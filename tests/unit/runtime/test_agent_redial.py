@@ -75,7 +75,7 @@ async def ready(desk: Desk, count: int = 1) -> None:
 async def rank_says(desk: Desk) -> str:
     """Start a rank on the newest connection; its first line."""
     seen = len(desk.of(Output))
-    desk.arrivals[-1].send(StartRank(f"{len(desk.arrivals)}", 0, {}))
+    desk.arrivals[-1].send(StartRank(f"{desk.arrivals[-1].hello.worker}.0.{len(desk.arrivals)}~0", 0, {}))
     await desk.until(lambda: len(desk.of(Output)) > seen)
     return desk.of(Output)[-1].lines[0]
 

@@ -13,7 +13,7 @@ import pytest
 from elastic_runtime import certificates
 from elastic_runtime.certificates import LAUNCHER, agent_context, launcher_context
 from elastic_runtime.framing import decode_line
-from elastic_runtime.launcher import agents
+from elastic_runtime.launcher import agents, hearing
 from elastic_runtime.rank_names import WorkerName
 from elastic_runtime.wire import Heartbeat, Hello, Ready, Release, Welcome, decode, encode
 from tests.unit.runtime.agent_bench import SOON, Desk, handshakes, listening, spec
@@ -108,7 +108,6 @@ class TestStrangers:
         "line",
         [
             b"GET / HTTP/1.1\r\n",
-            b"\n",
             b"[]\n",
             b"{}\n",
             b'{"type":"hello"}\n',
@@ -176,7 +175,8 @@ class TestAgent:
 
         asyncio.run(run())
 
-    def test_one_that_comes_again_has_another_name(self, tls: Path) -> None:
+    def test_one_that_comes_again_has_another_name(self, tls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(agents, "AGAIN", 0.0)
         names = ["worker-0", "worker-0.r2", "worker-0.r3"]
 
         async def run() -> None:
@@ -195,7 +195,7 @@ class TestAgent:
     def test_one_that_talks_too_long_or_nonsense_is_gone(
         self, tls: Path, rest: bytes, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(agents, "MAX_LINE", 2000)
+        monkeypatch.setattr(hearing, "MESSAGE", 2000)
 
         async def run() -> None:
             async with listening(tls, spec()) as desk, dialled(desk, agent_context(tls)) as client:

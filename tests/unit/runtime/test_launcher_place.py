@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import io
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,36 +11,29 @@ from types import SimpleNamespace
 import pytest
 
 from elastic_runtime import certificates
-from elastic_runtime.certificates import agent_context
 from elastic_runtime.clock import utc_now
 from elastic_runtime.engines.base import SessionFact, SessionState
 from elastic_runtime.errors import OwnershipLost
 from elastic_runtime.framing import decode_line
 from elastic_runtime.launcher import loop
-from elastic_runtime.launcher.decision.facts import LeadershipState, Refusal
-from elastic_runtime.launcher.loop import Launcher
-from elastic_runtime.launcher.platform import Machine
-from elastic_runtime.launcher.record.output import OutputLog
+from elastic_runtime.launcher.decision.facts import LeadershipState
+from elastic_runtime.launcher.worker_pool import WorkerPool
 from elastic_runtime.rank_link import CheckpointWritten, encode_rank_message
-from elastic_runtime.spec import CheckpointSpec, RunSpec, Timing, WorkersSpec
+from elastic_runtime.spec import CheckpointSpec, WorkersSpec
 from elastic_runtime.status import Checkpoint, EventKind, FailureKind, Phase, Status, World
 from elastic_runtime.wire import (
     CommitDeadline,
-    Heartbeat,
-    Hello,
     RankExited,
     RankSaid,
     RankStarted,
     Ready,
     Release,
     StartRank,
-    Welcome,
-    decode,
     encode,
 )
-from tests.unit.runtime.agent_bench import SOON, handshakes
+from tests.unit.runtime.agent_bench import SOON
+from tests.unit.runtime.launcher_bench import RUN, Place, Worker, launched
 
-RUN = RunSpec("run", "uid", ("true",), warm=False, timing=Timing(tick=0.02, lease=60.0))
 THEN = datetime(2026, 1, 2, 12, tzinfo=UTC)
 BEFORE = Status(
     run="run",
@@ -59,103 +50,6 @@ BEFORE = Status(
 )
 
 
-@dataclass
-class Place:
-    """Platform that note what is asked of them, and answer as told."""
-
-    tenure_: LeadershipState = LeadershipState.HELD
-    wanted_: int = 1
-    cancelled: str | None = None
-    lost: bool = False
-    deadlines: dict[str, datetime] = field(default_factory=dict)
-    did: list[str] = field(default_factory=list)
-    published: list[Status] = field(default_factory=list)
-    port: int = 0
-    on_change: Callable[[], None] = lambda: None
-    heard: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def open(self, port: int, on_change: Callable[[], None]) -> None:
-        self.port, self.on_change = port, on_change
-
-    def wanted(self) -> int:
-        return self.wanted_
-
-    def cancel(self) -> str | None:
-        return self.cancelled
-
-    def lease_age(self) -> float | None:
-        return None
-
-    def watched(self) -> bool:
-        return True
-
-    def leadership(self) -> LeadershipState:
-        return self.tenure_
-
-    def refusal(self) -> Refusal | None:
-        return None
-
-    def deadline(self, worker: str, /) -> datetime | None:
-        return self.deadlines.get(worker)
-
-    def machine(self, worker: str, /) -> Machine | None:
-        return Machine("spot", "large")
-
-    def replace(self, worker: str, /) -> None:
-        self.did.append(f"replace {worker}")
-
-    def publish(self, status: Status) -> None:
-        self.published.append(status)
-        self.did.append("final" if status.phase.final else "status")
-        self.heard.set()
-
-    async def end_workers(self) -> None:
-        self.did.append("end workers")
-
-    async def flush(self) -> None:
-        self.did.append("flush")
-        if self.lost:
-            raise OwnershipLost("another launcher has taken over")
-
-    async def close(self) -> None:
-        self.did.append("close")
-
-    async def until(self, wanted: Callable[[Status], bool]) -> Status:
-        async with asyncio.timeout(SOON):
-            while not (self.published and wanted(self.published[-1])):
-                self.heard.clear()
-                await self.heard.wait()
-        return self.published[-1]
-
-    def last(self, count: int) -> list[str]:
-        return self.did[-count:]
-
-
-class Worker:
-    """An agent's end of a connection, without an agent."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-
-    @classmethod
-    async def dial(cls, tls: Path, port: int) -> Worker:
-        context = agent_context(tls)
-        made = cls(*await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="launcher"))
-        for message in (Hello("w", "n1", 7, 1, "lo"), Heartbeat(1.0, 1)):
-            made.writer.write(encode(message))
-        return made
-
-    async def hear(self) -> object:
-        line = await self.reader.readline()
-        return decode(decode_line(line)) if line else None
-
-    async def hear_last_commit(self) -> CommitDeadline:
-        async with asyncio.timeout(SOON):
-            while not isinstance(message := await self.hear(), CommitDeadline):
-                assert message is not None
-        return message
-
-
 @pytest.fixture(autouse=True)
 def published_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "PUBLISH_INTERVAL", 0.01)
@@ -166,34 +60,6 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run") / "tls"
     certificates.create(folder)
     return folder
-
-
-def launched(
-    tls: Path,
-    test: Callable[[Place, Worker, asyncio.Task[Status]], object],
-    previous: Status | None = None,
-    spec: RunSpec = RUN,
-) -> Place:
-    """Run the test with a launcher whose one worker has come; both are gone afterwards."""
-
-    async def main() -> Place:
-        place = Place()
-        launcher = Launcher(spec, place, OutputLog(io.StringIO()), tls, "127.0.0.1", previous=previous)
-        running = asyncio.create_task(launcher.run())
-        await place.until(lambda _: True)
-        worker = await Worker.dial(tls, place.port)
-        assert isinstance(await worker.hear(), Welcome)
-        await place.until(lambda status: any(each.node == "n1" for each in status.workers))
-        try:
-            await test(place, worker, running)  # type: ignore[misc]  # tests are coroutines
-        finally:
-            worker.writer.transport.abort()
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-            await handshakes()
-        return place
-
-    return asyncio.run(main())
 
 
 def test_at_the_end_it_makes_sure_of_the_run_before_the_workers_go_and_tells_of_the_end_after(tls: Path) -> None:
@@ -282,7 +148,7 @@ def test_it_begins_with_fewer_than_are_wanted_when_the_time_to_gather_is_over(tl
 @pytest.mark.parametrize("noticed", [True, False])
 def test_another_worker_is_asked_for_when_one_is_lost_that_had_a_notice(tls: Path, noticed: bool) -> None:
     async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
-        worker.writer.write(encode(RankStarted("w.0.0~0", 8)))  # it is in use, and not sent home
+        await rank_started(worker)  # it is in use, and not sent home
         await place.until(lambda status: any(8 in each.pids for each in status.workers))
         if noticed:
             place.deadlines["w"] = utc_now() + timedelta(seconds=30)
@@ -296,11 +162,21 @@ def test_another_worker_is_asked_for_when_one_is_lost_that_had_a_notice(tls: Pat
     launched(tls, test)
 
 
+async def rank_started(worker: Worker) -> None:
+    worker.writer.write(encode(Ready(warm=False)))
+    async with asyncio.timeout(SOON):
+        while not isinstance(message := await worker.hear(), StartRank):
+            assert message is not None
+    worker.writer.write(encode(RankStarted(message.rank_id, 8)))
+
+
 class WaitingSession:
     """Of an engine whose worlds have ended, and whose ranks wait for another."""
 
-    def __init__(self, *_arguments: object) -> None:
+    def __init__(self, pool: WorkerPool, *_arguments: object) -> None:
+        self.pool = pool
         self.rank_of: dict[str, int] = {}
+        self.runs: list[asyncio.Task[int]] = []
 
     @property
     def fact(self) -> SessionFact:
@@ -308,12 +184,14 @@ class WaitingSession:
 
     def open(self, ranks: tuple[str, ...], _minimum: int) -> None:
         self.rank_of = {"lost.0.0": 0, **{rank_id: rank for rank, rank_id in enumerate(ranks, start=1)}}
+        self.runs = [asyncio.create_task(self.pool.run_rank(rank_id, 0, {})) for rank_id in ranks]
 
     def list_ranks(self, _ranks: tuple[str, ...], _minimum: int) -> None:
         pass
 
     async def close(self, _grace: float) -> None:
-        pass
+        for run in self.runs:
+            run.cancel()
 
 
 class TestWhileRanksWait:
@@ -323,8 +201,7 @@ class TestWhileRanksWait:
 
     async def begin(self, place: Place, worker: Worker) -> None:
         """The worker's one rank holds the state."""
-        worker.writer.write(encode(Ready(warm=False)))
-        worker.writer.write(encode(RankStarted("w.0.0~0", 8)))
+        await rank_started(worker)
         await place.until(lambda status: any(8 in each.pids for each in status.workers))
 
     def test_the_last_of_them_is_told_to_write_and_told_when_it_need_not(self, tls: Path) -> None:

@@ -7,7 +7,9 @@ Made with `cryptography`_ when the run is created; agents and launcher need only
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
+import shutil
 import ssl
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -73,6 +75,16 @@ def create(folder: Path, names: Iterable[str] = ()) -> None:
         write(f"{name}.crt", certificate.public_bytes(serialization.Encoding.PEM))
         pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
         write(f"{name}.key", key.private_bytes(pem, pkcs8, serialization.NoEncryption()))
+
+
+def remove(folder: Path) -> None:
+    """Remove what :func:`create` made, and the folder. Needs no descriptor, so it works where there is none left."""
+    for name in ("ca.crt", *(f"{who}.{kind}" for who in (LAUNCHER, AGENT) for kind in ("crt", "key"))):
+        with contextlib.suppress(OSError):
+            (folder / name).unlink()
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _general_name(name: str) -> x509.GeneralName:

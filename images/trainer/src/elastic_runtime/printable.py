@@ -14,6 +14,8 @@ CUT = "…"
 """At the end of what was longer."""
 SENTENCE = 400
 """Characters of a name or a reason in a line."""
+LONG = 4000
+"""Characters of what a server that we trust says, remedy and all."""
 
 _UNFIT = re.compile(
     "[\x00-\x08\x0a-\x1f\x7f-\x9f"  # control characters but the tab: ends of lines, ESC, NEL, CSI

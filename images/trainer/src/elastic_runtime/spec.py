@@ -13,6 +13,8 @@ from enum import StrEnum
 from elastic_runtime.errors import InvalidSettings
 
 SPEC_VERSION = 1
+LOG_LIMIT = 1024**3
+"""Bytes."""
 
 
 class RecoveryMode(StrEnum):
@@ -153,6 +155,9 @@ class RunSpec:
     engine: str = "horovod"
     """What makes the ranks a world: a name that :mod:`elastic_runtime.engines.registry` knows where the launcher and
     the workers run."""
+    log_limit: int = LOG_LIMIT
+    """Bytes of the ranks' lines in the run's log, 1 GiB: of what comes later only the last lines are kept. On
+    Kubernetes it counts for each launcher anew."""
     version: int = SPEC_VERSION
 
     def __post_init__(self) -> None:
@@ -166,3 +171,5 @@ class RunSpec:
                 f"spec version {self.version} is newer than this runtime's {SPEC_VERSION}",
                 "Upgrade elastic-runtime in the trainer's image",
             )
+        if self.log_limit < 0:
+            raise InvalidSettings("log_limit", f"{self.log_limit} is less than 0", "Write bytes, 0 or more")

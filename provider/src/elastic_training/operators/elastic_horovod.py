@@ -17,6 +17,7 @@ from airflow.providers.common.compat.sdk import (
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import from_plain
 from elastic_runtime.errors import InvalidSettings, OwnershipLost, RetryableError, RunNotFound
+from elastic_runtime.spec import LOG_LIMIT
 from elastic_runtime.status import Phase, Status
 from elastic_training.bridge import run
 from elastic_training.clusters.base import ClaimOutcome, RunRef
@@ -32,7 +33,7 @@ from elastic_training.ownership import Owner, read_owner
 from elastic_training.pods import Pods
 from elastic_training.redaction import masked
 from elastic_training.result import result_document
-from elastic_training.settings import Checkpoints, Recovery, Workers, parse_bool
+from elastic_training.settings import Checkpoints, Recovery, Workers, parse_bool, whole_number
 from elastic_training.templating import RendersSettings, as_environment
 from elastic_training.training_task import present_name
 from elastic_training.triggers.training_run import TrainingRunTrigger
@@ -70,6 +71,7 @@ class ElasticHorovodOperator(TrainingArguments, RendersSettings, BaseOperator):
         fresh: start over: adopt no living run (it is ended) and resume from no checkpoint, with *every* try of the
             task. Templated: ``"{{ params.fresh }}"``.
         warm: keep a process with torch and horovod imported in every worker.
+        log_limit: bytes of the ranks' output that are kept, 1 GiB; of more, only the last lines.
         on_finish: see :class:`OnFinish`.
         deferrable: wait in the triggerer. Default: Airflow's ``[operators] default_deferrable``.
         kwargs: of every operator. ``execution_timeout`` counts from the start of the try and is kept while deferred.
@@ -110,6 +112,7 @@ class ElasticHorovodOperator(TrainingArguments, RendersSettings, BaseOperator):
         working_directory: str | Any | None = None,
         fresh: bool | str | Any = False,
         warm: bool = True,
+        log_limit: int = LOG_LIMIT,
         on_finish: str = OnFinish.KEEP.value,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         **kwargs: Any,
@@ -128,6 +131,7 @@ class ElasticHorovodOperator(TrainingArguments, RendersSettings, BaseOperator):
         self.working_directory = working_directory
         self.fresh = fresh
         self.warm = parse_bool("warm", warm)
+        self.log_limit = whole_number("log_limit", log_limit, least=0)
         self.on_finish = on_finish
         self.deferrable = parse_bool("deferrable", deferrable)
         self._claimed: tuple[RunRef, str] | None = None

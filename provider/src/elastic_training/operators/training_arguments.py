@@ -51,6 +51,7 @@ class TrainingArguments:
     working_directory: Any
     fresh: Any
     warm: bool
+    log_limit: int
     on_finish: str
 
     @classmethod
@@ -138,6 +139,7 @@ class TrainingArguments:
             environment=check_environment(self.environment),
             working_directory=self.working_directory or None,
             warm=self.warm,
+            log_limit=self.log_limit,
             timing=recovery.timing(),
         )
 

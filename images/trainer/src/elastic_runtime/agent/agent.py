@@ -23,6 +23,7 @@ from elastic_runtime.engines.base import Engine
 from elastic_runtime.engines.registry import find_engine
 from elastic_runtime.errors import ClusterUnavailable, InvalidDocument
 from elastic_runtime.framing import decode_line
+from elastic_runtime.printable import printable
 from elastic_runtime.rank_link import HandoverWanted, LastCommitBy
 from elastic_runtime.rundir import ReclaimNotice
 from elastic_runtime.sockets import end_when_silent
@@ -176,7 +177,7 @@ class Agent:
             if self._ranks is None:
                 self._engine = find_engine(self._spec.engine)
                 preload = self._engine.preload if self._spec.warm else None
-                self._ranks = Ranks(self._send, {**os.environ, **self._spec.environment}, preload)
+                self._ranks = Ranks(self._send, {**os.environ, **self._spec.environment}, preload, self._drained)
                 self._ranks.start(self._ahead)
                 self._ahead = None  # Another one is started for ranks after these.
             else:
@@ -229,13 +230,17 @@ class Agent:
         if not self._writer.is_closing():
             self._writer.write(encode(message))
 
+    async def _drained(self) -> None:
+        with contextlib.suppress(OSError):  # Or the launcher is gone, and what it was told does not matter.
+            await self._writer.drain()
+
     async def _receive(self, reader: asyncio.StreamReader) -> Message | None:
         """The next message; None when the launcher has hung up."""
         try:
             line = await reader.readline()
             return decode(decode_line(line)) if line.endswith(b"\n") else None
         except (OSError, InvalidDocument) as error:
-            log.warning("connection to the launcher: %s", error)
+            log.warning("connection to the launcher: %s", printable(error))
             return None
 
     async def _obey(self, reader: asyncio.StreamReader, ranks: Ranks) -> Parting:
@@ -252,7 +257,7 @@ class Agent:
                 case CommitDeadline(deadline, keeper):
                     ranks.tell(LastCommitBy(deadline, keeper))
                 case Release(reason):
-                    log.info("released: %s", reason)
+                    log.info("released: %s", printable(reason))
                     return Parting.RELEASED
                 case _:
                     log.warning("the launcher sent a %s, which is not an order", type(message).__name__)

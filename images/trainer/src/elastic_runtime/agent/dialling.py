@@ -14,6 +14,7 @@ import psutil
 from elastic_runtime.certificates import LAUNCHER, agent_context
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
 from elastic_runtime.framing import MAX_LINE
+from elastic_runtime.printable import printable
 from elastic_runtime.retry import Retry, RetryPolicy
 
 log = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ async def dial(launcher: tuple[str, int], tls: Path, patience: float | None) -> 
                 raise ClusterUnavailable(problem) from error
         if loop.time() - complained > COMPLAINT:
             complained = loop.time()
-            log.warning("%s; still trying", problem)
+            log.warning("%s; still trying", printable(problem))
         await retry.pause()
 
 

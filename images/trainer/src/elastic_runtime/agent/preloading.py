@@ -7,6 +7,8 @@ import importlib
 import os
 from collections.abc import Iterable
 
+from elastic_runtime.printable import printable
+
 PRELOAD = "ELASTIC_RUNTIME_PRELOAD"
 """Environment variable: further modules to import, with commas between them. What a script imports beyond its engine,
 every rank that joins imports while the others wait for it."""
@@ -21,7 +23,7 @@ def preload(modules: Iterable[str]) -> str:
         try:
             importlib.import_module(name)
         except ImportError as error:
-            return f"cannot import {name}: {error}"
+            return printable(f"cannot import {name}: {error}")
     gc.collect()
     gc.freeze()  # Keeps the collector from touching, and so copying, every page in the children.
     _is_warm = True

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from elastic_runtime.agent.zygote_client import ZygoteClient
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.framing import LineReader
+from elastic_runtime.framing import LineReader, decode_line
 from elastic_runtime.lines import LineSplitter
-from elastic_runtime.rank_link import AgentWord, encode_rank_message
+from elastic_runtime.plausible import LINES, check_rank
+from elastic_runtime.printable import printable
+from elastic_runtime.rank_link import AgentWord, decode_rank_message, encode_rank_message
+from elastic_runtime.seldom import Seldom
 from elastic_runtime.wire import AgentMessage, Output, RankExited, RankSaid, RankStarted, Ready
+
+log = logging.getLogger(__name__)
 
 OUTPUT_DRAIN = 2.0
 """Seconds to wait for the end of a rank's output after its own end: a process that it left behind may hold it open."""
+WORD = 65536
+"""Bytes of a line on a rank's link: it is the user's script that writes there."""
+LAST_WORDS = 1024 * 1024
+"""Bytes that are read of the link of a rank that has ended; what it left behind may write there still."""
 _CHUNK = 65536
 
 
@@ -28,10 +38,15 @@ _CHUNK = 65536
 class _Rank:
     rank_id: str
     link: socket.socket
-    words: LineReader = field(default_factory=LineReader)
+    words: LineReader = field(default_factory=lambda: LineReader(WORD))
+    listening: asyncio.Task[None] | None = None
     readers: list[asyncio.Task[None]] = field(default_factory=list)
     pid: int | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+async def _at_once() -> None:
+    """Nobody is waited for."""
 
 
 class Ranks:
@@ -41,12 +56,18 @@ class Ranks:
         send: called with every message for the launcher, in order.
         environment: of the warm process, and so of every rank.
         preload: modules to import ahead; None: ranks start cold.
+        drained: returns once the launcher has taken most of what was sent; ranks that write more than it takes wait.
     """
 
     def __init__(
-        self, send: Callable[[AgentMessage], None], environment: Mapping[str, str], preload: Sequence[str] | None
+        self,
+        send: Callable[[AgentMessage], None],
+        environment: Mapping[str, str],
+        preload: Sequence[str] | None,
+        drained: Callable[[], Awaitable[None]] = _at_once,
     ) -> None:
-        self._send = send
+        self._send, self._drained = send, drained
+        self._seldom = Seldom(log)
         self._environment = dict(environment)
         self._preload = preload
         self._ranks: dict[str, _Rank] = {}
@@ -93,7 +114,7 @@ class Ranks:
         loop = asyncio.get_running_loop()
         for stream, (read, _) in zip(("stdout", "stderr"), outputs, strict=True):
             rank.readers.append(loop.create_task(self._forward(rank_id, stream, read)))
-        loop.add_reader(ours, self._hear, rank)
+        rank.listening = loop.create_task(self._listen(rank))
 
     def signal(self, rank_id: str, number: int) -> None:
         """Send a signal to a rank's process group; a rank that has ended is left alone."""
@@ -154,30 +175,48 @@ class Ranks:
             _, late = await asyncio.wait(rank.readers, timeout=OUTPUT_DRAIN)
             for task in late:
                 task.cancel()
-        while self._hear(rank):  # Its last words may be those of a durable checkpoint.
-            pass
-        asyncio.get_running_loop().remove_reader(rank.link)
+        await self._hear_last_words(rank)
         rank.link.close()
         self._send(RankExited(rank.rank_id, code))
         if not self._ranks:
             self._idle.set()
 
-    def _hear(self, rank: _Rank) -> bool:
-        """Pass on what a rank says; whether it said something."""
-        try:
-            data = rank.link.recv(_CHUNK)
-        except (BlockingIOError, InterruptedError):
-            return False
-        except OSError:
-            data = b""
+    async def _listen(self, rank: _Rank) -> None:
+        """Pass on what a rank says, until it talks nonsense or has hung up."""
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(OSError):
+            while self._pass_on(rank, await loop.sock_recv(rank.link, _CHUNK)):
+                await asyncio.sleep(0)  # Others have their turn, however fast it talks.
+                await self._drained()
+
+    async def _hear_last_words(self, rank: _Rank) -> None:
+        """They may be those of a durable checkpoint."""
+        if rank.listening is None or rank.listening.done():
+            return
+        rank.listening.cancel()
+        await asyncio.gather(rank.listening, return_exceptions=True)
+        with contextlib.suppress(OSError):  # There is no more.
+            heard = 0
+            while heard < LAST_WORDS and self._pass_on(rank, data := rank.link.recv(_CHUNK)):
+                heard += len(data)
+
+    def _pass_on(self, rank: _Rank, data: bytes) -> bool:
+        """Whether there may be more."""
         try:
             for plain in rank.words.feed(data):
-                self._send(RankSaid(rank.rank_id, plain))
-        except InvalidDocument:
-            data = b""  # No rank of ours talks so; what it says is not needed to train.
-        if not data:
-            asyncio.get_running_loop().remove_reader(rank.link)
+                self._check(rank, plain)
+        except InvalidDocument as error:  # No rank of ours talks so; what it says is not needed to train.
+            self._seldom.warning("rank %s is not listened to any more: %s", rank.rank_id, printable(error))
+            return False
         return bool(data)
+
+    def _check(self, rank: _Rank, plain: Mapping[str, Any]) -> None:
+        try:
+            if message := decode_rank_message(plain):
+                check_rank(message)
+                self._send(RankSaid(rank.rank_id, decode_line(encode_rank_message(message))))
+        except InvalidDocument as error:
+            self._seldom.warning("what rank %s says is left out: %s", rank.rank_id, printable(error))
 
     async def _forward(self, rank_id: str, stream: str, descriptor: int) -> None:
         reader = asyncio.StreamReader()
@@ -189,6 +228,7 @@ class Ranks:
         try:
             while data := await reader.read(_CHUNK):
                 self._lines(rank_id, stream, lines.feed(data))
+                await self._drained()
         finally:
             self._lines(rank_id, stream, lines.end())
             transport.close()
@@ -196,5 +236,5 @@ class Ranks:
     def _lines(self, rank_id: str, stream: str, lines: list[bytes]) -> None:
         # A progress bar rewrites its line with carriage returns: what a terminal would show in the end is enough.
         texts = tuple(line.rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace") for line in lines)
-        if texts:
-            self._send(Output(rank_id, stream, texts, utc_now()))
+        for begin in range(0, len(texts), LINES):
+            self._send(Output(rank_id, stream, texts[begin : begin + LINES], utc_now()))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import logging
 import os
-import shutil
 import signal
 import sys
 import time
 from pathlib import Path
 
 from elastic_runtime import certificates
+from elastic_runtime.descriptors import raise_descriptor_limit
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.launcher.local.platform import ADDRESS, LocalPlatform
 from elastic_runtime.launcher.loop import Launcher
@@ -27,16 +28,16 @@ LOCK_ATTEMPTS, LOCK_PAUSE = 20, 0.05
 async def run_local(folder: RunDir) -> Status:
     """Run what is laid down in the folder. SIGTERM cancels it."""
     spec = folder.read_spec()
-    shutil.rmtree(folder.tls, ignore_errors=True)
-    certificates.create(folder.tls, [ADDRESS])
-    loop = asyncio.get_running_loop()
+    platform, loop = LocalPlatform(folder, spec), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, folder.ask_to_end, f"the launcher got {signal.Signals(number).name}")
-    launcher = Launcher(spec, LocalPlatform(folder, spec), OutputLog(sys.stdout), folder.tls, ADDRESS)
+        loop.add_signal_handler(number, platform.ask_to_end, f"the launcher got {signal.Signals(number).name}")
     try:
-        return await launcher.run()
+        certificates.remove(folder.tls)
+        certificates.create(folder.tls, [ADDRESS])
+        output = OutputLog(sys.stdout, spec.log_limit)
+        return await Launcher(spec, platform, output, folder.tls, ADDRESS).run()
     finally:
-        shutil.rmtree(folder.tls, ignore_errors=True)
+        certificates.remove(folder.tls)
 
 
 def take(descriptor: int) -> bool:
@@ -63,6 +64,8 @@ def main() -> None:
         stream=sys.stdout,
     )
     logging.getLogger("elastic_runtime").setLevel(logging.INFO)
+    logging.raiseExceptions = False  # A log that cannot be written has no room for why.
+    raise_descriptor_limit()
     folder = RunDir(Path(sys.argv[1]).resolve())
     try:
         with folder.lock.open("a") as lock:
@@ -74,6 +77,9 @@ def main() -> None:
     except ElasticError as error:
         sys.stderr.write(f"launcher: {error}\n")
         sys.exit(2)
+    finally:
+        with contextlib.suppress(OSError):  # Or the interpreter would fail to, and end with another status.
+            sys.stdout.flush()
     sys.exit(0 if status.phase is Phase.SUCCEEDED else 1)
 
 

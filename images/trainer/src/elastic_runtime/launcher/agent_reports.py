@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.engines.base import Session
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.launcher.agents import AgentConnection
+from elastic_runtime.launcher.lobby import Pace
 from elastic_runtime.launcher.platform import Platform
 from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.launcher.record.run_record import RunRecord
 from elastic_runtime.launcher.worker_pool import Worker, WorkerPool
-from elastic_runtime.rank_link import Progress, decode_rank_message
+from elastic_runtime.plausible import check_rank
+from elastic_runtime.printable import printable
+from elastic_runtime.rank_link import Metrics, Progress, decode_rank_message
 from elastic_runtime.rank_names import RankName
 from elastic_runtime.status import EventKind, WorkerState
 from elastic_runtime.wire import AgentMessage, Heartbeat, Noticed, Output, RankExited, RankSaid, RankStarted, Ready
 
 log = logging.getLogger(__name__)
+
+TIDINGS, TIDINGS_AT_ONCE = 1.0, 60.0
+"""Words about checkpoints that the ranks of a worker may send in a second, and at once: each is an event and a line."""
 
 
 class AgentReports:
@@ -42,14 +50,17 @@ class AgentReports:
     ) -> None:
         self._pool, self._record, self._output, self._platform = pool, record, output, platform
         self._session, self._on_change = session, on_change
+        self._tidings: dict[str, Pace] = {}
 
     def came(self, connection: AgentConnection) -> None:
         """A worker is here, which cannot start ranks yet."""
         self._pool.add(connection, utc_now())
+        now = asyncio.get_running_loop().time
+        self._tidings[connection.hello.worker] = Pace(TIDINGS_AT_ONCE / TIDINGS, now)
         self._on_change()
 
     def said(self, connection: AgentConnection, message: AgentMessage) -> None:
-        """Of a worker that is here, in the order in which it was sent."""
+        """Of a worker that is here, in the order in which it was sent. Raises InvalidDocument if it cannot be true."""
         worker = self._pool.workers[connection.hello.worker]
         match message:
             case Output(process, stream, lines, time):
@@ -58,16 +69,18 @@ class AgentReports:
             case Heartbeat(cpu_percent, memory_bytes):
                 worker.cpu_percent, worker.memory_bytes = cpu_percent, memory_bytes
                 return
+            case Ready() if worker.ready:
+                return
             case Ready(warm, detail):
                 worker.ready = True
                 if detail:
-                    log.warning("ranks of %s start cold: %s", worker.name, detail)
+                    log.warning("ranks of %s start cold: %s", worker.name, printable(detail))
                 log.info("%s is ready, %s", worker.name, "warm" if warm else "cold")
             case RankStarted(process, pid):
-                worker.ranks[process] = pid
+                self._pool.rank_started(worker, process, pid)
             case RankExited():
                 self._pool.rank_exited(worker, message)
-            case RankSaid(process, plain):
+            case RankSaid(_, plain):
                 self._rank_said(worker, plain)
             case Noticed(source, deadline):
                 self.noticed(worker, source, deadline)
@@ -78,6 +91,7 @@ class AgentReports:
         worker = self._pool.workers[connection.hello.worker]
         orderly = worker.released or (worker.deadline is not None and not worker.ranks)
         self._pool.remove(worker.name)
+        del self._tidings[worker.name]
         self._record.gone(worker, WorkerState.LEFT if orderly else WorkerState.LOST)
         how = "has left" if orderly else "was lost without a word"
         if worker.deadline is not None and not orderly:
@@ -86,16 +100,16 @@ class AgentReports:
         self._record.event(EventKind.LEFT if orderly else EventKind.LOST, f"{worker.name} {how}", worker.name)
         self._on_change()
 
-    def _rank_said(self, worker: Worker, plain: object) -> None:
-        try:
-            message = decode_rank_message(plain) if isinstance(plain, dict) else None
-        except InvalidDocument as error:
-            log.warning("a rank of %s said what cannot be read: %s", worker.name, error)
-            return
+    def _rank_said(self, worker: Worker, plain: Mapping[str, Any]) -> None:
+        message = decode_rank_message(plain)
+        if message is None:
+            return  # Of a version that knows more.
+        check_rank(message)
         if isinstance(message, Progress) and (session := self._session()):
             session.committed()
-        if message:
-            self._record.rank_said(message, worker.name)
+        if not isinstance(message, Progress | Metrics) and self._tidings[worker.name].pay(1 / TIDINGS):
+            raise InvalidDocument("more words about checkpoints than there can be checkpoints")
+        self._record.rank_said(message, worker.name)
 
     def noticed(self, worker: Worker, source: str, deadline: datetime) -> None:
         """It will be taken: every rank hears of it, once; of several deadlines the earliest counts."""
@@ -106,7 +120,9 @@ class AgentReports:
             return  # Everybody has heard.
         worker.deadline = deadline
         left = max(timedelta(0), deadline - utc_now()).total_seconds()
-        self._record.event(EventKind.NOTICE, f"{worker.name} will be taken in {left:.0f} s ({source})", worker.name)
+        self._record.event(
+            EventKind.NOTICE, f"{worker.name} will be taken in {left:.0f} s ({printable(source, 60)})", worker.name
+        )
         self._pool.hand_over(worker.name, deadline)
 
     def _rank(self, process: str) -> int | None:

@@ -1,22 +1,50 @@
-"""The launcher's end of its agents: who is connected, and what they say. Mutual TLS; JSON lines."""
+"""The launcher's end of its agents: who is connected, and what they say. Mutual TLS; JSON lines.
+
+Whoever reaches the port may try. Until it has said who it is, a connection has one of a few seats, a few seconds and a
+few KiB (:mod:`.lobby`); after that, a pace (:mod:`.hearing`). What an agent says is checked against the run and against
+who it is (:mod:`elastic_runtime.plausible`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+import resource
+import socket
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
+from ssl import SSLContext
+from typing import Any
 
 from elastic_runtime.certificates import launcher_context
 from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.framing import MAX_LINE, decode_line
+from elastic_runtime.launcher.hearing import CHUNK, Hearing
+from elastic_runtime.launcher.lobby import Lobby, Pace
+from elastic_runtime.plausible import check_agent, check_hello
+from elastic_runtime.printable import printable
 from elastic_runtime.rank_names import WorkerName
+from elastic_runtime.seldom import Seldom
 from elastic_runtime.spec import RunSpec
-from elastic_runtime.wire import AgentMessage, Hello, LauncherMessage, Message, Welcome, decode, encode
+from elastic_runtime.wire import AgentMessage, Hello, LauncherMessage, Message, Welcome, encode
 
 log = logging.getLogger(__name__)
+
+GREETING = 10.0
+"""Seconds from a connection's begin to the end of its hello, with TLS's handshake in between."""
+SEATS = 64
+"""Connections that have not said who they are, beside one for each worker that there may be."""
+ARRIVALS = 200.0
+"""Connections a second: a handshake takes a millisecond or two of the one core that the launcher has."""
+BACKLOG = 8 * 1024 * 1024
+"""Bytes that wait for an agent that does not read, at most."""
+LIES = 10
+"""Messages that cannot be true, after which an agent is hung up on."""
+AGAIN = 1.0
+"""Seconds between two connections of one agent, at least: each is told of in the log and in the status."""
+PAUSE = 0.2
+"""Seconds before another try, when this process cannot take a connection."""
 
 
 @dataclass(slots=True, eq=False)
@@ -28,15 +56,35 @@ class AgentConnection:
     writer: asyncio.StreamWriter = field(repr=False)
     heard: float = 0.0
     """Event loop time of its last message."""
+    lies: int = 0
+    """Messages that could not be true."""
 
     def send(self, message: LauncherMessage) -> None:
         """Queue a message; one for an agent that is gone is dropped, since its end is being told."""
-        if not self.writer.is_closing():
-            self.writer.write(encode(message))
+        if self.writer.is_closing():
+            return
+        self.writer.write(encode(message))
+        if self.writer.transport.get_write_buffer_size() > BACKLOG:
+            log.warning("%s does not read what it is told: taken as lost", self.hello.worker)
+            self.abort()
 
     def abort(self) -> None:
         """Cut the connection; the end is then told as any other."""
         self.writer.transport.abort()
+
+
+@dataclass(slots=True, eq=False)
+class _Guest:
+    """A connection that has been accepted."""
+
+    sock: socket.socket
+    address: str
+    begun: bool = False
+
+    def forget(self, _task: object) -> None:
+        """The task that was to serve it is over, and may have been cancelled before it began."""
+        if not self.begun:
+            self.sock.close()
 
 
 class AgentServer:
@@ -48,8 +96,10 @@ class AgentServer:
 
     Args:
         spec: every agent is welcomed with it.
+        on_arrival, on_end: told in the event loop's thread, in the order of happening.
+        on_message: the same; raises InvalidDocument for what cannot be true.
         used: names that cannot be given any more.
-        on_arrival, on_message, on_end: told in the event loop's thread, in the order of happening.
+        expected: whether a worker that calls itself so can be there.
     """
 
     def __init__(
@@ -59,66 +109,136 @@ class AgentServer:
         on_message: Callable[[AgentConnection, AgentMessage], None],
         on_end: Callable[[AgentConnection], None],
         used: Iterable[str] = (),
+        expected: Callable[[str], bool] = lambda _worker: True,
     ) -> None:
-        self._spec = spec
+        self._spec, self._expected = spec, expected
         self._on_arrival, self._on_message, self._on_end = on_arrival, on_message, on_end
         self._used = set(used)
+        self._redials: dict[str, tuple[int, float]] = {}
+        """By the name that the agent calls itself: connections so far, and when the last one began."""
         self._connections: dict[str, AgentConnection] = {}
-        """By the name that the agent calls itself."""
+        """By the same name."""
+        # Each of them may be about to be replaced. Other parts of the launcher need descriptors, too.
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._most = min(2 * spec.workers.maximum + 2, descriptors // 2)
+        self._lobby = Lobby(min(SEATS + spec.workers.maximum, descriptors // 4))
         self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server
+        self._seldom = Seldom(log)
+        self._socket: socket.socket | None = None
 
     async def start(self, tls: Path, address: str, port: int = 0) -> int:
         """Listen. Returns the port."""
-        self._server = await asyncio.start_server(self._serve, address, port, ssl=launcher_context(tls), limit=MAX_LINE)
-        return int(self._server.sockets[0].getsockname()[1])
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._socket = socket.create_server((address, port), family=family, backlog=128)
+        self._socket.setblocking(False)
+        self._track(self._accept(self._socket, launcher_context(tls)))
+        return int(self._socket.getsockname()[1])
 
     async def close(self) -> None:
         """Hang up on everybody and stop listening."""
-        self._server.close()
         for connection in list(self._connections.values()):
             connection.abort()
+        for task in self._tasks:
+            task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._server.wait_closed()
+        if self._socket:
+            self._socket.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None  # a coroutine runs in one
+    def _track(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _accept(self, listening: socket.socket, context: SSLContext) -> None:
+        """Until cancelled. What the system cannot give now, it may give later."""
+        loop = asyncio.get_running_loop()
+        pace = Pace(1.0, loop.time)
+        while True:
+            try:
+                sock, address = await loop.sock_accept(listening)
+            except OSError as error:
+                self._seldom.warning("no connection can be taken now: %s", error)
+                await asyncio.sleep(PAUSE)
+                continue
+            guest = _Guest(sock, str(address[0]))
+            task = self._track(self._serve(guest, context))
+            task.add_done_callback(guest.forget)
+            if self._lobby.enter(guest.address, task):
+                self._seldom.warning("more connections than seats: one that has not said who it is had to go")
+            await asyncio.sleep(pace.pay(1 / ARRIVALS))
+
+    async def _serve(self, guest: _Guest, context: SSLContext) -> None:
+        guest.begun = True
+        task = asyncio.current_task()
+        assert task is not None  # a coroutine runs in one
+        writer: asyncio.StreamWriter | None = None
         try:
-            hello = await _receive(reader)
-            if isinstance(hello, Hello):
-                await self._converse(hello, reader, writer)
-            else:
-                log.warning("somebody with a certificate of this run connected, but said no hello")
+            async with asyncio.timeout(GREETING):
+                reader, writer = await _handshake(guest.sock, context)
+                hearing = Hearing(reader)
+                hello = await self._greet(hearing)
+            self._lobby.leave(guest.address, task)
+            await self._converse(hello, hearing, writer)
+        except (OSError, InvalidDocument) as error:  # ssl.SSLError and TimeoutError are some, too
+            self._seldom.warning("connection from %s: %s", guest.address, printable(str(error) or "no hello in time"))
         finally:
-            writer.close()
+            # Nobody is owed a farewell, for which a stranger could keep the descriptor.
+            guest.sock.close() if writer is None else writer.transport.abort()
+
+    async def _greet(self, hearing: Hearing) -> Hello:
+        """Raises InvalidDocument, or OSError."""
+        hello = await hearing.next()
+        if not isinstance(hello, Hello):
+            raise InvalidDocument("somebody with a certificate of this run connected, but said no hello")
+        check_hello(hello, self._spec.workers.slots)
+        own = hello.worker
+        if not self._expected(own):
+            raise InvalidDocument(f"an agent calls itself {own}, and there is no such worker")
+        last = self._redials.get(own, (0, float("-inf")))[1]
+        await asyncio.sleep(max(0.0, last + AGAIN - asyncio.get_running_loop().time()))
+        if own in self._connections:
+            raise InvalidDocument(f"a second agent calls itself {own}; it is turned away")
+        if len(self._connections) >= self._most:
+            raise InvalidDocument(f"{own} is turned away: {self._most} agents are here")
+        return hello
 
     def _new_name(self, own: str) -> str:
-        name = next(name for n in count() if (name := str(WorkerName(own, n))) not in self._used)
-        self._used.add(name)
+        begin = self._redials.get(own, (0, 0.0))[0]
+        redial, name = next((n, name) for n in count(begin) if (name := str(WorkerName(own, n))) not in self._used)
+        self._redials[own] = redial + 1, asyncio.get_running_loop().time()
         return name
 
-    async def _converse(self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _converse(self, hello: Hello, hearing: Hearing, writer: asyncio.StreamWriter) -> None:
         own, loop = hello.worker, asyncio.get_running_loop()
-        if own in self._connections:
-            log.warning("a second agent calls itself %s; it is turned away", own)
-            return
         connection = AgentConnection(replace(hello, worker=self._new_name(own)), writer)
         self._connections[own] = connection
         connection.heard = loop.time()
+        hearing.welcome()
         connection.send(Welcome(self._spec, connection.hello.worker))
         self._on_arrival(connection)
         watch = loop.create_task(self._watch_silence(connection))
         try:
-            while message := await _receive(reader):
+            while connection.lies < LIES and (message := await hearing.next()):
                 connection.heard = loop.time()
-                self._on_message(connection, message)  # type: ignore[arg-type]  # others are ignored by the receiver
+                self._hear(connection, message)
         finally:
             watch.cancel()
             del self._connections[own]
             self._on_end(connection)
+
+    def _hear(self, connection: AgentConnection, message: Message) -> None:
+        name = connection.hello.worker
+        try:
+            if not isinstance(message, AgentMessage):
+                raise InvalidDocument(f"an order for agents ({type(message).__name__})")
+            check_agent(message, name, connection.hello.slots)
+            self._on_message(connection, message)
+        except InvalidDocument as error:
+            connection.lies += 1
+            self._seldom.warning("%s says what cannot be: %s", name, printable(error))
+            if connection.lies == LIES:
+                log.warning("%s has said %d things that cannot be: it is hung up on", name, LIES)
 
     async def _watch_silence(self, connection: AgentConnection) -> None:
         limit, loop = self._spec.timing.agent_silence, asyncio.get_running_loop()
@@ -128,11 +248,12 @@ class AgentServer:
         connection.abort()
 
 
-async def _receive(reader: asyncio.StreamReader) -> Message | None:
-    """The next message; None when the agent has hung up, or talks nonsense."""
-    try:
-        line = await reader.readline()
-        return decode(decode_line(line)) if line.endswith(b"\n") else None
-    except (OSError, ValueError, InvalidDocument) as error:  # ValueError: a line over the limit
-        log.warning("connection of an agent: %s", error)
-        return None
+async def _handshake(sock: socket.socket, context: SSLContext) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Raises OSError, of which ssl.SSLError is one."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=CHUNK, loop=loop)
+    protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+    transport, _ = await loop.connect_accepted_socket(
+        lambda: protocol, sock, ssl=context, ssl_handshake_timeout=GREETING
+    )
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)

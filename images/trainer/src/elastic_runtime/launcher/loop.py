@@ -36,9 +36,7 @@ from elastic_runtime.launcher.record.run_record import RunRecord
 from elastic_runtime.launcher.worker_pool import WorkerPool
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import EventKind, Phase, Status
-from elastic_runtime.wire import (
-    CommitDeadline,
-)
+from elastic_runtime.wire import CommitDeadline
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +85,8 @@ class Launcher:
         self._reports = AgentReports(
             self._pool, self._record, output, platform, lambda: self._session, self._changed.set
         )
-        self._server = AgentServer(spec, self._reports.came, self._reports.said, self._reports.gone, used)
+        reports = self._reports
+        self._server = AgentServer(spec, reports.came, reports.said, reports.gone, used, platform.expects)
         self._clocks = Clocks(launched=self._loop.time())
         self._disturbed = False
         self._wanted = platform.wanted()
@@ -204,6 +203,7 @@ class Launcher:
             self._pool.release(name, "the run has ended")
         await self._platform.end_workers()
         await self._server.close()
+        self._output.end()
         self._record.finish(action.phase, self._with_last_words(action.phase, reason), action.failure)
         status = self._status()
         self._platform.publish(status)

@@ -52,6 +52,10 @@ class Documents(Protocol):
 class WorkerSet(Protocol):
     """The machines and what runs on them. By default nobody knows more of them than their agents say."""
 
+    def expects(self, _worker: str, /) -> bool:
+        """Whether a worker of that name can be there; whoever claims another one is turned away."""
+        return True
+
     def refusal(self) -> Refusal | None:
         """What keeps workers that are wanted from coming, if something does."""
         return None

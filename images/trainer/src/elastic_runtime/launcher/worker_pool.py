@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from elastic_runtime.engines.exits import LOST
+from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.launcher.agents import AgentConnection
 from elastic_runtime.launcher.decision.backoff import Backoff
 from elastic_runtime.launcher.decision.decide import choose_keeper
 from elastic_runtime.launcher.decision.facts import SlotFact, WorkerFact
 from elastic_runtime.launcher.platform import Machine
+from elastic_runtime.printable import printable
 from elastic_runtime.rank_names import RankName, WorkerName
 from elastic_runtime.spec import RecoverySpec
 from elastic_runtime.wire import CommitDeadline, Handover, RankExited, Release, StartRank, StopRank
@@ -96,8 +98,14 @@ class WorkerPool:
             if not worker.released
         )
 
+    def rank_started(self, worker: Worker, process: str, pid: int) -> None:
+        """An agent says so. Raises InvalidDocument for one that it was not told to start."""
+        self._check_running(worker, process)
+        worker.ranks[process] = pid
+
     def rank_exited(self, worker: Worker, message: RankExited) -> None:
-        """An agent says so."""
+        """An agent says so. Raises InvalidDocument for one that does not run there."""
+        self._check_running(worker, message.rank_id)
         self._resolve(worker, message.rank_id, message.code)
 
     def release(self, name: str, reason: str) -> None:
@@ -199,6 +207,11 @@ class WorkerPool:
         worker = self.worker_of(rank_id)
         found = [slot for slot in worker.slots if slot.rank_id == rank_id] if worker else []
         return (worker, found[0]) if worker and found else None
+
+    @staticmethod
+    def _check_running(worker: Worker, process: str) -> None:
+        if process not in worker.ranks:
+            raise InvalidDocument(f"no rank {printable(process)} runs on {worker.name}")
 
     def _resolve(self, worker: Worker, process: str, code: int) -> None:
         worker.ranks.pop(process, None)

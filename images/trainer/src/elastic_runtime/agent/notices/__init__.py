@@ -17,6 +17,7 @@ from typing import Any
 from elastic_runtime.agent.notices import local
 from elastic_runtime.agent.notices.services import Metadata, cloud_notice
 from elastic_runtime.clock import utc_now
+from elastic_runtime.printable import printable
 from elastic_runtime.rundir import ReclaimNotice
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ async def heed(sources: Iterable[Source], tell: Callable[[ReclaimNotice], None])
             except TimeoutError:
                 log.warning("the deadline of the reclaim notice is here")
                 return
-            log.info("reclaim notice from %s, deadline %s", notice.source, notice.deadline)
+            log.info("reclaim notice from %s, deadline %s", printable(notice.source, 60), notice.deadline)
             tell(notice)
             deadline = notice.deadline if deadline is None else min(deadline, notice.deadline)
     finally:

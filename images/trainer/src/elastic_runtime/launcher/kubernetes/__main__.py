@@ -14,10 +14,12 @@ import signal
 import sys
 import time
 
+from elastic_runtime.descriptors import raise_descriptor_limit
 from elastic_runtime.errors import ElasticError, OwnershipLost, PermanentError, RunNotFound
 from elastic_runtime.kubernetes.connect import connect
 from elastic_runtime.launcher.kubernetes.service import serve
 from elastic_runtime.launcher.kubernetes.settings import LauncherSettings, read_settings
+from elastic_runtime.printable import LONG, printable
 from elastic_runtime.runobjects import COULD_NOT_RUN, REPLACED
 from elastic_runtime.status import Status
 
@@ -41,14 +43,14 @@ def outcome_of(settings: LauncherSettings) -> int:
     try:
         status = asyncio.run(run(settings))
     except OwnershipLost as error:
-        log.info("another launcher goes on: %s", error)
+        log.info("another launcher goes on: %s", printable(error, LONG))
         return REPLACED
     except (PermanentError, RunNotFound) as error:
-        log.error("this run cannot be run: %s", error)
+        log.error("this run cannot be run: %s", printable(error, LONG))
         say_last(settings, str(error))
         return COULD_NOT_RUN
     except ElasticError as error:
-        log.error("%s", error)
+        log.error("%s", printable(error, LONG))
         say_last(settings, str(error))
         return 1
     except Exception as error:  # Of whatever kind: the log is the only place where somebody will look for it.
@@ -74,10 +76,12 @@ def main() -> None:
         stream=sys.stdout,
     )
     logging.getLogger("elastic_runtime").setLevel(logging.INFO)
+    logging.raiseExceptions = False  # A log that cannot be written has no room for why.
+    raise_descriptor_limit()
     try:
         settings = read_settings(sys.argv[1:], os.environ)
     except PermanentError as error:
-        log.error("this run cannot be run: %s", error)
+        log.error("this run cannot be run: %s", printable(error, LONG))
         sys.exit(COULD_NOT_RUN)
     sys.exit(outcome_of(settings))
 

@@ -13,6 +13,7 @@ from elastic_runtime.kubernetes.objects import Pod
 from elastic_runtime.kubernetes.reflector import Reflector
 from elastic_runtime.kubernetes.resources import EVENTS
 from elastic_runtime.kubernetes.retry import UNTIL_ALLOWED
+from elastic_runtime.printable import printable
 from elastic_runtime.retry import Retry
 
 log = logging.getLogger(__name__)
@@ -59,8 +60,8 @@ class Enrichment:
             return warning_of(await self._client.list(EVENTS, fields=f"involvedObject.uid={uid},type=Warning"))
         except PermanentError as error:
             if not self._refusals.failures:
-                log.info("why pods are stuck is not told: %s", error)
+                log.info("why pods are stuck is not told: %s", printable(error))
             self._due = now + self._refusals.failed()
         except ElasticError as error:
-            log.debug("why pods are stuck is not told: %s", error)
+            log.debug("why pods are stuck is not told: %s", printable(error))
         return self.warnings.get(uid, "")

@@ -21,6 +21,8 @@ from elastic_runtime.headline import headline
 from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.kubernetes.objects import Object
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS
+from elastic_runtime.launcher.record.fitting import fitted
+from elastic_runtime.printable import LONG, printable
 from elastic_runtime.runobjects import HEADLINE, STATUS_KEY, TERM, UID_LABEL, Term
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Status
@@ -73,7 +75,7 @@ class Leadership:
         """
         for _ in range(ATTEMPTS):
             try:
-                await self._patch({HEADLINE: to_json(headline(status))}, {STATUS_KEY: to_json(status)})
+                await self._patch({HEADLINE: to_json(headline(status))}, {STATUS_KEY: fitted(status)})
                 return
             except Conflict:
                 # Somebody has touched it, or an answer to a write of ours was lost.
@@ -136,7 +138,7 @@ def _published(current: Object) -> Status | None:
     try:
         return from_json(Status, text)
     except InvalidDocument as error:
-        log.warning("the status of the launcher before cannot be read, and is begun anew: %s", error)
+        log.warning("the status of the launcher before cannot be read, and is begun anew: %s", printable(error, LONG))
         return None
 
 

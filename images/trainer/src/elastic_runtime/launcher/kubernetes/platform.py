@@ -24,6 +24,7 @@ from elastic_runtime.launcher.kubernetes.reclaims import Reclaims
 from elastic_runtime.launcher.kubernetes.replacing import Replacing
 from elastic_runtime.launcher.lease import LeaseAge
 from elastic_runtime.launcher.platform import Machine
+from elastic_runtime.printable import LONG, printable
 from elastic_runtime.rank_names import WorkerName
 from elastic_runtime.retry import Retry
 from elastic_runtime.runobjects import CANCEL, LEASE, WATCHED, ObjectNames, Part
@@ -116,6 +117,10 @@ class KubernetesPlatform:
             return LeadershipState.LOST
         return LeadershipState.ENDING if self._taken.is_set() else LeadershipState.HELD
 
+    def expects(self, worker: str, /) -> bool:
+        """See :class:`Platform`. Everybody while there is no news of pods: one may be newer than the news."""
+        return worker in self._pods.objects or self._pods.trouble is not None
+
     def refusal(self) -> Refusal | None:
         """See :class:`Platform`."""
         return self._refusal
@@ -182,7 +187,7 @@ class KubernetesPlatform:
         except RunNotFound:
             return
         except ElasticError as error:
-            log.warning("the abandoned run is left as it is: %s", error)
+            log.warning("the abandoned run is left as it is: %s", printable(error, LONG))
 
     async def _scale_to_nothing(self) -> None:
         retry = Retry(UNTIL_BACK)
@@ -193,9 +198,9 @@ class KubernetesPlatform:
             except RunNotFound:
                 return
             except RetryableError as error:
-                log.info("the workers are not sent home yet: %s", error)
+                log.info("the workers are not sent home yet: %s", printable(error, LONG))
             except ElasticError as error:
-                log.error("the workers stay until the run is deleted: %s", error)
+                log.error("the workers stay until the run is deleted: %s", printable(error, LONG))
                 return
             await retry.pause()
 
@@ -211,7 +216,7 @@ class KubernetesPlatform:
         return self._pods.objects.get(WorkerName.parse(worker).pod)
 
     def _ended(self, error: OwnershipLost | RunNotFound) -> None:
-        log.warning("the status is not written any more: %s", error)
+        log.warning("the status is not written any more: %s", printable(error, LONG))
         self._lost = isinstance(error, OwnershipLost)
         self._deleted = isinstance(error, RunNotFound)
         self._on_change()
@@ -224,7 +229,7 @@ class KubernetesPlatform:
     def _copy(self, kind: Kind[V], changed: Callable[[], None], **which: str) -> Reflector[V]:
         def troubled(error: ElasticError | None) -> None:
             if error:
-                log.warning("training goes on, but no news of %s: %s", kind.plural, error)
+                log.warning("training goes on, but no news of %s: %s", kind.plural, printable(error, LONG))
             else:
                 log.info("the API server answers again for %s", kind.plural)
                 if kind is CONFIG_MAPS:  # A lease that could not be renewed has not run out.
@@ -244,7 +249,7 @@ class KubernetesPlatform:
         for trouble in found:
             if trouble.cause.words not in self._told:
                 self._told.add(trouble.cause.words)
-                log.warning("%s", trouble.sentence)
+                log.warning("%s", printable(trouble.sentence, LONG))
         self._reclaims.look()
         self._moved.set()
         self._on_change()

@@ -19,6 +19,7 @@ from elastic_runtime.kubernetes.objects import Node, Pod
 from elastic_runtime.kubernetes.reflector import Reflector
 from elastic_runtime.kubernetes.resources import NODES
 from elastic_runtime.launcher.platform import Machine
+from elastic_runtime.printable import printable
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +120,7 @@ class Reclaims:
         """That the API server does not answer, others say."""
         if isinstance(error, PermanentError) and not self._refused:
             self._refused = True
-            log.info("taints, capacity and instance types of the workers' nodes are not read: %s", error)
+            log.info("taints, capacity and instance types of the workers' nodes are not read: %s", printable(error))
 
     def _node_of(self, pod: Pod) -> Node | None:
         watch = self._watches.get(pod.node)

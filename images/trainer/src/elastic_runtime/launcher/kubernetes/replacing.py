@@ -16,6 +16,7 @@ from elastic_runtime.kubernetes.objects import Pod
 from elastic_runtime.kubernetes.reflector import Reflector
 from elastic_runtime.kubernetes.resources import PODS
 from elastic_runtime.kubernetes.retry import until_mended
+from elastic_runtime.printable import printable
 
 log = logging.getLogger(__name__)
 
@@ -72,12 +73,12 @@ class Replacing:
                 self._tell(error, pod)
                 await asyncio.sleep(until_mended(error).delay(failures))
             except ElasticError as error:
-                log.warning("pod %s stays until its machine is gone: %s", pod.name, error)
+                log.warning("pod %s stays until its machine is gone: %s", pod.name, printable(error))
                 return
 
     def _tell(self, error: ElasticError, pod: Pod) -> None:
         if isinstance(error, MissingRight) and not self._refused:
             self._refused = True
-            log.info("pods are replaced only when their machines are gone: %s", error)
+            log.info("pods are replaced only when their machines are gone: %s", printable(error))
         else:
-            log.debug("pod %s is not given up yet: %s", pod.name, error)
+            log.debug("pod %s is not given up yet: %s", pod.name, printable(error))

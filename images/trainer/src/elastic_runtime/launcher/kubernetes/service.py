@@ -19,6 +19,7 @@ from elastic_runtime.launcher.kubernetes.platform import KubernetesPlatform
 from elastic_runtime.launcher.kubernetes.settings import LauncherSettings
 from elastic_runtime.launcher.loop import Launcher
 from elastic_runtime.launcher.record.output import OutputLog
+from elastic_runtime.printable import LONG, printable
 from elastic_runtime.runobjects import COMPLETE
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import FailureKind, Status
@@ -75,7 +76,7 @@ async def serve(client: Client, settings: LauncherSettings, taken: asyncio.Event
         launcher = Launcher(
             fenced(begun.spec, begun.leadership.term),
             platform,
-            OutputLog(output),
+            OutputLog(output, begun.spec.log_limit),
             settings.tls,
             settings.address,
             settings.port,
@@ -127,7 +128,7 @@ async def patiently(call: Callable[[], Awaitable[T]]) -> T:
             patience = RIGHTS_PATIENCE if isinstance(error, MissingRight) else AWAY_PATIENCE
             if loop.time() - begun > patience:
                 raise
-            log.info("not yet: %s", error)
+            log.info("not yet: %s", printable(error, LONG))
         await asyncio.sleep(PAUSE)
 
 

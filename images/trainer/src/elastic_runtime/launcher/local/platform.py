@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -11,13 +12,19 @@ from elastic_runtime.errors import InvalidDocument, RunNotFound
 from elastic_runtime.launcher.lease import LeaseAge
 from elastic_runtime.launcher.local.workers import LocalWorkers
 from elastic_runtime.launcher.platform import Platform
+from elastic_runtime.printable import printable
+from elastic_runtime.retry import Retry, RetryPolicy
 from elastic_runtime.rundir import RunDir
+from elastic_runtime.seldom import Seldom
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Status
 
 log = logging.getLogger(__name__)
 
 ADDRESS = "127.0.0.1"
+FINAL_PATIENCE = 60.0
+"""Seconds for which a final status that cannot be written is tried again; a full disk may be cleared."""
+_UNTIL_WRITTEN = RetryPolicy(0.2, 5.0)
 WATCH_INTERVAL = 0.02
 """Seconds between two looks at the folder. One stat each: cheaper than a dependency on inotify, and portable."""
 
@@ -33,6 +40,8 @@ class LocalPlatform(Platform):
         self._workers = LocalWorkers(folder, spec)
         self._watching: asyncio.Task[None] | None = None
         self._on_change: Callable[[], None] = lambda: None
+        self._unwritten: Status | None = None
+        self._seldom = Seldom(log)
 
     def open(self, port: int, on_change: Callable[[], None]) -> None:
         """See :class:`Platform`."""
@@ -54,18 +63,50 @@ class LocalPlatform(Platform):
             self._lease.see(self._folder.lease.stat().st_mtime_ns)
         except FileNotFoundError:
             self._lease.see(None)
+        except OSError as error:
+            self._seldom.warning("the lease cannot be seen: %s", printable(error))
         return self._lease()
 
     def watched(self) -> bool:
         """See :class:`Platform`."""
-        return self._folder.watched.exists()
+        try:
+            return self._folder.watched.exists()
+        except OSError:
+            return True  # Nobody's run ends because a folder cannot be read for a moment.
 
     def publish(self, status: Status) -> None:
-        """See :class:`Platform`."""
+        """See :class:`Platform`. What cannot be written now is written with what is published next."""
+        self._unwritten = status
         try:
             self._folder.write_status(status)
         except FileNotFoundError:
             self._deleted()
+        except OSError as error:
+            self._seldom.warning("the status cannot be written, training goes on: %s", printable(error))
+            return
+        self._unwritten = None
+
+    async def flush(self) -> None:
+        """See :class:`Platform`. Only a final status, which nothing follows, is waited for; and not for ever."""
+        retry, now = Retry(_UNTIL_WRITTEN), asyncio.get_running_loop().time
+        end = now() + FINAL_PATIENCE
+        while self._unwritten is not None and self._unwritten.phase.final:
+            if now() >= end:
+                log.error("the final status could not be written in %.0f s", FINAL_PATIENCE)
+                return
+            await retry.pause()
+            self.publish(self._unwritten)
+
+    def expects(self, worker: str, /) -> bool:
+        """See :class:`Platform`."""
+        return self._workers.has(worker)
+
+    def ask_to_end(self, reason: str) -> None:
+        """As a file ``cancel`` would; works without room for one, too."""
+        self._cancel = self._cancel or reason
+        with contextlib.suppress(OSError):
+            self._folder.ask_to_end(reason)
+        self._on_change()
 
     async def end_workers(self) -> None:
         """See :class:`Platform`."""
@@ -80,16 +121,20 @@ class LocalPlatform(Platform):
         await self._workers.close()
 
     async def _watch(self) -> None:
-        seen = 0
+        seen, pause = 0, Retry(_UNTIL_WRITTEN)
         while True:
             try:
                 changed = self._folder.path.stat().st_mtime_ns
+                if changed != seen:
+                    self._read()
+                    seen = changed
+                self._workers.reconcile(self._wanted)
+                pause.succeeded()
             except FileNotFoundError:
                 return self._deleted()
-            if changed != seen:
-                seen = changed
-                self._read()
-            self._workers.reconcile(self._wanted)
+            except OSError as error:
+                self._seldom.warning("sizes and workers are not looked after for a moment: %s", printable(error))
+                await pause.pause()
             await asyncio.sleep(WATCH_INTERVAL)
 
     def _read(self) -> None:
@@ -100,7 +145,7 @@ class LocalPlatform(Platform):
             if self._folder.cancel.exists():
                 self._cancel = self._folder.cancel.read_text(encoding="utf-8")
         except (RunNotFound, InvalidDocument) as error:
-            log.warning("%s", error)
+            log.warning("%s", printable(error))
         if before != (self._wanted, self._cancel):
             self._on_change()
 

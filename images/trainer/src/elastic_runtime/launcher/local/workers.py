@@ -9,6 +9,7 @@ no second import of torch; they end with it, and it with the launcher, however t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import itertools
 import logging
@@ -26,6 +27,7 @@ from elastic_runtime.agent.devices import WorkerShares, pools
 from elastic_runtime.agent.zygote_client import ZygoteClient
 from elastic_runtime.engines.registry import find_engine
 from elastic_runtime.launcher.decision.backoff import backoff_policy
+from elastic_runtime.printable import printable
 from elastic_runtime.retry import Retry
 from elastic_runtime.rundir import RunDir
 from elastic_runtime.spec import NoticeService, RunSpec
@@ -75,8 +77,12 @@ class LocalWorkers:
         self._address = address
         self._start_zygote()
 
+    def has(self, worker: str) -> bool:
+        """Whether there is an agent of that name."""
+        return worker in self._agents
+
     def reconcile(self, wanted: int) -> None:
-        """Have as many agents as wanted, as soon as can be."""
+        """Have as many agents as wanted, as soon as can be. Raises OSError when the system has no room for another."""
         staying = [agent for agent in self._agents.values() if not agent.asked_to_end]
         if wanted < len(staying):
             staying.sort(key=lambda agent: self._notice(agent.name).exists())
@@ -110,10 +116,11 @@ class LocalWorkers:
         end_orphans(keep=None)
 
     def _start_zygote(self) -> None:
-        self._ready = self._missing = False
-        self._zygote = ZygoteClient(self._zygote_said, self._zygote_ended)
+        self._ready = False
         preload = ("elastic_runtime.agent.agent", *find_engine(self._spec.engine).preload) if self._spec.warm else None
-        self._zygote.execute({**os.environ, **self._spec.environment}, preload)
+        zygote = ZygoteClient(self._zygote_said, self._zygote_ended)
+        zygote.execute({**os.environ, **self._spec.environment}, preload)
+        self._zygote, self._missing = zygote, False
 
     def _start_agent(self) -> None:
         assert self._zygote is not None  # or nothing would be ready
@@ -123,8 +130,8 @@ class LocalWorkers:
         index = next(index for index in itertools.count() if index not in taken)
         if self._shares.are_shared(index):
             log.warning("%s shares its devices with another worker: there are not enough for all", name)
-        self._agents[name] = _Agent(name, time.monotonic(), index)
         with open(os.devnull, "rb") as no_link:
+            self._agents[name] = _Agent(name, time.monotonic(), index)
             environment = self._shares.environment(index)
             self._zygote.start(name, self._command(name), environment, None, (1, 2, no_link.fileno()))
 
@@ -150,7 +157,7 @@ class LocalWorkers:
         if "ready" in message:
             self._ready = True
             if message["detail"]:
-                log.warning("workers start cold: %s", message["detail"])
+                log.warning("workers start cold: %s", printable(message["detail"]))
         elif "started" in message:
             self._agents[message["started"]].pid = message["pid"]
         else:
@@ -168,14 +175,17 @@ class LocalWorkers:
             self._ended(agent, -signal.SIGKILL)
         if zygote is None:
             return
-        if self._ready:
-            self._start_zygote()
-        else:
-            self._missing = True
+        self._missing = True
+        if not self._ready:
             self._hold_back()
+            return
+        self._ready = False
+        with contextlib.suppress(OSError):  # The next reconcile tries again.
+            self._start_zygote()
 
     def _ended(self, agent: _Agent, code: int) -> None:
-        self._notice(agent.name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # A notice that stays harms nobody: no other worker gets the name.
+            self._notice(agent.name).unlink(missing_ok=True)
         end_orphans(keep=self._zygote.pid if self._zygote else None)
         if not self._agents:
             self._nobody.set()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from datetime import datetime
 
 from elastic_runtime import series
-from elastic_runtime.status import MAX_METRIC_NAME, MAX_METRICS, Series, Status, shortened
+from elastic_runtime.printable import printable
+from elastic_runtime.status import MAX_METRIC_NAME, MAX_METRICS, Series, Status
+
+log = logging.getLogger(__name__)
 
 SHORTEST = 1.0
 """Seconds over which the throughput is measured, at least: words of ranks come in bunches on a busy machine."""
@@ -23,13 +27,17 @@ class Figures:
         self.metrics: dict[str, float] = dict(previous.metrics) if previous else {}
         self.series: Mapping[str, Series] = previous.series if previous else {}
         self.throughput = previous.throughput if previous else Series()
+        self._too_many = False
         self._measured: tuple[int, datetime] | None = None
         """Step and time from which the throughput is measured next."""
 
     def report(self, values: Mapping[str, float], step: int | None, now: datetime) -> None:
         """Values of that step; None: nobody knows of which."""
-        values = {shortened(name, MAX_METRIC_NAME): value for name, value in values.items()}
+        values = {printable(name, MAX_METRIC_NAME): value for name, value in values.items()}
         self.metrics.update(values)
+        if len(self.metrics) > MAX_METRICS and not self._too_many:
+            self._too_many = True
+            log.warning("more than %d metrics are reported: of the others, the oldest are left out", MAX_METRICS)
         while len(self.metrics) > MAX_METRICS:
             self.metrics.pop(next(iter(self.metrics)))
         if step is not None:

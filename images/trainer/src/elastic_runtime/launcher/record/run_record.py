@@ -11,6 +11,7 @@ from datetime import datetime
 from elastic_runtime import rank_link
 from elastic_runtime.launcher.record.figures import Figures
 from elastic_runtime.launcher.worker_pool import Worker
+from elastic_runtime.printable import printable
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import (
     EARLIER_WORKERS,
@@ -31,7 +32,6 @@ from elastic_runtime.status import (
     WorkerState,
     WorkerStatus,
     World,
-    shortened,
 )
 
 log = logging.getLogger(__name__)
@@ -121,16 +121,16 @@ class RunRecord:
         step: int | None = None,
     ) -> None:
         """Note it, and write it to the log. ``step``: that it is about; the last one heard of unless given."""
-        step, short = self._standing.step if step is None else step, shortened(message, MAX_MESSAGE)
+        step, short = self._standing.step if step is None else step, printable(message, MAX_MESSAGE)
         self._events.append(Event(self._now(), kind, short, worker, step, world_size))
-        log.info("%s: %s", kind, message)
+        log.info("%s: %s", kind, printable(message, MAX_REASON))
 
     def stand(self, phase: Phase, reason: str) -> None:
         """The run stands like this now. An end is told by :meth:`finish`, when nothing runs any more."""
         if phase.final:
             return
         before = self._standing.phase
-        self._standing.phase, self._standing.reason = phase, shortened(reason, MAX_REASON)
+        self._standing.phase, self._standing.reason = phase, printable(reason, MAX_REASON)
         if before is phase:
             return
         if phase is Phase.SUSPENDED:
@@ -141,7 +141,7 @@ class RunRecord:
     def finish(self, phase: Phase, reason: str, failure: FailureKind | None) -> None:
         """The run is over."""
         self._standing.phase, self._standing.failure = phase, failure
-        self._standing.reason = shortened(reason, MAX_REASON)
+        self._standing.reason = printable(reason, MAX_REASON)
         self._standing.finished = self._now()
         self.event(EventKind.FINISHED, f"{phase}: {reason}")
 
