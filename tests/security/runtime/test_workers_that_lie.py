@@ -23,7 +23,7 @@ from elastic_runtime.launcher.agents import LIES
 from elastic_runtime.launcher.record.fitting import ROOM, fitted
 from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.launcher.record.run_record import RunRecord
-from elastic_runtime.plausible import check_agent, check_hello, check_rank
+from elastic_runtime.plausible import METRICS, check_agent, check_hello, check_rank
 from elastic_runtime.rank_link import CheckpointFailed, Metrics, Progress, decode_rank_message
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import MAX_METRICS, Event, EventKind, Phase, Status, WorkerState, WorkerStatus
@@ -257,7 +257,7 @@ def test_values_of_a_training_that_diverges_are_refused_on_the_wire() -> None:
     with pytest.raises(InvalidDocument):
         decode_rank_message({"type": "metrics", "values": {"loss": float("nan")}})
     with pytest.raises(InvalidDocument, match="metrics at once"):
-        check_rank(Metrics({str(number): 1.0 for number in range(MAX_METRICS + 1)}))
+        check_rank(Metrics({str(number): 1.0 for number in range(METRICS + 1)}))
     with pytest.raises(InvalidDocument, match="step: a number is out of range"):
         check_rank(Progress(10**5000))
     check_rank(CheckpointFailed(1, "x" * 10_000))

@@ -8,6 +8,12 @@ ENOUGH = 65536
 """More are asked for by nobody, and some programs close as many as there may be, one by one."""
 
 
+def descriptor_limit() -> int:
+    """Of this process."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return ENOUGH if soft == resource.RLIM_INFINITY else soft
+
+
 def raise_descriptor_limit() -> None:
     """Take what the system allows, up to :data:`ENOUGH`: 1,024, a common start, are few for a server that is attacked.
 

@@ -21,7 +21,6 @@ from elastic_runtime.rank_link import (
     Resumed,
 )
 from elastic_runtime.rank_names import RankName
-from elastic_runtime.status import MAX_METRICS
 from elastic_runtime.wire import AgentMessage, Heartbeat, Hello, Noticed, Output, RankExited, RankSaid, RankStarted
 
 COUNT = 2**53
@@ -34,6 +33,8 @@ RANK_ID = 128
 """Characters of a rank's name."""
 URI = 2048
 """Characters of a checkpoint's."""
+METRICS = 1000
+"""In one message; the status keeps fewer."""
 LINES = 2000
 """Of output, in one message."""
 STREAMS = ("stdout", "stderr")
@@ -102,7 +103,7 @@ def check_rank(message: RankMessage) -> None:
         case Progress(step) | CheckpointFailed(step):
             _step(step)
         case Metrics(values, at):
-            _demand(len(values) <= MAX_METRICS, "values", len(values), f"more metrics at once than {MAX_METRICS}")
+            _demand(len(values) <= METRICS, "values", len(values), f"more metrics at once than {METRICS}")
             for value in values.values():
                 _demand(math.isfinite(value), "values", value, "not a finite number")
             if at is not None:

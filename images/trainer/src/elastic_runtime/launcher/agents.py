@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 import socket
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from ssl import SSLContext
 from typing import Any
 
 from elastic_runtime.certificates import launcher_context
+from elastic_runtime.descriptors import descriptor_limit
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.launcher.hearing import CHUNK, Hearing
 from elastic_runtime.launcher.lobby import Lobby, Pace
@@ -119,7 +119,7 @@ class AgentServer:
         self._connections: dict[str, AgentConnection] = {}
         """By the same name."""
         # Each of them may be about to be replaced. Other parts of the launcher need descriptors, too.
-        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        descriptors = descriptor_limit()
         self._most = min(2 * spec.workers.maximum + 2, descriptors // 2)
         self._lobby = Lobby(min(SEATS + spec.workers.maximum, descriptors // 4))
         self._tasks: set[asyncio.Task[None]] = set()

@@ -214,6 +214,7 @@ class Launcher:
         """The workers stay; their agents dial again, and find the next launcher."""
         if handover and self._spec.checkpoint:
             await self._hand_over()
+        self._output.end()
         status = self._status()
         self._platform.publish(status)
         self._pool.let_go()
