@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import io
 import logging
 import os
 import resource
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -62,6 +64,18 @@ def folder(tmp_path: Path) -> RunDir:
     return run
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Of 64 KiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("mounting a small disk needs root")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
 @contextmanager
 def no_descriptors() -> Iterator[None]:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -87,6 +101,22 @@ class TestStatus:
         place.publish(status(Phase.SUSPENDED))
         assert folder.read_status() == status(Phase.SUSPENDED)
         assert place.cancel() is None
+
+    def test_on_a_disk_that_is_full_is_written_once_there_is_room(self, small_disk: Path) -> None:
+        run = RunDir(small_disk / "run")
+        run.create(RUN, "owner")
+        place = LocalPlatform(run, RUN)
+        rubbish = small_disk / "rubbish"
+        with contextlib.suppress(OSError), rubbish.open("wb", buffering=0) as stream:
+            while True:
+                stream.write(b"x" * 4096)
+        place.publish(status(Phase.RUNNING))
+        place.ask_to_end("enough")
+        assert run.read_status() is None
+        assert place.cancel() == "enough"
+        rubbish.unlink()
+        place.publish(status(Phase.SUCCEEDED))
+        assert run.read_status() == status(Phase.SUCCEEDED)
 
     def test_without_descriptors_is_written_once_there_are_some(self, folder: RunDir) -> None:
         place = LocalPlatform(folder, RUN)
