@@ -35,7 +35,8 @@ lint-types: setup
 	$(AIRFLOW)/mypy --cache-dir=.mypy_cache/airflow provider/src scripts tools tests/conftest.py tests/leaks.py \
 	    benchmarks/deferred benchmarks/deferred_runs.py
 	$(TRAINER)/mypy --cache-dir=.mypy_cache/trainer --exclude '^benchmarks/deferred' \
-	    images/trainer/src benchmarks dags/digits dags/digits_train.py tests/chaos tests/engines/distribution/hub_engine
+	    images/trainer/src benchmarks dags/digits dags/digits_train.py \
+	    tests/chaos tests/soak tests/engines/distribution/hub_engine
 
 lint-imports: setup
 	$(AIRFLOW)/lint-imports
@@ -84,6 +85,9 @@ kills: setup ## 300 ranks killed at random, one after another: does a survivor g
 	@$(TRAINER)/python -m tests.chaos.kills $(foreach option,KILLS LOAD SEED,\
 	    $(if $($(option)),--$(shell tr A-Z a-z <<< $(option)) $($(option))))
 
+soak: setup ## a run trains while 2,000 connections of strangers are held; CONNECTIONS, SECONDS; seven minutes
+	@$(TRAINER)/python -m tests.soak $(if $(CONNECTIONS),--connections $(CONNECTIONS)) $(if $(SECONDS),--seconds $(SECONDS))
+
 demo: setup $(if $(filter kubernetes,$(CLUSTER)),image) ## the digits DAG through real Airflow, with a report; CLUSTER=kubernetes: with pods
 	$(if $(filter kubernetes,$(CLUSTER)),tools/cluster with --) $(AIRFLOW)/python scripts/demo.py --cluster $(CLUSTER)
 
@@ -129,5 +133,6 @@ clean-all: clean
 	rm -rf .venv .venv-trainer
 
 .PHONY: help setup test lint lint-ruff lint-types lint-imports test-unit $(UNIT) \
-    test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-kubernetes chaos kills \
+    test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow \
+    test-kubernetes chaos kills soak \
     demo bench bench-deferred bench-checkpoints bench-traces image cluster-up cluster-down build requirements clean clean-all

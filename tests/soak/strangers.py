@@ -1,0 +1,123 @@
+"""Strangers who hold connections to the given ports for as long as they live, each in a way of its own.
+
+A program of its own, so that what they cost is not the tested side's: ``python -m tests.soak.strangers COUNT PORT...``
+prints a line of JSON a second, and ends with its standard input. One that is cut off comes back a second later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import resource
+import sys
+from asyncio import StreamReader as Reader
+from asyncio import StreamWriter as Writer
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+
+BACK = 1.0
+"""Seconds until one that was cut off, or refused, comes again."""
+DRIP = 0.5
+"""Seconds between two bytes."""
+HELLO = bytes.fromhex("16030100c8010000c40303")
+"""The begin of a TLS ClientHello, of which no more comes."""
+
+
+async def say_nothing(reader: Reader, _: Writer) -> None:
+    """Until the other side hangs up."""
+    await reader.read()
+
+
+async def stop_half_way(reader: Reader, writer: Writer) -> None:
+    """A handshake or a request that is begun and not ended."""
+    writer.write(random.choice([HELLO, b"GET /rank_and_size/worker-0:0 HTTP/1.1\r\nHost: x", b"PUT /global/0 HTT"]))
+    await reader.read()
+
+
+async def drip(_: Reader, writer: Writer) -> None:
+    """A byte now and then."""
+    while True:
+        writer.write(random.choice([b"G", b"\x16", b"a", b"\r\n"]))
+        await writer.drain()
+        await asyncio.sleep(DRIP)
+
+
+async def talk_nonsense(reader: Reader, writer: Writer) -> None:
+    """Some kilobytes of noise."""
+    writer.write(random.randbytes(random.randrange(1, 20_000)))
+    await writer.drain()
+    await reader.read()
+
+
+async def ask(reader: Reader, writer: Writer) -> None:
+    """A whole request, of one who knows the protocol but no secret."""
+    path = random.choice(
+        ["/rank_and_size/worker-0:0", "/global/0", "/worker_addresses/worker-0:0", "/next_assignment/x:0"]
+    )
+    body = b"x" * random.randrange(1000)
+    verb = random.choice(["GET", "PUT", "DELETE"])
+    writer.write(f"{verb} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+    await reader.read()
+
+
+WAYS: Sequence[Callable[[Reader, Writer], Awaitable[None]]] = (say_nothing, stop_half_way, drip, talk_nonsense, ask)
+
+
+class Crowd:
+    """All of them.
+
+    Args:
+        ports: on loopback.
+    """
+
+    def __init__(self, ports: Sequence[int]) -> None:
+        self._ports = ports
+        self.held = 0
+        """Connections at present."""
+        self.made: Counter[str] = Counter()
+        """So far, by way; ``refused``: could not connect."""
+
+    async def one(self, number: int) -> None:
+        """A stranger, until cancelled."""
+        way, port = WAYS[number % len(WAYS)], self._ports[number // len(WAYS) % len(self._ports)]
+        while True:
+            await self._visit(way, port)
+            await asyncio.sleep(BACK * random.uniform(0.5, 1.5))
+
+    async def _visit(self, way: Callable[[Reader, Writer], Awaitable[None]], port: int) -> None:
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            self.made["refused"] += 1
+            return
+        self.held += 1
+        self.made[way.__name__] += 1
+        try:
+            with contextlib.suppress(OSError):
+                await way(reader, writer)
+        finally:
+            self.held -= 1
+            writer.transport.abort()
+
+
+async def main(count: int, ports: Sequence[int]) -> None:
+    """Until standard input ends."""
+    crowd = Crowd(ports)
+    tasks = [asyncio.create_task(crowd.one(number)) for number in range(count)]
+    ended = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    while not ended.done():
+        print(json.dumps({"held": crowd.held, "made": crowd.made}), flush=True)
+        await asyncio.wait([ended], timeout=1.0)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+if __name__ == "__main__":
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    os.nice(10)  # On other machines they would not compete for this one's cores.
+    asyncio.run(main(int(sys.argv[1]), [int(port) for port in sys.argv[2:]]))
