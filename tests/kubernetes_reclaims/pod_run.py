@@ -140,6 +140,10 @@ class PodRun(PacedRun):
 
     # Making things happen
 
+    def resize(self, workers: int) -> None:
+        """Ask for so many."""
+        assert run(self._cluster.set_size(self.ref, workers, uuid4().hex))
+
     def delete_pods(self, part: Part) -> None:
         """As an eviction does, with the grace period of the pods; returns at once."""
         self._kubectl("delete", "pods", f"--selector={selector(run=self.ref.name, part=part)}", "--wait=false")

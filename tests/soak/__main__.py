@@ -6,15 +6,12 @@ Undisturbed for a while, then with them and two resizes, then undisturbed again.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -25,6 +22,7 @@ from elastic_runtime.status import FailureKind
 from tests.local.harness import ScriptedRun
 from tests.paced import Script
 from tests.soak.figures import Figures, Goals, rate
+from tests.strangers import strangers
 
 STEP = 0.02
 """Seconds that a step takes at least."""
@@ -32,22 +30,6 @@ SETTLE = 5.0
 """Seconds after a change that count for neither side."""
 SIZES = (3, 2)
 """Asked for one after the other, while the strangers are there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What the strangers say of themselves."""
-
-    held: int
-    """Connections at present."""
-    made: int
-    """So far."""
-
-    @classmethod
-    def read(cls, line: str) -> Seen:
-        """A line of :mod:`tests.soak.strangers`."""
-        plain = json.loads(line)
-        return cls(plain["held"], sum(count for way, count in plain["made"].items() if way != "refused"))
 
 
 def main() -> int:
@@ -82,7 +64,7 @@ def soak(base: Path, connections: int, seconds: float, quiet: float) -> Figures:
         run.worlds(2)
         with memory_of(run.launcher.pid) as worst:
             before = stand(quiet, "undisturbed")
-            with strangers(connections, ports_of(run)) as seen:
+            with strangers(connections, listening(run)) as seen:
                 stand(SETTLE, "the strangers come")
                 spans, resizes = [], []
                 for size in SIZES:
@@ -144,16 +126,12 @@ def resize(run: ScriptedRun, size: int) -> float:
     return run.until(trained, f"a world of {size} trains") - asked
 
 
-def ports_of(run: ScriptedRun) -> list[int]:
-    """Everything of the run on which it listens: the launcher's ports, and the ranks'."""
-    found = {
-        each.laddr.port
-        for process in run.processes()
-        for each in process.net_connections("tcp")
-        if each.status == "LISTEN"
-    }
+def listening(run: ScriptedRun) -> list[tuple[str, int]]:
+    """Everything of the run that listens: the launcher's ports, and the ranks'."""
+    sockets = [each for process in run.processes() for each in process.net_connections("tcp")]
+    found = sorted({(each.laddr.ip, each.laddr.port) for each in sockets if each.status == psutil.CONN_LISTEN})
     assert found, "nothing of the run listens"
-    return sorted(found)
+    return found
 
 
 @contextmanager
@@ -172,26 +150,6 @@ def memory_of(pid: int) -> Iterator[list[int]]:
     finally:
         ended.set()
         watching.join()
-
-
-@contextmanager
-def strangers(count: int, ports: list[int]) -> Iterator[list[Seen]]:
-    """While they are there; what they say of themselves, a second each."""
-    command = [sys.executable, "-m", "tests.soak.strangers", str(count), *map(str, ports)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    seen: list[Seen] = []
-    lines = process.stdout
-    hearing = threading.Thread(target=lambda: seen.extend(map(Seen.read, lines)), name="strangers")
-    hearing.start()
-    try:
-        yield seen
-    finally:
-        process.stdin.close()
-        process.wait()
-        hearing.join()
-        lines.close()
 
 
 if __name__ == "__main__":

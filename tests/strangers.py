@@ -1,7 +1,8 @@
-"""Strangers who hold connections to the given ports for as long as they live, each in a way of its own.
+"""Strangers who hold connections to whatever listens, each in a way of its own: :func:`strangers`.
 
-A program of its own, so that what they cost is not the tested side's: ``python -m tests.soak.strangers COUNT PORT...``
-prints a line of JSON a second, and ends with its standard input. One that is cut off comes back a second later.
+They are a program of their own, so that what they cost is not the tested side's: ``python -m tests.strangers COUNT
+ADDRESS:PORT...`` prints a line of JSON a second, and ends with its standard input. One that is cut off comes back a
+second later.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import json
 import os
 import random
 import resource
+import subprocess
 import sys
+import threading
 from asyncio import StreamReader as Reader
 from asyncio import StreamWriter as Writer
-from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 BACK = 1.0
 """Seconds until one that was cut off, or refused, comes again."""
@@ -70,31 +74,29 @@ class Crowd:
     """All of them.
 
     Args:
-        ports: on loopback.
+        places: addresses and ports.
     """
 
-    def __init__(self, ports: Sequence[int]) -> None:
-        self._ports = ports
+    def __init__(self, places: Sequence[tuple[str, int]]) -> None:
+        self._places = places
         self.held = 0
         """Connections at present."""
-        self.made: Counter[str] = Counter()
-        """So far, by way; ``refused``: could not connect."""
+        self.made = 0
 
     async def one(self, number: int) -> None:
         """A stranger, until cancelled."""
-        way, port = WAYS[number % len(WAYS)], self._ports[number // len(WAYS) % len(self._ports)]
+        way, place = WAYS[number % len(WAYS)], self._places[number // len(WAYS) % len(self._places)]
         while True:
-            await self._visit(way, port)
+            await self._visit(way, place)
             await asyncio.sleep(BACK * random.uniform(0.5, 1.5))
 
-    async def _visit(self, way: Callable[[Reader, Writer], Awaitable[None]], port: int) -> None:
+    async def _visit(self, way: Callable[[Reader, Writer], Awaitable[None]], place: tuple[str, int]) -> None:
         try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            reader, writer = await asyncio.open_connection(*place)
         except OSError:
-            self.made["refused"] += 1
             return
         self.held += 1
-        self.made[way.__name__] += 1
+        self.made += 1
         try:
             with contextlib.suppress(OSError):
                 await way(reader, writer)
@@ -103,9 +105,41 @@ class Crowd:
             writer.transport.abort()
 
 
-async def main(count: int, ports: Sequence[int]) -> None:
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What they say of themselves."""
+
+    held: int
+    """Connections at present."""
+    made: int
+    """So far."""
+
+
+@contextmanager
+def strangers(count: int, places: Sequence[tuple[str, int]]) -> Iterator[list[Seen]]:
+    """So many are there meanwhile; what they say of themselves, a second each, is the list's newest element."""
+    words = (str(count), *(f"{address}:{port}" for address, port in places))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.strangers", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    seen: list[Seen] = []
+    lines = process.stdout
+    hearing = threading.Thread(target=lambda: seen.extend(Seen(**json.loads(line)) for line in lines), name="strangers")
+    hearing.start()
+    try:
+        yield seen
+    finally:
+        process.stdin.close()
+        process.wait()
+        hearing.join()
+        lines.close()
+
+
+async def main(count: int, places: Sequence[tuple[str, int]]) -> None:
     """Until standard input ends."""
-    crowd = Crowd(ports)
+    crowd = Crowd(places)
     tasks = [asyncio.create_task(crowd.one(number)) for number in range(count)]
     ended = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     while not ended.done():
@@ -116,8 +150,13 @@ async def main(count: int, ports: Sequence[int]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def _place(word: str) -> tuple[str, int]:
+    address, _, port = word.rpartition(":")
+    return address, int(port)
+
+
 if __name__ == "__main__":
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     os.nice(10)  # On other machines they would not compete for this one's cores.
-    asyncio.run(main(int(sys.argv[1]), [int(port) for port in sys.argv[2:]]))
+    asyncio.run(main(int(sys.argv[1]), [_place(word) for word in sys.argv[2:]]))
