@@ -102,7 +102,7 @@ def test_a_run_of_the_former_name_is_adopted_found_and_collected(
     parting = deferred(operator(deferrable=True), trying(2))
     assert parting.trigger.serialize()[1]["name"] == NAME
     assert list(fake.runs) == [NAME]
-    assert run(TrainingTask("train").run_of(fake, {"ti": trying()})) == NAME
+    assert run(TrainingTask.of({"ti": trying()}, "train").find(fake)).name == NAME
     fake.succeed(NAME)
     document = operator().execute({"ti": trying(3)})
     assert document["run"] == NAME
