@@ -43,8 +43,11 @@ class Place:
     def open(self, port: int, on_change: Callable[[], None]) -> None:
         self.port, self.on_change = port, on_change
 
-    def wanted(self) -> int:
+    def asked(self) -> int | str | None:
         return self.wanted_
+
+    def ask(self, workers: int) -> None:
+        self.wanted_ = workers
 
     def cancel(self) -> str | None:
         return self.cancelled

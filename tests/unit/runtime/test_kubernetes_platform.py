@@ -42,36 +42,43 @@ def within(test: Callable[[FakePlace, Watched, asyncio.Event], Awaitable[None]])
 
 
 class TestSize:
-    @pytest.mark.parametrize(("replicas", "wanted"), [(0, 1), (1, 1), (3, 3), (4, 4), (9, 4)])
-    def test_is_that_of_the_replica_set_within_bounds(self, replicas: int, wanted: int) -> None:
+    @pytest.mark.parametrize("replicas", [0, 1, 9])
+    def test_is_that_of_the_replica_set(self, replicas: int) -> None:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
-            assert watched.platform.wanted() == 2
+            assert watched.platform.asked() == 2
             await place.scale(NAMES.worker, replicas)
             await asyncio.sleep(MOMENT)
-            assert watched.platform.wanted() == wanted
+            assert watched.platform.asked() == replicas
             assert watched.changes
 
         within(test)
 
-    def test_is_what_it_was_while_there_is_no_replica_set(self) -> None:
+    def test_is_not_known_while_there_is_no_replica_set(self) -> None:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
-            await place.scale(NAMES.worker, 3)
-            await asyncio.sleep(MOMENT)
-            assert watched.platform.wanted() == 3
             await place.remove(REPLICA_SETS, NAMES.worker)
             await asyncio.sleep(MOMENT)
-            assert watched.platform.wanted() == 3
+            assert watched.platform.asked() is None
+            watched.platform.ask(3)
 
         within(test)
 
-    def test_is_the_first_one_before_there_is_a_replica_set(self) -> None:
-        async def main() -> None:
-            place = FakePlace()
-            await lay_down(place, RUN, workers=False)
-            async with surrounded(place, RUN, asyncio.Event()) as watched:
-                assert watched.platform.wanted() == RUN.workers.start
+    def test_is_changed_by_the_launcher_itself(self) -> None:
+        async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
+            watched.platform.ask(3)
+            watched.platform.ask(3)
+            await asyncio.sleep(MOMENT)
+            assert watched.platform.asked() == 3
 
-        run_virtually(main())
+        within(test)
+
+    def test_is_not_changed_over_somebody_elses_wish(self) -> None:
+        async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
+            await place.scale(NAMES.worker, 4)  # Which the launcher has not seen yet.
+            watched.platform.ask(3)
+            await asyncio.sleep(MOMENT)
+            assert watched.platform.asked() == 4
+
+        within(test)
 
 
 class TestCancel:
@@ -370,7 +377,7 @@ def test_keeps_quiet_and_up_to_date_through_cuts_and_a_forgetful_server(caplog: 
             await place.scale(NAMES.worker, replicas)
             await (place.forget() if replicas == 3 else place.cut_watches())
             await asyncio.sleep(5)
-            assert watched.platform.wanted() == replicas
+            assert watched.platform.asked() == replicas
 
     within(test)
     assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []

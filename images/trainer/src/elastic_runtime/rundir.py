@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -34,6 +35,9 @@ from elastic_runtime.errors import InvalidDocument, RunNotFound
 from elastic_runtime.headline import Headline, headline
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Status
+
+_LONGEST_SIZE = 100
+"""Bytes of the size that are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +143,19 @@ class RunDir:
 
     def read_size(self) -> int:
         """Wanted workers. Raises RunNotFound, or InvalidDocument."""
-        text = self._read("size")
+        size = self.asked_size()
+        if isinstance(size, str):
+            raise InvalidDocument(f"{self.path / 'size'} holds {size!r}, not a number of workers")
+        return size
+
+    def asked_size(self) -> int | str:
+        """Wanted workers, or what stands there instead, as far as one would show it. Raises RunNotFound."""
         try:
-            return int(text)
-        except ValueError:
-            raise InvalidDocument(f"{self.path / 'size'} holds {text!r}, not a number of workers") from None
+            with (self.path / "size").open("rb") as stream:
+                text = stream.read(_LONGEST_SIZE).decode(errors="replace").strip()
+        except FileNotFoundError:
+            raise RunNotFound(f"no size in {self.path}: the run does not exist (any more)") from None
+        return int(text) if re.fullmatch(r"-?[0-9]{1,9}", text) else text
 
     def write_size(self, workers: int) -> None:
         """Ask for so many workers; bounds are the caller's to check."""

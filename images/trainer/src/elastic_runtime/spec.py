@@ -6,13 +6,17 @@ It is written once, when the run is created, and never changed; the wanted size,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from elastic_runtime.errors import InvalidSettings
 
-SPEC_VERSION = 1
+SPEC_VERSION = 2
+"""The newest that this runtime understands."""
+PLAN_VERSION = 2
+"""Of specs with a size plan, which an older runtime would ignore."""
 LOG_LIMIT = 1024**3
 """Bytes."""
 
@@ -65,6 +69,67 @@ class WorkersSpec:
                 f"min {self.minimum}, start {self.start}, max {self.maximum} are out of order",
                 "Write min <= start <= max",
             )
+
+
+MAX_PLAN_WINDOWS = 100
+"""Windows of a size plan."""
+_TIME = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]|24:00")
+
+
+def minutes_of(time: str) -> int:
+    """Of a time of day, since midnight. Raises InvalidSettings."""
+    if not _TIME.fullmatch(str(time)):
+        raise InvalidSettings("size_plan.windows", f"{time!r} is not a time of day", 'Write it as in "22:00"')
+    hours, minutes = time.split(":")
+    return 60 * int(hours) + int(minutes)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanWindow:
+    """A time of the day, on some days of the week, in which a run has another size."""
+
+    workers: int
+    start: str
+    """``HH:MM``."""
+    end: str
+    """``HH:MM``; at or before ``start``: of the next day."""
+    days: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7)
+    """On which it begins; 1 is Monday."""
+
+    def __post_init__(self) -> None:
+        if minutes_of(self.start) == minutes_of(self.end) or self.start == "24:00":
+            raise InvalidSettings(
+                "size_plan.windows", f"{self.start} to {self.end} is no time", 'Write a whole day as "00:00" to "24:00"'
+            )
+        if not self.days or not set(self.days) <= set(range(1, 8)):
+            raise InvalidSettings("size_plan.windows.days", f"{self.days} are no days", "Write 1 (Monday) to 7")
+
+
+@dataclass(frozen=True, slots=True)
+class SizePlan:
+    """How many workers at which times: see :mod:`elastic_runtime.launcher.decision.size_plan`."""
+
+    timezone: str
+    """Name in the IANA database."""
+    otherwise: int
+    """Workers outside of all windows."""
+    windows: tuple[PlanWindow, ...]
+    """Of those that are open the first counts."""
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.windows) <= MAX_PLAN_WINDOWS:
+            problem = f"there are {len(self.windows)}, counting each time of day that a cron names"
+            raise InvalidSettings("size_plan.windows", problem, f"Write 1 to {MAX_PLAN_WINDOWS}")
+
+    def check(self, bounds: WorkersSpec) -> None:
+        """Raises InvalidSettings when a size is out of bounds."""
+        for workers in (self.otherwise, *(window.workers for window in self.windows)):
+            if not bounds.minimum <= workers <= bounds.maximum:
+                raise InvalidSettings(
+                    "size_plan",
+                    f"{workers} workers are outside the training's bounds {bounds.minimum} to {bounds.maximum}",
+                    "Write sizes within workers.min and workers.max, or widen these",
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +223,18 @@ class RunSpec:
     log_limit: int = LOG_LIMIT
     """Bytes of the ranks' lines in the run's log, 1 GiB: of what comes later only the last lines are kept. On
     Kubernetes it counts for each launcher anew."""
-    version: int = SPEC_VERSION
+    size_plan: SizePlan | None = None
+    """When it is to have which size; None: ``workers.start`` until somebody asks for another."""
+    version: int = 1
+    """The oldest that a runtime has to understand."""
 
     def __post_init__(self) -> None:
         if not self.command:
             raise InvalidSettings(
                 "command", "it is empty", 'Write the command of one rank, as in ["python", "train.py"]'
             )
+        if self.size_plan:
+            self.size_plan.check(self.workers)
         if self.version > SPEC_VERSION:
             raise InvalidSettings(
                 "version",

@@ -247,6 +247,8 @@ class Status:
     """The newest :data:`MAX_HISTORY`."""
     asked: tuple[SizeAsked, ...] = ()
     """The newest :data:`MAX_SIZES_ASKED`; the last is :attr:`target_size`."""
+    plan_window: datetime | None = None
+    """When that window of the size plan began that was carried out last, or the time outside of all."""
     worker_seconds: Mapping[str, float] = field(default_factory=dict)
     """Seconds that each worker, past or present, was here. Of more than :data:`MAX_WORKER_SECONDS`, the earliest are
     summed under :data:`EARLIER_WORKERS`."""

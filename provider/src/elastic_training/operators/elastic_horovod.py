@@ -34,6 +34,7 @@ from elastic_training.pods import Pods
 from elastic_training.redaction import masked
 from elastic_training.result import result_document
 from elastic_training.settings import Checkpoints, Recovery, Workers, parse_bool, whole_number
+from elastic_training.size_plan import SizePlan
 from elastic_training.templating import RendersSettings, as_environment
 from elastic_training.training_task import present_name
 from elastic_training.triggers.training_run import TrainingRunTrigger
@@ -62,6 +63,7 @@ class ElasticHorovodOperator(TrainingArguments, RendersSettings, BaseOperator):
             nowhere, and every new run starts from the beginning. Templated.
         checkpoints: how often, and how many stay. Templated.
         recovery: what happens when workers are lost. Templated.
+        size_plan: how many workers at which times; the launcher sees to it. Templated.
         cluster: where the workers run: ``"local"``, or in pods: ``"CONNECTION"`` or ``"CONNECTION/NAMESPACE"``, an
             Airflow connection of type kubernetes, or a place that another package brings. Templated.
         image: of launcher and workers, where they are pods. Templated.
@@ -88,6 +90,7 @@ class ElasticHorovodOperator(TrainingArguments, RendersSettings, BaseOperator):
         "checkpoint_uri",
         "checkpoints",
         "recovery",
+        "size_plan",
         "cluster",
         "image",
         "pods",
@@ -105,6 +108,7 @@ class ElasticHorovodOperator(TrainingArguments, RendersSettings, BaseOperator):
         checkpoint_uri: str | Any | None = None,
         checkpoints: Checkpoints | Mapping[str, Any] | Any | None = None,
         recovery: Recovery | Mapping[str, Any] | Any | None = None,
+        size_plan: SizePlan | Any | None = None,
         cluster: str | Any = LOCAL,
         image: str | Any | None = None,
         pods: Pods | None = None,
@@ -124,6 +128,7 @@ class ElasticHorovodOperator(TrainingArguments, RendersSettings, BaseOperator):
         self.checkpoint_uri = checkpoint_uri
         self.checkpoints = Checkpoints() if checkpoints is None else checkpoints
         self.recovery = Recovery() if recovery is None else recovery
+        self.size_plan = size_plan
         self.cluster = cluster
         self.image = image
         self.pods = Pods() if pods is None else pods

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from elastic_runtime.errors import ElasticError, InvalidSettings
-from elastic_runtime.spec import RunSpec
+from elastic_runtime.spec import PLAN_VERSION, RunSpec
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import check_cluster, get_cluster, has_pods
 from elastic_training.kubernetes_syntax import image as image_name
@@ -24,6 +24,7 @@ from elastic_training.operators.arguments import (
 from elastic_training.pods import Hardware, Pods
 from elastic_training.redaction import remember_secrets
 from elastic_training.settings import Checkpoints, Recovery, Workers, parse_bool, settings_of
+from elastic_training.size_plan import SizePlan
 from elastic_training.templating import as_environment, is_template, plain
 
 
@@ -44,6 +45,7 @@ class TrainingArguments:
     checkpoint_uri: Any
     checkpoints: Any
     recovery: Any
+    size_plan: Any
     cluster: Any
     image: Any
     pods: Any
@@ -76,6 +78,7 @@ class TrainingArguments:
             self.recovery = self._recovery()
         if not is_template(self.checkpoints):
             self.checkpoints = self._checkpoints()
+        self._check_plan()
         check_checkpoint_uri(self.checkpoint_uri)
         check_text("image", self.image, '"registry/trainer:1"')
         check_text("working_directory", self.working_directory, '"/srv/model"')
@@ -96,6 +99,17 @@ class TrainingArguments:
     def _checkpoints(self) -> Checkpoints:
         example = 'Checkpoints(every=60, keep=2); where they go is checkpoint_uri="s3://bucket/runs"'
         return settings_of(Checkpoints, "checkpoints", self.checkpoints, example)
+
+    def _plan(self) -> SizePlan:
+        example = 'SizePlan(windows=[SizeWindow(8, "22:00", "06:00")], otherwise=2, timezone="Asia/Shanghai")'
+        return settings_of(SizePlan, "size_plan", self.size_plan, example)
+
+    def _check_plan(self) -> None:
+        if self.size_plan is None or is_template(self.size_plan):
+            return
+        self.size_plan = plan = self._plan()
+        if isinstance(self.workers, Workers):
+            plan.check_known(self.workers)
 
     def _check_pods(self) -> None:
         if not isinstance(self.pods, Pods):
@@ -141,6 +155,8 @@ class TrainingArguments:
             warm=self.warm,
             log_limit=self.log_limit,
             timing=recovery.timing(),
+            size_plan=None if self.size_plan is None else self._plan().spec(),
+            version=PLAN_VERSION if self.size_plan is not None else 1,
         )
 
     def former_folder(self, task: TaskIdentity) -> str | None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from elastic_runtime.launcher.decision.facts import (
     ReleaseWorker,
 )
 from elastic_runtime.launcher.decision.observe import observe
+from elastic_runtime.launcher.decision.sizing import Sizing
 from elastic_runtime.launcher.platform import Platform
 from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.launcher.record.run_record import RunRecord
@@ -59,7 +61,7 @@ class Launcher:
         previous: what another launcher of this run has published last; it is gone, and its run is continued.
 
     Raises:
-        InvalidSettings: the spec's engine is not installed here.
+        InvalidSettings: the spec's engine is not installed, or the time zone of its size plan not known here.
     """
 
     def __init__(
@@ -89,7 +91,8 @@ class Launcher:
         self._server = AgentServer(spec, reports.came, reports.said, reports.gone, used, platform.expects)
         self._clocks = Clocks(launched=self._loop.time())
         self._disturbed = False
-        self._wanted = platform.wanted()
+        self._sizing = Sizing(spec, previous.plan_window if previous else None)
+        self._wanted = spec.workers.start
         self._last_commit_told: tuple[CommitDeadline, int] = (CommitDeadline(None), 0)
         self._published = 0.0
 
@@ -125,9 +128,7 @@ class Launcher:
 
     def _collect(self) -> Facts:
         self._look_at_workers()
-        if (wanted := self._platform.wanted()) != self._wanted:
-            self._record.event(EventKind.SIZE_ASKED, f"{wanted} workers asked for, {self._wanted} before")
-            self._wanted = wanted
+        self._look_at_size()
         facts = Facts(
             wanted=self._wanted,
             workers=self._pool.facts(),
@@ -144,6 +145,14 @@ class Launcher:
         if not facts.has_world:
             self._record.no_world()
         return facts
+
+    def _look_at_size(self) -> None:
+        step = self._sizing.look(self._platform.asked(), utc_now())
+        if step.note:
+            self._record.event(EventKind.SIZE_ASKED, step.note)
+        if step.write:
+            self._platform.ask(step.wanted)
+        self._wanted = step.wanted
 
     def _look_at_workers(self) -> None:
         """What the platform knows of them."""
@@ -259,7 +268,8 @@ class Launcher:
 
     def _status(self) -> Status:
         ranks = self._session.rank_of if self._session else {}
-        return self._record.status(self._pool.workers.values(), ranks, self._wanted)
+        status = self._record.status(self._pool.workers.values(), ranks, self._wanted)
+        return replace(status, plan_window=self._sizing.window)
 
     def _publish(self) -> None:
         if self._loop.time() - self._published < PUBLISH_INTERVAL:

@@ -23,8 +23,14 @@ class Machine:
 class Documents(Protocol):
     """What is asked of the run, and how it is doing, in the place where both sides read and write."""
 
-    def wanted(self) -> int:
-        """Workers asked for."""
+    def asked(self) -> int | str | None:
+        """Workers asked for, by whomever; the text that stands there, if it is no number; None: nothing is there."""
+
+    def ask(self, workers: int) -> None:
+        """Have that asked for instead, soon, unless somebody asks for something else meanwhile.
+
+        Harmless when repeated until :meth:`asked` says so.
+        """
 
     def cancel(self) -> str | None:
         """Why somebody asked for the end, if so."""

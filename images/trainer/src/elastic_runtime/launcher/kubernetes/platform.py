@@ -68,7 +68,7 @@ class KubernetesPlatform:
         self._replacing = Replacing(client, self._pods, self._loop.time)
         self._publisher = Publisher(leadership.write, self._ended)
         self._lease = LeaseAge(self._loop.time)
-        self._wanted = spec.workers.start
+        self._resizing: asyncio.Task[None] | None = None
         self._lost = self._deleted = False
         self._refusal: Refusal | None = None
         self._told: set[str] = set()
@@ -87,12 +87,16 @@ class KubernetesPlatform:
         write = [self._publisher.run(), self._replacing.follow()]
         self._tasks = [asyncio.create_task(each) for each in (*follow, *watch, *write)]
 
-    def wanted(self) -> int:
-        """See :class:`Platform`. What was wanted last, while there is no ReplicaSet."""
-        if found := self._set.objects.get(self._names.worker):
-            workers, replicas = self._spec.workers, int(found.spec.get("replicas", 1))
-            self._wanted = min(max(replicas, workers.minimum), workers.maximum)
-        return self._wanted
+    def asked(self) -> int | str | None:
+        """See :class:`Platform`."""
+        found = self._set.objects.get(self._names.worker)
+        return int(found.spec.get("replicas", 1)) if found else None
+
+    def ask(self, workers: int) -> None:
+        """See :class:`Platform`; on the condition that nobody has changed the ReplicaSet since it was seen."""
+        found = self._set.objects.get(self._names.worker)
+        if found and (self._resizing is None or self._resizing.done()):
+            self._resizing = asyncio.create_task(self._resize(found.version, workers))
 
     def cancel(self) -> str | None:
         """See :class:`Platform`."""
@@ -161,9 +165,10 @@ class KubernetesPlatform:
 
     async def close(self) -> None:
         """See :class:`Platform`. The ReplicaSet looks after the workers."""
-        for task in self._tasks:
+        tasks = [*self._tasks, *((self._resizing,) if self._resizing else ())]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks = []
         if self._publisher.unwritten():
             with contextlib.suppress(TimeoutError, OwnershipLost):
@@ -188,6 +193,17 @@ class KubernetesPlatform:
             return
         except ElasticError as error:
             log.warning("the abandoned run is left as it is: %s", printable(error, LONG))
+
+    async def _resize(self, version: str, workers: int) -> None:
+        patch = {"metadata": {"resourceVersion": version}, "spec": {"replicas": workers}}
+        try:
+            await self._client.patch(REPLICA_SETS, self._names.worker, patch, "scale")
+        except Conflict:
+            return  # Its status has changed, or its size: the next look decides anew.
+        except ElasticError as error:
+            if str(error) not in self._told:
+                self._told.add(str(error))
+                log.warning("the size is not %d yet: %s", workers, error)
 
     async def _scale_to_nothing(self) -> None:
         retry = Retry(UNTIL_BACK)

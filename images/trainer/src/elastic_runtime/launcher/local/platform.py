@@ -35,6 +35,7 @@ class LocalPlatform(Platform):
     def __init__(self, folder: RunDir, spec: RunSpec) -> None:
         self._folder, self._spec = folder, spec
         self._wanted = spec.workers.start
+        self._asked: int | str = spec.workers.start
         self._cancel: str | None = None
         self._lease = LeaseAge(time.monotonic)
         self._workers = LocalWorkers(folder, spec)
@@ -49,9 +50,17 @@ class LocalPlatform(Platform):
         self._workers.open(f"{ADDRESS}:{port}")
         self._watching = asyncio.create_task(self._watch())
 
-    def wanted(self) -> int:
+    def asked(self) -> int | str | None:
         """See :class:`Platform`."""
-        return self._wanted
+        return self._asked
+
+    def ask(self, workers: int) -> None:
+        """See :class:`Platform`; at once."""
+        self._asked = self._wanted = workers
+        try:
+            self._folder.write_size(workers)
+        except OSError as error:
+            log.warning("the size cannot be written: %s", error)
 
     def cancel(self) -> str | None:
         """See :class:`Platform`."""
@@ -138,15 +147,17 @@ class LocalPlatform(Platform):
             await asyncio.sleep(WATCH_INTERVAL)
 
     def _read(self) -> None:
-        before = self._wanted, self._cancel
+        before = self._asked, self._cancel
         try:
             workers = self._spec.workers
-            self._wanted = min(max(self._folder.read_size(), workers.minimum), workers.maximum)
+            self._asked = self._folder.asked_size()
+            if isinstance(self._asked, int):
+                self._wanted = min(max(self._asked, workers.minimum), workers.maximum)
             if self._folder.cancel.exists():
                 self._cancel = self._folder.cancel.read_text(encoding="utf-8")
         except (RunNotFound, InvalidDocument) as error:
             log.warning("%s", printable(error))
-        if before != (self._wanted, self._cancel):
+        if before != (self._asked, self._cancel):
             self._on_change()
 
     def _deleted(self) -> None:
