@@ -18,6 +18,8 @@ from elastic_training.naming import run_name
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DAG_ID = "digits_elastic"
+DEPLOYMENT = "demo"
+"""Of Airflow: known here, so that the names of its runs are."""
 FINAL = ("success", "failed")
 
 
@@ -50,7 +52,7 @@ def stack_settings(
         home=folder,
         dags=REPOSITORY / "dags",
         database=database,
-        environment={**trainings.environment, **more},
+        environment={**trainings.environment, "AIRFLOW__ELASTIC_TRAINING__DEPLOYMENT": DEPLOYMENT, **more},
         umask=trainings.umask,
     )
 
@@ -82,7 +84,7 @@ class DigitsRun:
         self._trainings = trainings
         self.params = {"folder": str(stack.settings.home / "digits"), **trainings.params, **(params or {})}
         self.run_id = api.trigger(DAG_ID, self.params)
-        self.training = run_name(DAG_ID, self.run_id, "train")
+        self.training = run_name(DAG_ID, self.run_id, "train", deployment=DEPLOYMENT)
         self.ledger = Path(str(self.params["folder"])) / self.run_id / "ledger"
 
     def snapshot(self) -> Snapshot:
