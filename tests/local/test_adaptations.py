@@ -8,7 +8,6 @@ import sys
 import textwrap
 from pathlib import Path
 
-from elastic_runtime.engines.horovod.rendezvous import rank_environment
 from tests.unit.runtime.driver_bench import SOON, bench
 
 RANK = """
@@ -64,10 +63,9 @@ def test_installed_in_a_rank_that_resets_twice(tmp_path: Path) -> None:
     """Timeline per generation; joined, as seen by the server; a word at the end of the run."""
     with bench() as ours:
         ours.begin("a")
-        slot = ours.driver.get_slot_info("a", 0)
         environment = {
             **os.environ,
-            **rank_environment("127.0.0.1", ours.port, "lo", slot),
+            **ours.environment("a"),
             "HOROVOD_TIMELINE": str(tmp_path / "timeline.json"),
         }
         rank = subprocess.run(
@@ -81,7 +79,7 @@ def test_installed_in_a_rank_that_resets_twice(tmp_path: Path) -> None:
         assert rank.stdout == "done 1\n", rank.stderr
         assert rank.returncode == 0
         ours.exit("a", 0)
-        assert [ours.joined.get(timeout=SOON) for _ in range(3)] == ["0"] * 3
+        assert [ours.joined.get(timeout=SOON) for _ in range(3)] == ["a"] * 3
     files = sorted(tmp_path.iterdir())
     assert [file.name for file in files] == [f"timeline.a.{generation}.json" for generation in (1, 2, 3)]
     assert all("allreduce" in file.read_text().lower() for file in files)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import queue
 import threading
 import time
@@ -10,12 +12,12 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
-from horovod.runner.common.util import secret
-from horovod.runner.elastic.worker import HostUpdateResult, WorkerNotificationService
+from horovod.runner.elastic.worker import HostUpdateResult
 
 from elastic_runtime.engines.horovod.driver import AdaptedDriver, PushedHosts, SessionEnd
-from elastic_runtime.engines.horovod.rendezvous import ElasticHandler
-from elastic_runtime.engines.horovod.rendezvous_server import RendezvousServer
+from elastic_runtime.engines.horovod.rendezvous import ElasticHandler, rank_environment
+from elastic_runtime.engines.horovod.rendezvous_server import HOSTS_UPDATED, RendezvousServer
+from elastic_runtime.engines.horovod.rendezvous_tokens import authorization
 
 SOON = 10.0
 """Seconds after which what should have happened has not."""
@@ -35,32 +37,19 @@ def in_thread(function: Callable[[], Any]) -> Future[Any]:
     return future
 
 
-class Listener:
-    """The notification service of a rank, Horovod's own: what it hears lies in a queue."""
+class Heard:
+    """What a rank has heard of changes of hosts."""
 
     def __init__(self) -> None:
         self.heard: queue.Queue[tuple[float, HostUpdateResult]] = queue.Queue()
-        self.key = secret.make_secret_key()
-        self.service = WorkerNotificationService(self.key, "lo", self)
-        self.addresses = self.service.addresses()
 
     def handle_hosts_updated(self, timestamp: float, update: HostUpdateResult) -> None:
-        """Called by the service."""
+        """One more; Horovod's own service calls it so."""
         self.heard.put((timestamp, update))
 
     def hear(self) -> tuple[float, HostUpdateResult]:
         """The next notification."""
         return self.heard.get(timeout=SOON)
-
-
-@contextmanager
-def listener() -> Iterator[Listener]:
-    """One that is gone in the end."""
-    made = Listener()
-    try:
-        yield made
-    finally:
-        made.service.shutdown()
 
 
 class Bench:
@@ -93,6 +82,29 @@ class Bench:
         self.start.result(SOON)
         assert self.worlds.get(timeout=SOON) == list(hosts)
         return sorted(self.started.get(timeout=SOON) for _ in hosts)
+
+    def environment(self, host: str) -> dict[str, str]:
+        """Of that rank."""
+        token = self.rendezvous.tokens.of(host)
+        return rank_environment("127.0.0.1", self.port, "lo", self.driver.get_slot_info(host, 0), token)
+
+    def listen(self, host: str) -> Heard:
+        """That rank asks for changes from now on, as the amended Horovod does, until the rendezvous is gone."""
+        heard, headers = Heard(), authorization(self.rendezvous.tokens.of(host))
+
+        def ask() -> None:
+            while True:
+                connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SOON)
+                with contextlib.closing(connection), contextlib.suppress(http.client.HTTPException):
+                    connection.request("GET", f"/{HOSTS_UPDATED}/{host}:0", headers=headers)
+                    answer = connection.getresponse()
+                    if answer.status == http.client.OK:
+                        timestamp, update = answer.read().split()
+                        heard.handle_hosts_updated(float(timestamp), HostUpdateResult(int(update)))
+
+        in_thread(ask)
+        wait_until(lambda: host in self.rendezvous._updates)
+        return heard
 
     def push(self, *hosts: str) -> None:
         """List these."""

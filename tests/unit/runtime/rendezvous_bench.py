@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partialmethod
 from http.server import HTTPServer
@@ -18,29 +18,33 @@ from horovod.runner.http.http_server import RendezvousServer as StockServer
 
 from elastic_runtime.engines.horovod.rendezvous import ElasticHandler, RollCall
 from elastic_runtime.engines.horovod.rendezvous_server import RendezvousServer
+from elastic_runtime.engines.horovod.rendezvous_tokens import authorization
 from tests.unit.runtime.driver_bench import SOON
 
 
 class Driver:
-    """As the rendezvous sees it: host ``a`` has a rank, and whoever is asked for says so."""
+    """As the rendezvous sees it: host ``a`` is rank 3, and whoever comes to the barrier says so."""
 
     def __init__(self) -> None:
-        self.registered: list[tuple[str, int, object, bytes]] = []
         self.asked: list[str] = []
         self.left: set[str] = set()
         self.roll_call = RollCall()
 
-    def has_rank_assignment(self, host: str, slot: int) -> bool:
-        return host == "a" and slot == 0
+        self.ranks = {"a": 3}
+        """Of the present world of five."""
+        self.registered: list[str] = []
+        """Stock's only."""
 
-    def register_worker_server(self, host: str, slot: int, addresses: object, key: bytes) -> None:
-        self.registered.append((host, slot, addresses, key))
+    def register_worker_server(self, host: str, _slot: int, _addresses: object, _key: bytes) -> None:
+        self.registered.append(host)
 
     def record_ready(self, host: str, slot: int) -> None:
         self.asked.append(host)
 
     def get_slot_info(self, host: str, slot: int) -> SlotInfo:
-        return INVALID_SLOT_INFO if host in self.left else SlotInfo(host, 3, 0, 0, 5, 1, 5)
+        if host in self.left or host not in self.ranks:
+            return INVALID_SLOT_INFO
+        return SlotInfo(host, self.ranks[host], 0, self.ranks[host], 5, 1, 5)
 
 
 class Place:
@@ -51,11 +55,23 @@ class Place:
         self.port = server.start(handler)
         server.init([])
 
-    def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        """Status and body of the answer."""
+    def token(self, host: str) -> dict[str, str]:
+        """The header by which that rank is known."""
+        return authorization(self.server.tokens.of(host)) if isinstance(self.server, RendezvousServer) else {}
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        host: str = "a",
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[int, bytes]:
+        """Status and body of the answer to that rank, or to whoever shows these headers."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SOON)
         try:
-            connection.request(method, path, body)
+            connection.request(method, path, body, self.token(host) if headers is None else headers)
             answer = connection.getresponse()
             return answer.status, answer.read()
         finally:

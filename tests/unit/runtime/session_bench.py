@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from elastic_runtime.engines.base import SessionCallbacks, SessionFact, SessionState
+from elastic_runtime.engines.horovod.rendezvous_tokens import authorization
 from elastic_runtime.engines.horovod.session import HorovodSession
 
 SOON = 10.0
@@ -97,13 +98,14 @@ class Scene:
         await self.until(lambda: bool(found()))
         return found()[0]
 
-    async def _request(self, method: str, path: str) -> tuple[int, bytes]:
-        """Of the rendezvous server."""
+    async def _request(self, host: str, method: str, path: str) -> tuple[int, bytes]:
+        """Of the rendezvous server, as that rank."""
+        headers = authorization(self.session._rendezvous.tokens.of(host))
 
         def request() -> tuple[int, bytes]:
             connection = http.client.HTTPConnection("127.0.0.1", self.session._port, timeout=SOON)
             try:
-                connection.request(method, path)
+                connection.request(method, path, headers=headers)
                 answer = connection.getresponse()
                 return answer.status, answer.read()
             finally:
@@ -111,16 +113,17 @@ class Scene:
 
         return await asyncio.to_thread(request)
 
-    async def ask(self, method: str, path: str) -> bytes:
-        return (await self._request(method, path))[1]
+    async def ask(self, host: str, method: str, path: str) -> bytes:
+        return (await self._request(host, method, path))[1]
 
-    async def status(self, method: str, path: str) -> int:
-        return (await self._request(method, path))[0]
+    async def status(self, host: str, method: str, path: str) -> int:
+        return (await self._request(host, method, path))[0]
 
     async def join(self, *ranks: int) -> None:
         """These ranks of the present world have finished hvd.init()."""
         for rank in ranks:
-            await self.ask("DELETE", f"/cross_0_process_set_hash_1/{rank}")
+            await self.until(lambda: rank < len(self.session._members))  # noqa: B023 - awaited at once
+            await self.ask(self.session._members[rank], "DELETE", f"/cross_0_process_set_hash_1/{rank}")
 
     async def train(self, *rank_ids: str, minimum: int = 1) -> None:
         """Open it, until all train."""
@@ -131,7 +134,7 @@ class Scene:
 
     def call(self, *rank_ids: str) -> list[asyncio.Task[bytes]]:
         """These come to the roll call."""
-        return [asyncio.create_task(self.ask("GET", f"/roll_call/{rank_id}:0")) for rank_id in rank_ids]
+        return [asyncio.create_task(self.ask(rank_id, "GET", f"/roll_call/{rank_id}:0")) for rank_id in rank_ids]
 
     async def until_called(self, *rank_ids: str) -> None:
         """They have come, and nobody else."""
@@ -142,7 +145,7 @@ class Scene:
 
     def reset(self, *rank_ids: str) -> list[asyncio.Task[bytes]]:
         """These come to the barrier."""
-        return [asyncio.create_task(self.ask("GET", f"/next_assignment/{rank_id}:0")) for rank_id in rank_ids]
+        return [asyncio.create_task(self.ask(rank_id, "GET", f"/next_assignment/{rank_id}:0")) for rank_id in rank_ids]
 
 
 def play(act: Callable[[Scene], Awaitable[None]]) -> Scene:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import queue
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,19 +17,30 @@ import horovod.runner.elastic.driver as stock_driver
 import pytest
 from horovod.common.elastic import State
 from horovod.common.exceptions import HostsUpdatedInterrupt
+from horovod.runner.common.util import secret
 from horovod.runner.elastic.discovery import FixedHosts
 from horovod.runner.elastic.driver import ElasticDriver
-from horovod.runner.elastic.worker import HostUpdateResult
+from horovod.runner.elastic.worker import HostUpdateResult, WorkerNotificationService
 
-from elastic_runtime.engines.horovod import rendezvous as our_rendezvous
-from tests.unit.runtime.driver_bench import SOON, Listener, bench, listener, wait_until
+from tests.unit.runtime.driver_bench import SOON, Heard, bench, wait_until
+
+
+class Listener(Heard):
+    """The notification service of a rank, stock Horovod's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.key = secret.make_secret_key()
+        self.service = WorkerNotificationService(self.key, "lo", self)
+        self.addresses = self.service.addresses()
 
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Listener]:
-    """One for all: Horovod's takes half a second to end."""
-    with listener() as made:
-        yield made
+    """One for all: it takes half a second to end."""
+    made = Listener()
+    yield made
+    made.service.shutdown()
 
 
 @pytest.fixture
@@ -115,10 +125,10 @@ class TestMixed:
         assert interrupt is not None
         assert interrupt.skip_sync
 
-    def test_every_change_is_reported_as_mixed(self, rank: Listener) -> None:
+    def test_every_change_is_reported_as_mixed(self) -> None:
         with bench() as ours:
             ours.begin("a", "b", "c")
-            ours.driver.register_worker_server("a", 0, rank.addresses, rank.key)
+            rank = ours.listen("a")
             for hosts in (["a", "b"], ["a", "b", "c", "d"], ["a", "d"]):
                 ours.push(*hosts)
                 heard = rank.hear()
@@ -127,10 +137,10 @@ class TestMixed:
                 assert interrupt is not None
                 assert not interrupt.skip_sync
 
-    def test_removal_below_the_minimum_while_others_join(self, rank: Listener) -> None:
+    def test_removal_below_the_minimum_while_others_join(self) -> None:
         with bench(minimum=2) as ours:
             ours.begin("a", "b", "c")
-            ours.driver.register_worker_server("a", 0, rank.addresses, rank.key)
+            rank = ours.listen("a")
             ours.push("a")  # below the minimum: nothing that the ranks could do about it
             ours.push("a", "d")
             assert rank.hear()[1] == HostUpdateResult.mixed
@@ -140,10 +150,10 @@ class TestMixed:
             assert [answer.result(SOON).rank for answer in answers] == [0, -1, -1]
             assert [answer.result(SOON).size for answer in answers] == [2, -1, -1]
 
-    def test_removed_then_added_before_the_barrier(self, rank: Listener) -> None:
+    def test_removed_then_added_before_the_barrier(self) -> None:
         with bench(minimum=2) as ours:
             ours.begin("a", "b", "c")
-            ours.driver.register_worker_server("a", 0, rank.addresses, rank.key)
+            rank = ours.listen("a")
             ours.push("a", "b")
             assert rank.hear()[1] == HostUpdateResult.mixed
             first = ours.ready("a")
@@ -167,11 +177,11 @@ class TestTimeStamps:
             upstream.hosts.set({"a": 1, "b": 1, "c": 1})
             assert state.hears(*rank.hear()) is None
 
-    def test_both_are_heard(self, rank: Listener) -> None:
+    def test_both_are_heard(self) -> None:
         state = Deaf()
         with bench() as ours:
             ours.begin("a")
-            ours.driver.register_worker_server("a", 0, rank.addresses, rank.key)
+            rank = ours.listen("a")
             for hosts in (["a", "b"], ["a", "b", "c"]):
                 ours.push(*hosts)
                 assert state.hears(*rank.hear()) is not None
@@ -188,10 +198,10 @@ class TestRepetition:
             upstream.wait_for_looks(5)
             assert rank.heard.empty()
 
-    def test_it_is_sent_again_until_the_world_is_the_wanted_one(self, rank: Listener) -> None:
+    def test_it_is_sent_again_until_the_world_is_the_wanted_one(self) -> None:
         with bench() as ours:
             ours.begin("a")
-            ours.driver.register_worker_server("a", 0, rank.addresses, rank.key)
+            rank = ours.listen("a")
             ours.push("a", "b")
             assert rank.hear()[0] < rank.hear()[0]
             ours.ready("a").result(SOON)
@@ -203,17 +213,17 @@ class TestRepetition:
             assert rank.hear()[1] == HostUpdateResult.mixed
             assert not ours.driver.finished()
 
-    def test_a_change_from_before_the_rank_could_be_told_is_told_then(self, rank: Listener) -> None:
+    def test_a_change_from_before_the_rank_could_be_told_is_told_then(self) -> None:
         with bench() as ours:
             ours.begin("a")
             ours.push("a", "b")
-            ours.driver.register_worker_server("a", 0, rank.addresses, rank.key)
+            rank = ours.listen("a")
             assert rank.hear()[1] == HostUpdateResult.mixed
 
-    def test_nothing_is_said_to_ranks_that_are_on_their_way_to_the_barrier(self, rank: Listener) -> None:
+    def test_nothing_is_said_to_ranks_that_are_on_their_way_to_the_barrier(self) -> None:
         with bench() as ours:
             ours.begin("a", "b")
-            ours.driver.register_worker_server("a", 0, rank.addresses, rank.key)
+            rank = ours.listen("a")
             answer = ours.ready("b")
             ours.push("a", "b", "c")
             ours.driver._notify_workers_host_changes(ours.driver._host_manager.current_hosts, HostUpdateResult.mixed)
@@ -240,27 +250,10 @@ class TestNotifier:
             assert not upstream.driver._wait_hosts_cond.acquire(blocking=False)
             answer.set()
 
-    def test_has_a_timeout_and_holds_up_nobody(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(our_rendezvous, "NOTIFY_TIMEOUT", 0.3)
-        with socket.create_server(("127.0.0.1", 0)) as silent, bench(minimum=2) as ours:
+    def test_a_rank_that_does_not_ask_holds_up_nobody(self) -> None:
+        with bench(minimum=2) as ours:
             ours.begin("a", "b")
-            ours.driver.register_worker_server("a", 0, {"lo": [silent.getsockname()]}, b"key")
             ours.push("a", "c")
-            connection, _ = silent.accept()  # it calls, and waits for an answer that never comes
-            with connection:
-                answers = [ours.ready("a"), ours.ready("b")]
-                assert ours.next_world() == ["a", "c"]
-                assert [answer.result(SOON).rank for answer in answers] == [0, -1]
-                ours.push("a", "d")
-                again, _ = silent.accept()
-                again.close()
-
-    def test_goes_on_when_nobody_listens_any_more(self, rank: Listener) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as closed:
-            address = closed.getsockname()
-        with bench() as ours:
-            ours.begin("a", "b")
-            ours.driver.register_worker_server("a", 0, {"lo": [address]}, b"key")
-            ours.push("a")
-            ours.driver.register_worker_server("a", 0, rank.addresses, rank.key)
-            assert rank.hear()[1] == HostUpdateResult.mixed
+            answers = [ours.ready("a"), ours.ready("b")]
+            assert ours.next_world() == ["a", "c"]
+            assert [answer.result(SOON).rank for answer in answers] == [0, -1]

@@ -18,12 +18,13 @@ import horovod.torch.elastic.state as elastic_state
 import horovod.torch.mpi_ops
 import pytest
 import torch
+from horovod.runner.elastic import worker
 
 from elastic_runtime.engines.horovod import rank as adaptation
 from elastic_runtime.engines.horovod import rendezvous_client
 from elastic_runtime.engines.horovod.gloo_sockets import cut, notice_silence, open_sockets
-from elastic_runtime.engines.horovod.rendezvous import rank_environment
 from elastic_runtime.engines.horovod.rendezvous_client import cut_when_given_up, still_assigned
+from elastic_runtime.engines.horovod.rendezvous_tokens import TOKEN
 from elastic_runtime.errors import OwnershipLost
 from elastic_runtime.torch.state.handlers import StateDictHandler
 from tests.unit.runtime.driver_bench import SOON, Bench, bench, in_thread
@@ -169,8 +170,7 @@ class TestReset:
 
 
 def as_rank(host: str, ours: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    slot = ours.driver.get_slot_info(host, 0)
-    for name, value in rank_environment("127.0.0.1", ours.port, "lo", slot).items():
+    for name, value in ours.environment(host).items():
         monkeypatch.setenv(name, value)
 
 
@@ -324,4 +324,11 @@ class TestScheduler:
 def test_autotune_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("HOROVOD_AUTOTUNE", value)
     with pytest.raises(SystemExit, match="HOROVOD_AUTOTUNE hangs"):
+        adaptation.install()
+
+
+def test_a_horovod_that_shows_no_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TOKEN, "a.b")
+    monkeypatch.delattr(worker, TOKEN, raising=False)
+    with pytest.raises(SystemExit, match=r"build it with images/trainer/build-horovod\.sh"):
         adaptation.install()

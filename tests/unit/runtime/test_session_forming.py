@@ -56,7 +56,7 @@ class TestRollCall:
         async def act(scene: Scene) -> None:
             await begin_to_grow(scene)
             waiting = scene.call("a", "b")
-            await scene.ask("PUT", "/global/2")
+            await scene.ask(scene.session._members[2], "PUT", "/global/2")
             assert await asyncio.gather(*waiting) == [b"go"] * 2
 
         play(act)
@@ -253,14 +253,15 @@ class TestReform:
         async def act(scene: Scene) -> None:
             await begin_to_grow(scene)
             await asyncio.gather(*scene.call("a", "b", "c"))
-            waiting = asyncio.create_task(scene.status("GET", "/global/0"))
+            waiting = asyncio.create_task(scene.status("b", "GET", "/global/0"))
             await kill(scene, "a")
             scene.session.reform()
             assert await waiting == 410
-            assert await scene.status("GET", "/global/1") == 410
+            assert await scene.status("b", "GET", "/global/1") == 410
             answers = scene.reset("b", "c")
             await asyncio.gather(*answers)
-            assert await scene.status("PUT", "/global/1") == 200
-            assert await scene.status("GET", "/global/1") == 200
+            rank = scene.session.rank_of["b"]
+            assert await scene.status("b", "PUT", f"/global/{rank}") == 200
+            assert await scene.status("c", "GET", f"/global/{rank}") == 200
 
         play(act)

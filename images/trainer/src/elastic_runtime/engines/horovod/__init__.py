@@ -1,8 +1,10 @@
 """Every way in which Elastic Horovod 0.28.1 goes wrong by itself, closed in one place; upstream is not forked.
 
-One could not be closed from outside: a lost rank took survivors with it, by an exception in a thread of Gloo's or of
-Horovod's. Its sources are amended as they are built (``images/trainer/patches``), so that this is an error in the
-survivor's Python code. With a build that is not amended, a survivor may still end with SIGABRT: one lost rank more.
+Some could not be closed from outside, so its sources are amended as they are built (``images/trainer/patches``). A lost
+rank took survivors with it, by an exception in a thread of Gloo's or of Horovod's: this is an error in the survivor's
+Python code now. And whoever could connect to the rendezvous or to a rank could take part in the world, so that code of
+his ran there: ranks show the rendezvous a token, and each other what only the rendezvous tells. A build that is not
+amended is refused by the rendezvous.
 
 In the launcher (:mod:`~elastic_runtime.engines.horovod.driver`, :mod:`~elastic_runtime.engines.horovod.rendezvous`):
 
@@ -23,10 +25,13 @@ ready still, or a second time
 A rank that comes to the barrier after its worker was  It is refused.
 declared lost is counted twice: another is left out,
 and the next world waits for it in vain
-A host that is gone blocks the notifier for minutes    Notifications have a timeout and run outside the lock.
-The rendezvous server unpickles what anybody sends,    Only plain data is unpickled from the rendezvous, only two
-and what the address in it answers: code execution     known classes from a rank; only assigned ranks may register,
-                                                       and each only the address that it calls from.
+A host that is gone blocks the notifier for minutes    Ranks ask, and wait for the answer: nobody calls them.
+Ranks listen for notifications on every address, and   They do not listen.
+read 2 GiB before they look at the digest
+The rendezvous server unpickles what anybody sends,    Nothing is unpickled.
+and what the address in it answers: code execution
+Anybody may write what ranks find at the rendezvous,   Each request shows the token of a rank, which may store only
+or come to the barrier for them                        what is its own, and come only for itself.
 It listens on every address, with a backlog of 5       It listens on one address, with a backlog of 1024.
 Ranks poll it every 10 ms, six times a reset           A GET waits at the server until the key is there.
 Hosts found together are ordered by their hash         They are ordered as listed.

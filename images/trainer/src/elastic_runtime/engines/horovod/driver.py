@@ -17,9 +17,8 @@ from horovod.runner.elastic.driver import ElasticDriver
 from horovod.runner.elastic.registration import FAILURE, READY, SUCCESS, WorkerStateRegistry
 from horovod.runner.elastic.worker import HostUpdateResult
 
-from elastic_runtime.engines.horovod.rendezvous import Addresses, NotificationClient, RollCall
+from elastic_runtime.engines.horovod.rendezvous import RollCall
 from elastic_runtime.engines.horovod.rendezvous_server import RendezvousServer
-from elastic_runtime.errors import InvalidDocument
 
 log = logging.getLogger(__name__)
 
@@ -228,11 +227,6 @@ class AdaptedDriver(ElasticDriver):  # type: ignore[misc]  # horovod is not type
         self.stop()
         self._on_end(how)
 
-    def register_worker_server(self, host: str, slot: int, addresses: Addresses, secret_key: bytes) -> None:
-        """A rank can be notified from now on; a change that came earlier is told again."""
-        self._worker_clients[(host, slot)] = NotificationClient(addresses, secret_key)
-        self._wake.set()
-
     def _discover_hosts(self) -> None:
         """Upstream's loop asks every second; this one is woken, and repeats itself until it was heard."""
         while not self._shutdown.is_set():
@@ -252,14 +246,9 @@ class AdaptedDriver(ElasticDriver):  # type: ignore[misc]  # horovod is not type
             return  # They are at the barrier, or on their way to it, and will find the newest hosts there.
         if current_hosts.count_available_slots() < self._min_num_proc:
             return
-        coordinator = self.get_coordinator_info()
-        client = coordinator and self.get_worker_client(coordinator)
-        if not client:
-            return
-        try:
-            client.notify_hosts_updated(time.time(), HostUpdateResult.mixed)
-        except (OSError, InvalidDocument) as error:
-            log.info("rank 0 at %s did not take the notification, which will be repeated: %s", coordinator, error)
+        if coordinator := self.get_coordinator_info():
+            # As the amended Horovod reads it (images/trainer/patches: horovod/runner/elastic/worker.py).
+            self._rendezvous.tell(coordinator.hostname, f"{time.time()!r} {int(HostUpdateResult.mixed)}".encode())
 
     def _update_host_assignments(self, current_hosts: Any) -> Any:
         # Rank 0's state is everybody's: it is one of the last world, also where that one was listed after a newcomer.

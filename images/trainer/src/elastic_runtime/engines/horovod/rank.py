@@ -19,6 +19,7 @@ import horovod.torch.elastic.state as elastic_state
 import horovod.torch.mpi_ops
 import torch
 from horovod.common.elastic import run_fn
+from horovod.runner.elastic import worker
 
 from elastic_runtime.engines.horovod.gloo_sockets import PythonSockets, cut, notice_silence, open_sockets
 from elastic_runtime.engines.horovod.rendezvous_client import (
@@ -27,6 +28,7 @@ from elastic_runtime.engines.horovod.rendezvous_client import (
     still_assigned,
     while_waiting,
 )
+from elastic_runtime.engines.horovod.rendezvous_tokens import TOKEN
 from elastic_runtime.rank_link import PEER_SILENCE
 
 DEFAULT_SILENCE = 10.0
@@ -167,6 +169,11 @@ def install() -> None:
         return
     if os.environ.get("HOROVOD_AUTOTUNE", "0").lower() in ("1", "true"):
         sys.exit("HOROVOD_AUTOTUNE hangs when rank 0 leaves an elastic run (horovod#2835): unset it")
+    if TOKEN in os.environ and not hasattr(worker, TOKEN):
+        sys.exit(
+            "This image's Horovod shows the rendezvous no token, and would be refused there: build it with "
+            "images/trainer/build-horovod.sh, which amends it"
+        )
     _installed = rank = _Rank()
     for module in (horovod.torch.mpi_ops, horovod.torch, horovod.torch.elastic):
         module.init = rank.init

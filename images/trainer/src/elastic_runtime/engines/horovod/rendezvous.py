@@ -5,25 +5,18 @@ See the table in :mod:`elastic_runtime.engines.horovod`.
 
 from __future__ import annotations
 
-import base64
-import io
-import ipaddress
-import pickle
-import socket
+import re
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from horovod.runner.common.util import network, secret
-from horovod.runner.elastic.rendezvous import GET_RANK_AND_SIZE, PUT_WORKER_ADDRESSES
-from horovod.runner.elastic.worker import HostsUpdatedRequest, HostUpdateResult
+from horovod.runner.elastic.rendezvous import GET_RANK_AND_SIZE
 from horovod.runner.gloo_run import create_run_env_vars, create_slot_env_vars
 
-from elastic_runtime.engines.horovod.rendezvous_server import Handler
+from elastic_runtime.engines.horovod.rendezvous_server import HOSTS_UPDATED, Handler
+from elastic_runtime.engines.horovod.rendezvous_tokens import TOKEN
 from elastic_runtime.errors import InvalidDocument
 
-NOTIFY_TIMEOUT = 3.0
-"""Seconds to connect to a rank and to hear its answer."""
 NEXT_ASSIGNMENT = "next_assignment"
 """Scope: as ``rank_and_size``, but the next ``rank_and_size`` of the same rank repeats the answer. A rank asks here
 before its C++ side does, which would abort on hearing that it is out; each ``rank_and_size`` counts at the barrier."""
@@ -31,111 +24,15 @@ before its C++ side does, which would abort on hearing that it is out; each ``ra
 
 GLOBAL = "global"
 """Scope in which the ranks of a world exchange their addresses: Gloo's part of ``hvd.init()`` begins with it."""
+_SLOT = 0
+"""Of every host: there is one host for each rank."""
 ROLL_CALL = "roll_call"
 """Scope: a rank that has been assigned asks here before each ``hvd.init()``; see :class:`RollCall`."""
 
 
-class _Unpickler(pickle.Unpickler):
-    """Finds the classes that it is told, by module and name, and no other."""
-
-    def __init__(self, data: bytes, allowed: frozenset[tuple[str, str]]) -> None:
-        super().__init__(io.BytesIO(data))
-        self._allowed = allowed
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in self._allowed:
-            raise pickle.UnpicklingError(f"{module}.{name} is not expected here")
-        return super().find_class(module, name)
-
-
-_PLAIN: frozenset[tuple[str, str]] = frozenset()
-_ANSWERS = frozenset((network.__name__, kind.__name__) for kind in (network.AckResponse, network.PingResponse))
-
-
-def loads_restricted(data: bytes, allowed: frozenset[tuple[str, str]] = _PLAIN) -> Any:
-    """Unpickle plain data and the allowed classes only. Raises InvalidDocument for anything else."""
-    try:
-        return _Unpickler(data, allowed).load()
-    except (pickle.UnpicklingError, EOFError, ValueError, TypeError, AttributeError, IndexError, KeyError) as error:
-        raise InvalidDocument(f"refused to unpickle: {error}") from error
-
-
-Addresses = dict[str, list[tuple[str, int]]]
-
-
-def parse_worker_addresses(value: bytes) -> tuple[Addresses, bytes]:
-    """What a rank registers: addresses by interface, and the key of its notification service.
-
-    Raises:
-        InvalidDocument: not exactly that, or a pickle that needs any class.
-    """
-    try:
-        plain = loads_restricted(base64.b64decode(value, validate=True))
-        addresses, key = plain
-        checked = {str(nic): [(str(host), int(port)) for host, port in found] for nic, found in addresses.items()}
-    except (ValueError, TypeError, AttributeError) as error:
-        raise InvalidDocument(f"not the addresses of a rank: {error}") from error
-    if not isinstance(key, bytes) or not any(checked.values()):
-        raise InvalidDocument("not the addresses of a rank: no key, or no address")
-    return checked, key
-
-
-def only_at(peer: str, addresses: Addresses) -> Addresses:
-    """Of these addresses those on the machine at ``peer``: who registers another one has us call there.
-
-    On pods that is the pod's own address, which the network model of Kubernetes keeps unchanged between pods.
-
-    Raises:
-        InvalidDocument: there is none.
-    """
-    own = {nic: [each for each in found if _same_host(each[0], peer)] for nic, found in addresses.items()}
-    if not any(own.values()):
-        raise InvalidDocument(f"a rank at {peer} cannot register for others: {addresses}")
-    return {nic: found for nic, found in own.items() if found}
-
-
-def _same_host(one: str, other: str) -> bool:
-    try:
-        return ipaddress.ip_address(one) == ipaddress.ip_address(other)
-    except ValueError:  # Ranks register addresses, never names.
-        return False
-
-
-class NotificationClient:
-    """Tells the notification service of one rank that hosts have changed.
-
-    Speaks the protocol of ``horovod.runner.common.util.network`` (HMAC, length, pickle), with a timeout, and without
-    unpickling more than an acknowledgement: who registered the address also chose the key, so the HMAC proves nothing.
-    """
-
-    def __init__(self, addresses: Addresses, key: bytes) -> None:
-        self._addresses = [address for found in addresses.values() for address in found]
-        self._key = key
-
-    def notify_hosts_updated(self, timestamp: float, update: HostUpdateResult) -> None:
-        """Send it to the first address that answers.
-
-        Raises:
-            OSError: none does.
-            InvalidDocument: what answers is no notification service.
-        """
-        for index, address in enumerate(self._addresses):
-            try:
-                self._send(address, HostsUpdatedRequest(timestamp, update))
-                return
-            except OSError:
-                if index == len(self._addresses) - 1:
-                    raise
-
-    def _send(self, address: tuple[str, int], request: object) -> None:
-        with socket.create_connection(address, timeout=NOTIFY_TIMEOUT) as sock, sock.makefile("rwb") as stream:
-            network.Wire(self._key).write(request, stream)
-            digest = stream.read(secret.DIGEST_LENGTH)
-            length = int.from_bytes(stream.read(4), "little")
-            body = stream.read(min(length, 65536))
-            if not secret.check_digest(self._key, body, digest):
-                raise InvalidDocument(f"the rank at {address} answered with a wrong digest")
-            loads_restricted(body, _ANSWERS)
+_KEY = re.compile(r"(?:rank_)?(0|[1-9][0-9]{0,5})", re.ASCII)
+"""Gloo's: the name of a rank's machine, or its addresses."""
+_OF_PROCESS_SET = re.compile(r"_process_set_hash_[0-9a-f]{1,16}", re.ASCII)
 
 
 class RollCall:
@@ -175,10 +72,10 @@ class RollCall:
             self._changed.wait_for(lambda: not self._absent or self._given_up or self._hosts is not world)
             return self._hosts is world and not self._given_up
 
-    def has_gone_in(self, rank: int) -> None:
+    def has_gone_in(self, host: str) -> None:
         """A rank that does not come here, for it was not adapted, is inside."""
         with self._changed:
-            self._absent.difference_update(self._hosts[rank : rank + 1])
+            self._absent.discard(host)
             self._changed.notify_all()
 
     def has_left(self, host: str) -> None:
@@ -200,8 +97,8 @@ class ElasticHandler(Handler):
 
     Args:
         driver: the ElasticDriver.
-        on_joined: called, in the server's thread, with the rank (decimal) of each rank that has finished ``hvd.init()``
-            in the current rendezvous: its last act there is a DELETE in the scope ``cross_0_process_set_hash_…``
+        on_joined: called, in the server's thread, with the host of each rank that has finished ``hvd.init()`` in the
+            current rendezvous: its last act there is a DELETE in the scope ``cross_0_process_set_hash_…``
             (horovod/common/gloo/gloo_context.cc).
     """
 
@@ -209,61 +106,66 @@ class ElasticHandler(Handler):
         self._driver, self._on_joined = driver, on_joined
         self._answers: dict[str, bytes] = {}
 
-    def get(self, scope: str, key: str) -> Callable[[], bytes] | None:
+    def get(self, scope: str, key: str, host: str) -> Callable[[], bytes] | None:
         """See :class:`Handler`."""
-        if scope not in (NEXT_ASSIGNMENT, GET_RANK_AND_SIZE, ROLL_CALL):
+        if scope not in (NEXT_ASSIGNMENT, GET_RANK_AND_SIZE, ROLL_CALL, HOSTS_UPDATED):
             return None
-        host, _ = _host_and_slot(key)  # or refuse
+        if key != f"{host}:{_SLOT}":
+            raise InvalidDocument("a rank asks for itself only")
         if scope == ROLL_CALL:
             return lambda: b"go" if self._driver.roll_call.come(host) else b"back"
         if scope == NEXT_ASSIGNMENT:
-            return lambda: self._next_assignment(key)
-        answer = self._answers.pop(key, None)
-        return (lambda: self._rank_and_size(key)) if answer is None else (lambda: answer)
+            return lambda: self._next_assignment(host)
+        if scope == HOSTS_UPDATED:
+            return None
+        answer = self._answers.pop(host, None)
+        return (lambda: self._rank_and_size(host)) if answer is None else (lambda: answer)
 
-    def put(self, scope: str, key: str, value: bytes, peer: str) -> bool:
+    def stored(self, scope: str, host: str) -> None:
         """See :class:`Handler`."""
-        if scope == GLOBAL and key.isdecimal():
-            self._driver.roll_call.has_gone_in(int(key))
-        if scope != PUT_WORKER_ADDRESSES:
-            return False
-        host, slot = _host_and_slot(key)
-        if not self._driver.has_rank_assignment(host, slot):
-            raise InvalidDocument(f"{host} is not a host of this run, so it cannot register")
-        addresses, secret_key = parse_worker_addresses(value)
-        self._driver.register_worker_server(host, slot, only_at(peer, addresses), secret_key)
-        return True
+        if scope == GLOBAL:
+            self._driver.roll_call.has_gone_in(host)
 
-    def finished(self, scope: str, key: str) -> None:
+    def finished(self, scope: str, host: str) -> None:
         """See :class:`Handler`."""
         if scope.startswith("cross_") and "process_set_hash" in scope:
-            self._on_joined(key)
+            self._on_joined(host)
 
-    def _next_assignment(self, key: str) -> bytes:
-        self._answers[key] = self._rank_and_size(key)
-        return self._answers[key]
+    def check(self, scope: str, key: str, host: str) -> None:
+        """See :class:`Handler`: it is a key of this rank, by its place in the present world."""
+        slot, found = self._driver.get_slot_info(host, _SLOT), _KEY.fullmatch(key)
+        places = {
+            GLOBAL: slot.rank,
+            f"local_{host}": slot.local_rank,
+            f"cross_{slot.local_rank}": slot.cross_rank,
+        }
+        of_process_set = _OF_PROCESS_SET.search(scope)
+        place = places.get(scope[: of_process_set.start()] if of_process_set else scope)
+        if slot.rank < 0 or found is None or place is None:
+            raise InvalidDocument("no key of a rank of the present world")
+        # A process set numbers its ranks by itself: there, a key is the rank's that came first (Store).
+        if not of_process_set and int(found[1]) != place:
+            raise InvalidDocument("the key of another rank")
 
-    def _rank_and_size(self, key: str) -> bytes:
+    def _next_assignment(self, host: str) -> bytes:
+        self._answers[host] = self._rank_and_size(host)
+        return self._answers[host]
+
+    def _rank_and_size(self, host: str) -> bytes:
         """Wait at the driver's barrier; then rank, size, local rank and so on of the next world, or -1 for each."""
-        host, slot = _host_and_slot(key)
-        self._driver.record_ready(host, slot)
-        return bytes(self._driver.get_slot_info(host, slot).to_response_string().encode("ascii"))
+        self._driver.record_ready(host, _SLOT)
+        return bytes(self._driver.get_slot_info(host, _SLOT).to_response_string().encode("ascii"))
 
 
-def _host_and_slot(key: str) -> tuple[str, int]:
-    host, _, slot = key.rpartition(":")
-    if not host or not slot.isdecimal():
-        raise InvalidDocument(f"{key!r} is not a host and slot")
-    return host, int(slot)
-
-
-def rank_environment(address: str, port: int, interface: str, slot: Any) -> dict[str, str]:
-    """What Horovod's C++ side reads when a rank starts.
+def rank_environment(address: str, port: int, interface: str, slot: Any, token: str) -> dict[str, str]:
+    """What Horovod's C++ side reads when a rank starts. A secret, for the token's sake.
 
     Args:
         address: of the rendezvous server.
         port: of the rendezvous server.
         interface: network interface for the ranks' own traffic.
         slot: Horovod's SlotInfo.
+        token: of the rank, for that server.
     """
-    return {**create_run_env_vars(address, [interface], str(port), elastic=True), **create_slot_env_vars(slot)}
+    environment = create_run_env_vars(address, [interface], str(port), elastic=True)
+    return {**environment, **create_slot_env_vars(slot), TOKEN: token}

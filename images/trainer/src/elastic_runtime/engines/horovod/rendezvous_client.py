@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from elastic_runtime.engines.horovod.gloo_sockets import cut
 from elastic_runtime.engines.horovod.rendezvous import GLOBAL, NEXT_ASSIGNMENT, ROLL_CALL
+from elastic_runtime.engines.horovod.rendezvous_tokens import TOKEN, authorization
 
 while_waiting: list[Callable[[], None]] = []
 """Called every :data:`LOOK` seconds while this rank waits for the next world, connected to nobody."""
@@ -54,7 +55,7 @@ def _ask_and_wait(scope: str) -> str:
     host, slot = os.environ["HOROVOD_HOSTNAME"], os.environ["HOROVOD_LOCAL_RANK"]
     with contextlib.closing(_rendezvous()) as connection:
         with _rendezvous_errors():
-            connection.request("GET", f"/{scope}/{host}:{slot}")
+            connection.request("GET", f"/{scope}/{host}:{slot}", headers=authorization(os.environ[TOKEN]))
         while not _readable([connection.sock], LOOK):
             for hook in while_waiting:
                 hook()
@@ -103,7 +104,7 @@ def _is_given_up(over: socket.socket) -> bool | None:
     """Whether the world is, by the answer to a key that nobody stores; None: ``over`` says that it does not matter."""
     with contextlib.closing(_rendezvous()) as connection:
         with _rendezvous_errors():
-            connection.request("GET", f"/{GLOBAL}/given-up")
+            connection.request("GET", f"/{GLOBAL}/given-up", headers=authorization(os.environ[TOKEN]))
         if over in _readable([over, connection.sock]):
             return None
         with _rendezvous_errors():

@@ -7,9 +7,13 @@ gloo_context.cc, http_store.cc). Upstream answers each in a new thread, 404 whil
 
 The protocol, as far as ranks use it::
 
-    PUT    /SCOPE/KEY     store                  PUT /worker_addresses/HOST:SLOT    register, once a rank
-    GET    /SCOPE/KEY     read; 404: ask again   GET /rank_and_size/HOST:SLOT       next world; waits at a barrier
+    PUT    /SCOPE/KEY     store                  GET /hosts_updated/HOST:SLOT   waits until the wanted world is another
+    GET    /SCOPE/KEY     read; 404: ask again   GET /rank_and_size/HOST:SLOT   next world; waits at a barrier
     DELETE /SCOPE/RANK    this rank is done there
+
+Every request carries the token of the rank that asks (:mod:`~elastic_runtime.engines.horovod.rendezvous_tokens`), and a
+rank speaks for itself only. Of connections that have not shown a token, there are at most :func:`most_strangers` at a
+time, and each for at most :data:`~elastic_runtime.engines.horovod.rendezvous_http.REQUEST_TIME`.
 """
 
 from __future__ import annotations
@@ -17,147 +21,64 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import resource
 import socket
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from elastic_runtime.engines.horovod.rendezvous_http import Connection, Request
+from elastic_runtime.engines.horovod.rendezvous_store import Store
+from elastic_runtime.engines.horovod.rendezvous_tokens import Tokens
 from elastic_runtime.errors import InvalidDocument
 
 log = logging.getLogger(__name__)
 
 BACKLOG = 1024
-MAX_REQUEST = 1024 * 1024
-"""Bytes. What a rank stores takes some hundred."""
-LONG_POLL = 2.0
-"""Seconds that a GET waits for its key before it is answered 404."""
-_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 410: "Gone"}
+ACCEPTED_AT_ONCE = 32
+"""Connections that are accepted before those are read that were accepted before."""
+MAX_STRANGERS = 1024
+"""See :func:`most_strangers`."""
+MAX_OF_A_HOST = 32
+"""Connections of one rank at a time. It makes one after the other, in four threads at most."""
+MAX_THREADS_OF_A_HOST = 8
+"""Of one rank, that wait in the driver: it asks once at a time, and is started four times at most."""
+MAX_LOGGED = 3
+"""Of each kind of refusal, in a server's life."""
+HOSTS_UPDATED = "hosts_updated"
+"""Scope: a rank asks here all the time, and is answered by :meth:`RendezvousServer.tell`."""
+HOSTS_UPDATED_TIME = 20.0
+"""Seconds until such an answer is 404: ask again. Who has vanished meanwhile is noticed then."""
 
-Respond = Callable[[int, bytes], None]
-"""Answers one request: status and body. May be called from the event loop's thread only."""
+
+def most_strangers() -> int:
+    """Connections, at a time, that have not shown a token: a quarter of what this process may open, or fewer."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return MAX_STRANGERS if limit == resource.RLIM_INFINITY else max(64, min(MAX_STRANGERS, limit // 4))
 
 
 class Handler:
-    """What the server does not know by itself: ranks and worlds. Methods raise InvalidDocument for a bad request."""
+    """What the server does not know by itself: ranks and worlds. Methods raise InvalidDocument for a bad request.
 
-    def get(self, scope: str, key: str) -> Callable[[], bytes] | None:
+    ``host`` is who asks, for certain. Only :meth:`get` returns what may block.
+    """
+
+    def get(self, scope: str, key: str, host: str) -> Callable[[], bytes] | None:
         """A function that finds the value and may block, run in a thread of its own; None: it is an ordinary key."""
         raise NotImplementedError
 
-    def put(self, scope: str, key: str, value: bytes, peer: str) -> bool:
-        """Whether it has taken this value, sent from the address ``peer``, which is then not stored. Does not block."""
+    def check(self, scope: str, key: str, host: str) -> None:
+        """Raises InvalidDocument where that rank may not store, and not be done, in the present world."""
         raise NotImplementedError
 
-    def finished(self, scope: str, key: str) -> None:
-        """A rank is done in that scope. Does not block."""
+    def stored(self, scope: str, host: str) -> None:
+        """A rank has stored something in that scope."""
         raise NotImplementedError
 
-
-class Store:
-    """Keys and values by scope, and who waits for them. Confined to the event loop."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, dict[str, bytes]] = defaultdict(dict)
-        self._waiting: dict[tuple[str, str], list[Respond]] = defaultdict(list)
-        self._sizes: dict[str, int] = {}
-        self._finished: dict[str, set[str]] = defaultdict(set)
-        self._refused = False
-
-    def begin(self, sizes: dict[str, int]) -> None:
-        """A new world: forget all; so many ranks will be done in each of these scopes."""
-        self._values.clear()
-        self._finished.clear()
-        self._sizes = sizes
-        self._refused = False
-
-    def refuse(self) -> None:
-        """The present world will never be complete: whoever asks, or waits, for a key is told so."""
-        self._refused = True
-        for waiting in self._waiting.values():
-            while waiting:
-                waiting.pop()(410, b"")
-
-    def put(self, scope: str, key: str, value: bytes) -> None:
-        """Store, and answer who waits for it."""
-        self._values[scope][key] = value
-        for respond in self._waiting.pop((scope, key), ()):
-            respond(200, value)
-
-    def get(self, scope: str, key: str, respond: Respond, later: Callable[[float, Callable[[], None]], object]) -> None:
-        """Answer now, or when it is there, or with 404 after :data:`LONG_POLL`."""
-        value = self._values[scope].get(key)
-        if self._refused:
-            respond(410, b"")
-            return
-        if value is not None:
-            respond(200, value)
-            return
-        waiting = self._waiting[scope, key]
-        waiting.append(respond)
-
-        def give_up() -> None:
-            if respond in waiting:
-                waiting.remove(respond)
-                respond(404, b"")
-
-        later(LONG_POLL, give_up)
-
-    def finish(self, scope: str, key: str) -> None:
-        """That rank is done there; when all are, the scope is emptied. In a scope of no known size, the key is."""
-        size = self._sizes.get(scope)
-        if size is None:
-            self._values[scope].pop(key, None)
-            return
-        self._finished[scope].add(key)
-        if len(self._finished[scope]) == size:
-            self._values.pop(scope, None)
-            self._finished.pop(scope)
-
-
-class _Connection(asyncio.Protocol):
-    """One request, one answer."""
-
-    def __init__(self, server: RendezvousServer) -> None:
-        self._server = server
-        self._data = b""
-        self._transport: asyncio.Transport
-        self._peer = ""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment]  # of a TCP server, so a Transport
-        self._peer = str(transport.get_extra_info("peername", [""])[0])
-        self._server.connections.add(self)
-
-    def connection_lost(self, _error: Exception | None) -> None:
-        self._server.connections.discard(self)
-
-    def abort(self) -> None:
-        self._transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        self._data += data
-        head, separator, body = self._data.partition(b"\r\n\r\n")
-        if len(self._data) > MAX_REQUEST:
-            self.respond(400, b"")
-        elif separator:
-            self._read(head, body)
-
-    def _read(self, head: bytes, body: bytes) -> None:
-        first, *headers = head.decode("latin-1").split("\r\n")
-        found = dict(line.lower().split(":", 1) for line in headers if ":" in line)
-        length, words = found.get("content-length", "0").strip(), first.split()
-        if len(words) != 3 or not length.isdecimal() or int(length) > MAX_REQUEST:
-            self.respond(400, b"")
-        elif len(body) >= int(length):
-            self._data = b""
-            self._server.serve(words[0], words[1], body[: int(length)], self._peer, self.respond)
-
-    def respond(self, status: int, body: bytes) -> None:
-        if not self._transport.is_closing():
-            head = f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-            self._transport.write(head.encode("ascii") + body)
-            self._transport.close()
+    def finished(self, scope: str, host: str) -> None:
+        """A rank is done in that scope."""
+        raise NotImplementedError
 
 
 class RendezvousServer:
@@ -172,11 +93,21 @@ class RendezvousServer:
         self._address = (address, port)
         self.address: tuple[str, int]
         """On which it listens, once started."""
+        self.tokens = Tokens()
         self._loop: asyncio.AbstractEventLoop
         self._thread: threading.Thread
         self._store = Store()
         self._handler: Handler
-        self.connections: set[_Connection] = set()
+        self._connections: set[Connection] = set()
+        self._of_host: Counter[str] = Counter()
+        """How many of them are a rank's."""
+        self._strangers: dict[str, dict[Connection, None]] = defaultdict(dict)
+        """The others, by address, oldest first."""
+        self._most_strangers = most_strangers()
+        self._updates: dict[str, Connection] = {}
+        """Who asks for :data:`HOSTS_UPDATED`."""
+        self._threads: Counter[str] = Counter()
+        self._logged: Counter[str] = Counter()
 
     def start(self, handler: Handler) -> int:
         """Listen, and serve in a thread. Returns the port.
@@ -212,59 +143,128 @@ class RendezvousServer:
 
     def refuse(self) -> None:
         """See :meth:`Store.refuse`; until the next world begins. Horovod's C++ side then fails within two seconds."""
-        with contextlib.suppress(RuntimeError):  # It has stopped meanwhile.
-            self._loop.call_soon_threadsafe(self._store.refuse)
+        self._call(self._store.refuse)
+
+    def tell(self, host: str, value: bytes) -> None:
+        """Answer that rank, if it asks for :data:`HOSTS_UPDATED` just now. For any thread."""
+        self._call(self._answer_updates, host, 200, value)
 
     def stop(self) -> None:
         """Hang up and free the port."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
-    def serve(self, method: str, path: str, body: bytes, peer: str, respond: Respond) -> None:
-        """One request, in the event loop, from the address ``peer``."""
-        scope, _, key = path.lstrip("/").partition("/")
-        if not key:
-            respond(400, b"")
-            return
+    def arrived(self, connection: Connection) -> None:
+        """One more stranger. If they are too many, the address with most of them loses its oldest."""
+        self._connections.add(connection)
+        self._strangers[connection.peer][connection] = None
+        if sum(map(len, self._strangers.values())) > self._most_strangers:
+            busiest = max(self._strangers, key=lambda peer: len(self._strangers[peer]))
+            oldest = next(iter(self._strangers[busiest]))
+            self._no_stranger(oldest)
+            oldest.abort()
+
+    def left(self, connection: Connection) -> None:
+        """It is gone."""
+        self._connections.discard(connection)
+        self._no_stranger(connection)
+        if host := connection.host:
+            self._of_host[host] -= 1
+            if self._updates.get(host) is connection:
+                del self._updates[host]
+
+    def _no_stranger(self, connection: Connection) -> None:
+        if of_peer := self._strangers.get(connection.peer):
+            of_peer.pop(connection, None)
+            if not of_peer:
+                del self._strangers[connection.peer]
+
+    def admit(self, connection: Connection, authorization: str) -> int:
+        """See :class:`~elastic_runtime.engines.horovod.rendezvous_http.Server`."""
+        host = self.tokens.host(authorization)
+        if host is None:
+            self._warn(
+                "no token",
+                "refused a request from %s to the rendezvous that shows no token of this run. If it is a rank, its "
+                "image was built with another Horovod: build it with images/trainer/build-horovod.sh",
+                connection.peer,
+            )
+            return 403
+        self._no_stranger(connection)
+        if self._of_host[host] >= MAX_OF_A_HOST:
+            return 429
+        connection.host = host
+        self._of_host[host] += 1
+        return 200
+
+    def serve(self, connection: Connection, request: Request, body: bytes) -> None:
+        """See :class:`~elastic_runtime.engines.horovod.rendezvous_http.Server`."""
+        host, scope, key = connection.host, request.scope, request.key
         try:
-            match method:
-                case "GET":
-                    self._get(scope, key, respond)
-                case "PUT":
-                    if not self._handler.put(scope, key, body, peer):
-                        self._store.put(scope, key, body)
-                    respond(200, b"")
-                case "DELETE":
-                    self._store.finish(scope, key)
-                    self._handler.finished(scope, key)
-                    respond(200, b"")
-                case _:
-                    respond(400, b"")
+            if request.method == "GET":
+                self._get(connection, scope, key)
+                return
+            self._handler.check(scope, key, host)
+            if request.method == "PUT":
+                self._store.put(scope, key, body, host)
+                self._handler.stored(scope, host)
+            else:
+                self._store.finish(scope, key, host)
+                self._handler.finished(scope, host)
+            connection.respond(200, b"")
         except InvalidDocument as error:
-            log.warning("refused %s %s: %s", method, path, error)
-            respond(400, b"")
+            self._warn("not its own", "refused %s /%s/%s of %s: %s", request.method, scope, key, host, error)
+            connection.respond(403, b"")
 
-    def _get(self, scope: str, key: str, respond: Respond) -> None:
-        find = self._handler.get(scope, key)
-        if find is None:
-            self._store.get(scope, key, respond, self._loop.call_later)
+    def _get(self, connection: Connection, scope: str, key: str) -> None:
+        host = connection.host
+        find = self._handler.get(scope, key, host)
+        if scope == HOSTS_UPDATED:
+            self._answer_updates(host, 429, b"")  # who asks twice at once
+            self._updates[host] = connection
+            self._loop.call_later(HOSTS_UPDATED_TIME, self._answer_updates, host, 404, b"", connection)
+        elif find is None:
+            self._store.get(scope, key, connection.respond, self._loop.call_later)
+        elif self._threads[host] >= MAX_THREADS_OF_A_HOST:
+            connection.respond(429, b"")
         else:
-            threading.Thread(target=self._find, args=(find, respond), name=f"{scope}-{key}", daemon=True).start()
+            self._threads[host] += 1
+            threading.Thread(target=self._find, args=(find, connection), name=f"{scope}-{key}", daemon=True).start()
 
-    def _find(self, find: Callable[[], bytes], respond: Respond) -> None:
+    def _answer_updates(self, host: str, status: int, value: bytes, asked: Connection | None = None) -> None:
+        connection = self._updates.get(host)
+        if connection and asked in (None, connection):
+            del self._updates[host]
+            connection.respond(status, value)
+
+    def _find(self, find: Callable[[], bytes], connection: Connection) -> None:
         try:
             status, value = 200, find()
         except RuntimeError as error:  # Horovod's, for a rank that was declared dead while it waited
             log.info("no answer for a rank: %s", error)
             status, value = 404, b""
-        try:
-            self._loop.call_soon_threadsafe(respond, status, value)
-        except RuntimeError:
-            log.debug("the server has stopped before a rank was answered")
+        self._call(self._found, connection, status, value)
+
+    def _found(self, connection: Connection, status: int, value: bytes) -> None:
+        self._threads[connection.host] -= 1
+        connection.respond(status, value)
+
+    def _call(self, function: Callable[..., None], *arguments: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # It has stopped meanwhile.
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _warn(self, kind: str, text: str, *arguments: object) -> None:
+        self._logged[kind] += 1
+        if self._logged[kind] <= MAX_LOGGED:
+            log.warning(text, *arguments)
 
     def _run(self, listening: socket.socket, serving: threading.Event) -> None:
         asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(self._loop.create_server(lambda: _Connection(self), sock=listening))
+        self._loop.set_exception_handler(self._trouble)
+        server = self._loop.run_until_complete(
+            self._loop.create_server(lambda: Connection(self), sock=listening, backlog=ACCEPTED_AT_ONCE)
+        )
+        listening.listen(BACKLOG)  # asyncio has one number for both.
         self._loop.call_soon(serving.set)
         try:
             self._loop.run_forever()
@@ -272,12 +272,16 @@ class RendezvousServer:
             self._loop.run_until_complete(self._hang_up(server))
             self._loop.close()
 
+    def _trouble(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """As when no descriptor is left to accept a connection with: asyncio pauses for a second, but is not quiet."""
+        self._warn("trouble", "rendezvous: %s: %r", context["message"], context.get("exception"))
+
     async def _hang_up(self, server: asyncio.Server) -> None:
         # asyncio accepts a connection in a task of its own, which a closed server would make fail and leak its socket.
         while accepting := asyncio.all_tasks() - {asyncio.current_task()}:
             await asyncio.gather(*accepting, return_exceptions=True)
         server.close()
-        for connection in list(self.connections):
+        for connection in list(self._connections):
             connection.abort()
-        while self.connections:  # noqa: ASYNC110 - they are gone in the loop's next round
+        while self._connections:  # noqa: ASYNC110 - they are gone in the loop's next round
             await asyncio.sleep(0)

@@ -51,7 +51,7 @@ class HorovodSession:
         self._listed: tuple[str, ...] = ()
         self._minimum = 1
         self._members: list[str] = []
-        self._joining: set[int] = set()
+        self._joining: set[str] = set()
         self._joined: set[str] = set()
         self._complete: tuple[str, ...] = ()
         """Members of the last world that was complete, by rank."""
@@ -105,7 +105,7 @@ class HorovodSession:
             on_end=lambda how: self._call(self._ended, how),
         )
         self._port = self._rendezvous.start(
-            ElasticHandler(self._driver, lambda rank: self._call(self._rank_joined, int(rank)))
+            ElasticHandler(self._driver, lambda host: self._call(self._rank_joined, host))
         )
         self._driver.push(ranks, minimum)
         threading.Thread(target=self._drive, args=(minimum,), name="elastic-driver", daemon=True).start()
@@ -173,7 +173,8 @@ class HorovodSession:
             interface = self._runner.interface(rank_id)
             if self._end or interface is None:
                 break
-            environment = rank_environment(self._address, self._port, interface, slot)
+            token = self._rendezvous.tokens.of(rank_id)
+            environment = rank_environment(self._address, self._port, interface, slot, token)
             code = await self._runner.run_rank(rank_id, attempt, environment)
             expected = self._end is not None or rank_id not in self._members or code == 0
             self._callbacks.on_exit(rank_id, code, expected or rank_id in self._blameless)
@@ -193,15 +194,14 @@ class HorovodSession:
 
     def _assigned(self, members: list[tuple[str, int]]) -> None:
         self._members = [rank_id for rank_id, _ in members]
-        self._joining = {rank for _, rank in members}
+        self._joining = set(self._members)
         self._worlds += 1
         self._given_up = False
         self._set(SessionState.FORMING)
 
-    def _rank_joined(self, rank: int) -> None:
-        self._joining.discard(rank)
-        if rank < len(self._members):
-            self._joined.add(self._members[rank])
+    def _rank_joined(self, rank_id: str) -> None:
+        self._joining.discard(rank_id)
+        self._joined.add(rank_id)
         if not self._joining and self._state is SessionState.FORMING:
             self._complete = tuple(self._members)
             self._callbacks.on_world(list(self._members))

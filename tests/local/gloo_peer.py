@@ -1,0 +1,133 @@
+"""A real rank 0, and rank 1 as far as rank 0 can see: a test is its sockets, and what goes wrong with them."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import socket
+import struct
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from elastic_runtime.engines.horovod.rendezvous_server import Handler, RendezvousServer
+from elastic_runtime.engines.horovod.rendezvous_tokens import TOKEN, authorization
+
+PATIENCE = 25.0
+"""Seconds; Gloo would give up after HOROVOD_GLOO_TIMEOUT_SECONDS, 30."""
+ADDRESS = struct.Struct("=128sq16s16s")
+"""Gloo's tcp::Address: sockaddr_storage, a sequence number, and what is said first there, and answered."""
+KNOCK, ANSWER = b"knock".ljust(16), b"who is there?".ljust(16)
+"""Of this peer."""
+
+
+class NoWorlds(Handler):
+    """Only keys and values."""
+
+    def get(self, scope: str, key: str, host: str) -> Callable[[], bytes] | None:
+        return None
+
+    def check(self, scope: str, key: str, host: str) -> None:
+        pass
+
+    def stored(self, scope: str, host: str) -> None:
+        pass
+
+    def finished(self, scope: str, host: str) -> None:
+        pass
+
+
+@dataclass
+class Peer:
+    """Rank 1 of two, as far as rank 0 can see."""
+
+    server: RendezvousServer
+    rank: subprocess.Popen[str]
+
+    def ask(self, method: str, key: str, body: bytes | None = None) -> bytes | None:
+        connection = http.client.HTTPConnection(*self.server.address, timeout=PATIENCE)
+        try:
+            token = authorization(self.server.tokens.of("peer"))
+            connection.request(method, f"/global/{key}", body, token)
+            answer = connection.getresponse()
+            return answer.read() if answer.status == http.client.OK else None
+        finally:
+            connection.close()
+
+    def address_of_rank(self) -> tuple[str, int]:
+        """Where it listens for this peer."""
+        return self.published()[0]
+
+    def published(self) -> tuple[tuple[str, int], bytes, bytes]:
+        """Where the rank listens for this peer; what it wants to hear there, and how it will answer."""
+        value = None
+        while value is None:
+            value = self.ask("GET", "0")
+        address, _, knock, answer = ADDRESS.unpack(value)
+        return (socket.inet_ntoa(address[4:8]), int.from_bytes(address[2:4], "big")), knock, answer
+
+    def listen(self, *, rank_connects: bool) -> socket.socket:
+        """Listen where, compared with its own address, the rank connects, or waits to be connected to."""
+        others = socket.htons(self.address_of_rank()[1])
+        rejected = []
+        try:
+            while True:
+                listening = socket.create_server(("127.0.0.1", 0))
+                if (others > socket.htons(listening.getsockname()[1])) == rank_connects:
+                    return listening
+                rejected.append(listening)
+        finally:
+            for each in rejected:
+                each.close()
+
+    def publish(self, host: str, port: int) -> None:
+        """Tell the rank where this peer is."""
+        address = struct.pack("=H", socket.AF_INET) + struct.pack("!H", port) + socket.inet_aton(host)
+        self.ask("PUT", "rank_1", b"elsewhere")
+        self.ask("PUT", "1", ADDRESS.pack(address, -1, KNOCK, ANSWER))
+
+    def be_knocked_at(self) -> socket.socket:
+        """Have the rank connect and say who it is, and return this end of it."""
+        with self.listen(rank_connects=True) as listening:
+            self.publish(*listening.getsockname())
+            listening.settimeout(PATIENCE)
+            connection = listening.accept()[0]
+        connection.settimeout(PATIENCE)
+        assert connection.recv(len(KNOCK), socket.MSG_WAITALL) == KNOCK
+        return connection
+
+    def be_connected(self) -> socket.socket:
+        """Have the rank connect, and know this peer."""
+        connection = self.be_knocked_at()
+        connection.sendall(ANSWER)
+        return connection
+
+
+@contextlib.contextmanager
+def peer_of(script: str, handler: Handler, **more: str) -> Iterator[Peer]:
+    """Rank 0 runs that script."""
+    server = RendezvousServer("127.0.0.1")
+    port = server.start(handler)
+    environment = {
+        TOKEN: server.tokens.of("a"),
+        **os.environ,
+        **{f"HOROVOD_{name}": "0" for name in ("RANK", "LOCAL_RANK", "CROSS_RANK")},
+        **{f"HOROVOD_{name}": "1" for name in ("LOCAL_SIZE", "CROSS_SIZE")},
+        "HOROVOD_SIZE": "2",
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
+        "HOROVOD_GLOO_IFACE": "lo",
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
+        **more,
+    }
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as rank:
+        try:
+            yield Peer(server, rank)
+        finally:
+            rank.kill()
+    server.stop()
