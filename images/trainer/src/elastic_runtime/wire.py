@@ -108,8 +108,8 @@ class StartRank:
 
     rank_id: str
     slot: int
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """What the engine needs; on top of the agent's and the spec's."""
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What the engine needs; on top of the agent's and the spec's. Holds secrets."""
 
 
 @dataclass(frozen=True, slots=True)
