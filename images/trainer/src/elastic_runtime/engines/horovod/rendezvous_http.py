@@ -17,8 +17,8 @@ MAX_HEAD = 8 * 1024
 """Bytes of a request's first line and headers."""
 MAX_BODY = 256 * 1024
 """Bytes. A rank of a world of n stores its address for each of the others in one value: 168 (n - 1)."""
-REQUEST_TIME = 5.0
-"""Seconds until a request must have come as a whole."""
+REQUEST_TIME = 15.0
+"""Seconds until a request must have come as a whole; a rank may be stopped for some of them."""
 REASONS = {
     200: "OK",
     400: "Bad Request",
