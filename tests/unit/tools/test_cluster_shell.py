@@ -87,4 +87,8 @@ def test_ctrl_c_ends_a_step_with_its_children(tmp_path: Path) -> None:
         Progress().step("building", ["sh", "-c", "sleep 60 & echo started; wait"], log)
     thread.join()
 
-    assert [each for each in psutil.Process().children(recursive=True) if each.status() != psutil.STATUS_ZOMBIE] == []
+    def gone() -> bool:
+        children = psutil.Process().children(recursive=True)
+        return all(each.status() == psutil.STATUS_ZOMBIE for each in children)
+
+    wait_until(gone, "the end of what was killed", 10.0, every=0.02)
