@@ -7,6 +7,7 @@ import importlib
 import os
 from collections.abc import Iterable
 
+from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.printable import printable
 
 PRELOAD = "ELASTIC_RUNTIME_PRELOAD"
@@ -22,7 +23,7 @@ def preload(modules: Iterable[str]) -> str:
     for name in (*modules, *further):
         try:
             importlib.import_module(name)
-        except ImportError as error:
+        except (ImportError, InvalidSettings) as error:  # The latter when a module will not work with what is there.
             return printable(f"cannot import {name}: {error}")
     gc.collect()
     gc.freeze()  # Keeps the collector from touching, and so copying, every page in the children.

@@ -10,7 +10,8 @@
 The names are imported on first use, so that the parts of this package that need no engine (reading a checkpoint, the
 order of the samples) can be used where there is none. In a rank that an agent has started cold, importing this package
 also does what the run's engine does before a script that is started warm (for Horovod, it puts right what is wrong with
-it: :mod:`elastic_runtime.engines.horovod.rank`); so import it before ``hvd.init()``.
+it: :mod:`elastic_runtime.engines.horovod.rank`); so import it before ``hvd.init()``. With a torch older than 2.10, importing it raises
+:class:`~elastic_runtime.errors.InvalidSettings` (see ``version``).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from elastic_runtime.torch.version import check_torch
 from elastic_runtime.world import WORLD, current_world
 
 if TYPE_CHECKING:
@@ -46,5 +48,6 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
+check_torch()
 if WORLD in os.environ:
     current_world().prepare()
