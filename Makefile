@@ -25,7 +25,7 @@ setup: ## make .venv and .venv-trainer, or bring them up to date
 
 test: lint test-unit test-security test-contract test-engines test-local test-airflow test-kubernetes ## everything that CI checks
 
-lint: lint-ruff lint-types lint-imports ## style, types, who may import whom
+lint: lint-ruff lint-types lint-imports lint-locks ## style, types, who may import whom, stale locks
 
 lint-ruff: setup
 	$(AIRFLOW)/ruff check
@@ -40,6 +40,9 @@ lint-types: setup
 
 lint-imports: setup
 	$(AIRFLOW)/lint-imports
+
+lint-locks: setup
+	$(AIRFLOW)/python scripts/locks.py --check
 
 test-unit: setup ## unit tests, on virtual time; a minute on two cores
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(UNIT)
@@ -118,12 +121,8 @@ build: setup ## wheels of both distributions into build/dist
 	$(AIRFLOW)/uv build --wheel --out-dir build/dist images/trainer
 	$(AIRFLOW)/uv build --wheel --out-dir build/dist provider
 
-requirements: setup ## pin the newest versions again (requirements/*.txt)
-	$(AIRFLOW)/uv pip compile $(COMPILE) --no-emit-package elastic-runtime \
-	    provider/pyproject.toml requirements/airflow.in --output-file requirements/airflow.txt
-	$(AIRFLOW)/uv pip compile $(COMPILE) --extra certificates --extra kubernetes --extra s3 \
-	    images/trainer/pyproject.toml requirements/trainer.in --output-file requirements/trainer.txt
-COMPILE := --quiet --upgrade --python-version 3.11 --no-emit-index-url --custom-compile-command "make requirements"
+requirements: setup ## make the locks that are stale (requirements/*.txt); UPGRADE=yes: all, in the newest versions
+	$(AIRFLOW)/python scripts/locks.py $(if $(UPGRADE),--upgrade)
 
 clean: ## remove what was built; `make clean-all` removes the environments too
 	rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -132,7 +131,7 @@ clean: ## remove what was built; `make clean-all` removes the environments too
 clean-all: clean
 	rm -rf .venv .venv-trainer
 
-.PHONY: help setup test lint lint-ruff lint-types lint-imports test-unit $(UNIT) \
+.PHONY: help setup test lint lint-ruff lint-types lint-imports lint-locks test-unit $(UNIT) \
     test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow \
     test-kubernetes chaos kills soak \
     demo bench bench-deferred bench-checkpoints bench-traces image cluster-up cluster-down build requirements clean clean-all

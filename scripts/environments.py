@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -24,6 +25,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "setup"
+LOCKS = ROOT / "requirements"
+"""Of each package the version and the digests of its files, without which nothing is installed: scripts/locks.py."""
 AIRFLOW = ROOT / ".venv"
 TRAINER = ROOT / ".venv-trainer"
 UV = AIRFLOW / "bin" / "uv"
@@ -84,7 +87,7 @@ def _last_lines(log: Path, count: int) -> str:
 def digest(*inputs: Path) -> str:
     """What an environment is made from, as one value: when it differs, the environment is brought up to date."""
     sums = hashlib.sha256(f"{sys.version} {Path(sys.executable).resolve()} {ROOT}".encode())
-    for path in (Path(__file__), ROOT / "requirements" / "uv.txt", *inputs):
+    for path in (Path(__file__), LOCKS / "uv.txt", *inputs):
         sums.update(path.read_bytes())
     return sums.hexdigest()
 
@@ -103,33 +106,31 @@ def up_to_date(environment: Path, wanted: str) -> Iterator[bool]:
 
 def make_airflow(progress: Progress) -> None:
     """Bring ``.venv`` up to date."""
-    requirements = ROOT / "requirements" / "airflow.txt"
+    requirements = LOCKS / "airflow.txt"
     provider, runtime = ROOT / "provider", ROOT / "images" / "trainer"
     wanted = digest(requirements, provider / "pyproject.toml", runtime / "pyproject.toml")
     with up_to_date(AIRFLOW, wanted) as done:
         if done:
             return
         create(AIRFLOW, progress)
-        pip: list[str | Path] = [AIRFLOW / "bin" / "python", "-m", "pip", "install", "--quiet"]
-        progress.step(".venv: uv", [*pip, "-r", ROOT / "requirements" / "uv.txt"])
-        progress.step(".venv: Airflow, linters, test tools", [*uv(AIRFLOW), "-r", requirements])
+        progress.step(".venv: uv", [*pip(AIRFLOW), "--quiet", "-r", LOCKS / "uv.txt"])
+        progress.step(".venv: Airflow, linters, test tools", locked_packages(AIRFLOW, requirements))
         progress.step(".venv: provider and runtime, editable", [*editable(AIRFLOW), "-e", runtime, "-e", provider])
         progress.step(".venv: compiled modules", compiled(AIRFLOW))
 
 
 def make_trainer(progress: Progress) -> None:
     """Bring ``.venv-trainer`` up to date; needs the uv of ``.venv``."""
-    requirements = ROOT / "requirements" / "trainer.txt"
+    requirements = LOCKS / "trainer.txt"
     runtime = ROOT / "images" / "trainer"
-    with up_to_date(TRAINER, digest(requirements, runtime / "pyproject.toml", BUILD_HOROVOD, HOROVOD_PATCH)) as done:
+    inputs = (requirements, LOCKS / "torch.txt", LOCKS / "torch-cpu.txt", BUILD_HOROVOD, HOROVOD_PATCH)
+    with up_to_date(TRAINER, digest(*inputs, runtime / "pyproject.toml")) as done:
         if done:
             return
         create(TRAINER, progress)
         python = TRAINER / "bin" / "python"
-        progress.step(".venv-trainer: test tools, what torch and Horovod need", [*uv(TRAINER), "-r", requirements])
-        # pip, not uv: a CPU build of torch is found through pip's own configuration, if that names a place for it.
-        pip: list[str | Path] = [python, "-m", "pip", "install", "--constraint", requirements]
-        progress.step(f".venv-trainer: torch {TORCH}", [*pip, f"torch=={TORCH}"])
+        progress.step(".venv-trainer: test tools, what torch and Horovod need", locked_packages(TRAINER, requirements))
+        progress.step(f".venv-trainer: torch {TORCH}", [*pip(TRAINER), "--no-deps", "-r", torch_lock(python)])
         wheel = horovod_wheel(python, progress)
         progress.step(f".venv-trainer: Horovod {HOROVOD}", [*uv(TRAINER), "--no-deps", "--reinstall", wheel])
         progress.step(".venv-trainer: runtime, editable", [*editable(TRAINER), "-e", runtime])
@@ -150,6 +151,35 @@ def create(environment: Path, progress: Progress) -> None:
 def uv(environment: Path) -> list[str | Path]:
     """The command that installs into an environment."""
     return [UV, "pip", "install", "--python", environment / "bin" / "python"]
+
+
+def locked_packages(environment: Path, lock: Path) -> list[str | Path]:
+    """The command that installs all of a lock into an environment."""
+    return [*uv(environment), "--require-hashes", "-r", lock]
+
+
+def pip(environment: Path) -> list[str | Path]:
+    """The same with pip, whose own configuration says where packages are found."""
+    return [environment / "bin" / "python", "-m", "pip", "install", "--require-hashes"]
+
+
+def torch_lock(python: Path) -> Path:
+    """The lock of the torch that pip finds: a CPU build if its configuration names a place for one, else PyPI's."""
+    command: list[str | Path] = [
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--dry-run",
+        "--quiet",
+        "--ignore-installed",
+        "--no-deps",
+    ]
+    told = subprocess.run([*command, "--report=-", f"torch=={TORCH}"], check=False, capture_output=True, text=True)
+    if told.returncode:
+        raise StepFailed(f"pip finds no torch {TORCH}: {told.stderr.strip()[-2000:]}")
+    version = json.loads(told.stdout)["install"][0]["metadata"]["version"]
+    return LOCKS / ("torch-cpu.txt" if version == f"{TORCH}+cpu" else "torch.txt")
 
 
 def editable(environment: Path) -> list[str | Path]:

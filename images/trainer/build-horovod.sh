@@ -9,6 +9,7 @@
 set -euo pipefail
 
 version=0.28.1
+sum=92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0
 if [[ $# -ne 2 ]]; then
     echo "usage: $0 PYTHON DIRECTORY" >&2
     exit 2
@@ -34,7 +35,10 @@ if command -v cmake >/dev/null; then
     HOROVOD_CMAKE=$(command -v cmake)
 else
     echo "No cmake on PATH; installing its wheel into the environment."
-    "$python" -m pip install --quiet 'cmake>=3.18,<4'
+    "$python" -m pip install --quiet --only-binary :all: --require-hashes -r <(
+        echo cmake==3.31.10 --hash=sha256:2f766bb46367e5e0559fa33184653754bce044583a06014dcaebf8e6dff8a1f1 \
+            --hash=sha256:a4a5615f31f692c9b9aa8b365704e4b76172348af6fa40e16fea3f118bb01194 # x86-64, ARM
+    )
     HOROVOD_CMAKE=$("$python" -c 'import sysconfig; print(sysconfig.get_path("scripts"))')/cmake
 fi
 export HOROVOD_CMAKE
@@ -45,7 +49,8 @@ work=$(mktemp -d /tmp/build-horovod.XXXXXX)
 trap 'rm -rf "$work"' EXIT
 
 # --no-build-isolation: even asking the sdist for its metadata runs its setup.py, which needs the environment's packages.
-"$python" -m pip download --no-binary horovod --no-deps --no-build-isolation --dest "$work" "horovod==$version"
+"$python" -m pip download --no-binary horovod --no-deps --no-build-isolation --dest "$work" \
+    --require-hashes -r <(echo "horovod==$version --hash=sha256:$sum")
 tar -xzf "$work/horovod-$version.tar.gz" -C "$work"
 source=$work/horovod-$version
 

@@ -64,6 +64,19 @@ class Archive:
         with _opened(self.path) as tar:
             return _member(tar, file).read()
 
+    def in_image(self, path: str) -> bytes:
+        """Of a small file in its first image, as the newest layer that has it says.
+
+        Raises:
+            ClusterError: no layer has it.
+        """
+        with _opened(self.path) as tar:
+            for layer in reversed(self.images[0].layers):
+                with tarfile.open(fileobj=_member(tar, layer)) as files:
+                    if path in files.getnames():
+                        return _member(files, path).read()
+        raise ClusterError(f"there is no /{path} in the image in {self.path}")
+
     def extract(self, files: Sequence[str], target: Path) -> Iterator[tuple[str, str]]:
         """Copy files out, each under its sha256 into ``target``; yields the file's name in here and its sha256."""
         unfinished = target / "unfinished"

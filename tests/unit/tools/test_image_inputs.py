@@ -22,8 +22,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of what the image is made from."""
     root = tmp_path / "repository"
     shutil.copytree(inputs.ROOT / "images", root / "images", ignore=shutil.ignore_patterns("__pycache__"))
-    (root / "requirements").mkdir()
-    shutil.copy(inputs.ROOT / "requirements" / "trainer.txt", root / "requirements")
+    shutil.copytree(inputs.ROOT / "requirements", root / "requirements")
     monkeypatch.setattr(inputs, "ROOT", root)
     return root
 
@@ -63,7 +62,7 @@ def test_new_sources_need_no_new_environment_and_a_new_requirement_does(reposito
     with (repository / "images/trainer/src/elastic_runtime/spec.py").open("a") as stream:
         stream.write("\n")
     assert digest() == before
-    for file in ("requirements/trainer.txt", "images/trainer/src/elastic_runtime/__init__.py"):
+    for file in ("requirements/image.txt", "requirements/torch-cpu.txt", str(inputs.TRAINER / "build-horovod.sh")):
         with (repository / file).open("a") as stream:
             stream.write("\n")
         assert digest() != before, file

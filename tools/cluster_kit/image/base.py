@@ -39,7 +39,7 @@ def make_base(archive: Path, log: Path, progress: Progress) -> None:
     """
     files = archive.with_suffix(".files")
     shutil.rmtree(files, ignore_errors=True)
-    command: list[str | Path] = ["debootstrap", "--variant=minbase", SUITE, files]
+    command: list[str | Path] = ["debootstrap", "--force-check-gpg", "--variant=minbase", SUITE, files]
     progress.step(f"debootstrap {SUITE}, once: less than a minute", command, log)
     for folder in _EMPTIED:
         for path in (files / folder).glob("*"):

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from cluster_kit.archive import Archive
 from cluster_kit.debian.places import cache_folder
 from cluster_kit.errors import ClusterError
 from cluster_kit.image.builders import build_archive, choose_builder
@@ -19,10 +20,14 @@ from cluster_kit.image.pip_settings import PipSettings
 from cluster_kit.shell import Progress
 
 ARCHIVE = ROOT / "build" / "trainer-image.tar"
+BILL = ".cdx.json"
+"""Ending of the bill of materials beside an archive."""
+BILL_IN_IMAGE = "usr/share/doc/elastic-training/trainer.cdx.json"
 _KEPT = 2
 """Archives in the cache; each is most of a gigabyte."""
 DESCRIPTION = """\
-Build the trainer's image and leave it in build/trainer-image.tar (a docker-archive). Its name goes to stdout.
+Build the trainer's image and leave it in build/trainer-image.tar (a docker-archive), and beside it its bill of
+materials, build/trainer-image.cdx.json (CycloneDX). The image's name goes to stdout.
 
 With Docker if an engine answers, else with buildah (as root; installed from Debian's packages if it is not there).
 Nothing is done when nothing has changed, also in another clone of the repository: layers and archives are kept in
@@ -60,7 +65,9 @@ def _provide(inputs: Inputs, pip: PipSettings, progress: Progress) -> None:
         os.utime(archive)
         for old in sorted(archives.glob("*.tar"), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
             old.unlink()
+            old.with_suffix(BILL).unlink(missing_ok=True)
         _link(archive, ARCHIVE)
+        _link(archive.with_suffix(BILL), ARCHIVE.with_suffix(BILL))
     progress.say(f"{inputs.tag} is in {ARCHIVE.relative_to(ROOT)}, {ARCHIVE.stat().st_size / 1e6:.0f} MB")
 
 
@@ -74,6 +81,7 @@ def _build(inputs: Inputs, pip: PipSettings, archive: Path, cache: Path, progres
         secrets.mkdir()
         inputs.lay_out(context)
         build_archive(builder, inputs, context, pip.write(secrets), unfinished)
+    archive.with_suffix(BILL).write_bytes(Archive.read(unfinished).in_image(BILL_IN_IMAGE))
     unfinished.rename(archive)
 
 
@@ -103,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="of images/trainer/Dockerfile: BASE, BUILD_BASE, TORCH, TORCH_INDEX, HOROVOD_GPU_OPERATIONS",
+        help="of images/trainer/Dockerfile: BASE, BUILD_BASE, TORCH, TORCH_INDEX, UNLOCKED_TORCH, …",
     )
     parser.add_argument("--tag", help="name of the image; default: localhost/elastic-training/trainer:VERSION")
     return parser

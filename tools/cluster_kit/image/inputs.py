@@ -19,7 +19,8 @@ DOCKERFILE = TRAINER / "Dockerfile"
 WHEELS = TRAINER / "wheels"
 _SOURCES = TRAINER / "src"
 _VERSION_FILE = _SOURCES / "elastic_runtime" / "__init__.py"
-_FILES = (Path("requirements", "trainer.txt"), TRAINER)
+_LOCKS = ("horovod", "image", "image-build", "torch", "torch-cpu")
+_FILES = (*(Path("requirements", f"{name}.txt") for name in _LOCKS), TRAINER)
 _LEFT_OUT = {"__pycache__", "wheels"}
 _TORCH = re.compile(r"^ARG TORCH=torch==(\S+)$", re.MULTILINE)
 _VERSION = re.compile(r'^__version__ = "(.+)"$', re.MULTILINE)
