@@ -49,7 +49,7 @@ def get_provider_info() -> dict[str, Any]:
                     "local_root": {
                         "description": (
                             'Folder of the runs with ``cluster="local"``, the same for workers and triggerers; '
-                            "belongs to Airflow's user alone. Empty: ``elastic-training-UID`` in the temporary folder."
+                            "belongs to Airflow's user alone. Empty: ``elastic_training`` in Airflow's home."
                         ),
                         "version_added": "0.1.0",
                         "type": "string",

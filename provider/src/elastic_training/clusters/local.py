@@ -38,7 +38,7 @@ class LocalCluster(Cluster):
     """Runs under one folder of this machine.
 
     Args:
-        root: folder of all runs; created when missing, and refused when others can write to it.
+        root: folder of all runs; created when missing, and refused, whatever is asked, when others can write to it.
         python: interpreter of the launcher and, by its ``PATH``, of the ranks; has ``elastic-runtime[horovod]``.
         times: for tests.
         poll: seconds between two looks at a watched run's files.
@@ -71,10 +71,9 @@ class _Folder(PolledPlace):
 
     @in_thread
     def read(self, name: str) -> RunDocument | None:
-        run = RunDir(self._root / name)
+        run = files.opened(self._root, name)
         if not run.exists():  # So that asking about what never was leaves no lock file.
             return None
-        files.private_folder(self._root)
         with files.deciding(self._root, name):
             return files.read_document(run) if run.exists() else None
 
@@ -82,7 +81,8 @@ class _Folder(PolledPlace):
     def create(self, spec: RunSpec, owner: str) -> RunDocument:
         files.private_folder(self._root)
         with files.deciding(self._root, spec.name):
-            run, building = RunDir(self._root / spec.name), RunDir(self._root / f".new.{spec.name}.{spec.uid}")
+            run = files.opened(self._root, spec.name)
+            building = files.opened(self._root, f".new.{spec.name}.{spec.uid}")
             if run.exists() and run.read_spec().uid != spec.uid:
                 raise Conflict(f"there is a run {spec.name} in {self._root}")
             try:
@@ -125,9 +125,11 @@ class _Folder(PolledPlace):
         return list(self._summaries())
 
     def _summaries(self) -> Iterator[RunSummary]:
+        files.opened(self._root, "")
         for path in self._root.glob("[!.]*/"):
-            run = RunDir(path)
-            with suppress(RunNotFound, InvalidDocument):  # It is being removed, or is not a run.
+            # It is being removed, is not a run, or is somebody else's.
+            with suppress(RunNotFound, InvalidDocument, InvalidSettings):
+                run = files.opened(self._root, path.name)
                 found = files.read_document(run)
                 try:
                     seen = run.read_headline()
@@ -142,7 +144,7 @@ class _Folder(PolledPlace):
         return self._observe(found)
 
     def _observe(self, found: RunDocument) -> Observed:
-        run, spec = RunDir(self._root / found.ref.name), found.spec
+        run, spec = files.opened(self._root, found.ref.name), found.spec
         alive = self._alive(run)
         status = run.read_status()
         if status is None:
@@ -164,12 +166,12 @@ class _Folder(PolledPlace):
 
     @in_thread
     def read_log(self, found: RunDocument, cursor: str, *, ended: bool) -> LogLines:
-        lines, offset = files.read_lines(RunDir(self._root / found.ref.name).log, int(cursor), to_the_end=ended)
+        lines, offset = files.read_lines(files.opened(self._root, found.ref.name).log, int(cursor), to_the_end=ended)
         return LogLines(lines, str(offset))
 
     @in_thread
     def scale(self, name: str) -> Scale:
-        return Scale(RunDir(self._root / name).read_size())
+        return Scale(files.opened(self._root, name).read_size())
 
     @in_thread
     def resize(self, found: RunDocument, scale: Scale, workers: int) -> None:
@@ -181,15 +183,16 @@ class _Folder(PolledPlace):
     @in_thread
     def reclaim(self, found: RunDocument, worker: str, grace: timedelta) -> bool:
         notice = ReclaimNotice(source="drill", deadline=utc_now() + grace)
-        RunDir(self._root / found.ref.name).write_notice(worker, notice)
+        files.opened(self._root, found.ref.name).write_notice(worker, notice)
         return True
 
     @contextmanager
     def _held(self, found: RunDocument) -> Iterator[RunDir]:
         """The run, as it was found, while nobody else can change it. Raises Conflict, or RunNotFound."""
         name = found.ref.name
+        files.opened(self._root, name)
         with files.deciding(self._root, name):
-            run = RunDir(self._root / name)
+            run = files.opened(self._root, name)
             if files.read_document(run) != found:
                 raise Conflict(f"the run {name} in {self._root} has been changed")
             yield run

@@ -16,7 +16,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +28,7 @@ from elastic_runtime.rundir import RunDir
 from elastic_training.clusters.document import RunDocument, StoredLogLease, read_requests
 from elastic_training.clusters.local_process import read_starter
 
+_ROOT = "[elastic_training] local_root"
 _RECORD = "record.json"
 _CHUNK = 256 * 1024
 """Bytes of log read at once."""
@@ -43,26 +44,48 @@ class Record:
     """See :func:`~elastic_training.clusters.document.read_requests`."""
 
 
-def private_folder(path: Path) -> Path:
-    """Create the root of all runs, or check that it is ours alone: whoever can write there could run programs as us.
+def private_folder(path: Path) -> None:
+    """Create the root of all runs, or check it as :func:`opened` does.
 
     Raises:
-        InvalidSettings: it belongs to somebody else, others may write to it, or it cannot be created.
+        InvalidSettings: it cannot be created, or others can write to it.
     """
-    field = "[elastic_training] local_root"
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = path.lstat()
     except OSError as error:
-        raise InvalidSettings(field, f"{path} cannot be created: {error}", "Name a folder that can be") from error
+        raise InvalidSettings(_ROOT, f"{path} cannot be created: {error}", "Name a folder that can be") from error
+    _check_private(path)
+
+
+def opened(root: Path, name: str) -> RunDir:
+    """The folder of a run, which need not be there. Everything that reads or writes one asks for it here.
+
+    Whoever can write there could tell any status, and run programs as us: what others have made is not believed.
+
+    Raises:
+        InvalidSettings: the root or the run's folder is not a folder of this user alone.
+    """
+    for path in (root, root / name):
+        with suppress(FileNotFoundError):
+            _check_private(path)
+    return RunDir(root / name)
+
+
+def _check_private(path: Path) -> None:
+    try:
+        found = path.lstat()  # A link could lead elsewhere a moment later.
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise InvalidSettings(_ROOT, f"{path} cannot be looked at: {error.strerror}", "Name another folder") from error
     mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
     if not mine or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise InvalidSettings(
-            field,
-            f"{path} is not a folder of this user alone (owner {found.st_uid}, mode {stat.filemode(found.st_mode)})",
-            "Name another folder, or make it yours with mode 700",
+            _ROOT,
+            f"{path} is not a folder of this user alone (owner {found.st_uid}, mode {stat.filemode(found.st_mode)}), "
+            "so nothing in it is believed",
+            "Find out who made it, then remove it, make it yours with mode 700, or name another folder",
         )
-    return path
 
 
 @contextmanager

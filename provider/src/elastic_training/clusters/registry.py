@@ -6,10 +6,8 @@ cluster of ``NAME`` or ``NAME/REST``, given the rest or None. It is imported whe
 
 from __future__ import annotations
 
-import os
 import re
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -103,12 +101,13 @@ def substituted(name: str, cluster: Cluster) -> Iterator[None]:
 
 
 def _local() -> Cluster:
+    from airflow.configuration import AIRFLOW_HOME
+
     from elastic_training.clusters.local import LocalCluster
 
-    default_root = Path(tempfile.gettempdir()) / f"elastic-training-{os.geteuid()}"
-    root = conf.get(SECTION, "local_root", fallback="")
+    root = conf.get(SECTION, "local_root", fallback="") or Path(AIRFLOW_HOME, "elastic_training")
     python = conf.get(SECTION, "local_python", fallback="")
-    return LocalCluster(Path(root) if root else default_root, python or sys.executable)
+    return LocalCluster(Path(root), python or sys.executable)
 
 
 @cache

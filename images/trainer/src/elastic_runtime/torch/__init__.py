@@ -10,8 +10,9 @@
 The names are imported on first use, so that the parts of this package that need no engine (reading a checkpoint, the
 order of the samples) can be used where there is none. In a rank that an agent has started cold, importing this package
 also does what the run's engine does before a script that is started warm (for Horovod, it puts right what is wrong with
-it: :mod:`elastic_runtime.engines.horovod.rank`); so import it before ``hvd.init()``. With a torch older than 2.10, importing it raises
-:class:`~elastic_runtime.errors.InvalidSettings` (see ``version``).
+it: :mod:`elastic_runtime.engines.horovod.rank`); so import it before ``hvd.init()``.
+
+With a torch older than 2.10, importing it raises :class:`~elastic_runtime.errors.InvalidSettings` (see ``version``).
 """
 
 from __future__ import annotations
