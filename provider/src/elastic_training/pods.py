@@ -22,7 +22,7 @@ from elastic_runtime.runobjects import TLS_FOLDER
 from elastic_training import kubernetes_syntax as syntax
 from elastic_training import pod_rules as rules
 from elastic_training.settings import BoolOrTemplate, IntOrTemplate, Workers, parse_bool, whole_number
-from elastic_training.templating import Settings, is_template
+from elastic_training.templating import Settings, all_known, is_template
 
 LAUNCHER_ACCOUNT = "elastic-training-launcher"
 """The service account that ``deploy/rbac.yaml`` makes."""
@@ -258,6 +258,7 @@ class Pods(Settings):
                     "Write it in workers.gpus alone",
                 )
 
+    @all_known()
     def of_run(self, workers: Workers, image: str | None = None) -> Pods:
         """With what the operator itself knows. Raises InvalidSettings."""
         self.check()

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.spec import CheckpointSpec, NoticeService, RecoveryMode, RecoverySpec, Timing, WorkersSpec
 from elastic_training import kubernetes_syntax as syntax
-from elastic_training.templating import Settings, is_template
+from elastic_training.templating import Settings, all_known, is_template
 
 S = TypeVar("S", bound=Settings)
 
@@ -82,6 +82,7 @@ class Workers(Settings):
                 "Write a divisor of workers.gpus, or leave slots out for one a GPU",
             )
 
+    @all_known()
     def spec(self) -> WorkersSpec:
         """For the launcher. Raises InvalidSettings, also for what only rendering has shown."""
         self.__post_init__()
@@ -132,6 +133,7 @@ class Recovery(Settings):
             if (value := getattr(self, name)) is not None and not is_template(value):
                 whole_number(f"recovery.{name}", value, least=0)
 
+    @all_known()
     def spec(self) -> RecoverySpec:
         """For the launcher. Raises InvalidSettings."""
         self.__post_init__()
@@ -146,6 +148,7 @@ class Recovery(Settings):
             notices=NoticeService(self.notices),
         )
 
+    @all_known()
     def timing(self) -> Timing:
         """For the launcher. Raises InvalidSettings."""
         return Timing(
@@ -169,6 +172,7 @@ class Checkpoints(Settings):
         if not is_template(self.keep):
             whole_number("checkpoints.keep", self.keep, least=1)
 
+    @all_known()
     def spec(self, uri: str, fence: int) -> CheckpointSpec:
         """For the launcher. Raises InvalidSettings."""
         self.__post_init__()

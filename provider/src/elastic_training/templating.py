@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import MISSING, Field, dataclass, fields
 from enum import Enum
 from typing import Any, TypeVar
@@ -15,8 +17,23 @@ from elastic_training.redaction import redacted
 S = TypeVar("S", bound="Settings")
 
 
+_all_known: ContextVar[bool] = ContextVar("elastic_training_all_known", default=False)
+
+
+@contextmanager
+def all_known() -> Iterator[None]:
+    """For what is checked after rendering: what looks like a template then is what a template has yielded."""
+    token = _all_known.set(True)
+    try:
+        yield
+    finally:
+        _all_known.reset(token)
+
+
 def is_template(value: object) -> bool:
     """Whether this value is not known yet: a Jinja template, or the output of another task."""
+    if _all_known.get():
+        return False
     if isinstance(value, str):
         return "{{" in value or "{%" in value
     return isinstance(value, ResolveMixin) and not isinstance(value, Settings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import PurePath
+from urllib.parse import urlsplit
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_training.templating import is_template
@@ -140,10 +141,27 @@ def check_text(field: str, value: object, example: str) -> None:
 
 
 def check_checkpoint_uri(uri: object) -> None:
-    """What is known of it. Raises InvalidSettings when no checkpoint store knows this URI."""
+    """What is known of it. Raises InvalidSettings when no store knows this URI, or when it holds credentials."""
     check_text("checkpoint_uri", uri, '"s3://bucket/runs"; how often is checkpoints=Checkpoints(every=...)')
     if isinstance(uri, str) and uri and not is_template(uri):
+        _check_confidential(uri)
         # Imported here, so that a DAG file pays for the stores only when it has checkpoints.
         from elastic_runtime.checkpoint.store import validate_store_uri
 
         validate_store_uri(uri)
+
+
+def _check_confidential(uri: str) -> None:
+    """Before anything quotes it."""
+    try:
+        parts = urlsplit(uri)
+        plain = "@" not in parts.netloc and not parts.query and not parts.fragment
+    except ValueError:
+        plain = False
+    if not plain:
+        raise InvalidSettings(
+            "checkpoint_uri",
+            "it holds credentials, or what the URI of a folder or bucket does not have (user, query, fragment)",
+            "Write file:///absolute/path or s3://bucket/prefix, and give credentials to the workers: "
+            "pods=Pods(secrets=[...]), a service account, or the environment of Airflow's worker",
+        )

@@ -25,7 +25,7 @@ from elastic_training.pods import Hardware, Pods
 from elastic_training.redaction import remember_secrets
 from elastic_training.settings import Checkpoints, Recovery, Workers, parse_bool, settings_of
 from elastic_training.size_plan import SizePlan
-from elastic_training.templating import as_environment, is_template, plain
+from elastic_training.templating import all_known, as_environment, is_template, plain
 
 
 class OnFinish(StrEnum):
@@ -125,6 +125,7 @@ class TrainingArguments:
             remedy = 'Write image="registry/trainer:1"'
             raise InvalidSettings("image", f"there is none for the pods of cluster {self.cluster!r}", remedy)
 
+    @all_known()
     def spec(self, name: str, folder: str | None = None) -> RunSpec:
         """A new run of this task, from rendered fields.
 
@@ -185,6 +186,7 @@ class TrainingArguments:
         """Have Airflow mask what looks secret in this task's environment, in all that this process logs."""
         remember_secrets([plain(self.environment), plain(self.pods)])
 
+    @all_known()
     def creating_cluster(self) -> Cluster:
         """The cluster with all that it needs to create this task's run. Raises InvalidSettings."""
         check_cluster(self.cluster)
