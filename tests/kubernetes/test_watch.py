@@ -16,7 +16,7 @@ from elastic_runtime.kubernetes.transport import Request, Transport
 from elastic_runtime.status import Phase, Status
 from elastic_training.clusters.base import LOG_START, LogLines, Quiet, RunRef, StatusChanged
 from elastic_training.clusters.kubernetes import connection
-from elastic_training.clusters.kubernetes.connection import Access
+from elastic_training.clusters.kubernetes.access import Access
 from elastic_training.clusters.kubernetes.watching import hub as watch
 from elastic_training.clusters.kubernetes.watching.hub import Hub, watching
 from tests.kubernetes.loops import run

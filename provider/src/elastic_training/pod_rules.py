@@ -43,7 +43,7 @@ def mapping(at: str, value: object, example: str) -> Mapping[Any, Any]:
         return {}
     if isinstance(value, Mapping):
         return value
-    raise InvalidSettings(at, f"{value!r} is not a mapping", f"Write {example}")
+    raise InvalidSettings(at, f"a {type(value).__name__} is not a mapping", f"Write {example}")
 
 
 def sequence(at: str, value: object, kind: type, example: str) -> Sequence[Any]:
@@ -89,7 +89,7 @@ def relative_path(at: str, path: object) -> None:
 def text(at: str, value: object) -> None:
     """What can stand in an environment variable."""
     if value is None or isinstance(value, Mapping | list | tuple):
-        raise InvalidSettings(at, f"{value!r} is not text", "Write a string or a number")
+        raise InvalidSettings(at, f"a {type(value).__name__} is not text", "Write a string or a number")
 
 
 def string(at: str, value: object) -> None:

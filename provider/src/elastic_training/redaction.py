@@ -11,7 +11,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from airflow.providers.common.compat.sdk import mask_secret, redact
+from airflow.providers.common.compat.sdk import redact
+
+from elastic_training.masking import mask
 
 _HIDDEN = "***"
 _SECRET = re.compile(r"password|passwd|passphrase|secret|token(?!iz)|credential|(private|access|api|account)_?key")
@@ -63,10 +65,12 @@ def looks_secret(name: str | None) -> bool:
 
 
 def remember_secrets(value: Any) -> None:
-    """Have Airflow mask, in all that this process logs from now on, what stands under names that look secret."""
-    for secret in _secrets(value, None):
-        if secret.strip().lower() not in _LITTLE:
-            mask_secret(secret)
+    """Have Airflow mask, in all that this process logs from now on, what stands under names that look secret.
+
+    Also texts in which Airflow has found a secret: it knows that only as it is, and not as JSON or YAML write it.
+    """
+    known = (text for text in _texts(value) if redact(text) != text)
+    mask(each for each in (*_secrets(value, None), *known) if each.strip().lower() not in _LITTLE)
 
 
 def _secrets(value: Any, name: str | None) -> Iterator[str]:
@@ -79,6 +83,18 @@ def _secrets(value: Any, name: str | None) -> Iterator[str]:
                 yield from _secrets(each, name)
         case str() if name is not None and name not in _NAMES_OF_THINGS and _SECRET.search(_words(name)):
             yield value
+
+
+def _texts(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case Mapping():
+            for each in value.values():
+                yield from _texts(each)
+        case list() | tuple():
+            for each in value:
+                yield from _texts(each)
 
 
 def _name_of(mapping: Mapping[Any, Any], key: Any) -> str | None:

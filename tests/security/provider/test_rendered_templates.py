@@ -12,7 +12,8 @@ from elastic_runtime.errors import InvalidSettings
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.registry import substituted
 from elastic_training.pods import Pods, PodShape, SecretRef, Volume
-from elastic_training.settings import Checkpoints, Recovery, Settings, Workers, is_template
+from elastic_training.settings import Checkpoints, Recovery, Workers
+from elastic_training.templating import Settings, is_template
 from tests.unit.provider.operator_bench import operator, trying
 
 ASKED = "{{ params.value }}"
@@ -113,14 +114,14 @@ def test_of_training(field: str, yielded: str) -> None:
 
 
 @pytest.mark.parametrize("yielded", YIELDED)
-@pytest.mark.parametrize("field", ["cluster", "image", "checkpoint", "fresh"])
+@pytest.mark.parametrize("field", ["cluster", "image", "checkpoint_uri", "fresh"])
 def test_of_the_operator_before_anything_is_made(field: str, yielded: str, fake: FakeCluster) -> None:
     settings: dict[str, Any] = {"image": "trainer:1", "cluster": "moon"} if field == "image" else {}
     wanted = operator(**{**settings, field: ASKED})
     wanted.render_template_fields({"params": {"value": yielded}})
     assert getattr(wanted, field) == yielded
 
-    with pytest.raises(AirflowFailException, match=field):
+    with pytest.raises(AirflowFailException, match=field.removesuffix("_uri")):
         wanted.execute({"ti": trying()})
 
     assert fake.runs == {}

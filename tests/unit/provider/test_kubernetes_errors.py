@@ -17,7 +17,7 @@ from elastic_runtime.errors import (
     WatchExpired,
 )
 from elastic_runtime.kubernetes.errors import AlreadyExists, translate
-from elastic_training.clusters.kubernetes.connection import read_access
+from elastic_training.clusters.kubernetes.access import read_access
 
 
 def answer(code: int, message: str = "words", reason: str = "") -> ElasticError:

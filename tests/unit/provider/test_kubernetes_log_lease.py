@@ -13,6 +13,7 @@ from elastic_training.bridge import run
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.kubernetes import cluster as module
 from elastic_training.clusters.kubernetes import connection
+from elastic_training.clusters.kubernetes.access import Access, read_access
 from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
 from elastic_training.clusters.kubernetes.documents.root import document
 from tests.unit.provider.kubernetes_objects import SPEC, root_map
@@ -42,9 +43,9 @@ class Server:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     server = Server()
-    access = connection.read_access("somewhere", {})
+    access = read_access("somewhere", {})
 
-    async def asked(_: str) -> connection.Access:
+    async def asked(_: str) -> Access:
         return access
 
     monkeypatch.setattr(connection, "remembered", lambda _: access)

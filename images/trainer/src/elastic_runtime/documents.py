@@ -23,12 +23,16 @@ from cattrs.errors import BaseValidationError
 from cattrs.strategies import configure_tagged_union
 from cattrs.v import format_exception
 
-from elastic_runtime.errors import InvalidDocument, InvalidSettings
+from elastic_runtime.errors import ElasticError, InvalidDocument, InvalidSettings
 
 T = TypeVar("T")
 
 EARLIEST, LATEST = 1970, 2200
 """Years that a document tells of."""
+
+
+class _Wrong(ValueError):
+    """What is wrong with a value, without the value: it may be secret, or long."""
 
 
 def time_to_text(value: datetime) -> str:
@@ -37,27 +41,34 @@ def time_to_text(value: datetime) -> str:
 
 
 def _time_from_json(value: object, _: type) -> datetime:
-    moment = datetime.fromisoformat(_exactly(value, str))
+    try:
+        moment = datetime.fromisoformat(_exactly(value, str))
+    except ValueError:
+        raise _Wrong(f"a {_type_of(value)} that is not a time") from None
     if moment.tzinfo is None:
-        raise ValueError(f"time {value!r} has no time zone")
+        raise _Wrong("a time with no time zone")
     # No calendar ends within them, so that a time can be converted, and compared with others, without an overflow.
     if not EARLIEST <= moment.year <= LATEST:
-        raise ValueError(f"time {value!r} is not between the years {EARLIEST} and {LATEST}")
+        raise _Wrong(f"a time that is not between the years {EARLIEST} and {LATEST}")
     return moment.astimezone(UTC)
 
 
 def _exactly(value: object, kind: type) -> Any:
     """No coercion: ``"3"`` is not 3, and True is not 1."""
     if type(value) is not kind:
-        raise ValueError(f"{value!r} is not of type {kind.__name__}")
+        raise _Wrong(f"{_type_of(value)}, not {kind.__name__}")
     return value
+
+
+def _type_of(value: object) -> str:
+    return type(value).__name__
 
 
 def _number(value: object, _: type) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{value!r} is not a number")
+        raise _Wrong(f"{_type_of(value)}, not a number")
     if not math.isfinite(number := float(value)):
-        raise ValueError(f"{value!r} is not a finite number, and JSON has no other")
+        raise _Wrong("not a finite number, and JSON has no other")
     return number
 
 
@@ -68,12 +79,15 @@ def _column(value: object, kind: Any) -> tuple[Any, ...]:
     """Many numbers at once: one hook for each of them would take most of the time of reading a status."""
     read, kinds = (int, {int}) if kind == _INTEGERS else (float, {int, float})
     if not isinstance(value, list | tuple) or not {type(each) for each in value} <= kinds:
-        raise ValueError(f"{value!r} does not consist of numbers of type {read.__name__}")
+        raise _Wrong(f"{_type_of(value)} that does not consist of numbers of type {read.__name__}")
     return tuple(map(read, value))
 
 
 def _member(value: object, kind: type[StrEnum]) -> StrEnum:
-    return kind(_exactly(value, str))
+    try:
+        return kind(_exactly(value, str))
+    except ValueError:
+        raise _Wrong(f"none of {', '.join(kind)}") from None
 
 
 _converter = cattrs.Converter(forbid_extra_keys=False)
@@ -89,8 +103,8 @@ _converter.register_structure_hook(StrEnum, _member)  # Hooks are found by class
 
 
 def _describe(error: BaseException, kind: type | None) -> str:
-    """What is wrong with one field; errors of our own hooks say it themselves."""
-    return str(error) if isinstance(error, ValueError) else format_exception(error, kind)
+    """What is wrong with one field; errors of our own hooks say it themselves, and no others may quote the value."""
+    return str(error) if isinstance(error, _Wrong | ElasticError) else format_exception(error, kind)
 
 
 def tag_union(union: Any, tag: str, tag_of: Callable[[type], str]) -> None:
@@ -116,10 +130,10 @@ def from_plain(kind: type[T], plain: object) -> T:
         raise
     except (BaseValidationError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         if isinstance(error, BaseExceptionGroup) and (wrong := _first(error, InvalidSettings)):
-            raise wrong from error
+            raise wrong from None
         problems = "; ".join(cattrs.transform_error(error, format_exception=_describe))
         name = getattr(kind, "__name__", "message")
-        raise InvalidDocument(f"not a {name}: {problems}") from error
+        raise InvalidDocument(f"not a {name}: {problems}") from None  # whose causes quote the document
 
 
 def _first(group: BaseExceptionGroup[BaseException], kind: type[T]) -> T | None:
@@ -145,7 +159,7 @@ def from_json(kind: type[T], text: str | bytes) -> T:
     try:
         plain = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidDocument(f"not JSON: {error}") from error
+        raise InvalidDocument(f"not JSON: {error}") from None
     return from_plain(kind, plain)
 
 

@@ -184,7 +184,7 @@ class TrainingArguments:
 
     def remember_secrets(self) -> None:
         """Have Airflow mask what looks secret in this task's environment, in all that this process logs."""
-        remember_secrets([plain(self.environment), plain(self.pods)])
+        remember_secrets([plain(self.command), plain(self.environment), plain(self.pods)])
 
     @all_known()
     def creating_cluster(self) -> Cluster:

@@ -34,6 +34,7 @@ from elastic_runtime.errors import (
 _NO_RIGHT = re.compile(r'User "(?P<user>[^"]*)" cannot (?P<verb>\w+) resource "(?P<resource>[^"]*)"')
 _NO_NAMESPACE = re.compile(r'namespaces "[^"]*" not found')
 _QUOTA = re.compile(r"exceeded quota|failed quota")
+_USER_IN_URL = re.compile(r"//[^/\s'\"]*@")
 _LATER = frozenset({0, 401, 408, 429})
 _RULES = {"nodes": "deploy/rbac-nodes.yaml"}
 """Of the rights that are good to have; all others: deploy/rbac.yaml."""
@@ -91,8 +92,9 @@ def translate(code: int, body: str, what: str, retry_after: str | None = None) -
 
 
 def unreachable(error: BaseException, what: str) -> ClusterUnavailable:
-    """The error for no answer at all."""
-    return ClusterUnavailable(f"cannot {what}: {type(error).__name__}: {error}".rstrip(": "))
+    """The error for no answer at all; without the user and password that a server's or proxy's URL may hold."""
+    said = _USER_IN_URL.sub("//", str(error))
+    return ClusterUnavailable(f"cannot {what}: {type(error).__name__}: {said}".rstrip(": "))
 
 
 def _read(body: str) -> tuple[str, str, list[str]]:

@@ -90,7 +90,7 @@ class Transport:
         try:
             answer: Json = json.loads(text)
         except ValueError as error:  # cut off, or a proxy's
-            raise unreachable(error, request.what) from error
+            raise unreachable(error, request.what) from None  # whose text may hold the password of a proxy
         return answer
 
     @asynccontextmanager
@@ -107,7 +107,7 @@ class Transport:
             finally:
                 _hang_up(response)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise unreachable(error, request.what) from error
+            raise unreachable(error, request.what) from None  # whose text may hold the password of a proxy
 
     async def _answer(self, request: Request, seconds: float | None) -> aiohttp.ClientResponse:
         import aiohttp

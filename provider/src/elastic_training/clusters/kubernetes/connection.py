@@ -6,6 +6,9 @@ unlike KubernetesHook, which sets the library's process-wide default, so that tw
 disturb each other; and unlike AsyncKubernetesHook, which knows no ``disable_verify_ssl`` and never renews an exec
 plugin's token on a client that is kept.
 
+A connection is read again every :data:`FRESH` seconds, for a watch that goes on, too (:func:`confirm`). When it has
+changed, or is gone, its client is closed with those who still use it, and no other call gets it.
+
 In a triggerer, Airflow hands connections out over its event loop. Asked synchronously from a thread, Airflow 3.0 and
 3.1 answer on another loop, or never. In a worker there is no such loop, and it is asked from a thread.
 """
@@ -13,160 +16,104 @@ In a triggerer, Airflow hands connections out over its event loop. Asked synchro
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
 from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.kubernetes.connect import import_client, open_transport
 from elastic_runtime.kubernetes.transport import Transport
 from elastic_training.bridge import bridged
+from elastic_training.clusters.kubernetes.access import Absent, Access, ask, ask_blocking, read_access, refused
+from elastic_training.clusters.kubernetes.kubeconfig import load, secrets_in
+from elastic_training.masking import mask, mask_in_loop
 
-DEFAULT_NAMESPACE = "default"
-FRESH = 300.0
-"""Seconds for which a triggerer does not ask Airflow for the same connection again."""
-_PAUSES = (1.0, 3.0, None)
-"""Seconds between attempts in a triggerer: to it, an Airflow that does not answer has no connections."""
+FRESH = 60.0
+"""Seconds for which Airflow is not asked for the same connection again."""
+DOUBT = 240.0
+"""Seconds more for which a connection is used that Airflow says it does not have: in a triggerer, so says an Airflow
+that does not answer, too. One that may not be used any more is not used any more."""
 _DEFAULT_CONNECTION = "kubernetes_default"
 """May be missing, as in cncf.kubernetes: then the service account of this pod, or the kubeconfig at its usual place."""
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
-    """What a connection says."""
+@dataclass(slots=True)
+class _Known:
+    """What Airflow has said about a connection."""
 
-    connection: str
-    """Its id."""
-    in_cluster: bool
-    path: str | None
-    """Of a kubeconfig."""
-    document: str | None = field(repr=False)
-    """A kubeconfig, as JSON or YAML; with its secrets."""
-    context: str | None
-    namespace: str
-    verify: bool
-    """Whether the server's certificate has to be valid."""
-
-
-def read_access(connection: str, extra: Mapping[str, Any]) -> Access:
-    """What the extras of a connection say.
-
-    Raises:
-        InvalidSettings: they contradict each other.
-    """
-
-    def said(name: str) -> Any:
-        return extra.get(name) or extra.get(f"extra__kubernetes__{name}") or None
-
-    document = said("kube_config")
-    access = Access(
-        connection=connection,
-        in_cluster=_is_set(said("in_cluster")),
-        path=said("kube_config_path"),
-        document=json.dumps(document) if isinstance(document, dict) else document,
-        context=said("cluster_context"),
-        namespace=said("namespace") or DEFAULT_NAMESPACE,
-        verify=not _is_set(said("disable_verify_ssl")),
-    )
-    if sum(map(bool, (access.in_cluster, access.path, access.document))) > 1:
-        raise InvalidSettings(
-            "cluster",
-            f"the connection {connection!r} sets more than one of in_cluster, kube_config_path and kube_config",
-            "Keep one of them",
-        )
-    return access
-
-
-def _is_set(value: object) -> bool:
-    return str(value).strip().lower() in ("true", "1", "yes")
+    access: Access
+    confirmed: float
+    """When it did."""
+    asked: float
+    """When it was asked last. Who finds that too long ago asks; the others use what is known until then."""
 
 
 _lock = threading.Lock()
-_accesses: dict[str, tuple[Access, float]] = {}
+_known: dict[str, _Known] = {}
 _configurations: dict[Access, Any] = {}
 _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Access, _Shared]] = WeakKeyDictionary()
 
 
 async def access_of(connection: str) -> Access:
-    """What the connection says.
+    """What the connection says, as Airflow has said at most :data:`FRESH` seconds ago, if it answers.
 
     Raises:
-        InvalidSettings: there is no such connection, or it contradicts itself.
+        InvalidSettings: there is no such connection, it may not be used, or it contradicts itself.
     """
-    return await (asyncio.to_thread(_ask_blocking, connection) if bridged() else _ask(connection))
+    known, now = _known.get(connection), time.monotonic()
+    if known is not None:
+        if now < min(known.asked, known.confirmed + DOUBT) + FRESH:
+            return known.access
+        known.asked = now
+    try:
+        asked = asyncio.to_thread(ask_blocking, connection) if bridged() else ask(connection, patient=known is None)
+        access = await asked
+    except Absent as absent:
+        if known is not None and now < known.confirmed + DOUBT + FRESH:
+            return known.access
+        if connection != _DEFAULT_CONNECTION:
+            await _let_go(connection)
+            raise refused(connection, absent) from None
+        access = read_access(connection, {})
+    except InvalidSettings:  # It may not be used, or says what cannot be.
+        await _let_go(connection)
+        raise
+    if known is not None and known.access != access:
+        await _let_go(connection)
+    _known[connection] = _Known(access, confirmed=now, asked=now)
+    return access
 
 
-async def _ask(connection: str) -> Access:
-    """Airflow, from the event loop of a triggerer."""
-    from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
-    from airflow.providers.common.compat.sdk import AirflowNotFoundException
+async def confirm(access: Access) -> None:
+    """For who has used it for a while.
 
-    known = _accesses.get(connection)
-    if known is not None and time.monotonic() < known[1] + FRESH:
-        return known[0]
-    for pause in _PAUSES:
-        try:
-            found = await get_async_connection(connection)
-            extra = await get_async_extra_dejson(found)
-            return _remember(connection, read_access(connection, _checked(found, extra)))
-        except (AirflowNotFoundException, PermissionError) as error:
-            if known is not None:
-                return _remember(connection, known[0])
-            if pause is None:
-                return _remember(connection, _missing(connection, error))
-            await asyncio.sleep(pause)
-    raise AssertionError("unreachable: the last pause is None")
+    Raises:
+        InvalidSettings: the connection is gone, or may not be used any more.
+        ClusterUnavailable: it says something else now: begin anew.
+    """
+    if await access_of(access.connection) != access:
+        raise ClusterUnavailable(f"the Airflow connection {access.connection!r} has been changed meanwhile")
 
 
 def remembered(connection: str) -> Access | None:
     """What the connection said, if this process has asked before."""
-    known = _accesses.get(connection)
-    return known[0] if known else None
+    known = _known.get(connection)
+    return known.access if known else None
 
 
-def _ask_blocking(connection: str) -> Access:
-    """Airflow, from a thread of a worker."""
-    from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
-
-    if known := _accesses.get(connection):
-        return known[0]
-    try:
-        found = BaseHook.get_connection(connection)
-    except (AirflowNotFoundException, PermissionError) as error:
-        return _remember(connection, _missing(connection, error))
-    return _remember(connection, read_access(connection, _checked(found, found.extra_dejson)))
-
-
-def _missing(connection: str, error: Exception) -> Access:
-    if connection == _DEFAULT_CONNECTION and not isinstance(error, PermissionError):
-        return read_access(connection, {})
-    raise InvalidSettings(
-        "cluster",
-        f"there is no Airflow connection {connection!r} that this task may use ({error})",
-        'Add one of type kubernetes, or write cluster="local"',
-    ) from error
-
-
-def _checked(connection: Any, extra: dict[str, Any]) -> dict[str, Any]:
-    if connection.conn_type not in ("kubernetes", "", None):
-        raise InvalidSettings(
-            "cluster",
-            f"the Airflow connection {connection.conn_id!r} is of type {connection.conn_type!r}",
-            "Name a connection of type kubernetes",
-        )
-    return extra
-
-
-def _remember(connection: str, access: Access) -> Access:
-    _accesses[connection] = (access, time.monotonic())
-    return access
+async def _let_go(connection: str) -> None:
+    """Let go of what was made for it: its client is closed once nobody is at it any more."""
+    if (known := _known.pop(connection, None)) is None:
+        return
+    _configurations.pop(known.access, None)
+    if shared := _shared.get(asyncio.get_running_loop(), {}).get(known.access):
+        await shared.kept.aclose()
 
 
 @asynccontextmanager
@@ -176,10 +123,12 @@ async def client(access: Access, namespace: str) -> AsyncIterator[Client]:
     if access not in mine:
         # Reads files, and may run the kubeconfig's plugin.
         configuration = await asyncio.to_thread(_locked_configuration, access)
+        await _mask_all(access)
         if access not in mine:
             mine[access] = _Shared(open_transport(configuration, "elastic-training"), lambda: mine.pop(access))
             if kept := bridged():
-                await kept.enter_async_context(mine[access].used())
+                await mine[access].kept.enter_async_context(mine[access].used())
+                kept.push_async_callback(mine[access].kept.aclose)
     async with mine[access].used() as transport:
         yield Client(transport, namespace)
 
@@ -191,6 +140,8 @@ class _Shared:
         self._transport = transport
         self._closing = closing
         self._users = 0
+        self.kept = AsyncExitStack()
+        """Holds it open between its users, in a worker."""
 
     @asynccontextmanager
     async def used(self) -> AsyncIterator[Transport]:
@@ -207,52 +158,25 @@ class _Shared:
 def _locked_configuration(access: Access) -> Any:
     import_client()
     with _lock:
-        return _configuration(access)
-
-
-def _configuration(access: Access) -> Any:
-    import yaml
-    from kubernetes import config
-    from kubernetes.client import Configuration
-
-    if access in _configurations:
+        if access not in _configurations:
+            _configurations[access] = load(access)
         return _configurations[access]
-    loaded = Configuration()
-    try:
-        if access.in_cluster:
-            config.load_incluster_config(client_configuration=loaded)
-        elif access.document is not None:
-            document = yaml.safe_load(access.document)
-            config.load_kube_config_from_dict(document, context=access.context, client_configuration=loaded)
-        elif access.path is not None:
-            config.load_kube_config(access.path, context=access.context, client_configuration=loaded)
-        else:
-            _load_default(access, loaded)
-    except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError) as error:
-        raise InvalidSettings(
-            "cluster",
-            f"the Airflow connection {access.connection!r} leads to no cluster: {error}",
-            "Set in_cluster, kube_config_path or kube_config in it to what works here",
-        ) from error
-    loaded.verify_ssl = loaded.verify_ssl and access.verify
-    _configurations[access] = loaded
-    return loaded
 
 
-def _load_default(access: Access, loaded: Any) -> None:
-    from kubernetes import config
-
-    try:
-        config.load_incluster_config(client_configuration=loaded)
-    except config.ConfigException:
-        config.load_kube_config(context=access.context, client_configuration=loaded)
+async def _mask_all(access: Access) -> None:
+    """Whatever is secret in its kubeconfig; Airflow itself knows of its password and of the whole of its extras."""
+    secrets = await asyncio.to_thread(secrets_in, access)
+    if bridged():
+        await asyncio.to_thread(mask, secrets)
+    else:
+        await mask_in_loop(secrets)
 
 
 def forget() -> None:
     """Ask Airflow anew for every connection."""
     with _lock:
         _configurations.clear()
-        _accesses.clear()
+        _known.clear()
 
 
 def _forget_in_child() -> None:

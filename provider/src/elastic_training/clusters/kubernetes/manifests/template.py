@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from elastic_runtime.errors import InvalidSettings
+from elastic_training.masking import place_in_yaml
 from elastic_training.pod_rules import is_model
 
 KPO_CONTAINER = "base"
@@ -121,7 +122,9 @@ def _load(template: object, at: str) -> dict[str, Any]:
             at, f"{path} cannot be read: {error}", "Write the absolute path of a YAML file"
         ) from error
     except yaml.YAMLError as error:
-        raise InvalidSettings(at, f"{path} is not a YAML document: {error}", "Write one pod in it") from error
+        raise InvalidSettings(
+            at, f"{path} is not a YAML document{place_in_yaml(error)}", "Write one pod in it"
+        ) from None
     if not isinstance(found, dict) or found.get("kind", "Pod") != "Pod":
         raise InvalidSettings(at, f"{path} holds no pod", "Write one document of kind Pod in it")
     return found

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -28,7 +28,7 @@ from elastic_runtime.runobjects import ObjectNames, Part
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.kubernetes import connection
-from elastic_training.clusters.kubernetes.connection import Access
+from elastic_training.clusters.kubernetes.access import Access
 from elastic_training.clusters.kubernetes.documents.root import document, of_run
 from elastic_training.clusters.kubernetes.status.diagnosis import age
 from elastic_training.clusters.kubernetes.status.judgement import news_in
@@ -45,10 +45,13 @@ class Hub:
 
     Args:
         client: of the namespace.
+        confirm: asked every :data:`connection.FRESH` seconds whether that client may still be used; raises if not.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, confirm: Callable[[], Awaitable[None]] | None = None) -> None:
         self.client = client
+        self._confirm = confirm
+        self._revoked: ElasticError | None = None
         every, launchers = runobjects.selector(), runobjects.selector(part=Part.LAUNCHER)
         troubled = self._troubled
         self._maps = Reflector(client, CONFIG_MAPS, labels=every, changed=self._map_changed, troubled=troubled)
@@ -84,11 +87,13 @@ class Hub:
         return self.current and not self._stood_still()
 
     def check(self) -> None:
-        """Raises what keeps the watch from going on: PermanentError, or ClusterUnavailable after a while.
+        """Raises what keeps the watch from going on: PermanentError, or ClusterUnavailable, at once or after a while.
 
         A process that has too little of its machine is late with everything, and no outage: if each of its runs now
         closed its streams to open them again, it would only be later.
         """
+        if self._revoked is not None:
+            raise self._revoked
         troubles = [reflector.trouble for reflector in self._reflectors if reflector.trouble]
         for trouble in troubles:
             if isinstance(trouble, PermanentError):
@@ -130,6 +135,23 @@ class Hub:
                 del self._subscribers[name]
 
     async def _run(self) -> None:
+        confirming = asyncio.create_task(self._confirm_again(), name="its connection")
+        try:
+            await self._watch()
+        finally:
+            confirming.cancel()
+            await asyncio.gather(confirming, return_exceptions=True)
+
+    async def _confirm_again(self) -> None:
+        while self._confirm is not None and self._revoked is None:
+            await asyncio.sleep(connection.FRESH)
+            try:
+                await self._confirm()
+            except ElasticError as error:
+                self._revoked = error
+                self._wake_all()
+
+    async def _watch(self) -> None:
         while True:
             tasks = [asyncio.create_task(each.run(), name="one kind of it") for each in self._reflectors]
             try:
@@ -187,8 +209,11 @@ class Hub:
 
     def _troubled(self, error: ElasticError | None) -> None:
         if isinstance(error, PermanentError):
-            for event in (event for events in self._subscribers.values() for event in events):
-                event.set()
+            self._wake_all()
+
+    def _wake_all(self) -> None:
+        for event in (event for events in self._subscribers.values() for event in events):
+            event.set()
 
 
 def _of(ref: RunRef, thing: Object | None) -> Object | None:
@@ -203,7 +228,7 @@ async def watching(access: Access, namespace: str) -> AsyncIterator[Hub]:
     """The watch of that namespace in the running event loop."""
     async with connection.client(access, namespace) as client:
         key = (asyncio.get_running_loop(), access, namespace)
-        hub, users = _hubs.get(key) or (Hub(client), 0)
+        hub, users = _hubs.get(key) or (Hub(client, lambda: connection.confirm(access)), 0)
         _hubs[key] = hub, users + 1
         task = hub.start()
         try:

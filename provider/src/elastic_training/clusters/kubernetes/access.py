@@ -1,0 +1,119 @@
+"""What an Airflow connection of type ``kubernetes`` says, asked of Airflow wherever this runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from elastic_runtime.errors import InvalidSettings
+
+DEFAULT_NAMESPACE = "default"
+_PAUSES = (1.0, 3.0, None)
+"""Seconds between attempts in a triggerer: to it, an Airflow that does not answer has no connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a connection says."""
+
+    connection: str
+    """Its id."""
+    in_cluster: bool
+    path: str | None
+    """Of a kubeconfig."""
+    document: str | None = field(repr=False)
+    """A kubeconfig, as JSON or YAML; with its secrets."""
+    context: str | None
+    namespace: str
+    verify: bool
+    """Whether the server's certificate has to be valid."""
+
+
+def read_access(connection: str, extra: Mapping[str, Any]) -> Access:
+    """What the extras of a connection say.
+
+    Raises:
+        InvalidSettings: they contradict each other.
+    """
+
+    def said(name: str) -> Any:
+        return extra.get(name) or extra.get(f"extra__kubernetes__{name}") or None
+
+    document = said("kube_config")
+    access = Access(
+        connection=connection,
+        in_cluster=_is_set(said("in_cluster")),
+        path=said("kube_config_path"),
+        document=json.dumps(document) if isinstance(document, dict) else document,
+        context=said("cluster_context"),
+        namespace=said("namespace") or DEFAULT_NAMESPACE,
+        verify=not _is_set(said("disable_verify_ssl")),
+    )
+    if sum(map(bool, (access.in_cluster, access.path, access.document))) > 1:
+        raise InvalidSettings(
+            "cluster",
+            f"the connection {connection!r} sets more than one of in_cluster, kube_config_path and kube_config",
+            "Keep one of them",
+        )
+    return access
+
+
+def _is_set(value: object) -> bool:
+    return str(value).strip().lower() in ("true", "1", "yes")
+
+
+class Absent(Exception):
+    """Airflow has no such connection, or does not answer."""
+
+
+async def ask(connection: str, *, patient: bool) -> Access:
+    """Airflow, from the event loop of a triggerer. Raises Absent, or InvalidSettings."""
+    from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
+    from airflow.providers.common.compat.sdk import AirflowNotFoundException
+
+    for pause in _PAUSES if patient else (None,):
+        try:
+            found = await get_async_connection(connection)
+            return read_access(connection, _checked(found, await get_async_extra_dejson(found)))
+        except PermissionError as error:
+            raise refused(connection, error) from None
+        except AirflowNotFoundException as error:
+            if pause is None:
+                raise Absent(str(error)) from None
+            await asyncio.sleep(pause)
+    raise AssertionError("unreachable: the last pause is None")
+
+
+def ask_blocking(connection: str) -> Access:
+    """Airflow, from a thread of a worker. Raises Absent, or InvalidSettings."""
+    from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
+
+    try:
+        found = BaseHook.get_connection(connection)
+    except PermissionError as error:
+        raise refused(connection, error) from None
+    except AirflowNotFoundException as error:
+        raise Absent(str(error)) from None
+    return read_access(connection, _checked(found, found.extra_dejson))
+
+
+def refused(connection: str, error: Exception) -> InvalidSettings:
+    """The error for a connection that cannot be had."""
+    return InvalidSettings(
+        "cluster",
+        f"there is no Airflow connection {connection!r} that this task may use ({error})",
+        'Add one of type kubernetes, or write cluster="local"',
+    )
+
+
+def _checked(connection: Any, extra: dict[str, Any]) -> dict[str, Any]:
+    if connection.conn_type not in ("kubernetes", "", None):
+        raise InvalidSettings(
+            "cluster",
+            f"the Airflow connection {connection.conn_id!r} is of type {connection.conn_type!r}",
+            "Name a connection of type kubernetes",
+        )
+    return extra
