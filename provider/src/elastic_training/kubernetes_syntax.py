@@ -13,6 +13,7 @@ The grammars are those of `names`_, `labels`_ and `quantities`_.
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 from elastic_runtime.errors import InvalidSettings
@@ -26,6 +27,8 @@ _DATA_KEY = re.compile(r"(?!\.{1,2}$)[-._a-zA-Z0-9]{1,253}")
 _IMAGE = re.compile(
     r"([A-Za-z0-9][A-Za-z0-9.-]*(:\d+)?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*(:\w[\w.-]{0,127})?(@[a-z0-9]+:[0-9a-f]{32,})?"
 )
+_LABEL_LENGTH = 63
+"""Characters of a label's value."""
 _STANDARD = ("cpu", "memory", "ephemeral-storage")
 
 
@@ -61,6 +64,22 @@ def label_value(field: str, value: object) -> str:
         return value
     remedy = "Write at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends, as a string"
     raise InvalidSettings(field, f"{value!r} is not a label's value", remedy)
+
+
+def safe_label_value(text: str) -> str:
+    """Any text as a label's value, the same that KubernetesPodOperator makes of it.
+
+    That is ``make_safe_label_value`` of cncf.kubernetes' ``pod_generator``, whose import would cost every task half a
+    second. Only of a text without any allowed character does that one make no value, but ``-`` and the digest.
+
+    Returns:
+        The text where it is a value; else its allowed characters, cut, with a digest of the whole behind them.
+    """
+    safe = re.sub(r"^[^a-z0-9A-Z]*|[^a-zA-Z0-9_\-\.]|[^a-z0-9A-Z]*$", "", text)
+    if safe == text and len(safe) <= _LABEL_LENGTH:
+        return safe
+    digest = hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:9]
+    return f"{safe[: _LABEL_LENGTH - len(digest) - 1]}-{digest}".lstrip("-")
 
 
 def variable(field: str, value: object) -> str:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import base64
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import yaml
+from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 
 from elastic_runtime import runobjects
 from elastic_runtime.agent.__main__ import parse_arguments
@@ -19,6 +21,7 @@ from elastic_runtime.documents import from_json
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.spec import RunSpec
 from elastic_training.clusters.kubernetes.manifests.objects import Capabilities, pods_digest, render, run_objects
+from elastic_training.ownership import Owner
 from elastic_training.pods import Pods, PodShape
 from tests.unit.provider.manifests_bench import ROOT_UID, SPEC, TLS, container_of, everything, objects_of, pods_of
 
@@ -45,6 +48,19 @@ def test_the_root_carries_spec_and_owner_and_owns_all_others() -> None:
         (owner,) = manifest["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["name"], owner["uid"]) == ("ConfigMap", SPEC.name, ROOT_UID)
         assert owner["blockOwnerDeletion"] is True
+
+
+@pytest.mark.parametrize("map_index", [-1, 3])
+def test_labels_tell_the_task_as_those_of_the_pod_operator(map_index: int) -> None:
+    owner = Owner("nightly", "manual__2026-11-21T08:00:00+00:00", "group.train", map_index, 2, "nonce")
+    context: Any = {"ti": owner, "run_id": owner.run_id, "dag": None}
+    wanted = KubernetesPodOperator._get_ti_pod_labels(context)
+    del wanted["kubernetes_pod_operator"]
+    pods = Pods(image="trainer:1", labels={"team": "vision", "dag_id": "mine"})
+    for manifest in everything(run_objects(SPEC, owner.text(), pods, namespace="training")).values():
+        for each in (manifest, manifest.get("spec", {}).get("template", manifest)):
+            labels = each["metadata"]["labels"]
+            assert {name: text for name, text in labels.items() if "/" not in name} == {**wanted, "team": "vision"}
 
 
 def test_objects_are_called_what_both_sides_agreed_on() -> None:

@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from airflow.providers.cncf.kubernetes.pod_generator import make_safe_label_value
 from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
@@ -110,3 +111,10 @@ def test_what_kubernetes_would_refuse_is_refused_here(rule: Callable[[str, objec
 )
 def test_what_kubernetes_takes_is_taken(rule: Callable[[str, object], str], good: str) -> None:
     assert rule("pods.field", good) == good
+
+
+@given(st.one_of(st.text(max_size=80), st.text("aZ9._-:+", max_size=80)))
+def test_any_text_becomes_the_label_that_the_pod_operator_makes_of_it(text: str) -> None:
+    label = syntax.safe_label_value(text)
+    syntax.label_value("field", label)
+    assert label == make_safe_label_value(text).removeprefix("-")

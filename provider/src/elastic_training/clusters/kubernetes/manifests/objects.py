@@ -28,6 +28,7 @@ from elastic_runtime.documents import to_json, to_plain
 from elastic_runtime.runobjects import LAUNCHER_PORT, ObjectNames, Part
 from elastic_runtime.spec import RunSpec
 from elastic_training.clusters.kubernetes.manifests import pod
+from elastic_training.kubernetes_syntax import safe_label_value
 from elastic_training.ownership import read_owner
 from elastic_training.pods import Pods
 from elastic_training.redaction import redacted
@@ -156,13 +157,27 @@ class RunObjects:
             "spec": budget,
         }
 
-    def _deployment(self) -> dict[str, str]:
-        """Of Airflow, as a label."""
+    def _task_labels(self) -> dict[str, str]:
+        """Of Airflow's deployment, and of the try that creates the run, as KubernetesPodOperator labels its pods.
+
+        Without its ``airflow_version``, by which ``airflow kubernetes cleanup-pods`` knows what it may delete.
+        """
         owner = read_owner(self.owner)
-        return {runobjects.DEPLOYMENT_LABEL: owner.deployment} if owner and owner.deployment else {}
+        if owner is None:
+            return {}
+        texts = {
+            "dag_id": owner.dag_id,
+            "task_id": owner.task_id,
+            "run_id": owner.run_id,
+            "try_number": str(owner.try_number),
+        }
+        if owner.map_index >= 0:
+            texts["map_index"] = str(owner.map_index)
+        labels = {key: safe_label_value(text) for key, text in texts.items()}
+        return labels | ({runobjects.DEPLOYMENT_LABEL: owner.deployment} if owner.deployment else {})
 
     def _labelled(self, template: Manifest) -> Manifest:
-        template["metadata"]["labels"].update(self._deployment())
+        template["metadata"]["labels"].update(self._task_labels())
         return template
 
     def _run_labels(self) -> dict[str, str]:
@@ -173,7 +188,7 @@ class RunObjects:
 
     def _object(self, version: str, kind: str, name: str, part: Part, root_uid: str | None = None) -> Manifest:
         ours = runobjects.labels(self.spec.name, self.spec.uid, part)
-        labels = {**self.pods.labels, **self._deployment(), **ours}
+        labels = {**self.pods.labels, **self._task_labels(), **ours}
         metadata: Manifest = {"name": name, "namespace": self.namespace, "labels": labels}
         if root_uid is not None:
             owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": self._names.root, "uid": root_uid}
