@@ -19,6 +19,7 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": _NAME,
                 "python-modules": [
                     "elastic_training.operators.elastic_horovod",
+                    "elastic_training.operators.end_training",
                     "elastic_training.operators.reclaim_worker",
                     "elastic_training.operators.scale_training",
                 ],

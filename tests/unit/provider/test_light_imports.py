@@ -11,6 +11,7 @@ DAG_FILE = """
 from datetime import timedelta
 from airflow.providers.common.compat.sdk import DAG
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
+from elastic_training.operators.end_training import CancelTrainingOperator, DeleteTrainingOperator
 from elastic_training.operators.reclaim_worker import ReclaimWorkerOperator
 from elastic_training.sensors.scale_workers import ScaleWorkersSensor
 from elastic_training.pods import PodShape, Pods, SecretRef, Volume
@@ -42,6 +43,7 @@ with DAG("nightly", schedule=None, params={"most": 4}):
     more = ScaleWorkersSensor(task_id="more", training_task_id="train", workers=3)
     less = ReclaimWorkerOperator(task_id="less", training_task_id="train")
     more >> less
+    train >> DeleteTrainingOperator(task_id="sweep", training_task_id="train").as_teardown()
 """
 
 

@@ -1,0 +1,120 @@
+"""End a training, or take away what is left of it: above all as teardowns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from datetime import timedelta
+from typing import Any
+
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, BaseOperator
+
+from elastic_runtime.errors import InvalidSettings, OwnershipLost, RunNotFound
+from elastic_training.bridge import run
+from elastic_training.clusters.base import RunRef, StatusChanged
+from elastic_training.clusters.cluster import Cluster
+from elastic_training.clusters.registry import check_cluster, get_cluster
+from elastic_training.operators.arguments import check_foreign
+from elastic_training.settings import IntOrTemplate, seconds_of
+from elastic_training.training_task import TrainingTask
+
+_BEAT = 5.0
+
+
+class CancelTrainingOperator(BaseOperator):
+    """Ends a training, and waits until nothing of it computes any more; its documents, log and checkpoints stay.
+
+    A training task that waits for the run fails without another try. Where there is no run, or it is over, there is
+    nothing to do, and the task succeeds; so it may be repeated. Returns the run's name, or None without one.
+
+    Args:
+        training_task_id: of the training's task. Templated.
+        training_dag_id: None: this DAG. Templated.
+        training_run_id: None: this DAG run; of another DAG the latest with such a training. Templated.
+        map_index: of a mapped training task; -1: not mapped. Templated.
+        cluster: as of the training. Templated.
+        timeout: longest wait for the end; bare numbers are seconds.
+        kwargs: of every operator.
+
+    Raises:
+        InvalidSettings: at parse, for what is known then.
+        AirflowFailException: from ``execute``, for what only rendering has shown.
+        AirflowException: from ``execute``, when the run does not end in time.
+        ClusterUnavailable: from ``execute``; retried.
+    """
+
+    template_fields: Sequence[str] = ("training_task_id", "training_dag_id", "training_run_id", "map_index", "cluster")
+    ui_color = "#f6e3db"
+
+    def __init__(
+        self,
+        *,
+        training_task_id: str,
+        training_dag_id: str | None = None,
+        training_run_id: str | None = None,
+        map_index: IntOrTemplate = -1,
+        cluster: str = "local",
+        timeout: timedelta | float = timedelta(minutes=5),
+        **kwargs: Any,
+    ) -> None:
+        check_foreign(type(self).__name__, kwargs)
+        super().__init__(**kwargs)
+        self.training_task_id = training_task_id
+        self.training_dag_id = training_dag_id
+        self.training_run_id = training_run_id
+        self.map_index = map_index
+        self.cluster = cluster
+        self.timeout = seconds_of("timeout", timeout)
+        check_cluster(cluster)
+
+    def execute(self, context: Any) -> str | None:
+        """Find the run and end it."""
+        try:
+            training = TrainingTask.of(
+                context, self.training_task_id, self.training_dag_id, self.training_run_id, self.map_index
+            )
+            return run(self._end(get_cluster(self.cluster), training))
+        except InvalidSettings as error:
+            raise AirflowFailException(str(error)) from error
+
+    async def _end(self, cluster: Cluster, training: TrainingTask) -> str | None:
+        ref = None
+        try:
+            async with asyncio.timeout(self.timeout):
+                ref = await training.find(cluster)
+                await self._cancel(cluster, ref)
+                await self._clear(cluster, ref)
+        except RunNotFound as gone:
+            self.log.info("Nothing to do: %s", gone)
+        except TimeoutError:
+            name = ref.name if ref else training
+            raise AirflowException(f"the training run {name} has not ended within {self.timeout:g} s") from None
+        return ref.name if ref else None
+
+    async def _cancel(self, cluster: Cluster, ref: RunRef) -> None:
+        # A run that is over is left as it is: its result may still have to be taken.
+        while not (await cluster.status(ref)).phase.final:
+            try:
+                await cluster.cancel(ref, f"task {self.task_id} of DAG {self.dag_id} ends it", await cluster.owner(ref))
+            except OwnershipLost:
+                continue  # A new try of the training has just adopted it.
+            self.log.info("The training run %s was asked to end", ref.name)
+            async with aclosing(cluster.watch(ref, None, _BEAT)) as updates:
+                async for update in updates:
+                    if isinstance(update, StatusChanged) and update.status.phase.final:
+                        return
+
+    async def _clear(self, cluster: Cluster, ref: RunRef) -> None:
+        """What is done with a run that has ended."""
+
+
+class DeleteTrainingOperator(CancelTrainingOperator):
+    """Ends a training, as :class:`CancelTrainingOperator` does, and deletes its documents and log; checkpoints stay.
+
+    What it takes, returns and raises: as there.
+    """
+
+    async def _clear(self, cluster: Cluster, ref: RunRef) -> None:
+        await cluster.delete(ref, await cluster.owner(ref))
+        self.log.info("The training run %s was deleted", ref.name)
