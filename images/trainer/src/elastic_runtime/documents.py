@@ -24,8 +24,12 @@ from cattrs.strategies import configure_tagged_union
 from cattrs.v import format_exception
 
 from elastic_runtime.errors import ElasticError, InvalidDocument, InvalidSettings
+from elastic_runtime.printable import printable
 
 T = TypeVar("T")
+_LONGEST_PROBLEMS = 1000
+"""Characters in which is said what is wrong with a document."""
+_UNREADABLE = (BaseValidationError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
 
 EARLIEST, LATEST = 1970, 2200
 """Years that a document tells of."""
@@ -58,6 +62,16 @@ def _exactly(value: object, kind: type) -> Any:
     if type(value) is not kind:
         raise _Wrong(f"{_type_of(value)}, not {kind.__name__}")
     return value
+
+
+def _text(value: object, _: type) -> str:
+    text: str = _exactly(value, str)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # and not where the text is logged or sent
+            raise _Wrong("a text with half a character") from None
+    return text
 
 
 def _type_of(value: object) -> str:
@@ -94,7 +108,8 @@ _converter = cattrs.Converter(forbid_extra_keys=False)
 _converter.register_unstructure_hook(datetime, time_to_text)
 _converter.register_unstructure_hook(StrEnum, lambda member: member.value)
 _converter.register_structure_hook(datetime, _time_from_json)
-for _kind in (str, int, bool):
+_converter.register_structure_hook(str, _text)
+for _kind in (int, bool):
     _converter.register_structure_hook(_kind, _exactly)
 _converter.register_structure_hook(float, _number)
 _converter.register_structure_hook_func(lambda kind: kind in (_INTEGERS, _NUMBERS), _column)
@@ -128,12 +143,14 @@ def from_plain(kind: type[T], plain: object) -> T:
         return _converter.structure(plain, kind)
     except InvalidSettings:
         raise
-    except (BaseValidationError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+    except _UNREADABLE as error:
         if isinstance(error, BaseExceptionGroup) and (wrong := _first(error, InvalidSettings)):
             raise wrong from None
         problems = "; ".join(cattrs.transform_error(error, format_exception=_describe))
         name = getattr(kind, "__name__", "message")
-        raise InvalidDocument(f"not a {name}: {problems}") from None  # whose causes quote the document
+        raise InvalidDocument(
+            f"not a {name}: {printable(problems, _LONGEST_PROBLEMS)}"
+        ) from None  # whose causes quote the document
 
 
 def _first(group: BaseExceptionGroup[BaseException], kind: type[T]) -> T | None:
@@ -156,11 +173,19 @@ def from_json(kind: type[T], text: str | bytes) -> T:
     Raises:
         InvalidDocument: the text is not JSON, or not a ``kind``.
     """
+    return from_plain(kind, parse_json(text))
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Any JSON text.
+
+    Raises:
+        InvalidDocument: it is not JSON, nests too deeply, or has a number of too many digits.
+    """
     try:
-        plain = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidDocument(f"not JSON: {error}") from None
-    return from_plain(kind, plain)
 
 
 def write_atomically(path: Path, text: str, mode: int = 0o600) -> None:
