@@ -33,6 +33,7 @@ class Refuse:
 
     status: int
     code: str
+    message: str = "said the test"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,15 @@ class Hold:
     until: threading.Event
 
 
-Fault = Refuse | LoseAnswer | Strip | Hold | None
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Answer with 200, these headers and whatever this writes, without asking the server."""
+
+    headers: dict[str, str]
+    body: Callable[[Callable[[bytes], object]], object]
+
+
+Fault = Refuse | LoseAnswer | Strip | Hold | Send | None
 
 
 @dataclass
@@ -141,10 +150,18 @@ class _Handler(BaseHTTPRequestHandler):
         proxy.seen.append(request)
         fault = proxy.fault(request)
         if isinstance(fault, Refuse):
-            message = f"<Error><Code>{fault.code}</Code><Message>said the test</Message></Error>".encode()
+            message = f"<Error><Code>{fault.code}</Code><Message>{fault.message}</Message></Error>".encode()
             self._answer(
                 fault.status, [("Content-Type", "application/xml")], b"" if self.command == "HEAD" else message
             )
+            return
+        if isinstance(fault, Send):
+            self.close_connection = True
+            self.send_response_only(200)
+            for name, value in fault.headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            fault.body(self.wfile.write)
             return
         if isinstance(fault, Hold):
             fault.until.wait(PATIENCE)

@@ -130,8 +130,8 @@ def test_a_damaged_one_reaches_no_step(store: CheckpointStore, monkeypatch: pyte
     broken = write(checkpoints, 30)
     open_part = type(store).open_part
 
-    def damaged(store: CheckpointStore, name: str, part: str) -> BinaryIO:
-        whole = open_part(store, name, part)
+    def damaged(store: CheckpointStore, name: str, part: str, size: int) -> BinaryIO:
+        whole = open_part(store, name, part, size)
         if name != broken.name or part != "model.pt":
             return whole
         with whole:

@@ -6,7 +6,6 @@ import hashlib
 import io
 import logging
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,8 +13,9 @@ from datetime import datetime
 from typing import Any, BinaryIO, Protocol, TypeVar
 
 from elastic_runtime.checkpoint.manifest import Manifest, Part, decode_manifest, encode_manifest
-from elastic_runtime.checkpoint.store import CheckpointStore, open_store
+from elastic_runtime.checkpoint.store import NAME, CheckpointStore, open_store
 from elastic_runtime.errors import ElasticError, InvalidDocument, InvalidSettings, StoreUnavailable
+from elastic_runtime.printable import printable
 
 T = TypeVar("T")
 
@@ -35,7 +35,8 @@ PartWriter = Callable[[PartStream], None]
 
 _log = logging.getLogger(__name__)
 _CHUNK = 1 << 20
-_NAME = re.compile(r"ckpt-f(\d+)-s(\d+)-t(\d+)-[0-9a-f]+")
+_MOST_UNREADABLE = 100
+"""Checkpoints in a row that cannot be read. Somebody must have put them there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class StoredCheckpoint:
         expected = next((known for known in self.manifest.parts if known.name == part), None)
         if expected is None:
             raise InvalidDocument(f"{self.uri} has no part {part}")
-        stream = self.store.open_part(self.name, part)
+        stream = self.store.open_part(self.name, part, expected.size)
         try:
             _verify(stream, expected)
         except BaseException:  # raised again: nothing half-made stays, whatever ended this
@@ -76,11 +77,11 @@ def opened_checkpoint(uri: str) -> Iterator[StoredCheckpoint]:
 
     Raises:
         InvalidSettings: it is not the URI of a checkpoint.
-        InvalidDocument: there is none, or its manifest is torn or altered.
+        InvalidDocument: there is none, or its manifest is torn, altered, or none that this runtime writes.
         StoreUnavailable: the store does not answer.
     """
     prefix, _, name = uri.rstrip("/").rpartition("/")
-    if _NAME.fullmatch(name) is None:
+    if NAME.fullmatch(name) is None:
         raise InvalidSettings("checkpoint", f"{uri!r} is not the URI of one checkpoint", "Write STORE/ckpt-…")
     store = open_store(prefix)
     try:
@@ -118,7 +119,7 @@ class Checkpoints:
         try:
             self.store.prepare()
         except (StoreUnavailable, InvalidSettings) as error:
-            _log.warning("the checkpoint store is not ready: %s", str(error))
+            _log.warning("the checkpoint store is not ready: %s", printable(error))
 
     def newest(
         self, read: Callable[[StoredCheckpoint], T], skipped: Callable[[str, str], None]
@@ -134,19 +135,23 @@ class Checkpoints:
 
         Raises:
             StoreUnavailable: the store does not answer. That is no reason to train from the start.
+            InvalidSettings: too many cannot be read, one after another.
         """
-        for name in sorted(filter(_NAME.fullmatch, self.store.names()), key=_by_progress, reverse=True):
+        for count, name in enumerate(sorted(self.store.names(), key=_by_progress, reverse=True)):
+            if count == _MOST_UNREADABLE:
+                problem = f"the newest {count} checkpoints in {self.store.uri} cannot be read"
+                raise InvalidSettings("checkpoint", problem, "Remove them, or give the run another URI")
             try:
                 found = _read(self.store, name)
                 return found, read(found)
             except InvalidDocument as error:
                 self._unusable.add(name)
-                skipped(f"{self.store.uri}/{name}", str(error))
+                skipped(f"{self.store.uri}/{name}", printable(error))
         return None
 
     def reaches(self, step: int) -> bool:
         """Whether the owner of our fence has published this step or a later one, whole. Raises StoreUnavailable."""
-        published = ((*_numbers(name), name) for name in self.store.names() if _NAME.fullmatch(name))
+        published = ((*_numbers(name), name) for name in self.store.names())
         as_far = [name for fence, its_step, _, name in published if fence == self.fence and its_step >= step]
         return any(self._is_whole(name) for name in sorted(as_far, key=_by_progress, reverse=True))
 
@@ -173,7 +178,7 @@ class Checkpoints:
         Args:
             step: optimizer steps that it holds.
             time: when the state was taken.
-            parts: name (``[A-Za-z0-9_.-]+``) to writer.
+            parts: name, as :data:`~elastic_runtime.checkpoint.manifest.PART` has it, to writer.
             handover: whether a reclaim notice is the reason.
             retire: False leaves all others where they are, for the next write.
 
@@ -195,12 +200,12 @@ class Checkpoints:
             if retire:
                 self._retire(name)
         except StoreUnavailable as error:  # the checkpoint is there; the next one retires again
-            _log.warning("old checkpoints stay for now: %s", error)
+            _log.warning("old checkpoints stay for now: %s", printable(error))
         return StoredCheckpoint(self.store, name, manifest)
 
     def _retire(self, published: str) -> None:
         # By time and not by step: after a resume from the one before a broken one, the newest in time are good.
-        others = [name for name in self.store.names() if _NAME.fullmatch(name) and name != published]
+        others = [name for name in self.store.names() if name != published]
         usable = sorted(set(others) - self._unusable, key=_by_time, reverse=True)
         for name in [*usable[self.keep - 1 :], *self._unusable.intersection(others)]:
             self.store.delete(name)
@@ -250,14 +255,17 @@ class _Digesting(io.RawIOBase):
 
 
 def _read(store: CheckpointStore, name: str) -> StoredCheckpoint:
-    return StoredCheckpoint(store, name, decode_manifest(store.read_manifest(name)))
+    manifest = decode_manifest(store.read_manifest(name))
+    if (manifest.fence, manifest.step) != _numbers(name)[:2]:
+        raise InvalidDocument("its manifest is that of another checkpoint")
+    return StoredCheckpoint(store, name, manifest)
 
 
 def _verify(stream: BinaryIO, expected: Part) -> None:
     digest = hashlib.sha256()
     size = 0
     try:
-        while chunk := stream.read(_CHUNK):
+        while size <= expected.size and (chunk := stream.read(_CHUNK)):
             digest.update(chunk)
             size += len(chunk)
     except OSError as error:
@@ -270,7 +278,7 @@ def _verify(stream: BinaryIO, expected: Part) -> None:
 
 
 def _numbers(name: str) -> tuple[int, int, int]:
-    match = _NAME.fullmatch(name)
+    match = NAME.fullmatch(name)
     assert match is not None, name
     fence, step, time = map(int, match.groups())
     return fence, step, time

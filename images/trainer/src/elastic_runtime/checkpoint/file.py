@@ -7,6 +7,8 @@
 ``.fence``            the highest fencing token seen
 ``.lock``             held while fences are compared and names appear
 ====================  ======================================================================================
+
+Who may read and write all that: :mod:`elastic_runtime.checkpoint.rights`.
 """
 
 from __future__ import annotations
@@ -22,13 +24,19 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
-from elastic_runtime.checkpoint.store import CheckpointStore, Draft
+from elastic_runtime.checkpoint import rights
+from elastic_runtime.checkpoint.manifest import LONGEST_MANIFEST
+from elastic_runtime.checkpoint.store import NAME, CheckpointStore, Draft
 from elastic_runtime.errors import InvalidDocument, OwnershipLost, StoreUnavailable
 
 MANIFEST = "manifest.json"
 _DRAFT = ".draft-"
 _TRASH = ".trash-"
 _ALIVE = ".alive"
+FENCE = ".fence"
+_LONGEST_FENCE = 18
+"""Digits."""
+_LOST = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO, errno.ELOOP, errno.ENXIO, errno.EINVAL)
 
 
 class FileStore(CheckpointStore):
@@ -51,30 +59,44 @@ class FileStore(CheckpointStore):
         """See the interface."""
         with _unavailable(self.root):
             try:
-                return [entry.name for entry in self.root.iterdir() if not entry.name.startswith(".")]
+                root = rights.open_root(self.root)
             except FileNotFoundError:
                 return []
+            try:
+                return [name for name in os.listdir(root) if NAME.fullmatch(name)]
+            finally:
+                os.close(root)
 
     def begin(self, name: str) -> Draft:
         """See the interface."""
         folder = self.root / (_DRAFT + name)
         with self.locked(), _unavailable(self.root):
             self._sweep()
-            folder.mkdir()
-            alive = os.open(folder / _ALIVE, os.O_RDWR | os.O_CREAT, 0o666)
+            rights.make_folders(folder)
+            alive = rights.create_file(folder / _ALIVE, shared=self.is_shared)
             fcntl.flock(alive, fcntl.LOCK_EX)
             return _FileDraft(self, name, folder, alive)
 
     def read_manifest(self, name: str) -> bytes:
         """See the interface."""
-        with self.open_part(name, MANIFEST) as stream, _unavailable(self.root / name), _lost(MANIFEST):
-            return stream.read()
+        with self._opened(name, MANIFEST) as stream, _unavailable(self.root / name), _lost(MANIFEST):
+            return stream.read(LONGEST_MANIFEST + 1)
 
-    def open_part(self, name: str, part: str) -> BinaryIO:
+    def open_part(self, name: str, part: str, size: int) -> BinaryIO:
         """See the interface."""
-        path = self.root / name / part
-        with _unavailable(path), _lost(part):
-            return path.open("rb")
+        stream = self._opened(name, part)
+        if (found := os.fstat(stream.fileno()).st_size) != size:
+            stream.close()
+            raise InvalidDocument(f"its part {part} has {found} bytes, not {size}")
+        return stream
+
+    def _opened(self, name: str, file: str) -> BinaryIO:
+        with _unavailable(self.root / name / file), _lost(file), contextlib.ExitStack() as stack:
+            root = rights.open_root(self.root)
+            stack.callback(os.close, root)
+            folder = rights.open_folder(name, within=root)
+            stack.callback(os.close, folder)
+            return os.fdopen(rights.open_file(file, within=folder), "rb")
 
     def delete(self, name: str) -> None:
         """See the interface."""
@@ -82,14 +104,15 @@ class FileStore(CheckpointStore):
         with _unavailable(self.root), contextlib.suppress(FileNotFoundError):
             # Renamed first: a reader sees a whole checkpoint or none, never a half deleted one.
             os.rename(self.root / name, trash)
-            shutil.rmtree(trash)
+            _remove(trash)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Alone among all writers. Raises StoreUnavailable."""
+        """Alone among all writers. Raises StoreUnavailable, and InvalidSettings for a folder that is everybody's."""
         with _unavailable(self.root):
-            self.root.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+            rights.make_folders(self.root)
+            os.close(rights.open_root(self.root))
+            handle = rights.create_file(self.root / ".lock", shared=self.is_shared, existing=True)
         try:
             with _unavailable(self.root):
                 fcntl.flock(handle, fcntl.LOCK_EX)
@@ -99,26 +122,45 @@ class FileStore(CheckpointStore):
 
     def raise_fence(self, fence: int) -> None:
         """Remember ``fence``, under :meth:`locked`. Raises OwnershipLost when a higher one was seen."""
-        path = self.root / ".fence"
+        path = self.root / FENCE
         with _unavailable(path):
-            text = path.read_text() if path.exists() else ""
-            seen = int(text) if text.isdecimal() else None
+            seen = self._fence()
             if seen is not None and seen > fence:
                 raise OwnershipLost(f"{self.uri} belongs to a newer owner: its fence is {seen}, ours is {fence}")
             if seen != fence:
-                temporary = path.with_suffix(".new")
-                with temporary.open("w") as stream:
-                    stream.write(str(fence))
+                temporary = self.root / f"{FENCE}-{os.urandom(8).hex()}"
+                with os.fdopen(rights.create_file(temporary, shared=self.is_shared), "wb") as stream:
+                    stream.write(str(fence).encode())
                     stream.flush()
                     os.fsync(stream.fileno())
                 os.replace(temporary, path)
                 _sync_folder(self.root)
 
+    def _fence(self) -> int | None:
+        """None where there is none, or what is there is not one."""
+        root = rights.open_root(self.root)
+        try:
+            with os.fdopen(rights.open_file(FENCE, within=root), "rb") as stream:
+                text = stream.read(_LONGEST_FENCE + 1)
+        except FileNotFoundError:
+            return None
+        finally:
+            os.close(root)
+        return int(text) if text.isdigit() and len(text) <= _LONGEST_FENCE else None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether what is made here is for the folder's group, too. Raises OSError."""
+        return rights.is_shared(self.root.stat())
+
     def _sweep(self) -> None:
         """Remove drafts of writers that are gone, and what a deleter that died left."""
         for entry in self.root.iterdir():
             if entry.name.startswith(_TRASH) or (entry.name.startswith(_DRAFT) and not _is_alive(entry)):
-                shutil.rmtree(entry, ignore_errors=True)
+                with contextlib.suppress(OSError):
+                    _remove(entry)
+            elif entry.name.startswith(FENCE + "-"):
+                entry.unlink(missing_ok=True)
 
 
 class _FileDraft(Draft):
@@ -140,7 +182,7 @@ class _FileDraft(Draft):
     @contextmanager
     def part(self, name: str) -> Iterator[BinaryIO]:
         path = self._folder / name
-        with _unavailable(path), path.open("xb") as stream:
+        with _unavailable(path), os.fdopen(rights.create_file(path, shared=self._store.is_shared), "wb") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -166,22 +208,31 @@ class _FileDraft(Draft):
             self._alive = None
 
 
+def _remove(path: Path) -> None:
+    """With all that is in it. Raises OSError."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:  # None of ours; rmtree would open it to see what it is, and wait at a pipe.
+        path.unlink()
+
+
 def _is_alive(draft: Path) -> bool:
+    handle = -1
     try:
-        handle = os.open(draft / _ALIVE, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    try:
+        handle = os.open(draft / _ALIVE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
+    except OSError:  # there is none, or something that no writer of ours has put there
+        return False
     finally:
-        os.close(handle)
+        if handle >= 0:
+            os.close(handle)
     return False
 
 
 def _sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
     finally:
@@ -202,6 +253,6 @@ def _lost(part: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO):
+        if error.errno in _LOST:
             raise InvalidDocument(f"its {part} cannot be read: {error.strerror}") from error
         raise

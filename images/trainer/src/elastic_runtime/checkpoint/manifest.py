@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,6 +11,12 @@ from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import InvalidDocument
 
 MANIFEST_VERSION = 1
+LONGEST_MANIFEST = 4 << 20
+"""Bytes; some 30,000 parts."""
+LARGEST = 1 << 50
+"""Bytes of all parts."""
+PART = re.compile(r"\w[\w.-]{0,119}")
+"""Of a part: no separator, no dot first, nothing that cannot be seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +53,33 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(data: bytes) -> Manifest:
-    """Raises InvalidDocument when it is torn, altered, or of a version that this one does not know."""
+    """Read one, of which nothing is believed: whoever can write it can also write its sum.
+
+    Raises:
+        InvalidDocument: it is torn, altered, of a version that this one does not know, or says what none of ours says.
+    """
+    if len(data) > LONGEST_MANIFEST:
+        raise InvalidDocument(f"its manifest has more than {LONGEST_MANIFEST} bytes")
     text, _, digest = data.partition(b"\n")
     if hashlib.sha256(text).hexdigest().encode() != digest:
         raise InvalidDocument("its manifest is torn or altered")
     manifest = from_json(Manifest, text)
     if manifest.version > MANIFEST_VERSION:
         raise InvalidDocument(f"its manifest has version {manifest.version}, newer than this runtime's")
+    # So nothing is in it twice, nor anything else, and no value is written in another way than ours.
+    if encode_manifest(manifest) != data:
+        raise InvalidDocument("its manifest is not written as this runtime writes it")
+    _check(manifest)
     return manifest
+
+
+def _check(manifest: Manifest) -> None:
+    parts = manifest.parts
+    if manifest.step < 0 or manifest.fence < 0:
+        raise InvalidDocument("its manifest has a step or a fence below 0")
+    if any(PART.fullmatch(part.name) is None for part in parts):
+        raise InvalidDocument("its manifest names a part that cannot be one")
+    if len({part.name for part in parts}) < len(parts):
+        raise InvalidDocument("its manifest names a part twice")
+    if any(part.size < 0 for part in parts) or sum(part.size for part in parts) > LARGEST:
+        raise InvalidDocument("its manifest has sizes that no checkpoint has")

@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 
 from elastic_runtime.errors import InvalidSettings
 
+NAME = re.compile(r"ckpt-f([0-9]{1,18})-s([0-9]{1,18})-t([0-9]{1,18})-[0-9a-f]{1,64}")
+"""Of a checkpoint: fence, step and time (milliseconds) in it. Whatever else lies beside them is none of ours."""
 _STORES = {
     "file": ("elastic_runtime.checkpoint.file", "FileStore", "file:///absolute/path"),
     "s3": ("elastic_runtime.checkpoint.s3", "S3Store", "s3://bucket/prefix"),
@@ -77,7 +79,10 @@ class CheckpointStore(ABC):
 
     @abstractmethod
     def names(self) -> list[str]:
-        """Names of the published checkpoints, in no order; empty when there is no such prefix yet."""
+        """Names of the published checkpoints, as :data:`NAME` has them, in no order.
+
+        Empty when there is no such prefix yet.
+        """
 
     @abstractmethod
     def begin(self, name: str) -> Draft:
@@ -85,14 +90,23 @@ class CheckpointStore(ABC):
 
     @abstractmethod
     def read_manifest(self, name: str) -> bytes:
-        """Raises InvalidDocument when it is missing or the medium cannot give it back."""
-
-    @abstractmethod
-    def open_part(self, name: str, part: str) -> BinaryIO:
-        """A seekable stream for reading, to be closed by the caller.
+        """Its first bytes, one more than a manifest may have where it is longer.
 
         Raises:
-            InvalidDocument: it is missing.
+            InvalidDocument: it is missing, no file of one's own, or the medium cannot give it back.
+        """
+
+    @abstractmethod
+    def open_part(self, name: str, part: str, size: int) -> BinaryIO:
+        """A seekable stream for reading, to be closed by the caller.
+
+        Args:
+            name: of the checkpoint, as :data:`NAME` has it.
+            part: its name, as a manifest that was checked has it.
+            size: bytes that it must have; compared before any of it is read.
+
+        Raises:
+            InvalidDocument: it is missing, of another size, or no file of one's own.
         """
 
     @abstractmethod

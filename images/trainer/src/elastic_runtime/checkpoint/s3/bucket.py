@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import cached_property
-from typing import Any, BinaryIO
+from typing import Any
 
 from elastic_runtime.errors import InvalidSettings, StoreUnavailable
+from elastic_runtime.printable import printable
 
 CONNECTIONS = 8
 """Requests at the same time."""
@@ -20,6 +22,15 @@ _TIMEOUTS = {"connect_timeout": 5.0, "read_timeout": 10.0}
 """Seconds. Far below botocore's 60, which are longer than a reclaim notice."""
 _ATTEMPTS = {"mode": "standard", "total_max_attempts": 4}
 """Of each request; with pauses that double up to 20 s, drawn at random. See botocore's guide to retries."""
+
+MOST_LISTED = 10_000
+"""Objects that are listed at a time: of ours there are never so many, and somebody else may have put millions there."""
+_PAGE = 1000
+"""That S3 lists in one answer, at most."""
+_TAKEN = 1 << 20
+"""Bytes handed on at a time."""
+_LONGEST_CODE = 60
+"""Characters."""
 
 _RIGHTS = "s3:GetObject, s3:PutObject, s3:DeleteObject, s3:AbortMultipartUpload on the prefix and s3:ListBucket"
 _REMEDIES = {
@@ -65,13 +76,15 @@ class Bucket:
         name: of the bucket.
         uri: for messages.
 
+    Keys and words of the server are told in messages as :func:`~elastic_runtime.printable.printable` makes them.
+
     Every method raises StoreUnavailable when the server does not answer or refuses for a reason that may pass, and
     InvalidSettings when it refuses for good.
     """
 
     def __init__(self, name: str, uri: str) -> None:
         self.name = name
-        self._uri = uri
+        self.uri = uri
 
     @cached_property
     def _client(self) -> Any:
@@ -80,7 +93,7 @@ class Bucket:
             from botocore.config import Config
         except ImportError as error:
             remedy = "Install elastic-runtime[s3] where the ranks run, or use file://"
-            raise InvalidSettings("checkpoint", f"{self._uri} needs boto3, which is not installed", remedy) from error
+            raise InvalidSettings("checkpoint", f"{self.uri} needs boto3, which is not installed", remedy) from error
         # What the user sets in the environment stays as it is: a Config would win over it.
         own = {"AWS_RETRY_MODE", "AWS_MAX_ATTEMPTS"}.intersection(os.environ)
         retries = {} if own else {"retries": _ATTEMPTS}
@@ -95,20 +108,31 @@ class Bucket:
             self._client.close()
             del self.__dict__["_client"]
 
-    def get(self, key: str) -> tuple[bytes, str]:
-        """Content and version (ETag) of a small object. Raises Missing."""
+    def get(self, key: str, most: int) -> tuple[bytes, str]:
+        """The first so many bytes, and one more where there are more, and the version (ETag). Raises Missing."""
         with self._translated(f"reading {key}"):
             answer = self._client.get_object(Bucket=self.name, Key=key)
             with answer["Body"] as body:
-                return body.read(), str(answer["ETag"])
+                return body.read(most + 1), str(answer["ETag"])
 
-    def download(self, key: str, file: BinaryIO) -> None:
-        """Copy an object into a file, in several pieces at the same time. Raises Missing, and OSError of the file."""
+    def size(self, key: str) -> int:
+        """Bytes of an object. Raises Missing."""
         with self._translated(f"reading {key}"):
-            from boto3.s3.transfer import TransferConfig
+            return int(self._client.head_object(Bucket=self.name, Key=key)["ContentLength"])
 
-            config = TransferConfig(max_concurrency=CONNECTIONS, multipart_chunksize=16 << 20)
-            self._client.download_fileobj(self.name, key, file, Config=config)
+    def read(self, key: str, start: int, stop: int, take: Callable[[bytes], None]) -> None:
+        """Hand on the bytes from ``start`` up to ``stop``, piece by piece, and none beyond. Raises Missing."""
+        with self._translated(f"reading {key}"):
+            answer = self._client.get_object(Bucket=self.name, Key=key, Range=f"bytes={start}-{stop - 1}")
+            with answer["Body"] as body:
+                if answer.get("ContentLength") != stop - start:
+                    raise StoreUnavailable(f"{self.uri}, reading {key}: the server does not send what it was asked for")
+                while start < stop:
+                    data = body.read(min(_TAKEN, stop - start))
+                    if not data:
+                        raise StoreUnavailable(f"{self.uri}, reading {key}: the server has hung up")
+                    take(data)
+                    start += len(data)
 
     def put(self, key: str, body: bytes | bytearray, *, version: str | None = None, new: bool = False) -> None:
         """Write an object.
@@ -131,22 +155,28 @@ class Bucket:
         with self._translated(f"deleting {key}"):
             self._client.delete_object(Bucket=self.name, Key=key)
 
-    def objects(self, prefix: str) -> Iterator[Listed]:
-        """The objects whose keys begin like this."""
-        with self._translated(f"listing {prefix}"):
-            for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix):
-                now = _time_of(page)
-                for each in page.get("Contents", ()):
-                    yield Listed(each["Key"], (now - each["LastModified"]).total_seconds())
+    def objects(self, prefix: str) -> list[Listed]:
+        """The objects whose keys begin like this; of more than :data:`MOST_LISTED`, the first ones."""
+        found = []
+        for page in self._pages("list_objects_v2", prefix):
+            now = _time_of(page)
+            for each in page.get("Contents", ()):
+                found.append(Listed(each["Key"], (now - each["LastModified"]).total_seconds()))
+        return found
 
     def folders(self, prefix: str) -> list[str]:
-        """What follows the prefix up to the next slash, of all keys that have one there."""
+        """What follows the last slash of the prefix up to the next one, of the keys that begin like this.
+
+        Of more than :data:`MOST_LISTED`, the first ones.
+        """
+        pages = self._pages("list_objects_v2", prefix, Delimiter="/")
+        found = [each["Prefix"] for page in pages for each in page.get("CommonPrefixes", ())]
+        return [name.removesuffix("/").rpartition("/")[2] for name in found]
+
+    def _pages(self, operation: str, prefix: str, **more: str) -> Iterator[Any]:
         with self._translated(f"listing {prefix}"):
-            pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self.name, Prefix=prefix, Delimiter="/"
-            )
-            found = [each["Prefix"] for page in pages for each in page.get("CommonPrefixes", ())]
-        return [name.removeprefix(prefix).removesuffix("/") for name in found]
+            pages = self._client.get_paginator(operation).paginate(Bucket=self.name, Prefix=prefix, **more)
+            yield from itertools.islice(pages, MOST_LISTED // _PAGE)
 
     def begin_upload(self, key: str) -> str:
         """Begin to write an object in pieces; returns the upload's id."""
@@ -176,10 +206,12 @@ class Bucket:
             self._client.abort_multipart_upload(Bucket=self.name, Key=key, UploadId=upload)
 
     def uploads(self, prefix: str) -> list[tuple[str, str]]:
-        """Key and id of every upload that was begun and not ended, whose key begins like this."""
-        with self._translated(f"listing the uploads to {prefix}"):
-            pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=self.name, Prefix=prefix)
-            return [(each["Key"], each["UploadId"]) for page in pages for each in page.get("Uploads", ())]
+        """Key and id of uploads that were begun and not ended, whose key begins like this.
+
+        Of more than :data:`MOST_LISTED`, the first ones.
+        """
+        pages = self._pages("list_multipart_uploads", prefix)
+        return [(each["Key"], each["UploadId"]) for page in pages for each in page.get("Uploads", ())]
 
     @contextmanager
     def _translated(self, doing: str) -> Iterator[None]:
@@ -192,19 +224,20 @@ class Bucket:
             ProfileNotFound,
         )
 
+        doing = printable(doing)
         try:
             yield
         except ClientError as error:
             raise self._refused(doing, error.response) from error
         except (NoCredentialsError, PartialCredentialsError, ProfileNotFound) as error:
             remedy = "Give the workers credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a role"
-            raise InvalidSettings("checkpoint", f"{self._uri}, {doing}: {error}", remedy) from error
+            raise InvalidSettings("checkpoint", f"{self.uri}, {doing}: {printable(error)}", remedy) from error
         except (BotoCoreError, Boto3Error) as error:
-            raise StoreUnavailable(f"{self._uri}, {doing}: {error}") from error
+            raise StoreUnavailable(f"{self.uri}, {doing}: {printable(error)}") from error
 
     def _refused(self, doing: str, response: Any) -> Exception:
-        code = str(response.get("Error", {}).get("Code", ""))
-        message = response.get("Error", {}).get("Message", "")
+        code = printable(response.get("Error", {}).get("Code", ""), _LONGEST_CODE)
+        message = printable(response.get("Error", {}).get("Message", ""))
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
         if code in ("NoSuchKey", "NoSuchUpload") or (status == 404 and code not in _REMEDIES):
             return Missing(doing)
@@ -213,8 +246,8 @@ class Bucket:
         # A HEAD has no body, so nothing but its status says why it was refused.
         remedy = _REMEDIES.get(code) or (_REMEDIES["AccessDenied"] if code == "403" else None)
         if remedy is not None:
-            return InvalidSettings("checkpoint", f"{self._uri}, {doing}: {message} ({code})", remedy)
-        return StoreUnavailable(f"{self._uri}, {doing}: {message} ({code}, HTTP status {status})")
+            return InvalidSettings("checkpoint", f"{self.uri}, {doing}: {message} ({code})", remedy)
+        return StoreUnavailable(f"{self.uri}, {doing}: {message} ({code}, HTTP status {status})")
 
 
 def _time_of(page: Any) -> datetime:

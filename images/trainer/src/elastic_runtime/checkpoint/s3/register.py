@@ -6,13 +6,18 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypedDict
 
 from elastic_runtime.checkpoint.s3.bucket import Bucket, Changed, Missing
+from elastic_runtime.checkpoint.s3.download import in_time
+from elastic_runtime.checkpoint.store import NAME
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import InvalidDocument, InvalidSettings, OwnershipLost, StoreUnavailable
 
 _TRIES = 20
+_LONGEST = 4 << 20
+"""Bytes of a register; some 50,000 names."""
 _PAUSE = 0.05
 """Seconds; the n-th pause is drawn between 0 and n times as much."""
 
@@ -99,12 +104,16 @@ class Register:
         raise StoreUnavailable(f"{self._uri}: others have changed {self._key} {_TRIES} times in a row")
 
     def _read(self) -> tuple[Entries, str | None]:
+        what = f"{self._uri}, reading {self._key}"
         try:
-            content, version = self._bucket.get(self._key)
+            content, version = in_time(partial(self._bucket.get, self._key, _LONGEST), what)
         except Missing:
             return Entries(published=tuple(self._found())), None
         try:
-            return from_json(Entries, content), version
+            if len(content) > _LONGEST:
+                raise InvalidDocument(f"{self._key} has more than {_LONGEST} bytes")
+            entries = from_json(Entries, content)
+            return replace(entries, published=tuple(filter(NAME.fullmatch, entries.published))), version
         except InvalidDocument:  # Not ours to judge: what is really published is verified when it is read.
             return Entries(published=tuple(self._found())), version
 

@@ -51,6 +51,12 @@ class Senders:
             thread.join()
         self._threads.clear()
 
+    def leave(self) -> None:
+        """Have the threads end when they are done, without waiting for that."""
+        for _ in self._threads:
+            self._work.put(None)
+        self._threads.clear()
+
     def _run(self) -> None:
         while (item := self._work.get()) is not None:
             future, work = item

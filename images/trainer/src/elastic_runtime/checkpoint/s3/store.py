@@ -9,13 +9,16 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import BinaryIO, cast
 
+from elastic_runtime.checkpoint.manifest import LONGEST_MANIFEST
 from elastic_runtime.checkpoint.s3.bucket import CONNECTIONS, Bucket, Changed, Missing
+from elastic_runtime.checkpoint.s3.download import download, in_time
 from elastic_runtime.checkpoint.s3.register import Register
 from elastic_runtime.checkpoint.s3.senders import Senders
 from elastic_runtime.checkpoint.s3.upload import Upload
-from elastic_runtime.checkpoint.store import CheckpointStore, Draft
+from elastic_runtime.checkpoint.store import NAME, CheckpointStore, Draft
 from elastic_runtime.errors import ElasticError, InvalidDocument, StoreUnavailable
 
 MANIFEST = "manifest.json"
@@ -27,6 +30,12 @@ SILENCE = 900.0
 """Seconds without a touch after which others take a writer for dead."""
 STANDSTILL = 450.0
 """Seconds without a touch after which a writer gives up by itself, before it may pass for dead."""
+_MOST_REMOVED = 1000
+"""Objects of one checkpoint that are removed at a time."""
+_MOST_SWEPT = 10
+"""Checkpoints that are swept up at a time."""
+_MOST_FOUND = 1000
+"""Checkpoints that are looked for without a register."""
 _log = logging.getLogger(__name__)
 
 
@@ -68,17 +77,17 @@ class S3Store(CheckpointStore):
 
     def read_manifest(self, name: str) -> bytes:
         """See the interface."""
+        key = self.key(name, MANIFEST)
         try:
-            return self.bucket.get(self.key(name, MANIFEST))[0]
+            return in_time(partial(self.bucket.get, key, LONGEST_MANIFEST), f"{self.uri}, reading {key}")[0]
         except Missing:
             raise InvalidDocument(f"its {MANIFEST} cannot be read: there is none") from None
 
-    def open_part(self, name: str, part: str) -> BinaryIO:
+    def open_part(self, name: str, part: str, size: int) -> BinaryIO:
         """A copy in the folder for temporary files, which is as large as the part and gone when it is closed."""
         file = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
         try:
-            self.bucket.download(self.key(name, part), cast(BinaryIO, file))
-            file.seek(0)
+            download(self.bucket, self.key(name, part), file.fileno(), size)
         except Missing:
             file.close()
             raise InvalidDocument(f"its {part} cannot be read: there is none") from None
@@ -106,21 +115,28 @@ class S3Store(CheckpointStore):
         self.bucket.put(self.key(DRAFT + name), b"")
 
     def remove(self, name: str) -> None:
-        """Remove everything of a checkpoint that is not published, and last its marker."""
-        for key, upload in self.bucket.uploads(self.key(name, "")):
+        """Remove everything of a checkpoint that is not published, and last its marker.
+
+        Where somebody has put more there than a checkpoint has, some is removed, and the next sweep goes on.
+        """
+        uploads = self.bucket.uploads(self.key(name, ""))
+        for key, upload in uploads[:_MOST_REMOVED]:
             with contextlib.suppress(Missing):
                 self.bucket.abort_upload(key, upload)
-        for each in list(self.bucket.objects(self.key(name, ""))):
+        objects = self.bucket.objects(self.key(name, ""))
+        for each in objects[:_MOST_REMOVED]:
             self.bucket.delete(each.key)
-        self.bucket.delete(self.key(DRAFT + name))
+        if max(len(uploads), len(objects)) <= _MOST_REMOVED:
+            self.bucket.delete(self.key(DRAFT + name))
 
     def _sweep(self) -> None:
         """Remove what writers and deleters that died have left."""
         start = self.key(DRAFT)
         try:
-            silent = [each.key.removeprefix(start) for each in self.bucket.objects(start) if each.age > SILENCE]
+            marked = [each.key.removeprefix(start) for each in self.bucket.objects(start) if each.age > SILENCE]
+            silent = [name for name in marked if NAME.fullmatch(name)]
             published = self.register.read().published if silent else ()
-            for name in silent:
+            for name in silent[:_MOST_SWEPT]:
                 if name in published:
                     self.bucket.delete(start + name)
                 else:
@@ -130,8 +146,9 @@ class S3Store(CheckpointStore):
 
     def _with_manifest(self) -> list[str]:
         """Names of what looks published."""
-        folders = self.bucket.folders(self.key(""))
-        return [name for name in folders if any(self.bucket.objects(self.key(name, MANIFEST)))]
+        folders = [name for name in self.bucket.folders(self.key("ckpt-")) if NAME.fullmatch(name)]
+        newest = sorted(folders, reverse=True)[:_MOST_FOUND]
+        return [name for name in reversed(newest) if self.bucket.objects(self.key(name, MANIFEST))]
 
 
 class _S3Draft(Draft):
@@ -170,7 +187,7 @@ class _S3Draft(Draft):
         try:
             store.bucket.put(key, manifest, new=True)
         except Changed:
-            if store.bucket.get(key)[0] != manifest:  # not our own write, whose answer was lost
+            if store.bucket.get(key, len(manifest))[0] != manifest:  # not our own write, whose answer was lost
                 raise StoreUnavailable(f"{store.uri}: somebody else has written {key}") from None
         self._announced = True
         store.register.change(lambda entries: entries.claimed(fence, store.uri).with_name(self._name))

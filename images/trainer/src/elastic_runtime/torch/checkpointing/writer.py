@@ -12,6 +12,7 @@ from typing import Any
 
 from elastic_runtime.checkpoint.checkpoints import Checkpoints
 from elastic_runtime.errors import InvalidSettings, StoreUnavailable
+from elastic_runtime.printable import printable
 from elastic_runtime.rank_link import CheckpointFailed, CheckpointWritten, RankMessage
 from elastic_runtime.torch.checkpointing.parts import part_writers
 from elastic_runtime.torch.checkpointing.switch_interval import switch_interval
@@ -162,7 +163,7 @@ class CheckpointWriter:
         try:
             self._write(snapshot, handover=handover, waiting=waiting)
         except REFUSED as error:
-            _log.warning("training goes on without the checkpoint of step %d: %s", snapshot.step, error)
+            _log.warning("training goes on without the checkpoint of step %d: %s", snapshot.step, printable(error))
             if handover:
                 self._failed, self._wanted = self._clock(), True  # again, with what is newest then
         finally:
@@ -177,7 +178,7 @@ class CheckpointWriter:
                 return
             stored = self._checkpoints.write(snapshot.step, snapshot.time, parts, handover=handover, retire=not waiting)
         except REFUSED as error:
-            self._send(CheckpointFailed(step=snapshot.step, reason=str(error)))
+            self._send(CheckpointFailed(step=snapshot.step, reason=printable(error)))
             raise
         finally:
             snapshot.give_back()
