@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Mapping
 from typing import IO, Any, cast
 
@@ -14,7 +13,11 @@ import torch
 from torch.utils.serialization import config
 
 from elastic_runtime.checkpoint.checkpoints import PartStream, PartWriter, StoredCheckpoint, opened_checkpoint
+from elastic_runtime.checkpoint.manifest import Part
+from elastic_runtime.documents import parse_json
 from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.printable import printable
+from elastic_runtime.torch.checkpointing.archives import read_archive
 from elastic_runtime.torch.state import plain
 from elastic_runtime.torch.state.trees import Tree
 
@@ -45,9 +48,11 @@ def read_parts(stored: StoredCheckpoint) -> dict[str, Any]:
     for part in stored.manifest.parts:
         with stored.open_part(part.name) as stream:
             if part.name == ATTRIBUTES:
-                values |= {name: plain.decode(value) for name, value in json.load(stream).items()}
+                values |= _read_attributes(stream.read())
             elif part.name.endswith(_TENSORS):
-                values[part.name.removesuffix(_TENSORS)] = _read_tree(stream, part.name)
+                values[part.name.removesuffix(_TENSORS)] = _read_tree(stream, part)
+    if type(values.get("step", 0)) is not int:
+        raise InvalidDocument("its step is not a number")
     return values
 
 
@@ -88,8 +93,18 @@ def _write(stream: PartStream, data: bytes) -> None:
     stream.write(data)
 
 
-def _read_tree(stream: IO[bytes], name: str) -> Tree:
+def _read_attributes(data: bytes) -> dict[str, Any]:
+    attributes = parse_json(data)
+    if not isinstance(attributes, dict):
+        raise InvalidDocument(f"its part {ATTRIBUTES} is not a JSON object")
     try:
-        return torch.load(stream, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-        raise InvalidDocument(f"its part {name} is not what torch.load(weights_only=True) takes: {error}") from error
+        return {name: plain.decode(value) for name, value in attributes.items()}
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidDocument(f"its part {ATTRIBUTES} does not hold plain values: {printable(error)}") from error
+
+
+def _read_tree(stream: IO[bytes], part: Part) -> Tree:
+    try:
+        return read_archive(stream, part.size)
+    except InvalidDocument as error:
+        raise InvalidDocument(f"its part {part.name} cannot be loaded: {error}") from error

@@ -12,14 +12,16 @@ Corrects what is wrong with Horovod 0.28.1's own handlers:
 
 from __future__ import annotations
 
+import io
 import pickle
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from elastic_runtime.errors import InvalidDocument, InvalidSettings
+from elastic_runtime.torch.checkpointing.archives import read_archive
 from elastic_runtime.torch.state.collectives import broadcast_tree
 from elastic_runtime.torch.state.copies import Loan, RenewedCopy
-from elastic_runtime.torch.state.trees import copy_tree, dump, load
+from elastic_runtime.torch.state.trees import copy_tree, dump
 from elastic_runtime.world import Handler, current_world
 
 
@@ -120,6 +122,7 @@ def check_storable(handlers: Mapping[str, StateDictHandler | ForeignHandler]) ->
         if not isinstance(handler.value, HasState):
             raise InvalidSettings(f"DurableState.{name}", "it has no state_dict", remedy)
         try:
-            load(dump(handler.saved.newest))
+            data = dump(handler.saved.newest)
+            read_archive(io.BytesIO(data), len(data))
         except (InvalidDocument, pickle.PicklingError, AttributeError, TypeError) as error:
             raise InvalidSettings(f"DurableState.{name}", f"its state cannot be kept: {error}", remedy) from error

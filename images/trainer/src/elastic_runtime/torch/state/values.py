@@ -87,7 +87,7 @@ class StateValues:
                 continue
             try:
                 self.handlers[name].value.load_state_dict(values[name])
-            except (RuntimeError, ValueError, KeyError, TypeError) as error:
+            except Exception as error:  # the script's own code too, given what it did not write
                 problem = f"{uri} does not fit the {name} of this script: {error}"
                 raise InvalidSettings("checkpoint", problem, "Start afresh, or give the run another URI") from error
 
