@@ -220,3 +220,5 @@ class RunDir:
             return (self.path / name).read_text(encoding="utf-8")
         except (FileNotFoundError, NotADirectoryError):
             raise RunNotFound(f"no {name} in {self.path}: the run does not exist (any more)") from None
+        except UnicodeDecodeError as error:
+            raise InvalidDocument(f"{self.path / name} is not text: {error.reason}") from error

@@ -10,12 +10,12 @@ In a pod that is not on its host's network, the token arrives only where the ins
 from __future__ import annotations
 
 import http.client
-import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from elastic_runtime.agent.notices.metadata import MetadataClient, TokenSession, unexpected
 from elastic_runtime.clock import utc_now
+from elastic_runtime.documents import parse_json
 from elastic_runtime.rundir import ReclaimNotice
 
 ADDRESS = "http://169.254.169.254"
@@ -43,7 +43,7 @@ class _Ec2:
         if answer.status != http.client.OK:
             raise unexpected(path, answer)
         try:
-            return utc_time(json.loads(answer.text)[field])
+            return utc_time(parse_json(answer.text)[field])
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise unexpected(path, answer) from error
 
@@ -86,4 +86,7 @@ class AwsRebalance(_Ec2):
 def utc_time(text: str) -> datetime:
     """An ISO 8601 time; one without a zone is UTC. Raises ValueError, or TypeError for what is no text."""
     time = datetime.fromisoformat(text)
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    try:
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError("a time before the year 1, or after 9999") from error

@@ -6,7 +6,6 @@ https://learn.microsoft.com/en-us/azure/virtual-machines/linux/scheduled-events
 from __future__ import annotations
 
 import http.client
-import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -14,7 +13,9 @@ from typing import Any
 
 from elastic_runtime.agent.notices.metadata import TIMEOUT, MetadataClient, unexpected
 from elastic_runtime.clock import utc_now
+from elastic_runtime.documents import parse_json
 from elastic_runtime.errors import ClusterUnavailable
+from elastic_runtime.printable import printable
 from elastic_runtime.rundir import ReclaimNotice
 
 ADDRESS = "http://169.254.169.254"
@@ -48,8 +49,8 @@ class Azure:
         document = await self._get(EVENTS, EVENTS_TIMEOUT)
         try:
             deadlines = [self._deadline(event) for event in document["Events"] if _is_end_of(own, event)]
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ClusterUnavailable(f"{EVENTS} answered with events that make no sense: {document}") from error
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+            raise ClusterUnavailable(f"{EVENTS} answered events that make no sense: {printable(document)}") from error
         return ReclaimNotice("azure", min(deadlines)) if deadlines else None
 
     async def _read_name(self) -> str:
@@ -65,7 +66,7 @@ class Azure:
         if answer.status != http.client.OK:
             raise unexpected(path, answer)
         try:
-            return json.loads(answer.text)
+            return parse_json(answer.text)
         except ValueError as error:
             raise unexpected(path, answer) from error
 

@@ -41,7 +41,7 @@ async def written(file: Path | None) -> ReclaimNotice | None:
 
 def _read(file: Path) -> ReclaimNotice | None:
     try:
-        return from_json(ReclaimNotice, file.read_text(encoding="utf-8"))
+        return from_json(ReclaimNotice, file.read_bytes())
     except FileNotFoundError:
         return None
     except InvalidDocument:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache
 
 from elastic_runtime import runobjects
-from elastic_runtime.documents import from_json, time_to_text, to_json, to_plain
+from elastic_runtime.documents import from_json, parse_json, time_to_text, to_json, to_plain
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.kubernetes.objects import Object, moment
 from elastic_runtime.spec import RunSpec
@@ -42,7 +43,7 @@ def document(thing: Object) -> RunDocument:
         spec=_spec(_text(thing)),
         owner=marks.get(runobjects.OWNER, ""),
         created=thing.created,
-        renewed=moment(marks[runobjects.LEASE]) if runobjects.LEASE in marks else thing.created,
+        renewed=_moment(marks[runobjects.LEASE]) if runobjects.LEASE in marks else thing.created,
         cancelled=marks.get(runobjects.CANCEL),
         collected=runobjects.COLLECTED in marks,
         log_lease=None if log_lease is None else from_json(StoredLogLease, log_lease),
@@ -74,9 +75,19 @@ def _annotations(document: RunDocument) -> dict[str, str | None]:
 
 def _requests(text: str) -> tuple[SizeRequest, ...]:
     try:
-        return read_requests(json.loads(text))
+        return read_requests(parse_json(text))
     except ValueError as error:
         raise InvalidDocument(f"the annotation {runobjects.REQUESTS} cannot be read: {error}") from error
+
+
+def _moment(text: str) -> datetime:
+    try:
+        found = moment(text)
+        if found.tzinfo is None:
+            raise ValueError("it has no time zone")
+        return found.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise InvalidDocument(f"the annotation {runobjects.LEASE} is not a time: {error}") from error
 
 
 def _text(thing: Object) -> str:
