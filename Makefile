@@ -60,10 +60,10 @@ test-unit-checkpoints: setup
 test-security: test-security-runtime test-security-provider ## attacks: each hole that was closed, tried again
 
 test-security-runtime: setup
-	$(call pytest,$(TRAINER),security-runtime,tests/security/runtime $(wildcard tests/security/local))
+	$(call pytest,$(TRAINER),security-runtime,tests/security/runtime tests/security/fuzz/runtime $(wildcard tests/security/local))
 
 test-security-provider: setup
-	$(call pytest,$(AIRFLOW),security-provider,tests/security/provider)
+	$(call pytest,$(AIRFLOW),security-provider,tests/security/provider tests/security/fuzz/provider)
 
 test-contract: setup ## what every kind of cluster must do
 	$(call pytest,$(AIRFLOW),contract,tests/contract)
@@ -83,6 +83,10 @@ test-kubernetes: setup ## pods on a real Kubernetes, where there is a way to one
 chaos: setup ## random faults on local runs; ROUNDS, SEED, JOBS, LOAD, ENGINE, …: see tests/README.md
 	@$(TRAINER)/python -m tests.chaos $(foreach option,ROUNDS SEED PLAN REPEAT ENGINE JOBS LOAD MINUTES,\
 	    $(if $($(option)),--$(shell tr A-Z a-z <<< $(option)) $($(option))))
+
+fuzz: setup ## every parser of what comes from outside, with FUZZ inputs each: 10000; an hour on two cores
+	FUZZ=$(or $(FUZZ),10000) $(call pytest,$(AIRFLOW),fuzz-provider,--timeout=0 tests/security/fuzz/provider)
+	FUZZ=$(or $(FUZZ),10000) $(call pytest,$(TRAINER),fuzz-runtime,--timeout=0 tests/security/fuzz/runtime)
 
 kills: setup ## 300 ranks killed at random, one after another: does a survivor go with one? KILLS, LOAD, SEED; ten minutes
 	@$(TRAINER)/python -m tests.chaos.kills $(foreach option,KILLS LOAD SEED,\
@@ -133,5 +137,5 @@ clean-all: clean
 
 .PHONY: help setup test lint lint-ruff lint-types lint-imports lint-locks test-unit $(UNIT) \
     test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow \
-    test-kubernetes chaos kills soak \
+    test-kubernetes chaos fuzz kills soak \
     demo bench bench-deferred bench-checkpoints bench-traces image cluster-up cluster-down build requirements clean clean-all

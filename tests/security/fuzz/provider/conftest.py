@@ -1,0 +1,1 @@
+"""How Airflow's side is fuzzed."""
