@@ -56,6 +56,12 @@ def test_a_command_that_cannot_run_says_why(start: Start, command: tuple[str, ..
     assert sizes_of(run.status()) == []
 
 
+def test_the_scripts_exit_code_is_in_the_status(start: Start) -> None:
+    run = start(TRAINS, command=("python", "-c", "raise SystemExit(77)"))
+    failed(run, FailureKind.RANK_FAILED)
+    assert run.status().exit_code == 77
+
+
 def test_ranks_that_never_join_end_by_the_start_timeout(start: Start) -> None:
     script = Script("faulty.py", ("trains",), doors={"worker-0": "wait", "worker-1": "wait"})
     run = start(script, recovery=RecoverySpec(start_timeout=6.0))

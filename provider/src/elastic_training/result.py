@@ -14,11 +14,12 @@ def result_document(status: Status) -> dict[str, Any]:
     """A final status as plain JSON types, for XCom.
 
     Returns:
-        ``version``; ``run``, ``uid``; ``phase``, ``reason``, ``failure``; ``checkpoint`` (``uri``, ``step``, ``time``;
-        None without one); ``metrics`` (newest value of each); ``steps`` (newest global step); ``world_sizes`` (ranks
-        of each generation, repetitions left out); ``history`` and ``events`` (as in the status, bounded);
-        ``worker_seconds`` by worker and ``worker_seconds_total``; ``started`` (first world), ``finished`` (RFC 3339,
-        UTC) and ``seconds`` between them, None when it never trained.
+        ``version``; ``run``, ``uid``; ``phase``, ``reason``, ``failure``, ``exit_code`` (of the rank that failed, or
+        None); ``checkpoint`` (``uri``, ``step``, ``time``; None without one); ``metrics`` (newest value of each);
+        ``steps`` (newest global step); ``world_sizes`` (ranks of each generation, repetitions left out); ``history``
+        and ``events`` (as in the status, bounded); ``worker_seconds`` by worker and ``worker_seconds_total``;
+        ``started`` (first world), ``finished`` (RFC 3339, UTC) and ``seconds`` between them, None when it never
+        trained.
     """
     plain = to_plain(status)
     seconds = None
@@ -31,6 +32,7 @@ def result_document(status: Status) -> dict[str, Any]:
         "phase": status.phase.value,
         "reason": status.reason,
         "failure": plain["failure"],
+        "exit_code": status.exit_code,
         "checkpoint": plain["checkpoint"],
         "metrics": dict(plain["metrics"]),
         "steps": status.step,

@@ -277,6 +277,26 @@ def test_stays_bounded_and_can_be_written(record: RunRecord, clock: Clock) -> No
     assert sum(past.values()) == MANY
 
 
+class TestExitCode:
+    def test_is_of_the_first_to_fail_after_the_last_world(self, record: RunRecord) -> None:
+        record.world(["worker-0.0.0", "worker-1.0.0"])
+        record.rank_failed("worker-1.0.0", 3, "worker-1")
+        record.world(["worker-0.0.0"])
+        record.rank_failed("worker-0.0.0", 99, "worker-0")
+        record.rank_failed("worker-0.0.0", 1, "worker-0")
+        assert record.status([], {}, 1).exit_code is None
+        record.finish(Phase.FAILED, "the ranks failed", FailureKind.RANK_FAILED)
+        assert record.status([], {}, 1).exit_code == 99
+        assert record.status([], {}, 1).rank_failures == 3
+
+    @pytest.mark.parametrize("kind", [FailureKind.CANCELLED, FailureKind.RANK_FAILED])
+    def test_is_none_where_no_rank_failed_or_that_is_not_why(self, record: RunRecord, kind: FailureKind) -> None:
+        if kind is FailureKind.CANCELLED:
+            record.rank_failed("worker-0.0.0", 3, "worker-0")
+        record.finish(Phase.FAILED, "it is over", kind)
+        assert record.status([], {}, 1).exit_code is None
+
+
 class TestAfterAnotherLauncher:
     @pytest.fixture
     def before(self, record: RunRecord, clock: Clock) -> Status:

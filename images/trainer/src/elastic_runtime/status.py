@@ -224,6 +224,9 @@ class Status:
     finished: datetime | None = None
     failure: FailureKind | None = None
     """Set exactly when the phase is ``failed``."""
+    exit_code: int | None = None
+    """With ``rank_failed``: of the rank that failed first after the last world was complete; minus a signal's number.
+    None when it is not known."""
     world_size: int = 0
     """Ranks that train together now."""
     target_size: int = 0

@@ -120,8 +120,9 @@ class FakeCluster(Cluster):
         """Play launcher: the training ends well."""
         self._end(name, Phase.SUCCEEDED, "all ranks ended with code 0", None)
 
-    def fail(self, name: str, kind: FailureKind, reason: str) -> None:
+    def fail(self, name: str, kind: FailureKind, reason: str, exit_code: int | None = None) -> None:
         """Play launcher: the training ends badly; or, with ``launcher_lost``, the launcher itself."""
+        self.publish(name, exit_code=exit_code)
         self._end(name, Phase.FAILED, reason, kind)
 
     def tell(self, name: str, kind: EventKind, message: str, **about: Any) -> None:

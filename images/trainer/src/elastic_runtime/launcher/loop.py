@@ -293,8 +293,7 @@ class Launcher:
         worker = self._pool.worker_of(rank_id)
         taken = worker is not None and worker.deadline is not None and code in (-signal.SIGTERM, -signal.SIGKILL)
         if worker is not None and not taken:  # Its worker is still here, so it ended by itself.
-            self._record.rank_failures += 1
-            self._record.event(EventKind.RANK_FAILED, f"rank {rank_id} ended with {describe(code)}", worker.name)
+            self._record.rank_failed(rank_id, code, worker.name)
 
     def _rank_over(self, rank_id: str) -> None:
         self._pool.retire(rank_id)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from elastic_runtime import rank_link
+from elastic_runtime.engines.exits import describe
 from elastic_runtime.launcher.record.figures import Figures
 from elastic_runtime.launcher.worker_pool import Worker
 from elastic_runtime.printable import printable
@@ -71,6 +72,9 @@ class RunRecord:
         self._past: deque[WorkerStatus] = deque(maxlen=MAX_PAST_WORKERS)
         self._past_seconds: dict[str, float] = {}
         self._states: dict[str, tuple[WorkerState, datetime]] = {}
+        self._exit_code: int | None = None
+        self._blame_next = True
+        """No rank has failed yet since the last world was complete."""
         self.rank_failures = self.forced_resets = 0
         """See :class:`~elastic_runtime.status.Status`."""
         if previous is not None:
@@ -152,8 +156,16 @@ class RunRecord:
         standing.started = standing.started or self._now()
         standing.generation += 1
         standing.world_size = size
+        self._blame_next = True
         self._history.append(World(self._now(), size, standing.generation, standing.step))
         self.event(kind, f"world {standing.generation} of {size} ranks: {', '.join(members)}", world_size=size)
+
+    def rank_failed(self, rank_id: str, code: int, worker: str) -> None:
+        """A rank has ended by itself, with another code than 0."""
+        self.rank_failures += 1
+        if self._blame_next:  # The others of its world may fail for its sake.
+            self._blame_next, self._exit_code = False, code
+        self.event(EventKind.RANK_FAILED, f"rank {rank_id} ended with {describe(code)}", worker)
 
     def no_world(self) -> None:
         """Nobody trains any more."""
@@ -218,6 +230,7 @@ class RunRecord:
             started=standing.started,
             finished=standing.finished,
             failure=standing.failure,
+            exit_code=self._exit_code if standing.failure is FailureKind.RANK_FAILED else None,
             world_size=standing.world_size,
             target_size=wanted,
             generation=standing.generation,
