@@ -1,6 +1,6 @@
 """How a training that did not succeed ends its task.
 
-Settings errors, missing runs and lost ownership keep their classes from :mod:`elastic_runtime.errors`; these two add
+Settings errors, missing runs and lost ownership keep their classes from :mod:`elastic_runtime.errors`; these add
 only what Airflow has to know: whether another try makes sense.
 """
 
@@ -23,8 +23,13 @@ class TrainingCancelled(TrainingFailed, AirflowFailException):
     """Somebody ended the run on purpose. Not retried: a retry would start what somebody wanted to end."""
 
 
-def failure_of(status: Status) -> TrainingFailed:
-    """The exception for a run that has failed."""
+class TrainingHopeless(TrainingFailed, AirflowFailException):
+    """The script ended with a code of ``fail_on_exit_code``. Not retried."""
+
+
+def failure_of(status: Status, *, hopeless: bool = False) -> TrainingFailed:
+    """The exception for a run that has failed; ``hopeless``: for which the task is not to be retried."""
     kind = status.failure or FailureKind.LAUNCHER_ERROR
-    raised = TrainingCancelled if kind is FailureKind.CANCELLED else TrainingFailed
+    final = TrainingHopeless if hopeless else TrainingFailed
+    raised = TrainingCancelled if kind is FailureKind.CANCELLED else final
     return raised(kind, f"training run {status.run} failed: {status.reason}")

@@ -6,13 +6,14 @@ Its settings: test_elastic_horovod_operator_settings. Deferred: test_elastic_hor
 from __future__ import annotations
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSkipException
 
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import FailureKind, Phase
 from elastic_training.bridge import run
+from elastic_training.clusters.base import differing
 from elastic_training.clusters.fake import FakeCluster
-from elastic_training.exceptions import TrainingCancelled, TrainingFailed
+from elastic_training.exceptions import TrainingCancelled, TrainingFailed, TrainingHopeless
 from elastic_training.triggers.training_run import TrainingRunTrigger
 from tests.unit.provider.operator_bench import NAME, deferred, operator, ref_in, run_in, trying
 
@@ -60,6 +61,29 @@ class TestInTheWorker:
         assert caught.value.kind is kind
         assert isinstance(caught.value, AirflowFailException) is (kind is FailureKind.CANCELLED)
         assert ti.pushed["failure"]["failure"] == kind.value
+
+    @pytest.mark.parametrize(
+        ("code", "raised"),
+        [(99, AirflowSkipException), (98, AirflowSkipException), (2, TrainingHopeless), (1, TrainingFailed)],
+    )
+    def test_the_scripts_exit_code_skips_the_task_or_ends_its_tries(
+        self, fake: FakeCluster, code: int, raised: type[Exception]
+    ) -> None:
+        ti = trying()
+        fake.script(lambda: fake.fail(NAME, FailureKind.RANK_FAILED, "it broke", code))
+        with pytest.raises(raised) as caught:
+            operator(skip_on_exit_code={98, 99}, fail_on_exit_code=2).execute({"ti": ti})
+        assert isinstance(caught.value, AirflowFailException) is (code == 2)
+        assert ti.pushed["failure"]["exit_code"] == code
+
+    def test_who_does_not_wait_is_done_and_the_run_goes_on_without_a_lease(self, fake: FakeCluster) -> None:
+        train = operator(wait_for_completion=False, deferrable=True)
+        for number in (1, 2):
+            assert train.execute({"ti": (ti := trying(number))}) is None
+            assert ti.pushed == {"run_name": NAME, "cluster": "local"}
+        assert run_in(fake).status.phase is Phase.RUNNING
+        assert run_in(fake).spec.timing.lease == 0
+        assert differing(run_in(fake).spec, operator().spec(NAME)) == ("lease",)
 
     def test_a_kill_cancels_and_the_task_fails(self, fake: FakeCluster) -> None:
         train = operator()

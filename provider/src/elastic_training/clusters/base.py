@@ -101,6 +101,8 @@ def differing(old: RunSpec, new: RunSpec) -> tuple[str, ...]:
     """Names of the settings in which an adopted run differs from what is asked for now."""
     names = ("command", "workers", "recovery", "environment", "working_directory", "warm", "engine", "size_plan")
     found = [name for name in names if getattr(old, name) != getattr(new, name)]
+    if old.timing.lease != new.timing.lease:
+        found.append("lease")
     if _store(old) != _store(new):
         found.append("checkpoint")
     return tuple(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import PurePath
 from urllib.parse import urlsplit
@@ -132,6 +132,19 @@ def check_environment(environment: object) -> Mapping[str, str]:
         if not isinstance(name, str) or not name or "=" in name or "\0" in name:
             raise InvalidSettings("environment", f"{name!r} is not a variable's name", 'Write {"NAME": "value"}')
     return {name: str(value) for name, value in environment.items()}
+
+
+def exit_codes(field: str, given: object) -> tuple[int, ...]:
+    """One or several, negative for a signal; None: none. Raises InvalidSettings."""
+    if given is None:
+        return ()
+    codes = []
+    for code in given if isinstance(given, Collection) and not isinstance(given, str) else (given,):
+        if isinstance(code, bool) or not isinstance(code, int) or code == 0 or not -64 <= code <= 255:
+            problem = f"{code!r} is not the exit code of a failure"
+            raise InvalidSettings(field, problem, "Write a number from 1 to 255, or minus a signal's, or several")
+        codes.append(code)
+    return tuple(codes)
 
 
 def check_text(field: str, value: object, example: str) -> None:

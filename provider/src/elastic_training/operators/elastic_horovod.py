@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
+    AirflowSkipException,
     AirflowTaskTimeout,
     BaseOperator,
     conf,
@@ -27,7 +28,7 @@ from elastic_training.deployment import deployment
 from elastic_training.exceptions import failure_of
 from elastic_training.follow import Ending, Followed, Follower
 from elastic_training.naming import run_name
-from elastic_training.operators.arguments import check_foreign
+from elastic_training.operators.arguments import check_foreign, exit_codes
 from elastic_training.operators.training_arguments import OnFinish, TrainingArguments
 from elastic_training.ownership import Owner, read_owner
 from elastic_training.pods import Pods
@@ -75,6 +76,10 @@ class ElasticHorovodOperator(TrainingArguments, RendersSettings, BaseOperator):
         warm: keep a process with torch and horovod imported in every worker.
         log_limit: bytes of the ranks' output that are kept, 1 GiB; of more, only the last lines.
         on_finish: see :class:`OnFinish`.
+        wait_for_completion: False: the task succeeds as soon as its run is created or adopted. The run then has no
+            lease: it ends by itself, by its limits, or by a CancelTrainingOperator, and nobody takes its result.
+        skip_on_exit_code: one or several: the task is skipped when the script failed with one of them.
+        fail_on_exit_code: one or several: the task is not retried when the script failed with one of them.
         deferrable: wait in the triggerer. Default: Airflow's ``[operators] default_deferrable``.
         kwargs: of every operator. ``execution_timeout`` counts from the start of the try and is kept while deferred.
 
@@ -82,6 +87,8 @@ class ElasticHorovodOperator(TrainingArguments, RendersSettings, BaseOperator):
         InvalidSettings: at parse, for what is known then.
         TrainingFailed: from ``execute``; the task is retried and resumes.
         TrainingCancelled: from ``execute``, when somebody ended the run; the task is not retried.
+        TrainingHopeless: from ``execute``, for a code of ``fail_on_exit_code``; the task is not retried.
+        AirflowSkipException: from ``execute``, for a code of ``skip_on_exit_code``.
     """
 
     template_fields: Sequence[str] = (
@@ -118,6 +125,9 @@ class ElasticHorovodOperator(TrainingArguments, RendersSettings, BaseOperator):
         warm: bool = True,
         log_limit: int = LOG_LIMIT,
         on_finish: str = OnFinish.KEEP.value,
+        wait_for_completion: bool = True,
+        skip_on_exit_code: int | Collection[int] | None = None,
+        fail_on_exit_code: int | Collection[int] | None = None,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         **kwargs: Any,
     ) -> None:
@@ -138,13 +148,16 @@ class ElasticHorovodOperator(TrainingArguments, RendersSettings, BaseOperator):
         self.warm = parse_bool("warm", warm)
         self.log_limit = whole_number("log_limit", log_limit, least=0)
         self.on_finish = on_finish
+        self.wait_for_completion = parse_bool("wait_for_completion", wait_for_completion)
+        self.skip_on_exit_code = exit_codes("skip_on_exit_code", skip_on_exit_code)
+        self.fail_on_exit_code = exit_codes("fail_on_exit_code", fail_on_exit_code)
         self.deferrable = parse_bool("deferrable", deferrable)
         self._claimed: tuple[RunRef, str] | None = None
         self._killed = False
         self.check_what_is_known()
 
-    def execute(self, context: Any) -> dict[str, Any]:
-        """Create or adopt the run, then wait for it: here, or deferred."""
+    def execute(self, context: Any) -> dict[str, Any] | None:
+        """Create or adopt the run, then wait for it: here, or deferred, or not at all."""
         task_instance = context["ti"]
         self.remember_secrets()
         owner = self._owner(task_instance)
@@ -157,6 +170,8 @@ class ElasticHorovodOperator(TrainingArguments, RendersSettings, BaseOperator):
         if self.do_xcom_push:
             task_instance.xcom_push(key=RUN_NAME_KEY, value=ref.name)
             task_instance.xcom_push(key=CLUSTER_KEY, value=self.cluster)
+        if not self.wait_for_completion:
+            return None
         deadline = utc_now() + self.execution_timeout if self.execution_timeout else None
         if self.deferrable:
             trigger = TrainingRunTrigger(
@@ -232,7 +247,10 @@ class ElasticHorovodOperator(TrainingArguments, RendersSettings, BaseOperator):
             context["ti"].xcom_push(key=FAILURE_KEY, value=document)
         self._clear_up(cluster, ref, owner, status)
         if status.phase is not Phase.SUCCEEDED:
-            raise failure_of(replace(status, reason=masked(status.reason)))
+            if status.exit_code in self.skip_on_exit_code:
+                raise AirflowSkipException(f"training run {ref.name} ended with code {status.exit_code}")
+            hopeless = status.exit_code in self.fail_on_exit_code
+            raise failure_of(replace(status, reason=masked(status.reason)), hopeless=hopeless)
         return document
 
     def _clear_up(self, cluster: Cluster, ref: RunRef, owner: str, status: Status) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 from uuid import uuid4
@@ -55,6 +56,7 @@ class TrainingArguments:
     warm: bool
     log_limit: int
     on_finish: str
+    wait_for_completion: bool
 
     @classmethod
     def partial(cls, **arguments: Any) -> Any:
@@ -89,6 +91,9 @@ class TrainingArguments:
             raise InvalidSettings(
                 "on_finish", f"{self.on_finish!r} is not one of its values", f"Write one of {choices}"
             )
+        if not self.wait_for_completion and self.on_finish != OnFinish.KEEP:
+            problem = f"{self.on_finish!r} needs a task that waits for the end"
+            raise InvalidSettings("on_finish", problem, "Delete the run with a DeleteTrainingOperator")
 
     def _workers(self) -> Workers:
         return settings_of(Workers, "workers", self.workers, "Workers(min=1, start=2, max=4)")
@@ -138,6 +143,9 @@ class TrainingArguments:
         """
         uid, fence = uuid4().hex, int(time.time())
         checkpoint, recovery = None, self._recovery()
+        timing = recovery.timing()
+        if not self.wait_for_completion:
+            timing = replace(timing, lease=0.0)  # Nobody will renew it.
         check_checkpoint_uri(self.checkpoint_uri)
         check_text("working_directory", self.working_directory, '"/srv/model"')
         if self.checkpoint_uri:
@@ -155,7 +163,7 @@ class TrainingArguments:
             working_directory=self.working_directory or None,
             warm=self.warm,
             log_limit=self.log_limit,
-            timing=recovery.timing(),
+            timing=timing,
             size_plan=None if self.size_plan is None else self._plan().spec(),
             version=PLAN_VERSION if self.size_plan is not None else 1,
         )
