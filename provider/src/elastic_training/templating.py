@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -77,8 +78,8 @@ class Settings(ResolveMixin):
         return {name: redacted(value) for name, value in _given(self).items()}
 
     def __str__(self) -> str:
-        """What Airflow 2 shows."""
-        return str(self.serialize())
+        """What Airflow 2 shows, as JSON."""
+        return json.dumps(self.serialize(), ensure_ascii=False)
 
     def __repr__(self) -> str:
         """As it would be written, without secrets."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 from unittest.mock import Mock
@@ -277,6 +278,22 @@ class TestRendering:
         with pytest.raises(AirflowFailException, match=r"workers\.min: 5 is more than workers\.max"):
             rendered.execute({"ti": trying()})
         assert not fake.runs
+
+
+def test_every_field_with_a_renderer_is_shown_as_what_that_renders() -> None:
+    train = operator(environment={"SEED": 7}, pods=Pods(env={"A": "ü"}), recovery={"max_wait": 60}, size_plan=None)
+    for field, renderer in train.template_fields_renderers.items():
+        assert field in train.template_fields
+        if renderer == "json":
+            assert getattr(train, field) is None or isinstance(json.loads(str(getattr(train, field))), dict)
+    assert str(train.pods) == '{"env": {"A": "ü"}}'
+
+
+def test_no_word_of_a_command_is_read_as_a_file() -> None:
+    train = operator(command=["bash", "run.sh"])
+    train.resolve_template_files()
+    assert train.command == ["bash", "run.sh"]
+    assert not train.template_ext
 
 
 class TestWarnings:

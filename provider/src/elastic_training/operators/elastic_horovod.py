@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from airflow.providers.common.compat.sdk import (
     AirflowException,
@@ -105,6 +105,11 @@ class ElasticHorovodOperator(TrainingArguments, RendersSettings, BaseOperator):
         "working_directory",
         "fresh",
     )
+    template_ext: Sequence[str] = ()  # A word of a command that ends with ".sh" is a word, and no file to be read.
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        "command": "bash",
+        **dict.fromkeys(("workers", "checkpoints", "recovery", "size_plan", "pods", "environment"), "json"),
+    }
     ui_color = "#dbe9f6"
 
     def __init__(
