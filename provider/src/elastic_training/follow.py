@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,6 +21,7 @@ from elastic_runtime.printable import printable
 from elastic_runtime.status import MAX_REASON, Status
 from elastic_training.clusters.base import LogLease, LogLines, Quiet, RunRef, StatusChanged
 from elastic_training.clusters.cluster import Cluster
+from elastic_training.rank_lines import is_shown
 
 _RENEWALS = 6
 """Of a lease, in its length: some may fail."""
@@ -84,6 +85,7 @@ class Follower:
         owner: whose try this is; see :meth:`Cluster.take_log_lease`.
         log: receives the run's log lines, and a line for every change.
         deadline: absolute; None: none.
+        ranks: whose lines are wanted of the log; None: all.
         now: the clock that the deadline is compared with.
     """
 
@@ -95,6 +97,7 @@ class Follower:
         log: Log,
         *,
         deadline: datetime | None = None,
+        ranks: Collection[int] | None = None,
         pace: Pace | None = None,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
@@ -103,6 +106,7 @@ class Follower:
         self._owner = owner
         self._log = log
         self._deadline = deadline
+        self._ranks = ranks
         self._pace = pace or Pace()
         self._now = now
         self._log_lease: LogLease | None = None
@@ -169,7 +173,8 @@ class Follower:
         if update.lines and await self._cluster.log_lease_holder(self._ref) != self._log_lease.token:
             raise OwnershipLost(f"somebody else streams the log of {self._ref.name} now")
         for line in update.lines:
-            self._log.info("%s", printable(line, _LINE))
+            if is_shown(line, self._ranks):
+                self._log.info("%s", printable(line, _LINE))
         # After the lines: killed in between, these come twice; the other way round they would be missing.
         self._cursor = update.cursor
         if update.note:

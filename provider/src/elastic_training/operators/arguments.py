@@ -50,7 +50,7 @@ FOREIGN = {
     "security_context": "pods=Pods(run_as_user=..., run_as_group=..., fs_group=...)",
     "priority_class_name": "pods=Pods(priority_class=...)",
     "schedulername": "pods=Pods(scheduler_name=...)",
-    "get_logs": "nothing: the run's log is always the task's",
+    "get_logs": "log_ranks=[] for the launcher's lines alone",
     "startup_timeout_seconds": "recovery=Recovery(start_timeout=...)",
     "reattach_on_restart": "nothing: a new try always adopts a living run; fresh=True starts over",
     "is_delete_operator_pod": 'on_finish="delete"',

@@ -32,6 +32,7 @@ from elastic_training.operators.arguments import check_foreign, exit_codes
 from elastic_training.operators.training_arguments import OnFinish, TrainingArguments
 from elastic_training.ownership import Owner, read_owner
 from elastic_training.pods import Pods
+from elastic_training.rank_lines import ranks_shown
 from elastic_training.redaction import masked
 from elastic_training.result import result_document
 from elastic_training.settings import Checkpoints, Recovery, Workers, parse_bool, whole_number
@@ -75,6 +76,7 @@ class ElasticHorovodOperator(TrainingArguments, RendersSettings, BaseOperator):
             task. Templated: ``"{{ params.fresh }}"``.
         warm: keep a process with torch and horovod imported in every worker.
         log_limit: bytes of the ranks' output that are kept, 1 GiB; of more, only the last lines.
+        log_ranks: ranks whose lines come into the task's log, ``[0]``; ``[]``: none's, None: all. The launcher's do.
         on_finish: see :class:`OnFinish`.
         wait_for_completion: False: the task succeeds as soon as its run is created or adopted. The run then has no
             lease: it ends by itself, by its limits, or by a CancelTrainingOperator, and nobody takes its result.
@@ -129,6 +131,7 @@ class ElasticHorovodOperator(TrainingArguments, RendersSettings, BaseOperator):
         fresh: bool | str | Any = False,
         warm: bool = True,
         log_limit: int = LOG_LIMIT,
+        log_ranks: int | Collection[int] | None = None,
         on_finish: str = OnFinish.KEEP.value,
         wait_for_completion: bool = True,
         skip_on_exit_code: int | Collection[int] | None = None,
@@ -152,6 +155,7 @@ class ElasticHorovodOperator(TrainingArguments, RendersSettings, BaseOperator):
         self.fresh = fresh
         self.warm = parse_bool("warm", warm)
         self.log_limit = whole_number("log_limit", log_limit, least=0)
+        self.log_ranks = ranks_shown("log_ranks", log_ranks)
         self.on_finish = on_finish
         self.wait_for_completion = parse_bool("wait_for_completion", wait_for_completion)
         self.skip_on_exit_code = exit_codes("skip_on_exit_code", skip_on_exit_code)
@@ -179,12 +183,11 @@ class ElasticHorovodOperator(TrainingArguments, RendersSettings, BaseOperator):
             return None
         deadline = utc_now() + self.execution_timeout if self.execution_timeout else None
         if self.deferrable:
-            trigger = TrainingRunTrigger(
-                self.cluster, ref.name, ref.uid, owner.text(), deadline.isoformat() if deadline else None
-            )
+            until = deadline.isoformat() if deadline else None
+            trigger = TrainingRunTrigger(self.cluster, ref.name, ref.uid, owner.text(), until, self.log_ranks)
             self.defer(trigger=trigger, method_name="execute_complete")
         # Here Airflow itself keeps execution_timeout, and calls on_kill.
-        followed = run(Follower(cluster, ref, owner.text(), self.log).follow())
+        followed = run(Follower(cluster, ref, owner.text(), self.log, ranks=self.log_ranks).follow())
         return self._conclude(context, cluster, ref, owner.text(), followed)
 
     def dry_run(self) -> None:

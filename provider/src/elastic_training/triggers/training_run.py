@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -43,14 +43,24 @@ class TrainingRunTrigger(BaseTrigger):
         uid: of its incarnation.
         owner: whose try waits.
         deadline: RFC 3339; None: none. Absolute, so that a triggerer's restart does not move it.
+        log_ranks: whose lines are wanted of the log; None: all.
     """
 
-    def __init__(self, cluster: str, name: str, uid: str, owner: str, deadline: str | None = None) -> None:
+    def __init__(
+        self,
+        cluster: str,
+        name: str,
+        uid: str,
+        owner: str,
+        deadline: str | None = None,
+        log_ranks: Sequence[int] | None = None,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # untyped in Airflow
         self.cluster = cluster
         self.ref = RunRef(name, uid)
         self.owner = owner
         self.deadline = deadline
+        self.log_ranks = log_ranks
         self._follower: Follower | None = None
         self._fired = False
 
@@ -64,13 +74,17 @@ class TrainingRunTrigger(BaseTrigger):
         }
         if self.deadline is not None:
             kwargs["deadline"] = self.deadline
+        if self.log_ranks is not None:
+            kwargs["log_ranks"] = list(self.log_ranks)
         return f"{type(self).__module__}.{type(self).__qualname__}", kwargs
 
     async def run(self) -> AsyncGenerator[TriggerEvent, None]:
         """One event."""
         settling = Settling()
         deadline = None if self.deadline is None else datetime.fromisoformat(self.deadline)
-        self._follower = Follower(get_cluster(self.cluster), self.ref, self.owner, self.log, deadline=deadline)
+        self._follower = Follower(
+            get_cluster(self.cluster), self.ref, self.owner, self.log, deadline=deadline, ranks=self.log_ranks
+        )
         followed = await self._follower.follow()
         if followed.ending is Ending.SUPERSEDED:
             # An event, or an end without one, would end the task, which now belongs to somebody else's watch.
