@@ -1,0 +1,50 @@
+"""The operators that end trainings, on real runs of every kind of cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import psutil
+import pytest
+
+from elastic_runtime.errors import RunNotFound
+from elastic_runtime.status import FailureKind, Phase, WorkerStatus
+from elastic_training.bridge import run
+from elastic_training.clusters.registry import substituted
+from elastic_training.operators.end_training import CancelTrainingOperator, DeleteTrainingOperator
+from elastic_training.ownership import Owner
+from tests.contract.cluster_kinds import Kind, LocalKind
+from tests.contract.test_cluster_contract import training, until
+from tests.unit.provider.fakes import FakeTaskInstance
+
+TRAINING = FakeTaskInstance("train", dag_id="models")
+
+
+def end(kind: type[CancelTrainingOperator]) -> str | None:
+    task = kind(task_id="end", training_task_id="train", training_dag_id="models", timeout=120)
+    return task.execute({"ti": FakeTaskInstance("end")})
+
+
+def assert_over(kind: Kind, workers: Iterable[WorkerStatus]) -> None:
+    """Where they are processes of this machine, these are gone."""
+    if isinstance(kind, LocalKind):
+        pids = [pid for each in workers for pid in each.pids]
+        assert not [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]
+
+
+@pytest.mark.parametrize("cancelled", [True, False], ids=["cancelled before", "living"])
+def test_a_training_that_was_ended_computes_no_more_and_one_that_was_deleted_is_gone(
+    kind: Kind, cancelled: bool
+) -> None:
+    ref = run(kind.cluster.claim(kind.spec(start=2), Owner.of(TRAINING).text())).ref
+    workers = until(kind, ref, training(2)).workers
+    with substituted("local", kind.cluster):
+        if cancelled:
+            assert [end(CancelTrainingOperator), end(CancelTrainingOperator)] == [ref.name, ref.name]
+            status = run(kind.cluster.status(ref))
+            assert (status.phase, status.failure) == (Phase.FAILED, FailureKind.CANCELLED)
+            assert_over(kind, workers)
+        assert [end(DeleteTrainingOperator), end(DeleteTrainingOperator)] == [ref.name, None]
+    with pytest.raises(RunNotFound):
+        run(kind.cluster.find(ref.name))
+    assert_over(kind, workers)
