@@ -38,6 +38,7 @@ DOCUMENTS: dict[str, tuple[Any, list[object]]] = {
 HEADS = [
     b"HTTP/1.1 200 OK\r\nContent-Length: 15\r\nETag: abc\r\nMetadata-Flavor: Google\r\n\r\n",
     b"HTTP/1.1 404 Not Found\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"f" * 20 + b"\r\n",
     b"HTTP/1.1 401 Unauthorized\r\nTransfer-Encoding: chunked\r\n\r\n",
 ]
 

@@ -27,6 +27,8 @@ TOKEN_LIFE = 21600
 """Seconds that a session token is asked for: the most that AWS and Alibaba give."""
 TOKEN_MARGIN = 600.0
 """Seconds before its end at which a token is renewed."""
+_NO_ANSWER = (OSError, EOFError, asyncio.LimitOverrunError, http.client.HTTPException, ValueError, OverflowError)
+"""What comes of none in time, or none that is HTTP; the last of a chunk larger than any memory."""
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)[ \t]*\r\n", re.IGNORECASE)
 
 
@@ -82,7 +84,7 @@ class MetadataClient:
             async with asyncio.timeout(patience):
                 received = await self._exchange(f"{method} {path} HTTP/1.1\r\n{fields}\r\n".encode("latin-1"))
             return _parse(received, method)
-        except (OSError, EOFError, asyncio.LimitOverrunError, http.client.HTTPException, ValueError) as error:
+        except _NO_ANSWER as error:
             raise ClusterUnavailable(f"{method} {self.base}{path}: {error!r}") from error
 
     async def _exchange(self, request: bytes) -> bytes:
