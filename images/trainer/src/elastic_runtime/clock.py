@@ -6,5 +6,6 @@ from datetime import UTC, datetime
 
 
 def utc_now() -> datetime:
-    """Aware, UTC."""
-    return datetime.now(UTC)
+    """Aware, UTC; in whole milliseconds, as documents keep it, so that what is read again equals what was written."""
+    now = datetime.now(UTC)
+    return now.replace(microsecond=now.microsecond // 1000 * 1000)
