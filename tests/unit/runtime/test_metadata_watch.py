@@ -19,6 +19,7 @@ from elastic_runtime.agent.notices.services import Metadata, Service, cloud_noti
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
 from elastic_runtime.rundir import ReclaimNotice
 from elastic_runtime.spec import NoticeService
+from tests.unit.provider.virtual_time import run_virtually
 from tests.unit.runtime.metadata_bench import (
     ACTION,
     LONG_AGO,
@@ -198,17 +199,21 @@ class TestWatch:
 
     def test_looks_begin_at_the_interval(self) -> None:
         moments: list[float] = []
-        aws = Ec2({ACTION: [*[answer(404)] * 3, action(SOON)]})
 
-        async def slow(asked: Asked) -> bytes:
-            if asked.method == "GET":
+        class Slow:
+            async def detect(self) -> bool:
+                return True
+
+            async def look(self) -> ReclaimNotice | None:
                 moments.append(asyncio.get_running_loop().time())
-                await asyncio.sleep(0.04)
-            return await aws(asked)
+                await asyncio.sleep(0.4)
+                return ReclaimNotice("aws", SOON) if len(moments) == 4 else None
 
-        self.watched(slow, interval=0.1)
-        pauses = [later - earlier for earlier, later in pairwise(moments)]
-        assert all(0.09 <= pause < 1 for pause in pauses)
+        async def main() -> None:
+            await watch(Slow(), "aws", 1.0, lambda: NOW)
+
+        run_virtually(main())
+        assert [later - earlier for earlier, later in pairwise(moments)] == pytest.approx([1.0] * 3)
 
 
 class TestSetting:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from asyncio import sslproto
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -37,6 +38,9 @@ SEATS = 64
 """Connections that have not said who they are, beside one for each worker that there may be."""
 ARRIVALS = 200.0
 """Connections a second: a handshake takes a millisecond or two of the one core that the launcher has."""
+TLS_BUFFER = 16 * 1024
+"""Bytes that asyncio keeps for what a TLS connection reads: one record. By default 256 KiB, from the handshake until
+Python's collector of cycles comes by, which a flood of strangers makes 250 MB."""
 BACKLOG = 8 * 1024 * 1024
 """Bytes that wait for an agent that does not read, at most."""
 LIES = 10
@@ -127,7 +131,8 @@ class AgentServer:
         self._socket: socket.socket | None = None
 
     async def start(self, tls: Path, address: str, port: int = 0) -> int:
-        """Listen. Returns the port."""
+        """Listen. Returns the port. From now on TLS connections of this process have a :data:`TLS_BUFFER`."""
+        sslproto.SSLProtocol.max_size = TLS_BUFFER
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._socket = socket.create_server((address, port), family=family, backlog=128)
         self._socket.setblocking(False)
