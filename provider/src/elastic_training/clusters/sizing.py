@@ -71,7 +71,9 @@ async def _understood(place: Place, wish: SizeWish, name: str, scale: Scale, fou
     target = wish.target(scale.workers, found.spec.workers)
     for worker in wish.release:
         await check_present(place, found, worker)
-    return SizeRequest(name, target, utc_now(), done=False)
+    now = utc_now()
+    kept = now.replace(microsecond=now.microsecond // 1000 * 1000)  # As the document will have it.
+    return SizeRequest(name, target, kept, done=False)
 
 
 async def check_present(place: Place, found: RunDocument, worker: str) -> None:
