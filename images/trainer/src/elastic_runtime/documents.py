@@ -12,7 +12,7 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -115,6 +115,10 @@ _converter.register_structure_hook(float, _number)
 _converter.register_structure_hook_func(lambda kind: kind in (_INTEGERS, _NUMBERS), _column)
 _converter.register_unstructure_hook_func(lambda kind: kind in (_INTEGERS, _NUMBERS), list)
 _converter.register_structure_hook(StrEnum, _member)  # Hooks are found by class, and an enum of strings is a str too.
+_hasty = _converter.copy(detailed_validation=False)
+"""Ends at the first thing that is wrong; the other one makes an error, of kilobytes, for each."""
+_FEW = 1000
+"""Values of a document in which all is told that is wrong."""
 
 
 def _describe(error: BaseException, kind: type | None) -> str:
@@ -124,7 +128,8 @@ def _describe(error: BaseException, kind: type | None) -> str:
 
 def tag_union(union: Any, tag: str, tag_of: Callable[[type], str]) -> None:
     """Have each document of this union carry, under the key ``tag``, which of its classes it is."""
-    configure_tagged_union(union, _converter, tag_name=tag, tag_generator=tag_of)
+    for converter in (_converter, _hasty):
+        configure_tagged_union(union, converter, tag_name=tag, tag_generator=tag_of)
 
 
 def to_plain(document: object, kind: Any = None) -> Any:
@@ -136,11 +141,12 @@ def from_plain(kind: type[T], plain: object) -> T:
     """Read a document of type ``kind``; unknown keys are ignored so that an older reader survives a newer writer.
 
     Raises:
-        InvalidDocument: with the path of every field that could not be read.
+        InvalidDocument: with the path of every field that could not be read; of a large document, with the first
+            thing that is wrong.
         InvalidSettings: every field could be read, and a value of one cannot work.
     """
     try:
-        return _converter.structure(plain, kind)
+        return (_converter if _is_small(plain) else _hasty).structure(plain, kind)
     except InvalidSettings:
         raise
     except _UNREADABLE as error:
@@ -151,6 +157,18 @@ def from_plain(kind: type[T], plain: object) -> T:
         raise InvalidDocument(
             f"not a {name}: {printable(problems, _LONGEST_PROBLEMS)}"
         ) from None  # whose causes quote the document
+
+
+def _is_small(plain: object) -> bool:
+    left, seen = [plain], 0
+    while left and seen + len(left) <= _FEW:
+        value = left.pop()
+        seen += 1
+        if isinstance(value, Mapping):
+            left += value.values()
+        elif isinstance(value, list | tuple):
+            left += value
+    return not left
 
 
 def _first(group: BaseExceptionGroup[BaseException], kind: type[T]) -> T | None:
