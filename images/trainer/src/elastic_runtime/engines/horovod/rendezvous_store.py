@@ -102,7 +102,7 @@ class Store:
         if kept.values.get(key, (owner, b""))[0] != owner:
             raise InvalidDocument("the key belongs to another rank")
         size = self._sizes.get(scope)
-        kept.finished.add(key)
+        kept.finished.add(owner)  # And not the key: it has two names for itself.
         whole = len(kept.finished) == size
         if whole or size is None:
             for name in [name for name, (by, _) in kept.values.items() if whole or by == owner]:
