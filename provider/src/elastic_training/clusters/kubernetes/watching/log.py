@@ -30,6 +30,8 @@ PAUSE = 0.5
 """Seconds in which Kubernetes says what has become of a container."""
 _ENOUGH = 5000
 """Lines that wait here, before the rest waits at the server."""
+_MUCH = 8 << 20
+"""Characters of them. A triggerer has a thousand runs to wait for, and a line of output may have a million."""
 
 
 class Tail:
@@ -50,6 +52,7 @@ class Tail:
         self._cursor = cursor
         self._wake = wake
         self._lines: list[str] = []
+        self._size = 0
         self._room = asyncio.Event()
         self._done: set[str] = set()
         self._heard = 0.0
@@ -68,7 +71,7 @@ class Tail:
 
     def take(self) -> LogLines:
         """What has come since the last time."""
-        lines, self._lines = tuple(self._lines), []
+        lines, self._lines, self._size = tuple(self._lines), [], 0
         self._room.set()
         return LogLines(lines, str(self._cursor))
 
@@ -151,7 +154,7 @@ class Tail:
             async for piece in pieces:
                 for line in lines.feed(piece):
                     self._hear(line, passing)
-                while len(self._lines) > _ENOUGH:
+                while len(self._lines) > _ENOUGH or self._size > _MUCH:
                     self._room.clear()
                     await self._room.wait()
         if diagnosis.ended(pod):
@@ -168,3 +171,4 @@ class Tail:
             if not self._lines:  # Whoever has been woken for the first line takes those behind it, too.
                 self._wake.set()
             self._lines.append(text)
+            self._size += len(text)
