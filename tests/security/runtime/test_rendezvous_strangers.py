@@ -239,18 +239,6 @@ def test_a_rank_fills_no_memory(place: Place, monkeypatch: pytest.MonkeyPatch) -
     assert place.ask("PUT", f"{scope}/1", b"x")[0] == 200
 
 
-def test_a_rank_that_is_done_twice_is_done_once() -> None:
-    """Its two names for itself would empty the scope that the others still read."""
-    store = rendezvous_store.Store()
-    store.begin({"global": 2})
-    store.put("global", "1", b"an address", "b")
-    for key in ("0", "rank_0"):
-        store.finish("global", key, "a")
-    answers: list[tuple[int, bytes]] = []
-    store.get("global", "1", lambda *answer: answers.append(answer), lambda *_: None)
-    assert answers == [(200, b"an address")]
-
-
 def test_a_rank_takes_no_more_connections_and_threads_than_it_needs(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

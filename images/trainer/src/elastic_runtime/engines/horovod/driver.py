@@ -76,7 +76,12 @@ class OrderedHostManager(HostManager):  # type: ignore[misc]  # horovod is not t
 
 
 class AdaptedRegistry(WorkerStateRegistry):  # type: ignore[misc]  # horovod is not typed
-    """Counts only ranks that belong to the world, and tells a success from an early exit."""
+    """Counts only ranks that belong to the world, each once, and tells a success from an early exit."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self._waiting: dict[tuple[tuple[str, int], str], threading.Event] = {}
+        """Who stands at the barrier, and as what; set when it has left."""
+        super().__init__(*arguments)
 
     def get(self, state: str) -> set[tuple[str, int]]:
         """Host and slot of the ranks in that state; upstream leaves one that failed at the barrier in READY, too."""
@@ -92,6 +97,21 @@ class AdaptedRegistry(WorkerStateRegistry):  # type: ignore[misc]  # horovod is 
         return int(self.record_failure(host, slot) if gone else super().record_success(host, slot))
 
     def _wait(self, key: tuple[str, int], state: str, rendezvous_id: int) -> int:
+        with self._lock:
+            waiting = self._waiting.get((key, state))
+            if first := waiting is None:
+                waiting = self._waiting[key, state] = threading.Event()
+        if not first:
+            waiting.wait()  # It has a place at the barrier; upstream gives it one for each time that it asks.
+            return rendezvous_id
+        try:
+            return self._wait_once(key, state, rendezvous_id)
+        finally:
+            with self._lock:
+                del self._waiting[key, state]
+            waiting.set()
+
+    def _wait_once(self, key: tuple[str, int], state: str, rendezvous_id: int) -> int:
         if not self._driver.has_rank_assignment(*key):
             with self._lock:
                 self._states.pop(key, None)
