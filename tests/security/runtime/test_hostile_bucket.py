@@ -112,6 +112,16 @@ def test_a_server_that_drips_is_given_up(
     over.set()
 
 
+def test_an_answer_without_what_s3_says_with_each_is_as_good_as_none(
+    honest: Checkpoints, place: Place, proxy: FaultyProxy
+) -> None:
+    lay(place, manifest(part()))
+    for key in ("manifest.json", ".register"):
+        proxy.fault = matching(Send({"Content-Length": "2"}, lambda go_on: go_on(b"{}")), "GET", key)
+        with pytest.raises(StoreUnavailable, match="answers what S3 does not"):
+            newest(honest)
+
+
 @pytest.mark.parametrize(
     "register",
     [

@@ -13,7 +13,7 @@ from email.utils import parsedate_to_datetime
 from functools import cached_property
 from typing import Any
 
-from elastic_runtime.errors import InvalidSettings, StoreUnavailable
+from elastic_runtime.errors import ElasticError, InvalidSettings, StoreUnavailable
 from elastic_runtime.printable import printable
 
 CONNECTIONS = 8
@@ -158,10 +158,11 @@ class Bucket:
     def objects(self, prefix: str) -> list[Listed]:
         """The objects whose keys begin like this; of more than :data:`MOST_LISTED`, the first ones."""
         found = []
-        for page in self._pages("list_objects_v2", prefix):
-            now = _time_of(page)
-            for each in page.get("Contents", ()):
-                found.append(Listed(each["Key"], (now - each["LastModified"]).total_seconds()))
+        with self._translated(f"listing {prefix}"):
+            for page in self._pages("list_objects_v2", prefix):
+                now = _time_of(page)
+                for each in page.get("Contents", ()):
+                    found.append(Listed(each["Key"], (now - each["LastModified"]).total_seconds()))
         return found
 
     def folders(self, prefix: str) -> list[str]:
@@ -234,6 +235,11 @@ class Bucket:
             raise InvalidSettings("checkpoint", f"{self.uri}, {doing}: {printable(error)}", remedy) from error
         except (BotoCoreError, Boto3Error) as error:
             raise StoreUnavailable(f"{self.uri}, {doing}: {printable(error)}") from error
+        except ElasticError:
+            raise
+        except (KeyError, TypeError, ValueError) as error:
+            problem = f"the server answers what S3 does not ({printable(repr(error))})"
+            raise StoreUnavailable(f"{self.uri}, {doing}: {problem}") from error
 
     def _refused(self, doing: str, response: Any) -> Exception:
         code = printable(response.get("Error", {}).get("Code", ""), _LONGEST_CODE)
