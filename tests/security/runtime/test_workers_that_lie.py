@@ -24,8 +24,8 @@ from elastic_runtime.launcher.record.fitting import ROOM, fitted
 from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.launcher.record.run_record import RunRecord
 from elastic_runtime.plausible import METRICS, check_agent, check_hello, check_rank
-from elastic_runtime.rank_link import CheckpointFailed, Metrics, Progress, decode_rank_message
-from elastic_runtime.spec import RunSpec
+from elastic_runtime.rank_link import CheckpointFailed, CheckpointWritten, Metrics, Progress, decode_rank_message
+from elastic_runtime.spec import CheckpointSpec, RunSpec
 from elastic_runtime.status import MAX_METRICS, Event, EventKind, Phase, Status, WorkerState, WorkerStatus
 from elastic_runtime.wire import (
     AgentMessage,
@@ -261,6 +261,18 @@ def test_values_of_a_training_that_diverges_are_refused_on_the_wire() -> None:
     with pytest.raises(InvalidDocument, match="step: a number is out of range"):
         check_rank(Progress(10**5000))
     check_rank(CheckpointFailed(1, "x" * 10_000))
+
+
+def test_a_checkpoint_that_is_not_in_the_store_of_the_run_is_not_named() -> None:
+    """Tasks that follow would load it."""
+    store = CheckpointSpec("s3://bucket/run/")
+    record = RunRecord(RunSpec("run", "uid", ("true",), checkpoint=store), lambda: NOON)
+    for uri in ("s3://bucket/run2/ckpt-1", "s3://bucket/run/../ckpt-1", "file:///tmp/ckpt-1", "s3://bucket/run"):
+        with pytest.raises(InvalidDocument, match="not in the checkpoint store"):
+            record.rank_said(CheckpointWritten(uri, 1, NOON, False, 1.0), "w")
+    assert record.checkpoint is None
+    record.rank_said(CheckpointWritten("s3://bucket/run/ckpt-1", 1, NOON, False, 1.0), "w")
+    assert record.checkpoint is not None
 
 
 def test_names_of_metrics_are_few_short_and_on_one_line(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,6 +10,7 @@ from datetime import datetime
 
 from elastic_runtime import rank_link
 from elastic_runtime.engines.exits import describe
+from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.launcher.record.figures import Figures
 from elastic_runtime.launcher.worker_pool import Worker
 from elastic_runtime.printable import printable
@@ -174,7 +175,7 @@ class RunRecord:
             self._history.append(World(self._now(), 0, self._standing.generation, self._standing.step))
 
     def rank_said(self, message: rank_link.RankMessage, worker: str) -> None:
-        """A rank told us something."""
+        """A rank told us something. Raises InvalidDocument for a checkpoint that is not in the run's store."""
         standing = self._standing
         match message:
             case rank_link.Progress(step):
@@ -183,6 +184,7 @@ class RunRecord:
             case rank_link.Metrics(values, at):
                 self._figures.report(values, standing.step if at is None else at, self._now())
             case rank_link.CheckpointWritten(uri, step, time, handover, seconds):
+                self._check_own(uri)
                 standing.checkpoint = Checkpoint(uri, step, time)
                 standing.step = max(step, standing.step or 0)  # Progress is told a few times a second only.
                 kind = EventKind.HANDOVER if handover else EventKind.CHECKPOINT
@@ -196,6 +198,12 @@ class RunRecord:
                 standing.step = step
                 self._figures.go_back(step)
                 self.event(EventKind.RESUMED, f"from the durable checkpoint of step {step} at {uri}", worker)
+
+    def _check_own(self, uri: str) -> None:
+        """The tasks that follow load what the status names."""
+        store = self._spec.checkpoint
+        if store is not None and uri.rpartition("/")[0] != store.uri.rstrip("/"):
+            raise InvalidDocument(f"uri: {printable(uri, 60)!r} is not in the checkpoint store of this run")
 
     def gone(self, worker: Worker, state: WorkerState) -> None:
         """A worker is not here any more."""
