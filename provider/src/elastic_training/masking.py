@@ -64,16 +64,18 @@ _SECRET_KEYS = frozenset(
 """Of a user in a kubeconfig; ``value`` is that of a variable of its plugin."""
 
 
-def _secrets(node: Any) -> Iterator[str]:
-    if isinstance(node, Mapping):
-        for key, value in node.items():
-            if key in _SECRET_KEYS and isinstance(value, str):
-                yield value
-            else:
-                yield from _secrets(value)
-    elif isinstance(node, list):
-        for value in node:
-            yield from _secrets(value)
+def _secrets(user: Any) -> Iterator[str]:
+    # Each node once: aliases in YAML can name one many times, or within itself.
+    seen: set[int] = set()
+    waiting = [user]
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, Mapping | list) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, Mapping):
+            yield from (value for key, value in node.items() if key in _SECRET_KEYS and isinstance(value, str))
+        waiting += node.values() if isinstance(node, Mapping) else node
 
 
 def place_in_yaml(error: yaml.YAMLError) -> str:

@@ -27,7 +27,7 @@ from elastic_training.clusters.kubernetes.connection import client
 from elastic_training.clusters.kubernetes.kubeconfig import load
 from elastic_training.clusters.kubernetes.manifests.objects import render, run_objects
 from elastic_training.clusters.kubernetes.manifests.template import merge
-from elastic_training.masking import mask, mask_in_loop
+from elastic_training.masking import mask, mask_in_loop, secrets_of
 from elastic_training.operators.arguments import check_checkpoint_uri, check_environment
 from elastic_training.pods import Pods, Volume
 from elastic_training.redaction import remember_secrets
@@ -248,3 +248,14 @@ class TestSettings:
         with pytest.raises(InvalidSettings) as caught:
             Pods(image="trainer:1", env=env, volumes=[Volume("/data", claim="data")])
         assert TOKEN not in said(caught.value)
+
+
+class TestAliases:
+    def test_a_secret_that_a_kubeconfig_names_many_times_over_is_found_once(self) -> None:
+        levels = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 9))
+        bomb = yaml.safe_load(f"l0: &l0 [{{token: {TOKEN}}}]\n{levels}users: [{{user: {{more: *l8}}}}]\n")
+        assert list(secrets_of(bomb)) == [TOKEN]
+
+    def test_one_that_holds_itself_ends(self) -> None:
+        loop = yaml.safe_load(f"users: [{{user: &user {{token: {TOKEN}, again: *user}}}}]")
+        assert list(secrets_of(loop)) == [TOKEN]
