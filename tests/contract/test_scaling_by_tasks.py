@@ -27,9 +27,7 @@ def present(status: Status) -> dict[str, tuple[int, ...]]:
     return {each.name: each.pids for each in status.workers if each.state is WorkerState.TRAINING}
 
 
-def test_each_wish_is_reached_and_who_goes_is_gone(
-    kind: Kind, monkeypatch: pytest.MonkeyPatch, record_property: Any
-) -> None:
+def test_each_wish_is_reached_and_who_goes_is_gone(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     FakeAirflow({"models": {"any": {"train": "running"}}}).install(monkeypatch)
     ref = run(kind.cluster.claim(kind.spec(start=2, maximum=5), Owner.of(TRAINING).text())).ref
     before = present(until(kind, ref, training(2)))
@@ -38,8 +36,7 @@ def test_each_wish_is_reached_and_who_goes_is_gone(
         more = task(task_id=f"scale-{number}", poke_interval=0.1, **PLACE, **wish)
         result = more.execute({"ti": FakeTaskInstance(more.task_id)})
         assert (result["workers"], result["world_size"]) == (size, size)
-        print(f"{type(kind).__name__}: {wish} in {result['seconds']:.2f} s")  # the figure for the docs
-        record_property(f"{type(kind).__name__} {wish}", result["seconds"])
+        print(f"{type(kind).__name__}: {wish} in {result['seconds']:.2f} s")  # seen with pytest -s
         found = present(run(kind.cluster.status(ref)))
         assert len(found) == size
         if isinstance(kind, LocalKind):
