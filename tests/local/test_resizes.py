@@ -90,7 +90,10 @@ def test_a_removal_below_the_minimum_while_others_join_does_not_hang(start: Star
     for rank in (0, 1):
         run.reclaim(run.worker(rank).name)
     run.resize(4)
-    run.until_status(lambda status: status.world_size == 4 and len(run.events(EventKind.LEFT)) == 2, "four others")
+    run.until_status(
+        lambda status: status.world_size == 4 and sum(each.kind is EventKind.LEFT for each in status.events) == 2,
+        "four others",
+    )
     assert set(run.events(EventKind.LEFT)) == {"left worker-0", "left worker-1"}
     status = run.finish()
     assert status.phase is Phase.SUCCEEDED
