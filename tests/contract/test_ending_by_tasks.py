@@ -17,6 +17,7 @@ from tests.contract.cluster_kinds import Kind, LocalKind
 from tests.contract.test_cluster_contract import training, until
 from tests.unit.provider.fakes import FakeTaskInstance
 
+pytestmark = pytest.mark.timeout(240)
 TRAINING = FakeTaskInstance("train", dag_id="models")
 
 

@@ -18,6 +18,7 @@ from tests.contract.test_cluster_contract import training, until
 from tests.unit.provider.fake_airflow import FakeAirflow
 from tests.unit.provider.fakes import FakeTaskInstance
 
+pytestmark = pytest.mark.timeout(240)
 TRAINING = FakeTaskInstance("train", dag_id="models")
 PLACE = {"training_task_id": "train", "training_dag_id": "models", "deferrable": False, "timeout": 120}
 
