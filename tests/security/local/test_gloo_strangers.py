@@ -22,6 +22,7 @@ from tests.local.gloo_peer import ADDRESS, PATIENCE, NoWorlds, Peer, peer_of
 from tests.paced import until
 from tests.unit.runtime.driver_bench import Bench, bench
 
+pytestmark = pytest.mark.timeout(180)
 INIT = """
     import horovod.torch as hvd
 

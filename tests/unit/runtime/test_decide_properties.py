@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,6 +32,7 @@ from elastic_runtime.status import Phase
 from tests.examples import rewarding
 from tests.unit.runtime.decide_bench import NOW, settings
 
+pytestmark = pytest.mark.timeout(240)
 Situation = tuple[Facts, Clocks, DecisionSettings]
 Check = Callable[[Situation], None]
 ALWAYS: list[Check] = []
