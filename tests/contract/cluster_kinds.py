@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -159,7 +160,9 @@ class KubernetesKind(Kind):
 
     def _say(self, ref: RunRef, word: str) -> None:
         of_run = runobjects.selector(run=ref.name, part=Part.WORKER)
-        pods = self._namespace.kubectl("get", "pods", f"--selector={of_run}", "--output=name").split()
+        found = json.loads(self._namespace.kubectl("get", "pods", f"--selector={of_run}", "--output=json"))["items"]
+        # In one that is being deleted nothing can be started any more.
+        pods = [each["metadata"]["name"] for each in found if "deletionTimestamp" not in each["metadata"]]
         script = f"echo -n {word} > {_WORD}.new; mv {_WORD}.new {_WORD}"
         for pod in pods:
             try:
