@@ -99,7 +99,7 @@ def test_what_kubernetes_would_refuse_is_refused_here(rule: Callable[[str, objec
         (syntax.image, "trainer"),
         (syntax.image, "registry/trainer:1"),
         (syntax.image, "localhost:5000/team/trainer_a--b:v1.2-rc"),
-        (syntax.image, "ghcr.io/a/b@sha256:" + "0" * 64),
+        (syntax.image, "registry.example/a/b@sha256:" + "0" * 64),
         (syntax.resource, "hugepages-2Mi"),
         (syntax.resource, "amd.com/gpu"),
         (syntax.resource, "memory"),
