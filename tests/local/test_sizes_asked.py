@@ -30,7 +30,7 @@ def test_sizes_out_of_bounds_and_garbage_are_brought_back(start: Start) -> None:
     told = [event.message for event in status.events if event.kind is EventKind.SIZE_ASKED]
     assert told == [
         "9 workers asked for, outside 1 to 3: brought back to 3",
-        r"'three\x1b[31m' is no number of workers: 3 as before",
+        r"'three\x1b[31m' is not a number of workers: 3 as before",
         "-4 workers asked for, outside 1 to 3: brought back to 1",
     ]
 

@@ -124,7 +124,7 @@ def _step(step: int) -> None:
 
 
 def _uri(uri: str) -> None:
-    _demand(uri == printable(uri, URI), "uri", uri, "too long, or has characters that are none of a URI")
+    _demand(uri == printable(uri, URI), "uri", uri, "too long, or has characters that a URI does not have")
 
 
 def _demand(holds: object, field: str, value: object, problem: str) -> None:

@@ -99,10 +99,10 @@ class PlanWindow:
     def __post_init__(self) -> None:
         if minutes_of(self.start) == minutes_of(self.end) or self.start == "24:00":
             raise InvalidSettings(
-                "size_plan.windows", f"{self.start} to {self.end} is no time", 'Write a whole day as "00:00" to "24:00"'
+                "size_plan.windows", f"{self.start} to {self.end} is empty", 'Write a whole day as "00:00" to "24:00"'
             )
         if not self.days or not set(self.days) <= set(range(1, 8)):
-            raise InvalidSettings("size_plan.windows.days", f"{self.days} are no days", "Write 1 (Monday) to 7")
+            raise InvalidSettings("size_plan.windows.days", f"{self.days} are not weekdays", "Write 1 (Monday) to 7")
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class Pursuit:
             verdict = Verdict(ScaleState.WAITING, str(error))
         except PermanentError as error:
             verdict = Verdict(ScaleState.INVALID, str(error))
-        except Exception:
+        except Exception:  # Whatever it is: Airflow's silent_fail promises to look again.
             if not self._silent:
                 raise
             self._tell(f"a look has failed, and silent_fail is set: {traceback.format_exc()}")

@@ -70,7 +70,7 @@ class Sizing:
             return SizeStep(self._wanted)
         if isinstance(asked, str):
             self._pending = (asked, self._wanted)
-            return self._ordered(f"{shortened(asked, _SHOWN)!r} is no number of workers: {self._wanted} as before")
+            return self._ordered(f"{shortened(asked, _SHOWN)!r} is not a number of workers: {self._wanted} as before")
         if (within := self._clamped(asked)) != asked:
             self._pending = (asked, within)
             bounds = f"{self._bounds.minimum} to {self._bounds.maximum}"
