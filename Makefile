@@ -12,6 +12,9 @@ unexport PYTHONDONTWRITEBYTECODE
 CLUSTER := local
 AIRFLOW := .venv/bin
 TRAINER := .venv-trainer/bin
+TENSORFLOW := .venv-tensorflow/bin
+# What checks the page's accessibility, where there is an npm to fetch it.
+AXE := provider/frontend/node_modules/axe-core/axe.min.js
 export ELASTIC_TRAINING_TRAINER_PYTHON := $(CURDIR)/$(TRAINER)/python
 
 # $(call pytest,environment,report,folders)
@@ -23,7 +26,10 @@ help: ## show this
 setup: ## make .venv and .venv-trainer, or bring them up to date
 	@scripts/setup
 
-test: lint test-unit test-security test-contract test-engines test-local test-airflow test-kubernetes ## everything that CI checks
+setup-tensorflow: ## make .venv-tensorflow, with .venv; FAMILY=both: with torch beside TensorFlow; five minutes the first time
+	@scripts/setup $(or $(FAMILY),tensorflow)
+
+test: lint test-unit test-security test-contract test-engines test-local test-airflow test-browser test-kubernetes ## everything that CI checks
 
 lint: lint-ruff lint-types lint-imports lint-locks ## style, types, who may import whom, stale locks
 
@@ -32,10 +38,12 @@ lint-ruff: setup
 	$(AIRFLOW)/ruff format --check
 
 lint-types: setup
-	$(AIRFLOW)/mypy --cache-dir=.mypy_cache/airflow provider/src scripts tools tests/conftest.py tests/leaks.py \
-	    benchmarks/deferred benchmarks/deferred_runs.py
+	$(AIRFLOW)/mypy --cache-dir=.mypy_cache/airflow --exclude '^tools/gpu_check' \
+	    provider/src scripts tools tests/conftest.py tests/leaks.py \
+	    benchmarks/deferred benchmarks/deferred_runs.py benchmarks/page_load.py benchmarks/page/runs.py \
+	    tests/wheels/airflow_2.py tests/wheels/__main__.py
 	$(TRAINER)/mypy --cache-dir=.mypy_cache/trainer --exclude '^benchmarks/deferred' \
-	    images/trainer/src benchmarks dags/digits dags/digits_train.py \
+	    images/trainer/src benchmarks tools/gpu_check.py dags/digits dags/digits_train.py \
 	    tests/chaos tests/soak tests/engines/distribution/hub_engine
 
 lint-imports: setup
@@ -74,8 +82,25 @@ test-engines: setup ## what every engine must do, with real ranks
 test-local: setup ## real Horovod runs on this machine, from the launcher down
 	$(call pytest,$(TRAINER),local,tests/local)
 
+test-tensorflow: setup-tensorflow ## the same with TensorFlow and Keras; two minutes, not a part of `make test`
+	$(call pytest,$(TENSORFLOW),tensorflow,tests/tensorflow)
+
+test-tensorflow-kubernetes: setup ## TensorFlow's scripts in pods; a quarter of an hour with the image, not a part of `make test`
+	scripts/test-kubernetes --tensorflow $(AIRFLOW)
+
 test-airflow: setup ## real Airflow components, from the DAG down
 	$(call pytest,$(AIRFLOW),airflow,tests/airflow)
+
+test-browser: setup $(if $(shell command -v npm),$(AXE)) ## the page of a run in a headless Chromium, of made-up and of real runs; skipped where there is none
+	$(call pytest,$(AIRFLOW),browser,tests/browser)
+
+screenshots: setup ## pictures of a real run's pages into build/screenshots, at two widths and in both themes; three minutes
+	mkdir -p build/screenshots
+	SCREENSHOTS=$(CURDIR)/build/screenshots $(AIRFLOW)/python -m pytest tests/browser/test_pictures.py
+
+$(AXE): provider/frontend/package-lock.json
+	cd provider/frontend && npm ci --no-audit --no-fund
+	touch $@
 
 test-kubernetes: setup ## pods on a real Kubernetes, where there is a way to one
 	scripts/test-kubernetes $(AIRFLOW) $(TRAINER)
@@ -88,15 +113,18 @@ fuzz: setup ## every parser of what comes from outside, with FUZZ inputs each: 1
 	FUZZ=$(or $(FUZZ),10000) $(call pytest,$(AIRFLOW),fuzz-provider,--timeout=0 tests/security/fuzz/provider)
 	FUZZ=$(or $(FUZZ),10000) $(call pytest,$(TRAINER),fuzz-runtime,--timeout=0 tests/security/fuzz/runtime)
 
-kills: setup ## 300 ranks killed at random, one after another: does a survivor go with one? KILLS, LOAD, SEED; ten minutes
-	@$(TRAINER)/python -m tests.chaos.kills $(foreach option,KILLS LOAD SEED,\
+kills: setup ## 300 ranks killed at random, one after another: does a survivor go with one? KILLS, LOAD, SEED, ENGINE; ten minutes
+	@$(TRAINER)/python -m tests.chaos.kills $(foreach option,KILLS LOAD SEED ENGINE,\
 	    $(if $($(option)),--$(shell tr A-Z a-z <<< $(option)) $($(option))))
 
 soak: setup ## a run trains while 2,000 connections of strangers are held; CONNECTIONS, SECONDS; seven minutes
 	@$(TRAINER)/python -m tests.soak $(if $(CONNECTIONS),--connections $(CONNECTIONS)) $(if $(SECONDS),--seconds $(SECONDS))
 
-demo: setup $(if $(filter kubernetes,$(CLUSTER)),image) ## the digits DAG through real Airflow, with a report; CLUSTER=kubernetes: with pods
-	$(if $(filter kubernetes,$(CLUSTER)),tools/cluster with --) $(AIRFLOW)/python scripts/demo.py --cluster $(CLUSTER)
+test-wheels: build ## the wheels in clean environments with Airflow 2.11 and 3.3: deferred, marked, cleared; Debian; five minutes
+	@$(AIRFLOW)/python -m tests.wheels
+
+demo: setup $(if $(filter kubernetes,$(CLUSTER)),image) ## the digits DAG through real Airflow, with a report; CLUSTER=kubernetes: with pods; KEEP=1: Airflow stays up
+	$(if $(filter kubernetes,$(CLUSTER)),tools/cluster with --) $(AIRFLOW)/python scripts/demo.py --cluster $(CLUSTER) $(if $(KEEP),--keep)
 
 bench: setup ## our launcher against horovodrun, and spot traces; writes benchmarks/RESULTS.md
 	$(TRAINER)/python benchmarks/run.py
@@ -106,20 +134,33 @@ bench: setup ## our launcher against horovodrun, and spot traces; writes benchma
 bench-checkpoints: setup ## durable checkpoints: stall, upload, hand-over at a notice; a quarter of an hour, 10 GiB of memory
 	$(TRAINER)/python benchmarks/checkpoints.py
 
+gpu-check: setup ## all that needs a GPU, on one: NCCL, ranks that share it, checkpoints; CPU=1: the same steps without one
+	$(TRAINER)/python tools/gpu_check.py $(if $(CPU),--cpu)
+
+bench-status: setup ## size of a status, its launcher's memory and time, training with all metrics; five minutes
+	$(TRAINER)/python benchmarks/status_load.py
+
+bench-page: setup ## the page's API with 200 runs in a folder; two minutes
+	$(AIRFLOW)/python benchmarks/page_load.py
+
 bench-deferred: setup ## N deferred runs in one triggerer against KubernetesPodOperator's; Debian as root; half an hour
 	$(AIRFLOW)/python benchmarks/deferred_runs.py
 
 bench-traces: setup ## spot traces alone: goodput against an oracle, steps lost, cost; half a minute
 	$(TRAINER)/python benchmarks/replay.py
 
-image: setup ## the trainer's image into build/trainer-image.tar, with Docker or buildah
-	$(AIRFLOW)/python tools/image
+image: setup ## the trainer's image into build/trainer-image.tar, with Docker or buildah; FAMILY=torch, tensorflow or both; CUDA=1
+	$(AIRFLOW)/python tools/image $(if $(FAMILY),--build-arg FAMILY=$(FAMILY)) \
+		$(if $(CUDA),--build-arg TORCH=$(shell sed 's/ .*//' requirements/torch.in) --build-arg HOROVOD_GPU_OPERATIONS=NCCL)
 
 cluster-up: setup ## a Kubernetes for tests: KUBECONFIG's, kind's, or Debian's; see tools/cluster --help
 	$(AIRFLOW)/python tools/cluster up
 
 cluster-down: setup ## end it, if it was started from here
 	$(AIRFLOW)/python tools/cluster down
+
+frontend: ## the page of a run, from provider/frontend into the provider; wants node 20 or newer
+	cd provider/frontend && npm ci --no-audit --no-fund && npm run check && npm test && npm run build
 
 build: setup ## wheels of both distributions into build/dist
 	$(AIRFLOW)/uv build --wheel --out-dir build/dist images/trainer
@@ -133,9 +174,9 @@ clean: ## remove what was built; `make clean-all` removes the environments too
 	find dags images provider scripts tools tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 clean-all: clean
-	rm -rf .venv .venv-trainer
+	rm -rf .venv .venv-trainer .venv-tensorflow
 
-.PHONY: help setup test lint lint-ruff lint-types lint-imports lint-locks test-unit $(UNIT) \
-    test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow \
-    test-kubernetes chaos fuzz kills soak \
-    demo bench bench-deferred bench-checkpoints bench-traces image cluster-up cluster-down build requirements clean clean-all
+.PHONY: help setup setup-tensorflow test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks test-unit $(UNIT) \
+    test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-browser screenshots \
+    test-kubernetes test-wheels chaos fuzz kills soak \
+    demo bench bench-deferred bench-checkpoints bench-status bench-page bench-traces gpu-check image cluster-up cluster-down build requirements clean clean-all

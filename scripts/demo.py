@@ -1,7 +1,8 @@
 """``make demo``: the DAG ``digits_elastic`` through a real Airflow, with figures and a report at the end.
 
 Starts an Airflow of its own under ``build/demo`` (API server, scheduler, DAG processor, triggerer), runs the DAG,
-stops everything again, also on ctrl-C and on failure, and leaves ``build/demo.json`` and ``build/demo.html``. The exit
+stops everything again, also on ctrl-C and on failure (with ``--keep``, a run that has ended is left to be looked at
+until ctrl-C), and leaves ``build/demo.json`` and ``build/demo.html``. The exit
 status is 0 only when the run did what the demo promises: world sizes 2, 3 and 2 in this order, an accuracy of at
 least 0.97, no sample lost and none trained on twice.
 
@@ -53,24 +54,20 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
     try:
-        look, failures = _run(arguments, console)
+        failures = _run(arguments, console)
     except KeyboardInterrupt:
         console.print("interrupted; everything that was started has been stopped")
         return 130
     except (StackFailed, TimeoutError) as error:
         console.print(f"[bold red]failed[/]: {error}", highlight=False)
         return 1
-    if look is not None:
-        failures += problems(look.outcome)
-        _write(look)
-        _print(look, console)
     for failure in failures:
         console.print(f"[bold red]not as promised[/]: {failure}", highlight=False)
     return 1 if failures else 0
 
 
-def _run(arguments: argparse.Namespace, console: Console) -> tuple[LookBack | None, list[str]]:
-    """The run, and what went wrong about it; nothing of it is left running."""
+def _run(arguments: argparse.Namespace, console: Console) -> list[str]:
+    """The run, with its figures and report; what went wrong about it. Nothing of it is left running."""
     began = time.time()
     failures: list[str] = []
     with ExitStack() as exit_stack:
@@ -96,7 +93,18 @@ def _run(arguments: argparse.Namespace, console: Console) -> tuple[LookBack | No
             if snapshot.state != "success":
                 failures.append(f"the DAG run ended as {snapshot.state}: {dict(snapshot.tasks)}")
                 _print_failed_tasks(run, snapshot.tasks, console)
-            return run.look_back(arguments.epochs, before=(start,)), failures
+            look = run.look_back(arguments.epochs, before=(start,))
+        if look is not None:
+            failures += problems(look.outcome)
+            _write(look)
+        if arguments.keep:
+            progress.pause()
+            if look is not None:
+                _print(look, console)
+            _wait(stack, run, console)
+    if look is not None and not arguments.keep:
+        _print(look, console)
+    return failures
 
 
 @contextmanager
@@ -133,6 +141,24 @@ def _stopped_at_the_end(
             failures += [f"a process did not end by itself and was killed: {left}" for left in stack.stop()]
 
 
+def _wait(stack: AirflowStack, run: DigitsRun, console: Console) -> None:
+    """Until ctrl-C, which here is no interruption. Raises StackFailed when a component ends by itself."""
+    console.rule("Airflow stays up")
+    console.print(
+        f"the training's page: [bold]{run.page}[/]\n"
+        "log in:              there is nothing to enter: whoever reaches this port of the loopback interface is admin\n"
+        "end it:              ctrl-C; all that was started is stopped then",
+        highlight=False,
+        soft_wrap=True,
+    )
+    try:
+        while True:
+            stack.check()
+            time.sleep(1.0)
+    except KeyboardInterrupt:
+        console.print()
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Run the DAG digits_elastic through a real Airflow.")
     trainer = os.environ.get("ELASTIC_TRAINING_TRAINER_PYTHON") or REPOSITORY / ".venv-trainer" / "bin" / "python"
@@ -143,6 +169,7 @@ def _arguments() -> argparse.Namespace:
         default="local",
         help="where the workers run; default: %(default)s",
     )
+    parser.add_argument("--keep", action="store_true", help="leave Airflow up until ctrl-C once the run has ended")
     parser.add_argument("--epochs", type=int, default=32, help="passes over the train shard; default: %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="of split, weights and order; default: %(default)s")
     arguments = parser.parse_args()

@@ -1,9 +1,12 @@
-"""Make the two virtual environments that everything else in this repository runs in.
+"""Make the virtual environments that everything else in this repository runs in.
 
 ========================  ======================================================================
 ``.venv``                 Airflow, the provider and the runtime (editable), linters; no torch
 ``.venv-trainer``         torch, Horovod and the runtime (editable), as in the trainer's image
+``.venv-tensorflow``      the same with TensorFlow instead, or with both: only when it is asked for
 ========================  ======================================================================
+
+``python scripts/environments.py [FAMILY]``: ``torch`` (the default), ``tensorflow`` or ``both``; ``.venv`` each time.
 
 Does nothing, quickly, when an environment is already as its requirements say. Only the standard library is used here:
 this runs before anything is installed. Called by ``scripts/setup``, which finds the interpreter.
@@ -11,6 +14,7 @@ this runs before anything is installed. Called by ``scripts/setup``, which finds
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import hashlib
 import json
@@ -28,15 +32,34 @@ LOGS = ROOT / "build" / "setup"
 LOCKS = ROOT / "requirements"
 """Of each package the version and the digests of its files, without which nothing is installed: scripts/locks.py."""
 AIRFLOW = ROOT / ".venv"
-TRAINER = ROOT / ".venv-trainer"
 UV = AIRFLOW / "bin" / "uv"
 BUILD_HOROVOD = ROOT / "images" / "trainer" / "build-horovod.sh"
 TORCH = "2.13.0"
 HOROVOD = "0.28.1"
 HOROVOD_PATCH = BUILD_HOROVOD.parent / "patches" / f"horovod-{HOROVOD}.patch"
-HOROVOD_RECIPE = 3
+HOROVOD_RECIPE = 4
 """Raise it when ``build-horovod.sh`` or the patch changes what is built: wheels of the old recipe are not used then."""
 PROGRESS_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trainer:
+    """An environment of a trainer."""
+
+    environment: Path
+    lock: Path
+    """All but torch, which has wheels of its own for machines without a GPU, and Horovod, which is built."""
+    frameworks: tuple[str, ...]
+    """That Horovod is built for."""
+
+
+_TENSORFLOW = ROOT / ".venv-tensorflow"
+TRAINERS = {
+    "torch": Trainer(ROOT / ".venv-trainer", LOCKS / "trainer.txt", ("torch",)),
+    "tensorflow": Trainer(_TENSORFLOW, LOCKS / "trainer-tensorflow.txt", ("tensorflow",)),
+    "both": Trainer(_TENSORFLOW, LOCKS / "trainer-tensorflow.txt", ("torch", "tensorflow")),
+}
+"""By family."""
 
 
 class StepFailed(Exception):
@@ -84,9 +107,9 @@ def _last_lines(log: Path, count: int) -> str:
     return "\n".join(log.read_text(errors="replace").strip().splitlines()[-count:])
 
 
-def digest(*inputs: Path) -> str:
+def digest(*inputs: Path, words: Sequence[str] = ()) -> str:
     """What an environment is made from, as one value: when it differs, the environment is brought up to date."""
-    sums = hashlib.sha256(f"{sys.version} {Path(sys.executable).resolve()} {ROOT}".encode())
+    sums = hashlib.sha256(f"{sys.version} {Path(sys.executable).resolve()} {ROOT} {' '.join(words)}".encode())
     for path in (Path(__file__), LOCKS / "uv.txt", *inputs):
         sums.update(path.read_bytes())
     return sums.hexdigest()
@@ -119,24 +142,26 @@ def make_airflow(progress: Progress) -> None:
         progress.step(".venv: compiled modules", compiled(AIRFLOW))
 
 
-def make_trainer(progress: Progress) -> None:
-    """Bring ``.venv-trainer`` up to date; needs the uv of ``.venv``."""
-    requirements = LOCKS / "trainer.txt"
-    runtime = ROOT / "images" / "trainer"
-    inputs = (requirements, LOCKS / "torch.txt", LOCKS / "torch-cpu.txt", BUILD_HOROVOD, HOROVOD_PATCH)
-    with up_to_date(TRAINER, digest(*inputs, runtime / "pyproject.toml")) as done:
+def make_trainer(trainer: Trainer, progress: Progress) -> None:
+    """Bring a trainer's environment up to date; needs the uv of ``.venv``."""
+    environment = trainer.environment
+    name, python, runtime = environment.name, environment / "bin" / "python", ROOT / "images" / "trainer"
+    torch_locks = (LOCKS / "torch.txt", LOCKS / "torch-cpu.txt") if "torch" in trainer.frameworks else ()
+    inputs = (trainer.lock, *torch_locks, BUILD_HOROVOD, HOROVOD_PATCH, runtime / "pyproject.toml")
+    with up_to_date(environment, digest(*inputs, words=trainer.frameworks)) as done:
         if done:
             return
-        create(TRAINER, progress)
-        python = TRAINER / "bin" / "python"
-        progress.step(".venv-trainer: test tools, what torch and Horovod need", locked_packages(TRAINER, requirements))
-        progress.step(f".venv-trainer: torch {TORCH}", [*pip(TRAINER), "--no-deps", "-r", torch_lock(python)])
-        wheel = horovod_wheel(python, progress)
-        progress.step(f".venv-trainer: Horovod {HOROVOD}", [*uv(TRAINER), "--no-deps", "--reinstall", wheel])
-        progress.step(".venv-trainer: runtime, editable", [*editable(TRAINER), "-e", runtime])
-        progress.step(".venv-trainer: compiled modules", compiled(TRAINER))
-        works = "import horovod.torch as hvd; hvd.init(); assert hvd.gloo_built() and hvd.size() == 1; hvd.shutdown()"
-        progress.step(".venv-trainer: Horovod starts", [python, "-c", works])
+        create(environment, progress)
+        progress.step(f"{name}: test tools, what Horovod needs", locked_packages(environment, trainer.lock))
+        if torch_locks:
+            progress.step(f"{name}: torch {TORCH}", [*pip(environment), "--no-deps", "-r", torch_lock(python)])
+        wheel = horovod_wheel(python, trainer.frameworks, progress)
+        progress.step(f"{name}: Horovod {HOROVOD}", [*uv(environment), "--no-deps", "--reinstall", wheel])
+        progress.step(f"{name}: runtime, editable", [*editable(environment), "-e", runtime])
+        progress.step(f"{name}: compiled modules", compiled(environment))
+        for framework in trainer.frameworks:
+            works = f"import horovod.{framework} as hvd; hvd.init(); assert hvd.gloo_built() and hvd.size() == 1"
+            progress.step(f"{name}: Horovod starts with {framework}", [python, "-c", f"{works}; hvd.shutdown()"])
 
 
 def create(environment: Path, progress: Progress) -> None:
@@ -198,25 +223,26 @@ def compiled(environment: Path) -> list[str | Path]:
     return [environment / "bin" / "python", "-c", program]
 
 
-def horovod_wheel(python: Path, progress: Progress) -> Path:
-    """Horovod's wheel for this torch, Python and platform: from the user's cache, or built into it.
+def horovod_wheel(python: Path, frameworks: Sequence[str], progress: Progress) -> Path:
+    """Horovod's wheel for these frameworks, Python and platform: from the user's cache, or built into it.
 
     The cache is ``$XDG_CACHE_HOME/elastic-training/wheels`` (``~/.cache`` unless set).
     """
-    tags = subprocess.run(
-        [python, "-c", "import sysconfig, torch; print(torch.__version__, sysconfig.get_platform())"],
-        check=True,
-        capture_output=True,
-        text=True,
+    program = (
+        "import sys, sysconfig; from importlib.metadata import packages_distributions, version; "
+        "names = packages_distributions(); "
+        "print(*(f'{name}-{version(names[name][0])}' for name in sys.argv[1:]), sysconfig.get_platform())"
     )
-    torch, platform = tags.stdout.split()
-    key = f"horovod-{HOROVOD}-torch-{torch}-{sys.implementation.cache_tag}-{platform}-{HOROVOD_RECIPE}"
+    told = subprocess.run([python, "-c", program, *frameworks], check=True, capture_output=True, text=True)
+    *versions, platform = told.stdout.split()
+    key = f"horovod-{HOROVOD}-{'-'.join(versions)}-{sys.implementation.cache_tag}-{platform}-{HOROVOD_RECIPE}"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "elastic-training" / "wheels" / key
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / "lock"):
         if not any(folder.glob("*.whl")):
-            progress.step(".venv-trainer: build Horovod, one to two minutes", [BUILD_HOROVOD, python, folder])
+            title = f"{python.parent.parent.name}: build Horovod, one to four minutes"
+            progress.step(title, [BUILD_HOROVOD, python, folder])
         return next(folder.glob("*.whl"))
 
 
@@ -230,16 +256,20 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def main() -> int:
-    """Make both environments; 0 when they are ready."""
+    """Make ``.venv`` and the environment of a family; 0 when they are ready."""
+    parser = argparse.ArgumentParser(description="Make the virtual environments, or bring them up to date.")
+    parser.add_argument("family", nargs="?", choices=TRAINERS, default="torch", help="of the trainer's environment")
+    trainer = TRAINERS[parser.parse_args().family]
     progress = Progress(time.monotonic())
     try:
         with locked(LOGS / "lock"):
             make_airflow(progress)
-            make_trainer(progress)
+            make_trainer(trainer, progress)
     except StepFailed as failure:
         print(f"setup failed: {failure}", file=sys.stderr)
         return 1
-    progress.say("environments are ready: .venv (Airflow), .venv-trainer (torch, Horovod)")
+    holds = ", ".join((*trainer.frameworks, "Horovod"))
+    progress.say(f"environments are ready: {AIRFLOW.name} (Airflow), {trainer.environment.name} ({holds})")
     return 0
 
 

@@ -84,10 +84,12 @@ def _lines(path: Path, extras: Sequence[str]) -> Iterator[str]:
 
 
 _RUNTIME = "images/trainer/pyproject.toml"
-_IN_THE_IMAGE = ("certificates", "kubernetes", "s3")
+_IN_THE_IMAGE = ("certificates", "kubernetes", "s3", "prometheus", "tensorboard")
 _ANY_PYTHON = ("--universal",)
 """The image's Python is its base's."""
 _TRAINER = "requirements/trainer.txt"
+_TENSORFLOW = "requirements/trainer-tensorflow.txt"
+"""numpy and protobuf are older ones than torch takes."""
 LOCKS = (
     Lock("requirements/uv.txt", ("requirements/uv.in",)),
     Lock(
@@ -96,11 +98,27 @@ LOCKS = (
         options=("--no-emit-package=elastic-runtime",),
         through=(_RUNTIME, ("certificates", "kubernetes")),
     ),
-    Lock(_TRAINER, (_RUNTIME, "requirements/trainer.in"), _IN_THE_IMAGE),
+    Lock(_TRAINER, (_RUNTIME, "requirements/trainer.in"), (*_IN_THE_IMAGE, "gcs", "azure")),
     Lock("requirements/horovod.txt", ("requirements/horovod.in",), (), _ANY_PYTHON, _TRAINER),
     Lock("requirements/torch.txt", ("requirements/torch.in",), (), _ANY_PYTHON, _TRAINER),
     Lock("requirements/image.txt", (_RUNTIME, "requirements/image.in"), _IN_THE_IMAGE, _ANY_PYTHON, _TRAINER),
+    Lock(_TENSORFLOW, (_RUNTIME, "requirements/trainer.in", "requirements/tensorflow.in"), _IN_THE_IMAGE),
+    Lock(
+        "requirements/horovod-tensorflow.txt",
+        ("requirements/horovod.in", "requirements/tensorflow.in"),
+        (),
+        _ANY_PYTHON,
+        _TENSORFLOW,
+    ),
+    Lock(
+        "requirements/image-tensorflow.txt",
+        (_RUNTIME, "requirements/image.in", "requirements/tensorflow.in"),
+        _IN_THE_IMAGE,
+        _ANY_PYTHON,
+        _TENSORFLOW,
+    ),
     Lock("requirements/image-build.txt", ("requirements/image-build.in",), (), _ANY_PYTHON),
+    Lock("requirements/cuda-build.txt", ("requirements/cuda-build.in",), (), _ANY_PYTHON, "requirements/torch.txt"),
 )
 
 

@@ -1,11 +1,16 @@
 #!/usr/bin/env bash
-# Build the wheel of Horovod 0.28.1 for the torch of a Python environment, with Gloo and without MPI.
+# Build the wheel of Horovod 0.28.1 for the torch of a Python environment, its TensorFlow, or both; with Gloo, without MPI.
 #
 #   build-horovod.sh PYTHON DIRECTORY
 #
-# PYTHON is the environment's interpreter; it must have pip, torch, and Horovod's requirements (cffi, cloudpickle,
-# packaging, psutil, pyyaml, setuptools<80, wheel). The wheel appears in DIRECTORY when it is whole, never in part.
-# Takes one to two minutes on two cores. Used by `make setup` and by the trainer's image.
+# PYTHON is the environment's interpreter; it must have pip, torch or TensorFlow (2.10 to 2.15), and Horovod's requirements
+# (cffi, cloudpickle, packaging, psutil, pyyaml, setuptools<80, wheel). The wheel appears in DIRECTORY when it is whole,
+# never in part. Takes one to two minutes on two cores for torch, three for TensorFlow. Used by `make setup` and by the
+# trainer's image.
+#
+# With HOROVOD_GPU_OPERATIONS=NCCL collectives of GPUs' tensors are NCCL's; else they go through the host's memory and Gloo,
+# if torch has CUDA. Its compiler is the one of the toolkit in HOROVOD_CUDA_HOME; where that is not set, NVIDIA's wheels for
+# torch's release of CUDA serve, with the NCCL that torch has.
 set -euo pipefail
 
 version=0.28.1
@@ -16,7 +21,8 @@ if [[ $# -ne 2 ]]; then
 fi
 python=$1
 directory=$2
-amendment=$(dirname "$(realpath "$0")")/patches/horovod-$version.patch
+here=$(dirname "$(realpath "$0")")
+amendment=$here/patches/horovod-$version.patch
 
 if ! command -v "${CXX:-g++}" >/dev/null; then
     echo "No C++ compiler: Horovod is compiled here. Install g++ 9 or newer (Debian: apt-get install g++ make)," >&2
@@ -63,8 +69,25 @@ done
 # A lost rank takes no survivor with it; the reasons stand in the patch. --fuzz=0: should the source differ, stop here.
 patch --directory="$source" --strip=1 --fuzz=0 --forward <"$amendment"
 
-export HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_GLOO=1
-export HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1
+has() { "$python" -c 'import sys; from importlib.util import find_spec; sys.exit(find_spec(sys.argv[1]) is None)' "$1"; }
+if has torch && [[ -z ${HOROVOD_CUDA_HOME:-} && $("$python" -c 'import torch; print(torch.version.cuda)') != None ]]; then
+    lock=$here/cuda-build.txt # in the image's build
+    [[ -e $lock ]] || lock=$here/../../requirements/cuda-build.txt
+    "$python" -m pip install --quiet --target "$work/cuda" --no-deps --require-hashes -r "$lock"
+    packages=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    "$here/cuda-home.sh" "$work/cuda-home" "$packages" "$work/cuda"
+    export HOROVOD_CUDA_HOME=$work/cuda-home HOROVOD_NCCL_HOME=$work/cuda-home HOROVOD_NCCL_LINK=SHARED
+    export CUDA_HOME=$work/cuda-home CUDAToolkit_ROOT=$work/cuda-home PATH=$work/cuda-home/bin:$PATH
+fi
+
+libraries=()
+export HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_MXNET=1
+if has torch; then export HOROVOD_WITH_PYTORCH=1; libraries+=(torch/mpi_lib_v2); else export HOROVOD_WITHOUT_PYTORCH=1; fi
+if has tensorflow; then export HOROVOD_WITH_TENSORFLOW=1; libraries+=(tensorflow/mpi_lib); else export HOROVOD_WITHOUT_TENSORFLOW=1; fi
+if [[ ${#libraries[@]} -eq 0 ]]; then
+    echo "Neither torch nor TensorFlow is installed for $python." >&2
+    exit 1
+fi
 # CMake 4 refuses the bundled Gloo's minimum of 2.8.12 unless told otherwise.
 export CMAKE_POLICY_VERSION_MINIMUM=3.5
 # Else setup.py says -j8 whatever the machine; and a make that called us must not lend its job server.
@@ -73,10 +96,12 @@ export MAKEFLAGS="-j$(nproc)"
 
 wheel=$(ls "$work"/wheel/horovod-*.whl)
 # setup.py calls a build without its libraries a success. Not grep -q, which may hang up before all of the list is written.
-if ! "$python" -m zipfile --list "$wheel" | grep '^horovod/torch/mpi_lib_v2.*\.so ' >/dev/null; then
-    echo "The wheel has no torch library; the reason stands in the output above." >&2
-    exit 1
-fi
+for library in "${libraries[@]}"; do
+    if ! "$python" -m zipfile --list "$wheel" | grep "^horovod/$library.*\.so " >/dev/null; then
+        echo "The wheel has no horovod/$library*.so; the reason stands in the output above." >&2
+        exit 1
+    fi
+done
 mkdir -p "$directory"
 cp "$wheel" "$directory/.unfinished"
 mv "$directory/.unfinished" "$directory/$(basename "$wheel")"

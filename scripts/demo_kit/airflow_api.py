@@ -9,13 +9,15 @@ import httpx
 
 
 class AirflowApi:
-    """Client of one API server whose auth manager hands a token to anybody (``simple_auth_manager_all_admins``).
+    """Client of one API server with Airflow's simple auth manager.
 
     Args:
         url: of the API server, without a path.
+        login: name and password; None: it hands a token to anybody (``simple_auth_manager_all_admins``).
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, login: tuple[str, str] | None = None) -> None:
+        self._login = login
         self._http = httpx.Client(base_url=url, timeout=30.0)
 
     def __enter__(self) -> Self:
@@ -78,19 +80,59 @@ class AirflowApi:
         answer = self._request("GET", path, accept_missing=True, params={"deserialize": "true"})
         return None if answer is None else answer["value"]
 
+    def succeeded(self, dag_id: str) -> list[str]:
+        """Ids of the DAG's runs that have, the earliest first."""
+        answer = self._call("GET", f"/dags/{dag_id}/dagRuns", params={"order_by": "run_after", "state": "success"})
+        return [run["dag_run_id"] for run in answer["dag_runs"]]
+
+    def state_store(self, dag_id: str, run_id: str, task_id: str) -> dict[str, Any]:
+        """What a task remembers between its tries, as the UI shows it."""
+        answer = self._call("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/state-store")
+        return {entry["key"]: entry["value"] for entry in answer["task_state_store"]}
+
+    def question(self, dag_id: str, run_id: str, task_id: str) -> dict[str, Any]:
+        """What a task asks people: ``subject``, ``body``, ``options`` and more."""
+        return dict(self._call("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/-1/hitlDetails"))
+
+    def answer(self, dag_id: str, run_id: str, task_id: str, option: str) -> None:
+        """What a person chooses."""
+        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/-1/hitlDetails"
+        self._call("PATCH", path, json={"chosen_options": [option], "params_input": {}})
+
+    def set_pool(self, name: str, slots: int) -> None:
+        """Make a pool, or give it another size."""
+        body = {"name": name, "slots": slots, "include_deferred": False}
+        if self._request("GET", f"/pools/{name}", accept_missing=True) is None:
+            self._call("POST", "/pools", json=body)
+        else:
+            self._call("PATCH", f"/pools/{name}", json=body)
+
+    def rendered_fields(self, dag_id: str, run_id: str, task_id: str) -> dict[str, Any]:
+        """Of a task that has run, as the UI shows them."""
+        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}"
+        return dict(self._call("GET", path)["rendered_fields"])
+
     def log_lines(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1) -> list[str]:
         """A task's log as the UI shows it, one event a line."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"
         answer = self._call("GET", path, params={"full_content": "true"}, headers={"Accept": "application/json"})
         return [str(entry.get("event", "")) if isinstance(entry, dict) else str(entry) for entry in answer["content"]]
 
+    def token(self) -> str:
+        """A new one, which a browser may send as its cookie, too."""
+        if self._login is None:
+            answer = self._http.get("/auth/token")
+        else:
+            name, password = self._login
+            answer = self._http.post("/auth/token", json={"username": name, "password": password})
+        return str(answer.raise_for_status().json()["access_token"])
+
     def _call(self, method: str, path: str, **options: Any) -> Any:
         return self._request(method, path, **options)
 
     def _request(self, method: str, path: str, *, accept_missing: bool = False, **options: Any) -> Any:
         if "Authorization" not in self._http.headers:
-            token = self._http.get("/auth/token").raise_for_status().json()["access_token"]
-            self._http.headers["Authorization"] = f"Bearer {token}"
+            self._http.headers["Authorization"] = f"Bearer {self.token()}"
         answer = self._http.request(method, f"/api/v2{path}", **options)
         if accept_missing and answer.status_code == httpx.codes.NOT_FOUND:
             return None

@@ -22,8 +22,11 @@ from demo_kit.airflow_api import AirflowApi
 from demo_kit.processes import Child
 
 COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
+COMPONENTS_OF_2 = ("webserver", "scheduler", "triggerer")
+"""Of Airflow 2, whose scheduler processes the DAGs."""
 _IN_HEALTH = {
     "api-server": "metadatabase",
+    "webserver": "metadatabase",
     "scheduler": "scheduler",
     "dag-processor": "dag_processor",
     "triggerer": "triggerer",
@@ -85,18 +88,24 @@ class AirflowStack:
         """Empty the home folder, make the database, start the components. Does not wait for them."""
         shutil.rmtree(self.settings.home, ignore_errors=True)
         self.logs.mkdir(parents=True)
-        migrate = subprocess.run(
-            self._command("db", "migrate"), env=self._environment, capture_output=True, text=True, check=False
-        )
-        if migrate.returncode != 0:
-            raise StackFailed(f"airflow db migrate failed:\n{migrate.stdout[-3000:]}\n{migrate.stderr[-3000:]}")
+        self.command("db", "migrate")
         for component in components:
             self.start_component(component)
+
+    def command(self, *arguments: str) -> None:
+        """Have Airflow's command line do something, and wait. Raises StackFailed."""
+        done = subprocess.run(
+            self._command(*arguments), env=self._environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            words = " ".join(arguments[:2])
+            raise StackFailed(f"airflow {words} failed:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
 
     def start_component(self, component: str) -> None:
         """Start one of :data:`COMPONENTS`, or start it again after it has ended."""
         arguments = {
             "api-server": ("--host", "127.0.0.1", "--port", self.url.rpartition(":")[2]),
+            "webserver": ("--hostname", "127.0.0.1", "--port", self.url.rpartition(":")[2], "--workers", "1"),
             "scheduler": ("--skip-serve-logs",),
             "triggerer": ("--skip-serve-logs",),
         }.get(component, ())

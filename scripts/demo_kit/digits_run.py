@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from demo_kit.airflow_api import AirflowApi
 from demo_kit.airflow_stack import AirflowStack, StackSettings
@@ -86,6 +87,11 @@ class DigitsRun:
         self.run_id = api.trigger(DAG_ID, self.params)
         self.training = run_name(DAG_ID, self.run_id, "train", deployment=DEPLOYMENT)
         self.ledger = Path(str(self.params["folder"])) / self.run_id / "ledger"
+
+    @property
+    def page(self) -> str:
+        """Address of the training's task."""
+        return f"{self._stack.url}/dags/{DAG_ID}/runs/{quote(self.run_id, safe='')}/tasks/train"
 
     def snapshot(self) -> Snapshot:
         """One look."""

@@ -34,6 +34,11 @@ class ProgressLine:
             self._spinner.start()
         return self
 
+    def pause(self) -> None:
+        """Leave the terminal to others from now on."""
+        if self._spinner:
+            self._spinner.stop()
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:

@@ -111,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="of images/trainer/Dockerfile: BASE, BUILD_BASE, TORCH, TORCH_INDEX, UNLOCKED_TORCH, …",
+        help="of images/trainer/Dockerfile: FAMILY, BASE, BUILD_BASE, TORCH, TORCH_INDEX, UNLOCKED_TORCH, …",
     )
     parser.add_argument("--tag", help="name of the image; default: localhost/elastic-training/trainer:VERSION")
     return parser

@@ -19,7 +19,9 @@ DOCKERFILE = TRAINER / "Dockerfile"
 WHEELS = TRAINER / "wheels"
 _SOURCES = TRAINER / "src"
 _VERSION_FILE = _SOURCES / "elastic_runtime" / "__init__.py"
-_LOCKS = ("horovod", "image", "image-build", "torch", "torch-cpu")
+_LOCKS = (
+    "cuda-build", "horovod", "horovod-tensorflow", "image", "image-build", "image-tensorflow", "torch", "torch-cpu",
+)  # fmt: skip
 _FILES = (*(Path("requirements", f"{name}.txt") for name in _LOCKS), TRAINER)
 _LEFT_OUT = {"__pycache__", "wheels"}
 _TORCH = re.compile(r"^ARG TORCH=torch==(\S+)$", re.MULTILINE)
@@ -43,18 +45,22 @@ class Inputs:
 
         Args:
             arguments: what the user wants otherwise than the Dockerfile says.
-            tag: the image's name; by default of the runtime's version. It begins with ``localhost/``, so that no node
-                ever asks a registry for it.
+            tag: the image's name; by default of the runtime's version, the family unless that is torch, and ``cuda``
+                where Horovod is built with operations of GPUs. It begins
+                with ``localhost/``, so that no node ever asks a registry for it.
             pip: where pip finds wheels here. A CPU build of torch that lies there is used, unless the user names
                 another torch or another base.
         """
         wheels: tuple[Path, ...] = ()
-        if not {"TORCH", "TORCH_INDEX", "BASE"} & set(arguments):
+        family = arguments.get("FAMILY", "torch")
+        if not {"TORCH", "TORCH_INDEX", "BASE"} & set(arguments) and family != "tensorflow":
             version = _found(_TORCH, ROOT / DOCKERFILE)
             wheels = pip.wheels(f"torch-{version}-cp311-*linux*_{os.uname().machine}.whl")
         if wheels:
             arguments = {**arguments, "TORCH_INDEX": ""}
         version = _found(_VERSION, ROOT / _VERSION_FILE)
+        version += "" if family == "torch" else f"-{family}"
+        version += "-cuda" if arguments.get("HOROVOD_GPU_OPERATIONS") else ""
         return cls(arguments, wheels, tag or f"localhost/elastic-training/trainer:{version}")
 
     def digest(self) -> str:
