@@ -13,6 +13,7 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -20,11 +21,13 @@ from typing import Any, TypeVar
 
 import cattrs
 from cattrs.errors import BaseValidationError
+from cattrs.gen import make_dict_unstructure_fn, override
 from cattrs.strategies import configure_tagged_union
 from cattrs.v import format_exception
 
 from elastic_runtime.errors import ElasticError, InvalidDocument, InvalidSettings
 from elastic_runtime.printable import printable
+from elastic_runtime.status_figures import SPARSE
 
 T = TypeVar("T")
 _LONGEST_PROBLEMS = 1000
@@ -86,15 +89,19 @@ def _number(value: object, _: type) -> float:
     return number
 
 
-_INTEGERS, _NUMBERS = tuple[int, ...], tuple[float, ...]
+_INTEGERS, _NUMBERS, _GAPPED = tuple[int, ...], tuple[float, ...], tuple[float | None, ...]
+_COLUMNS = (_INTEGERS, _NUMBERS, _GAPPED)
 
 
 def _column(value: object, kind: Any) -> tuple[Any, ...]:
     """Many numbers at once: one hook for each of them would take most of the time of reading a status."""
     read, kinds = (int, {int}) if kind == _INTEGERS else (float, {int, float})
-    if not isinstance(value, list | tuple) or not {type(each) for each in value} <= kinds:
+    gaps: set[type] = {type(None)} if kind == _GAPPED else set()
+    if not isinstance(value, list | tuple) or not {type(each) for each in value} <= kinds | gaps:
         raise _Wrong(f"{_type_of(value)} that does not consist of numbers of type {read.__name__}")
-    return tuple(map(read, value))
+    if not all(math.isfinite(each) for each in value if each is not None):
+        raise _Wrong("not finite numbers, and JSON has no others")
+    return tuple(None if each is None else read(each) for each in value) if gaps else tuple(map(read, value))
 
 
 def _member(value: object, kind: type[StrEnum]) -> StrEnum:
@@ -102,6 +109,13 @@ def _member(value: object, kind: type[StrEnum]) -> StrEnum:
         return kind(_exactly(value, str))
     except ValueError:
         raise _Wrong(f"none of {', '.join(kind)}") from None
+
+
+def _without_defaults(kind: type) -> Callable[[Any], dict[str, Any]]:
+    left_out: dict[str, Any] = {
+        each.name: override(omit_if_default=True) for each in fields(kind) if each.metadata == SPARSE
+    }
+    return make_dict_unstructure_fn(kind, _converter, **left_out)
 
 
 _converter = cattrs.Converter(forbid_extra_keys=False)
@@ -112,9 +126,12 @@ _converter.register_structure_hook(str, _text)
 for _kind in (int, bool):
     _converter.register_structure_hook(_kind, _exactly)
 _converter.register_structure_hook(float, _number)
-_converter.register_structure_hook_func(lambda kind: kind in (_INTEGERS, _NUMBERS), _column)
-_converter.register_unstructure_hook_func(lambda kind: kind in (_INTEGERS, _NUMBERS), list)
+_converter.register_structure_hook_func(lambda kind: kind in _COLUMNS, _column)
+_converter.register_unstructure_hook_func(lambda kind: kind in _COLUMNS, list)
 _converter.register_structure_hook(StrEnum, _member)  # Hooks are found by class, and an enum of strings is a str too.
+_converter.register_unstructure_hook_factory(
+    lambda kind: is_dataclass(kind) and any(each.metadata == SPARSE for each in fields(kind)), _without_defaults
+)
 _hasty = _converter.copy(detailed_validation=False)
 """Ends at the first thing that is wrong; the other one makes an error, of kilobytes, for each."""
 _FEW = 1000

@@ -9,16 +9,27 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from hashlib import blake2s
+from typing import Any
 
 from elastic_runtime.documents import to_json
-from elastic_runtime.status import MAX_MESSAGE, FailureKind, Phase, Series, Status, shortened
+from elastic_runtime.status import MAX_MESSAGE, FailureKind, Phase, Series, Status, Usage, shortened
 
 _NEVER = datetime(1, 1, 1, tzinfo=UTC)
+_NO_FIGURES: dict[str, Any] = {
+    "cpu_percent": None,
+    "memory_bytes": None,
+    "receive_bytes_per_second": None,
+    "transmit_bytes_per_second": None,
+    "gpus": (),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """A run at a glance: less than 8 KiB of JSON. Fields without a docstring are those of the status."""
+    """A run at a glance: less than 16 KiB of JSON, as a rule less than one.
+
+    Fields without a docstring are those of the status.
+    """
 
     run: str
     uid: str
@@ -35,13 +46,14 @@ class Headline:
     target_size: int = 0
     generation: int = 0
     step: int | None = None
+    usage: tuple[Usage, ...] = ()
 
 
 def without_figures(status: Status) -> Status:
     """What people and tasks wait for: phase, worlds, workers, events, checkpoint; no step, metrics, seconds, usage."""
-    workers = tuple(replace(each, seconds=0.0, cpu_percent=None, memory_bytes=None) for each in status.workers)
-    told = replace(status, updated=_NEVER, worker_seconds={}, workers=workers)
-    return replace(told, step=None, metrics={}, series={}, throughput=Series())
+    workers = tuple(replace(each, seconds=0.0, **_NO_FIGURES) for each in status.workers)
+    told = replace(status, updated=_NEVER, worker_seconds={}, usage=(), workers=workers, hardware={}, lost_seconds={})
+    return replace(told, step=None, metrics={}, series={}, throughput=Series(), sample_throughput=Series())
 
 
 def headline(status: Status) -> Headline:

@@ -34,7 +34,12 @@ class Vocabulary(Generic[T]):
 
     def write(self, message: T) -> bytes:
         """One line."""
-        return encode_line(to_plain(message, self._union))
+        return encode_line(self.plain(message))
+
+    def plain(self, message: T) -> dict[str, Any]:
+        """To be a part of another message."""
+        plain: dict[str, Any] = to_plain(message, self._union)
+        return plain
 
     def read(self, plain: Mapping[str, Any]) -> T | None:
         """None for a type that is not in it. Raises InvalidDocument for a wrong field."""

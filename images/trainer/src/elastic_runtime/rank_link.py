@@ -1,17 +1,24 @@
 """The line between a rank and the agent that started it: JSON lines over a socket pair that the rank inherits.
 
-The agent puts the rank's end into the environment variable :data:`RANK_FD`. A rank that does not use it is fine. No
-thread: the rank sends when it has something to say and looks for words of the agent at its commits.
+The agent puts the rank's end into the environment variable :data:`RANK_FD`. A rank that does not use it is fine. The
+rank sends when it has something to say and looks for words of the agent at its commits; there is a thread only where an
+engine has to hear at once (:meth:`RankLink.have_engine_hear`). All helpers of a rank share one link
+(:func:`shared_link`); a word that any of them finds there, all of them hear.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
+import queue
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
+from typing import Any
 
 from elastic_runtime import messages
 from elastic_runtime.framing import LineReader
@@ -26,7 +33,17 @@ WORKER_NAME = "ELASTIC_RUNTIME_WORKER"
 """Name of the worker that the rank runs on."""
 SLOT = "ELASTIC_RUNTIME_SLOT"
 """Index of the rank's slot in its worker, from 0; with several slots, CUDA_VISIBLE_DEVICES names its GPU alone."""
-
+SCRIPTS = "ELASTIC_SCRIPTS"
+"""Folder of the files that came with the run; unset when there are none."""
+MAX_RETURNED = 8192
+FIXED_SIZE = "ELASTIC_RUNTIME_FIXED_SIZE"
+"""Set where the world never has another size, whatever happens."""
+OUTPUTS = "ELASTIC_RUNTIME_OUTPUTS"
+"""Folder in which each rank of the worker has its folder of outputs."""
+HOSTFILE = "ELASTIC_RUNTIME_HOSTFILE"
+"""Path of the file with the hosts of the world: see :mod:`elastic_runtime.hostfile`."""
+MOST_LEAVING = 1000
+"""Workers whose notices a rank remembers."""
 PEER_SILENCE = "ELASTIC_RUNTIME_PEER_SILENCE"
 """Seconds after which a rank whose machine does not answer any more is given up by the others."""
 
@@ -36,6 +53,13 @@ class Progress:
     """The global step up to which training has committed. Sent by rank 0, at most a few times a second."""
 
     step: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSize:
+    """Samples of a step, over all ranks, from now on; the mean where the last step of an epoch has fewer. By rank 0."""
+
+    samples: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +81,8 @@ class CheckpointWritten:
     """Written because of a notice."""
     seconds: float
     """From its start to its publication."""
+    stalled: float = 0.0
+    """Seconds for which the training stood still for it, up to now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +109,41 @@ class Resumed:
     step: int
 
 
-RankMessage = Progress | Metrics | CheckpointWritten | CheckpointSkipped | CheckpointFailed | Resumed
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The rank's function has returned this; of rank 0 it is a part of the result."""
+
+    value: str
+    """JSON, of at most :data:`MAX_RETURNED` characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputsSaved:
+    """Rank 0's folder of outputs is in the run's store, as it is now."""
+
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineWord:
+    """What the run's engine in the rank and in the launcher say to each other, both ways; only they understand it."""
+
+    word: Mapping[str, Any]
+
+
+RankMessage = (
+    BatchSize
+    | Progress
+    | Metrics
+    | EngineWord
+    | CheckpointWritten
+    | CheckpointSkipped
+    | CheckpointFailed
+    | OutputsSaved
+    | Resumed
+    | Returned
+)
 _OF_RANKS: messages.Vocabulary[RankMessage] = messages.Vocabulary(RankMessage)
 
 
@@ -106,7 +166,9 @@ class LastCommitBy:
     """While ranks wait for a world: the rank, by its id, that is to make its last commit durable."""
 
 
-AgentWord = HandoverWanted | LastCommitBy
+NoticeWord = HandoverWanted | LastCommitBy
+"""What :meth:`RankLink.hear` finds."""
+AgentWord = NoticeWord | EngineWord
 _OF_AGENTS: messages.Vocabulary[AgentWord] = messages.Vocabulary(AgentWord)
 _OF_BOTH: messages.Vocabulary[RankMessage | AgentWord] = messages.Vocabulary(RankMessage | AgentWord)
 
@@ -130,6 +192,16 @@ class RankLink:
 
     def __init__(self, sock: socket.socket | None) -> None:
         self._socket, self._sending, self._lines = sock, threading.Lock(), LineReader()
+        self.listener: Callable[[RankMessage], None] = lambda _message: None
+        """Hears what is sent, too, in the sender's thread."""
+        self.hearers: list[Callable[[NoticeWord], None]] = []
+        """Called with each word of the agent by :meth:`hear`."""
+        self.leaving: dict[str, datetime] = {}
+        """Workers that were said to be taken, and when."""
+        self.last_commit = LastCommitBy(None)
+        """The newest of these words."""
+        self._read_ahead: queue.SimpleQueue[NoticeWord] | None = None
+        """What a thread has read that :meth:`hear` is to find; None: there is no such thread."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> RankLink:
@@ -144,6 +216,7 @@ class RankLink:
 
     def send(self, message: RankMessage) -> None:
         """Tell the agent; from any thread. One that is gone is no error here: the rank will be ended anyway."""
+        self.listener(message)
         with self._sending:  # so that two lines do not run into each other
             if self._socket:
                 try:
@@ -151,11 +224,50 @@ class RankLink:
                 except OSError:
                     self.close()
 
-    def poll(self) -> Iterator[AgentWord]:
-        """What the agent has said since the last call; never blocks."""
+    def hear(self) -> None:
+        """Take in what the agent has said since the last call; never blocks. By the thread that trains."""
+        for word in self._poll():
+            if isinstance(word, LastCommitBy):
+                self.last_commit = word
+            elif word.worker in self.leaving or len(self.leaving) < MOST_LEAVING:
+                self.leaving[word.worker] = word.deadline
+            for hearer in self.hearers:
+                hearer(word)
+
+    def have_engine_hear(self, hear: Callable[[Mapping[str, Any]], None], hung_up: Callable[[], None]) -> None:
+        """Have an engine's words heard as they come, in a thread of their own.
+
+        Args:
+            hear: called in that thread with each word.
+            hung_up: called there once nothing will come any more; at once where no agent is.
+        """
+        self._read_ahead = queue.SimpleQueue()
+        threading.Thread(target=self._listen, args=(hear, hung_up), name="rank-link", daemon=True).start()
+
+    def _listen(self, hear: Callable[[Mapping[str, Any]], None], hung_up: Callable[[], None]) -> None:
+        ahead = self._read_ahead
+        assert ahead is not None, "set before the thread starts"
+        try:
+            for word in self._read(0):
+                if isinstance(word, EngineWord):
+                    hear(word.word)
+                else:
+                    ahead.put(word)
+        finally:
+            hung_up()
+
+    def _poll(self) -> Iterator[NoticeWord]:
+        if self._read_ahead is None:
+            yield from (word for word in self._read(socket.MSG_DONTWAIT) if not isinstance(word, EngineWord))
+        else:
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    yield self._read_ahead.get_nowait()
+
+    def _read(self, flags: int) -> Iterator[AgentWord]:
         while sock := self._socket:
             try:
-                data = sock.recv(65536, socket.MSG_DONTWAIT)
+                data = sock.recv(65536, flags)
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:
@@ -170,4 +282,15 @@ class RankLink:
         """Idempotent."""
         sock, self._socket = self._socket, None
         if sock:
+            if self._read_ahead is not None:
+                with contextlib.suppress(OSError):  # Its thread hears the end.
+                    sock.shutdown(socket.SHUT_RDWR)
             sock.close()
+
+
+@cache
+def shared_link() -> RankLink:
+    """The process's link to its agent, opened on first use."""
+    link = RankLink.from_environment()
+    atexit.register(link.close)
+    return link

@@ -9,8 +9,10 @@ file                      written by                  meaning
 ``lease``                 the trigger, by touching    time stamp: somebody still waits for this run
 ``watched``               the trigger                 exists once it has begun, until another owner adopts the run
 ``cancel``                anybody, once               asks the launcher to end; holds the reason
+``stacks``                anybody                     asks the ranks where they stand; another text each time
 ``notices/WORKER.json``   anybody                     a reclaim :class:`ReclaimNotice` for that worker's agent
 ``tls/``                  launcher                    the run's certificate authority and certificates
+``scratch/``              launcher, agents            a folder of each worker with the files that came with the run
 ``launcher.json``         launcher                    :class:`LauncherProcess`: who to watch
 ``status.json``           launcher, atomically        the :class:`~elastic_runtime.status.Status`
 ``headline.json``         launcher, right after that  its :class:`~elastic_runtime.headline.Headline`
@@ -38,6 +40,8 @@ from elastic_runtime.status import Status
 
 _LONGEST_SIZE = 100
 """Bytes of the size that are read."""
+_REQUEST = 64
+"""Characters of a request that are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,11 @@ class RunDir:
     def tls(self) -> Path:
         """Folder of the certificates."""
         return self.path / "tls"
+
+    @property
+    def scratch(self) -> Path:
+        """Folder of the workers' folders; there only when files came with the run."""
+        return self.path / "scratch"
 
     @property
     def notices(self) -> Path:
@@ -195,6 +204,18 @@ class RunDir:
         """Have the launcher end the run; harmless when repeated."""
         if self.exists() and not self.cancel.exists():
             write_atomically(self.cancel, reason)
+
+    def ask_for_stacks(self, request: str) -> None:
+        """Have the ranks write where they stand; ``request``: another text each time."""
+        write_atomically(self.path / "stacks", request)
+
+    def stacks_asked(self) -> str | None:
+        """The last such request; None: there was none."""
+        try:
+            with (self.path / "stacks").open(encoding="utf-8", errors="replace") as file:
+                return file.read(_REQUEST)
+        except FileNotFoundError:
+            return None
 
     def exists(self) -> bool:
         """Whether a run was laid down here, whole."""

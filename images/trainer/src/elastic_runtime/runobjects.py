@@ -9,12 +9,17 @@ kind            name                  written by                  meaning
 ConfigMap       ``RUN``               creator                     the **root**: owns all below; data ``spec.json``;
                                                                   the annotations below say who owns and who waits
 ConfigMap       ``RUN-status``        creator (empty), launcher   data ``status.json``; annotations TERM, HEADLINE
-Secret          ``RUN-tls``           creator, once               the run's certificates (no authority's key)
+Secret          ``RUN-tls``           creator, once               the run's certificates (no authority's key), and for
+                                                                  the launcher the files that came with the run
+Secret          ``RUN-store``         creator, once, where        credentials of the checkpoint store, from an Airflow
+                                      they were given             connection: environment of the workers
 Service         ``RUN-launcher``      creator, once               the address that agents dial, LAUNCHER_PORT
 Job             ``RUN-launcher``      creator, once               one launcher pod at a time, replaced when lost
 ReplicaSet      ``RUN-worker``        creator; its ``scale``:     as many worker pods as wanted: ``kubectl scale``,
                                       anybody                     HPA and the sensor all use the same door
 NetworkPolicy   ``RUN``               creator, once               only pods of the run talk to pods of the run
+Service and     ``RUN-jupyter``       creator, once, where        Jupyter beside the workers, for whoever has its token;
+ReplicaSet                            it was asked for            the launcher ends it with the run
 PodDisruption-  ``RUN-worker``        creator, once, where        drains take one worker at a time
 Budget                                policy/v1 is served
 ==============  ====================  ==========================  ==================================================
@@ -42,7 +47,7 @@ PART_LABEL = f"{PREFIX}/part"
 DEPLOYMENT_LABEL = f"{PREFIX}/deployment"
 """On every object and pod, where it is known: which deployment of Airflow has created the run."""
 
-# Annotations of the root. All but LEASE, WATCHED and CANCEL are of no interest to the launcher.
+# Annotations of the root. All but LEASE, WATCHED, CANCEL and STACKS are of no interest to the launcher.
 OWNER = f"{PREFIX}/owner"
 """Opaque text: the try of the task that the run works for."""
 PODS = f"{PREFIX}/pods"
@@ -56,6 +61,8 @@ WATCHED = f"{PREFIX}/watched"
 """Present once somebody has begun to watch the run, until somebody else claims it."""
 CANCEL = f"{PREFIX}/cancel"
 """Present once somebody asked for the end; holds the reason."""
+STACKS = f"{PREFIX}/stacks"
+"""Another text whenever somebody has asked where the ranks stand."""
 COLLECTED = f"{PREFIX}/collected"
 """Present once the result has been taken."""
 REQUESTS = f"{PREFIX}/requests"
@@ -71,15 +78,26 @@ HEADLINE = f"{PREFIX}/headline"
 
 SPEC_KEY = "spec.json"
 STATUS_KEY = "status.json"
+SCRIPTS_KEY = "scripts"
+"""Of the Secret, and so a file beside the launcher's certificates: what the root's spec has a slip of. Not in the root,
+which is sent to every watcher whenever one of its annotations changes."""
 
 LAUNCHER_PORT = 7077
 """At which the launcher listens for agents, on its pod's address."""
 TLS_FOLDER = "/run/elastic-training/tls"
+PROMETHEUS_FOLDER = "/run/elastic-training/prometheus"
+PROMETHEUS_TOKEN = f"{PROMETHEUS_FOLDER}/token"
+"""File with the token that a scraper of the launcher has to show."""
+JUPYTER_FOLDER = "/run/elastic-training/jupyter"
+JUPYTER_TOKEN = f"{JUPYTER_FOLDER}/token"
+"""File with the token that whoever uses the run's Jupyter has to show."""
 """Where the pods find their part of the certificates."""
 LAUNCHER_COMMAND = ("python", "-m", "elastic_runtime.launcher.kubernetes")
 AGENT_COMMAND = ("python", "-m", "elastic_runtime.agent")
+JUPYTER_COMMAND = ("python", "-m", "elastic_runtime.notebook")
 LAUNCHER_CONTAINER = "launcher"
 WORKER_CONTAINER = "worker"
+JUPYTER_CONTAINER = "jupyter"
 
 # Environment of the launcher's container.
 RUN_VARIABLE = "ELASTIC_TRAINING_RUN"
@@ -103,9 +121,11 @@ class Part(StrEnum):
     ROOT = "root"
     STATUS = "status"
     TLS = "tls"
+    STORE = "store"
     LAUNCHER = "launcher"
     WORKER = "worker"
     NETWORK = "network"
+    JUPYTER = "jupyter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +164,11 @@ class ObjectNames:
         return f"{self.run}-tls"
 
     @property
+    def store(self) -> str:
+        """Secret."""
+        return f"{self.run}-store"
+
+    @property
     def launcher(self) -> str:
         """Job and Service."""
         return f"{self.run}-launcher"
@@ -152,6 +177,11 @@ class ObjectNames:
     def worker(self) -> str:
         """ReplicaSet and PodDisruptionBudget."""
         return f"{self.run}-worker"
+
+    @property
+    def jupyter(self) -> str:
+        """Service and ReplicaSet."""
+        return f"{self.run}-jupyter"
 
     @property
     def network(self) -> str:

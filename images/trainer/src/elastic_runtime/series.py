@@ -70,13 +70,22 @@ def rewound(series: Series, step: int) -> Series:
 
 def thinned(series: Series, limit: int) -> Series:
     """At most ``limit`` points (at least 2): the first of each stretch, and the last of all."""
-    last = len(series.steps) - 1
+    stride, kept = chosen(series.steps, series.stride, limit)
+    return _only(replace(series, stride=stride), kept)
+
+
+def chosen(places: Sequence[int], stride: int, limit: int) -> tuple[int, list[int]]:
+    """Which of these ascending places stay, by index: the first of each stretch, and the last of all; and the stride.
+
+    The stride doubles until they are at most ``limit`` (at least 2).
+    """
+    last = len(places) - 1
     while True:
-        stretch = [(step - series.steps[0]) // series.stride for step in series.steps]
+        stretch = [(place - places[0]) // stride for place in places]
         kept = [at for at in range(last + 1) if at in (0, last) or stretch[at] != stretch[at - 1]]
         if len(kept) <= limit:
-            return _only(series, kept)
-        series = replace(series, stride=2 * series.stride)
+            return stride, kept
+        stride *= 2
 
 
 def _passing(series: Series) -> bool:

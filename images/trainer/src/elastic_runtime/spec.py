@@ -8,15 +8,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Self
 
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.hostfile import check_hostfile
+from elastic_runtime.jupyter import JupyterSpec
+from elastic_runtime.observe import ObserveSpec
 
-SPEC_VERSION = 2
+SPEC_VERSION = 6
 """The newest that this runtime understands."""
 PLAN_VERSION = 2
 """Of specs with a size plan, which an older runtime would ignore."""
+SCRIPTS_VERSION = 3
+"""Of specs with shipped files, the same."""
+OBSERVE_VERSION = 4
+"""Of specs that ask for traces or figures, the same."""
+HOSTFILE_VERSION = 5
+"""Of specs that say where the hostfile is to be, the same."""
+JUPYTER_VERSION = 6
+"""Of specs with Jupyter beside the workers, which an older launcher would not end."""
 LOG_LIMIT = 1024**3
 """Bytes."""
 
@@ -132,6 +144,39 @@ class SizePlan:
                 )
 
 
+MAX_SHIPPED = 500
+"""Files that travel with a run."""
+MAX_PACKED = 256 * 1024
+"""Bytes of them, compressed. A document of Kubernetes holds 1 MiB."""
+SHIP_LESS = "Ship fewer files, put them into the workers' image, or read what is large from a store"
+_PACKED_TEXT = (MAX_PACKED + 2) // 3 * 4
+
+
+@dataclass(frozen=True, slots=True)
+class Shipment:
+    """Files that travel with a run to its workers, as :mod:`elastic_runtime.shipment` packs and reads them."""
+
+    digest: str
+    """SHA-256 of what is compressed, hexadecimal."""
+    files: int
+    """How many there are."""
+    packed: str = ""
+    """Base64; empty in documents beside which it is kept."""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch("[0-9a-f]{64}", self.digest):
+            raise InvalidSettings("scripts", "their digest is not a SHA-256", "Have elastic_runtime.shipment pack them")
+        if not 0 < self.files <= MAX_SHIPPED:
+            raise InvalidSettings("scripts", f"there are not 1 to {MAX_SHIPPED} files", SHIP_LESS)
+        if len(self.packed) > _PACKED_TEXT:
+            problem = f"compressed they are more than {MAX_PACKED // 1024} KiB, and travel in the run's documents"
+            raise InvalidSettings("scripts", problem, SHIP_LESS)
+
+    def slip(self) -> Self:
+        """What tells them from others, without them."""
+        return replace(self, packed="")
+
+
 @dataclass(frozen=True, slots=True)
 class RecoverySpec:
     """What the launcher does about lost workers and failing ranks. Times in seconds."""
@@ -197,6 +242,11 @@ class Timing:
     """The launcher's loop runs at least so often, and at once on every change."""
 
 
+def has_fixed_size(workers: WorkersSpec, recovery: RecoverySpec) -> bool:
+    """Whether nobody can ask for another number of workers, and fewer do not train."""
+    return recovery.mode is RecoveryMode.FIXED and workers.minimum == workers.maximum
+
+
 @dataclass(frozen=True, slots=True)
 class RunSpec:
     """One training run."""
@@ -225,8 +275,23 @@ class RunSpec:
     Kubernetes it counts for each launcher anew."""
     size_plan: SizePlan | None = None
     """When it is to have which size; None: ``workers.start`` until somebody asks for another."""
+    scripts: Shipment | None = None
+    """Files that every worker lays down before it starts a rank. The ranks' working directory, unless they have
+    another, and on their PYTHONPATH."""
+    observe: ObserveSpec = field(default_factory=ObserveSpec)
+    """What is to be seen besides the status."""
+    hostfile: str | None = None
+    """Path at which each worker keeps the hosts of the world (:mod:`elastic_runtime.hostfile`); None: in a folder of
+    its agent's own."""
+    jupyter: JupyterSpec | None = None
+    """Beside the workers, where these are pods."""
     version: int = 1
     """The oldest that a runtime has to understand."""
+
+    @property
+    def fixed_size(self) -> bool:
+        """Whether its world has one size, or none, whatever happens."""
+        return has_fixed_size(self.workers, self.recovery) and self.size_plan is None
 
     def __post_init__(self) -> None:
         if not self.command:
@@ -241,5 +306,10 @@ class RunSpec:
                 f"spec version {self.version} is newer than this runtime's {SPEC_VERSION}",
                 "Upgrade elastic-runtime in the trainer's image",
             )
+        if self.observe.saves and self.checkpoint is None:
+            problem = "there is no checkpoint store to keep what it leaves"
+            raise InvalidSettings("observe", problem, 'Write checkpoint_uri="s3://bucket/runs"')
+        if self.hostfile is not None:
+            check_hostfile(self.hostfile)
         if self.log_limit < 0:
             raise InvalidSettings("log_limit", f"{self.log_limit} is less than 0", "Write bytes, 0 or more")

@@ -11,21 +11,35 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from elastic_runtime.status_failure import FirstFailure
+from elastic_runtime.status_figures import SPARSE, GpuFigures, Hardware
+
 STATUS_VERSION = 1
+"""Another one only when a field changes its meaning or is taken away. Fields that are added have defaults: readers of
+an older version pass over them, and a newer reader takes an older status."""
 MAX_EVENTS = 200
 MAX_HISTORY = 500
 MAX_PAST_WORKERS = 50
 """Workers that are gone and still listed."""
 MAX_WORKER_SECONDS = 1000
 """Workers whose seconds are kept one by one."""
+MAX_USAGE = 50
+"""Kinds of machines whose seconds are told apart."""
+MAX_MACHINE_NAME = 63
+"""Characters of a capacity or instance type, as of a label's value."""
 MAX_SIZES_ASKED = 100
+MAX_PROFILES = 64
 MAX_METRICS = 100
 MAX_METRIC_NAME = 100
+"""Characters."""
+MAX_GPUS = 256
+"""GPUs of all workers that are told of one by one; of those beyond, there is the worker's sum in its curve."""
+MAX_GPU_NAME = 63
 """Characters."""
 MAX_MESSAGE = 400
 """Characters of an event's message."""
 MAX_REASON = 4000
-"""Characters of :attr:`Status.reason`, which holds the last words of a rank that failed."""
+"""Characters of :attr:`Status.reason`, which names the rank that failed first."""
 EARLIER_WORKERS = "(earlier)"
 """Stands for many in :attr:`Status.worker_seconds`; no worker is called so."""
 
@@ -95,6 +109,11 @@ class WorkerState(StrEnum):
     LOST = "lost"
     """Gone without a word."""
 
+    @property
+    def gone(self) -> bool:
+        """Whether a worker in this state is not here any more."""
+        return self in (WorkerState.LEFT, WorkerState.LOST)
+
 
 class EventKind(StrEnum):
     """What happened."""
@@ -123,6 +142,8 @@ class EventKind(StrEnum):
     RESUMED = "resumed"
     RESTARTED = "restarted"
     """All ranks were lost; training begins again from the newest durable checkpoint."""
+    STACKS = "stacks"
+    """Somebody has asked where the ranks stand; it is in the log."""
     FINISHED = "finished"
     """Final: succeeded or failed."""
 
@@ -164,6 +185,27 @@ class WorkerStatus:
     """Resident, agent and ranks together."""
     capacity_type: str | None = None
     instance_type: str | None = None
+    receive_bytes_per_second: float | None = field(default=None, metadata=SPARSE)
+    """Of the worker's network interfaces but the loopback, over the last heartbeat; on one machine, whose workers share
+    them, of the machine's. None: not known."""
+    transmit_bytes_per_second: float | None = field(default=None, metadata=SPARSE)
+    """Likewise."""
+    gpus: tuple[GpuFigures, ...] = field(default=(), metadata=SPARSE)
+    """The worker's own, at its last heartbeat; none where no vendor's library tells of any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Time of all workers, present and past, on machines of one kind: what a price per hour applies to."""
+
+    capacity_type: str | None = None
+    """``spot``, ``on-demand``, or what else the cloud calls it; None: not known."""
+    instance_type: str | None = None
+    """None: not known."""
+    seconds: float = 0.0
+    """From the arrival of an agent to its end, summed."""
+    idle_seconds: float = 0.0
+    """Of these, without a rank in a world that trains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +252,16 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Outputs:
+    """Files that rank 0's script has left in the run's store."""
+
+    uri: str
+    """Of their folder."""
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """How a run is doing."""
 
@@ -225,8 +277,10 @@ class Status:
     failure: FailureKind | None = None
     """Set exactly when the phase is ``failed``."""
     exit_code: int | None = None
-    """With ``rank_failed``: of the rank that failed first after the last world was complete; minus a signal's number.
-    None when it is not known."""
+    """With ``rank_failed``: of :attr:`first_failure`; minus a signal's number. None when it is not known."""
+    first_failure: FirstFailure | None = None
+    """Of the ranks that failed by themselves since the last world was complete; None: none did, or the run has
+    succeeded for all that."""
     world_size: int = 0
     """Ranks that train together now."""
     target_size: int = 0
@@ -241,20 +295,36 @@ class Status:
     """Each metric over steps, if the step of a report is known: as told by it, else the newest that was heard of."""
     throughput: Series = Series()
     """Steps a second."""
+    sample_throughput: Series = Series()
+    """Samples a second, over all ranks; empty where no rank has told how many a step has."""
+    hardware: Mapping[str, Hardware] = field(default_factory=dict)
+    """Figures over time by the name of the worker, of those that are present and, as far as there is room, past."""
+    lost_seconds: Mapping[str, float] = field(default_factory=dict)
+    """By :class:`.status_figures.LostTime`, each of them, as of :attr:`updated`; empty: by an older launcher."""
     workers: tuple[WorkerStatus, ...] = ()
     events: tuple[Event, ...] = ()
     """The newest :data:`MAX_EVENTS`."""
     checkpoint: Checkpoint | None = None
     """The newest."""
+    returned: str | None = None
+    """JSON of what the function of rank 0 has returned; None: nothing, or the script is no function."""
+    outputs: Outputs | None = None
+    """What rank 0 has left besides its checkpoints; None: nothing."""
     history: tuple[World, ...] = ()
     """The newest :data:`MAX_HISTORY`."""
     asked: tuple[SizeAsked, ...] = ()
     """The newest :data:`MAX_SIZES_ASKED`; the last is :attr:`target_size`."""
+    timeline: str | None = None
+    """URI of Horovod's timeline of all worlds, once the run is over; None: not asked for, or not to be had."""
+    profiles: tuple[str, ...] = ()
+    """URIs of what torch's profiler has seen, one a rank."""
     plan_window: datetime | None = None
     """When that window of the size plan began that was carried out last, or the time outside of all."""
     worker_seconds: Mapping[str, float] = field(default_factory=dict)
     """Seconds that each worker, past or present, was here. Of more than :data:`MAX_WORKER_SECONDS`, the earliest are
     summed under :data:`EARLIER_WORKERS`."""
+    usage: tuple[Usage, ...] = ()
+    """By kind of machine. Of more than :data:`MAX_USAGE` kinds, the rest is summed as not known."""
     rank_failures: int = 0
     """Ranks that ended by themselves with another code than 0."""
     forced_resets: int = 0

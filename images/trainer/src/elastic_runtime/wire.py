@@ -15,6 +15,8 @@ from typing import Any
 from elastic_runtime import messages
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.spec import RunSpec
+from elastic_runtime.status_figures import SPARSE, GpuFigures
+from elastic_runtime.timeline import Mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,8 @@ class Hello:
     slots: int
     interface: str
     """Network interface on which its ranks talk to the others'."""
+    address: str = field(default="", metadata=SPARSE)
+    """IP address there, by which the others reach it; empty: it is not told, nor wants to know of theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,8 @@ class RankExited:
     rank_id: str
     code: int
     """Exit status; minus the signal's number when a signal ended it."""
+    ago: float = 0.0
+    """Seconds since it ended: its output may have taken longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,12 @@ class Heartbeat:
     """Of one core since the last one, agent and ranks together."""
     memory_bytes: int
     """Resident, agent and ranks together."""
+    receive_bytes_per_second: float | None = field(default=None, metadata=SPARSE)
+    """Of the interfaces but the loopback, since the last one; None: not known, as in the first."""
+    transmit_bytes_per_second: float | None = field(default=None, metadata=SPARSE)
+    """Likewise."""
+    gpus: tuple[GpuFigures, ...] = field(default=(), metadata=SPARSE)
+    """Of this worker, as far as their vendors' libraries tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +102,14 @@ class Noticed:
 
     source: str
     deadline: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TracesSaved:
+    """Agent: what it was told to save, or to merge, is done as far as it can be."""
+
+    files: tuple[str, ...] = ()
+    """Names in the checkpoint store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +159,55 @@ class CommitDeadline:
 
 
 @dataclass(frozen=True, slots=True)
+class TellRank:
+    """Launcher: tell that rank this, as :class:`~elastic_runtime.rank_link.EngineWord`."""
+
+    rank_id: str
+    word: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SaveTraces:
+    """Launcher: save what your ranks have left, and say what."""
+
+    marks: tuple[Mark, ...] = ()
+    merge: bool = False
+    """Merge the timelines of all worlds, with these marks, and say that."""
+
+
+@dataclass(frozen=True, slots=True)
+class DumpStacks:
+    """Launcher: have each of your ranks write on stderr where it stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Where ranks of a world are."""
+
+    address: str
+    """IP address."""
+    slots: int
+    """Ranks of the world there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """Launcher: these are in the world that begins, by each one's lowest rank."""
+
+    hosts: tuple[Host, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     """Launcher: you are not needed any more; end, and do not dial again."""
 
     reason: str
 
 
-AgentMessage = Hello | Ready | RankStarted | RankExited | RankSaid | Output | Heartbeat | Noticed
-LauncherMessage = Welcome | StartRank | StopRank | Handover | CommitDeadline | Release
+AgentMessage = Hello | Ready | RankStarted | RankExited | RankSaid | Output | Heartbeat | Noticed | TracesSaved
+LauncherMessage = (
+    Welcome | StartRank | StopRank | Handover | CommitDeadline | TellRank | SaveTraces | DumpStacks | Hosts | Release
+)
 Message = AgentMessage | LauncherMessage
 
 _VOCABULARY: messages.Vocabulary[Message] = messages.Vocabulary(Message)

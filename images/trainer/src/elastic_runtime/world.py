@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import os
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from typing import Any, Protocol
 
 WORLD = "ELASTIC_RUNTIME_WORLD"
 """Environment variable: ``module:object`` of the :class:`World` of a rank."""
@@ -70,14 +67,23 @@ class World(Place, Protocol):
             SystemExit: this cannot work.
         """
 
+    def enter(self) -> None:
+        """Be in a world: in the present one, or wait for the first. Where there will be none, the process ends."""
+
+    def run(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The training function, made to go through one world after another; its first argument is the state."""
+
     def barrier(self) -> None:
         """Wait until all ranks are here; a collective."""
 
     def maximum(self, numbers: Sequence[float]) -> list[float]:
         """Of each number the greatest that any rank gives; a collective."""
 
-    def broadcast(self, tensors: Sequence[Tensor]) -> None:
-        """Overwrite these contiguous tensors with rank 0's, of the same shapes and types; a collective."""
+    def broadcast(self, tensors: Sequence[Any]) -> None:
+        """Overwrite these contiguous tensors with rank 0's, of the same shapes and types; a collective.
+
+        They are torch's, or numpy's arrays where the script uses TensorFlow.
+        """
 
     def interrupt(self) -> Exception:
         """What a state raises on all ranks at once, for the engine to end this world and make the next."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import ipaddress
 import logging
 import os
 import sys
@@ -11,10 +12,12 @@ import time
 from pathlib import Path
 
 from elastic_runtime.agent import preloading, zygote
-from elastic_runtime.agent.agent import Agent, AgentSettings
-from elastic_runtime.agent.dialling import interface_of
+from elastic_runtime.agent.agent import Agent
+from elastic_runtime.agent.dialling import address_of, interface_of
 from elastic_runtime.agent.notices.services import Metadata
+from elastic_runtime.agent.settings import AgentSettings
 from elastic_runtime.errors import ElasticError, InvalidSettings
+from elastic_runtime.hostfile import HOSTFILE
 from elastic_runtime.rank_link import RANK_FD
 from elastic_runtime.spec import NoticeService
 
@@ -40,13 +43,20 @@ def parse_arguments(arguments: list[str]) -> AgentSettings:
         help=f"metadata service to ask for reclaim notices: one of {known}",
     )
     parser.add_argument("--patience", type=float, default=30.0, help="seconds to keep dialling the launcher")
+    parser.add_argument("--scratch", type=Path, help="folder for the files that come with the run, if not TMPDIR")
     parser.add_argument("--redial", action="store_true", help="outlive the launcher; end only on SIGTERM")
     settings = vars(parser.parse_args(arguments))
+    # Where this is a pod, there is a place for it; of a machine it may be anybody's.
+    settings["hostfile"] = HOSTFILE if settings["redial"] and os.access(Path(HOSTFILE).parent, os.W_OK) else None
     host, _, port = settings["launcher"].rpartition(":")
     settings["launcher"] = (host, int(port))
     settings["metadata"] = Metadata.parse(settings["metadata"])
-    if address := settings.pop("address"):
-        settings["interface"] = interface_of(address)
+    if settings["address"]:
+        settings["interface"] = interface_of(settings["address"])
+        # As programs write it, or the launcher takes it for none.
+        settings["address"] = str(ipaddress.ip_address(settings["address"]))
+    else:
+        settings["address"] = address_of(settings["interface"])
     return AgentSettings(**settings)
 
 
@@ -57,14 +67,16 @@ def main() -> None:
     except InvalidSettings as error:
         sys.exit(str(error))
     os.environ.pop(RANK_FD, None)  # Of a zygote that forked this agent as it forks ranks.
+    # Before the event loop: one thread, no open sockets. Before the log: how a rank writes its own is for its script.
+    ahead = zygote.fork_ahead() if preloading.is_warm() else None
     logging.Formatter.converter = time.gmtime
     logging.basicConfig(
         level=logging.INFO,
-        format=f"%(asctime)s.%(msecs)03dZ {settings.worker} agent: %(message)s",
+        format=f"%(asctime)s.%(msecs)03dZ %(levelname)s {settings.worker} agent: %(message)s",
         datefmt="%Y-%m-%dT%H:%M:%S",
         stream=sys.stderr,
     )
-    ahead = zygote.fork_ahead() if preloading.is_warm() else None  # before the event loop: one thread, no open sockets
+    logging.getLogger("elastic_runtime").setLevel(logging.DEBUG)
     try:
         asyncio.run(Agent(settings, ahead).run())
     except ElasticError as error:

@@ -4,46 +4,52 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import signal
 import socket
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import timedelta
 from enum import StrEnum
-from pathlib import Path
 
-from elastic_runtime import rank_link
 from elastic_runtime.agent import devices, dialling, hardware, notices
-from elastic_runtime.agent.notices.services import NO_METADATA, Metadata
+from elastic_runtime.agent.gpus import Gpus
+from elastic_runtime.agent.rank_environment import rank_environment
 from elastic_runtime.agent.ranks import Ranks
+from elastic_runtime.agent.saving import Saving
+from elastic_runtime.agent.scripts import Scripts
+from elastic_runtime.agent.settings import AgentSettings
 from elastic_runtime.clock import utc_now
-from elastic_runtime.documents import to_json
 from elastic_runtime.engines.base import Engine
 from elastic_runtime.engines.registry import find_engine
 from elastic_runtime.errors import ClusterUnavailable, InvalidDocument
 from elastic_runtime.framing import decode_line
 from elastic_runtime.printable import printable
-from elastic_runtime.rank_link import HandoverWanted, LastCommitBy
+from elastic_runtime.rank_link import EngineWord, HandoverWanted, LastCommitBy
 from elastic_runtime.rundir import ReclaimNotice
 from elastic_runtime.sockets import end_when_silent
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.wire import (
     AgentMessage,
     CommitDeadline,
+    DumpStacks,
     Handover,
     Heartbeat,
     Hello,
+    Hosts,
     Message,
     Noticed,
     Release,
+    SaveTraces,
     StartRank,
     StopRank,
+    TellRank,
+    TracesSaved,
     Welcome,
     decode,
     encode,
 )
-from elastic_runtime.world import WORLD
 
 log = logging.getLogger(__name__)
 
@@ -54,35 +60,6 @@ STILL_HERE = timedelta(seconds=90)
 :data:`.notices.services.STALE`, after which an announcement of the same deadline does not count any more."""
 REST = timedelta(minutes=15)
 """After which a worker that was released for no reason of its own offers itself again: its node may be cleared."""
-
-
-@dataclass(frozen=True, slots=True)
-class AgentSettings:
-    """What an agent is told by whoever starts it."""
-
-    worker: str
-    """Name of this worker, unique in the run, new with each incarnation."""
-    launcher: tuple[str, int]
-    """Address and port to dial."""
-    tls: Path
-    """Folder with ``ca.crt``, ``agent.crt`` and ``agent.key``."""
-    slots: int = 1
-    """Ranks that fit here."""
-    node: str = ""
-    """Machine that this worker is on."""
-    interface: str = "lo"
-    """Network interface of the ranks' own traffic."""
-    grace: float = 30.0
-    """Seconds from SIGTERM to the end of this worker."""
-    notice_file: Path | None = None
-    """Path at which a reclaim notice may appear."""
-    metadata: Metadata = NO_METADATA
-    """Metadata service of the cloud, to be asked for reclaim notices."""
-    patience: float = 30.0
-    """Seconds to keep dialling a launcher that does not answer."""
-    redial: bool = False
-    """Outlive the launcher: dial again, for ever, whenever it hangs up; and end only when terminated, for whoever
-    started this agent would start it again."""
 
 
 class Parting(StrEnum):
@@ -110,6 +87,8 @@ class Agent:
         self._spec: RunSpec
         self._engine: Engine
         self._ranks: Ranks | None = None
+        self._scripts: Scripts | None = None
+        self._saving: Saving | None = None
         self._writer: asyncio.StreamWriter
         self._stops: set[asyncio.Task[None]] = set()
         self._terminated = asyncio.Event()
@@ -121,13 +100,14 @@ class Agent:
         Raises:
             ClusterUnavailable: the launcher never answered, or is none of this run; or the warm process is gone.
             InvalidSettings: the run's engine is not installed here.
+            InvalidDocument: the files that came with the run are not what can be shipped.
         """
         # At once, and not only when there is something to lose: without a handler, process 1 of a container is deaf.
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminated.set)
         try:
             while (streams := await self._dial()) is not None:
                 parting = await self._connected(*streams)
-                log.info("the launcher and this worker part: %s", parting)
+                log.debug("the launcher and this worker part: %s", parting)
                 if not self._settings.redial or self._terminated.is_set():
                     return
                 if parting is not Parting.HUNG_UP and await self._taken():
@@ -172,13 +152,18 @@ class Agent:
                     return Parting.HUNG_UP
                 raise ClusterUnavailable(f"the launcher at {self._settings.launcher} did not welcome this agent")
             self._spec, self._name = welcome.spec, welcome.worker or self._settings.worker
-            log.info("the launcher at %s calls this worker %s", self._settings.launcher[0], self._name)
+            log.debug("the launcher at %s calls this worker %s", self._settings.launcher[0], self._name)
             end_when_silent(writer.get_extra_info("socket"), self._spec.timing.agent_silence)
             if self._ranks is None:
                 self._engine = find_engine(self._spec.engine)
+                if self._spec.scripts:
+                    self._scripts = Scripts.lay_down(self._spec.scripts, self._settings.scratch)
                 preload = self._engine.preload if self._spec.warm else None
-                self._ranks = Ranks(self._send, {**os.environ, **self._spec.environment}, preload, self._drained)
+                variables, scratch = {**os.environ, **self._spec.environment}, self._settings.scratch
+                hostfile = self._spec.hostfile or self._settings.hostfile
+                self._ranks = Ranks(self._send, variables, preload, self._drained, scratch, hostfile)
                 self._ranks.start(self._ahead)
+                self._saving = Saving.of(self._spec, scratch, self._ranks)
                 self._ahead = None  # Another one is started for ranks after these.
             else:
                 self._ranks.announce()
@@ -193,6 +178,12 @@ class Agent:
         if self._ranks:
             await self._ranks.close()
             self._ranks = None
+        if self._scripts:
+            await asyncio.to_thread(self._scripts.remove)
+            self._scripts = None
+        if self._saving:
+            await self._saving.close()
+            self._saving = None
 
     async def _welcome(self, reader: asyncio.StreamReader) -> Welcome | None:
         try:
@@ -211,6 +202,7 @@ class Agent:
             heeding,
             asyncio.create_task(self._beat(ranks)),
             asyncio.create_task(self._miss_zygote(ranks)),
+            *([asyncio.create_task(self._saving.watch())] if self._saving else []),
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -224,7 +216,7 @@ class Agent:
 
     def _hello(self) -> Hello:
         own = self._settings
-        return Hello(own.worker, own.node or os.uname().nodename, os.getpid(), own.slots, own.interface)
+        return Hello(own.worker, own.node or os.uname().nodename, os.getpid(), own.slots, own.interface, own.address)
 
     def _send(self, message: AgentMessage) -> None:
         if not self._writer.is_closing():
@@ -243,7 +235,7 @@ class Agent:
             log.warning("connection to the launcher: %s", printable(error))
             return None
 
-    async def _obey(self, reader: asyncio.StreamReader, ranks: Ranks) -> Parting:
+    async def _obey(self, reader: asyncio.StreamReader, ranks: Ranks) -> Parting:  # noqa: C901  # one case a message
         while message := await self._receive(reader):
             match message:
                 case StartRank():
@@ -256,38 +248,55 @@ class Agent:
                     ranks.tell(HandoverWanted(worker, deadline))
                 case CommitDeadline(deadline, keeper):
                     ranks.tell(LastCommitBy(deadline, keeper))
+                case TellRank(rank_id, word):
+                    ranks.tell_one(rank_id, EngineWord(word))
+                case SaveTraces() if self._saving:
+                    saving = asyncio.create_task(self._saving.obey(message, self._send))
+                    self._stops.add(saving)
+                    saving.add_done_callback(self._stops.discard)
+                case SaveTraces():
+                    self._send(TracesSaved())
+                case DumpStacks():
+                    ranks.dump_stacks()
+                case Hosts():
+                    ranks.in_world(message)
                 case Release(reason):
-                    log.info("released: %s", printable(reason))
+                    log.debug("released: %s", printable(reason))
                     return Parting.RELEASED
                 case _:
                     log.warning("the launcher sent a %s, which is not an order", type(message).__name__)
         return Parting.HUNG_UP
 
     def _start(self, order: StartRank, ranks: Ranks) -> None:
-        environment = {
-            **self._spec.environment,
-            **order.environment,
-            **devices.slot_environment(order.slot, self._settings.slots, self._devices()),
-            WORLD: self._engine.world,
-            rank_link.RUN_NAME: self._spec.name,
-            rank_link.WORKER_NAME: self._name,
-            rank_link.SLOT: str(order.slot),
-            # As long as the launcher gives an agent: it has to miss the rank too, before the others can go on.
-            rank_link.PEER_SILENCE: str(self._spec.timing.agent_silence),
-        }
-        if self._spec.checkpoint:
-            environment[rank_link.CHECKPOINT] = to_json(self._spec.checkpoint)
-        ranks.start_rank(order.rank_id, self._spec.command, environment, self._spec.working_directory)
+        environment = rank_environment(
+            self._spec, order, self._name, self._settings.slots, self._devices, self._engine.world
+        )
+        if self._saving:
+            environment |= self._saving.environment()
+        command: Sequence[str] = self._spec.command
+        directory = self._spec.working_directory
+        if scripts := self._scripts:
+            environment |= scripts.environment({**os.environ, **environment})
+            command, directory = scripts.command(command), directory or str(scripts.folder)
+        ranks.start_rank(order.rank_id, command, environment, directory)
 
+    @functools.cached_property
     def _devices(self) -> devices.Pools:
         # What this process was given comes first: on this machine it is a part of what the run was given.
-        return devices.pools({**self._spec.environment, **os.environ})
+        pools = devices.pools({**self._spec.environment, **os.environ})
+        if lacking := devices.lacking(slots := self._settings.slots, pools):
+            log.warning("%d ranks see the same devices: %s", slots, printable(lacking, 200))
+        return pools
 
     async def _beat(self, ranks: Ranks) -> None:
-        usage = hardware.Usage()
-        while True:
-            self._send(Heartbeat(*usage.measure([os.getpid(), *ranks.pids])))
-            await asyncio.sleep(self._spec.timing.heartbeat)
+        usage, network, gpus = hardware.Usage(), hardware.Network(), Gpus(self._devices)
+        try:
+            while True:
+                figures = *usage.measure([os.getpid(), *ranks.pids]), *network.measure()
+                self._send(Heartbeat(*figures, gpus.latest()))
+                await asyncio.sleep(self._spec.timing.heartbeat)
+        finally:
+            gpus.close()
 
     async def _miss_zygote(self, ranks: Ranks) -> None:
         """End a worker that is of no use any more, so that another can take its place."""

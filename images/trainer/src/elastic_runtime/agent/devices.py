@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+_DEVICE = re.compile(r"\d+(\.\d+)*|(GPU|MIG)-.+", re.ASCII)
+"""An index (of Intel's with a tile), a UUID or the begin of one, a MIG device. Where something else stands, as -1 or
+Slurm's NoDevFiles, no device from there on is visible (`CUDA Environment Variables`_).
+
+.. _CUDA Environment Variables:
+   https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#cuda-environment-variables
+"""
 Pools = Mapping[str, Sequence[str]]
 """What may be divided: names of devices by the variable that makes them visible to a program."""
 
@@ -58,7 +67,8 @@ def pools(environment: Mapping[str, str], root: Path = Path("/")) -> dict[str, l
 def _pool(vendor: Vendor, environment: Mapping[str, str], root: Path) -> tuple[str, list[str]]:
     for variable in vendor.variables:
         if variable in environment:
-            return variable, [name for name in environment[variable].split(",") if name]
+            names = (name.strip() for name in environment[variable].split(","))
+            return variable, list(itertools.takewhile(_DEVICE.fullmatch, names))
     return vendor.variables[0], [str(index) for index in range(vendor.count(root))]
 
 
@@ -73,6 +83,11 @@ def slot_environment(slot: int, slots: int, pools: Pools) -> dict[str, str]:
         for variable, devices in pools.items()
         if (share := len(devices) // slots)
     }
+
+
+def lacking(slots: int, pools: Pools) -> str:
+    """Which devices do not suffice for one each, for people; empty: they do, or there are none."""
+    return ", ".join(f"{len(devices)} in {variable}" for variable, devices in pools.items() if 0 < len(devices) < slots)
 
 
 @dataclass(frozen=True, slots=True)

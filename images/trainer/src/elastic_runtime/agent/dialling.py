@@ -74,3 +74,12 @@ def interface_of(address: str) -> str:
                     return interface
     remedy = f"Give an address of one of {', '.join(found)}"
     raise InvalidSettings("--address", f"no network interface here has the address {address}", remedy)
+
+
+def address_of(interface: str) -> str:
+    """The IP address by which others reach this one, IPv4 if there is any; empty when there is none."""
+    own = [
+        each for each in psutil.net_if_addrs().get(interface, ()) if each.family in (socket.AF_INET, socket.AF_INET6)
+    ]
+    own.sort(key=lambda each: each.family != socket.AF_INET)
+    return own[0].address.partition("%")[0] if own else ""

@@ -6,12 +6,18 @@ import asyncio
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import socket
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from elastic_runtime import stacks
+from elastic_runtime.agent.hostfile import write_hostfile
+from elastic_runtime.agent.scripts import new_folder
 from elastic_runtime.agent.zygote_client import ZygoteClient
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import InvalidDocument
@@ -19,9 +25,10 @@ from elastic_runtime.framing import LineReader, decode_line
 from elastic_runtime.lines import LineSplitter
 from elastic_runtime.plausible import LINES, check_rank
 from elastic_runtime.printable import printable
-from elastic_runtime.rank_link import AgentWord, decode_rank_message, encode_rank_message
+from elastic_runtime.rank_link import HOSTFILE, OUTPUTS, AgentWord, decode_rank_message, encode_rank_message
+from elastic_runtime.rank_names import RankName
 from elastic_runtime.seldom import Seldom
-from elastic_runtime.wire import AgentMessage, Output, RankExited, RankSaid, RankStarted, Ready
+from elastic_runtime.wire import AgentMessage, Hosts, Output, RankExited, RankSaid, RankStarted, Ready
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +64,8 @@ class Ranks:
         environment: of the warm process, and so of every rank.
         preload: modules to import ahead; None: ranks start cold.
         drained: returns once the launcher has taken most of what was sent; ranks that write more than it takes wait.
+        scratch: where the folder is made in which each rank has its folder of outputs; None: for temporary files.
+        hostfile: path at which the hosts of each world are kept; None: in that folder.
     """
 
     def __init__(
@@ -65,11 +74,15 @@ class Ranks:
         environment: Mapping[str, str],
         preload: Sequence[str] | None,
         drained: Callable[[], Awaitable[None]] = _at_once,
+        scratch: Path | None = None,
+        hostfile: str | None = None,
     ) -> None:
         self._send, self._drained = send, drained
         self._seldom = Seldom(log)
         self._environment = dict(environment)
         self._preload = preload
+        self._scratch, self._outputs = scratch, Path()
+        self._hostfile = Path(hostfile) if hostfile else None
         self._ranks: dict[str, _Rank] = {}
         self._endings: set[asyncio.Task[None]] = set()
         self._ready: Ready | None = None
@@ -80,12 +93,22 @@ class Ranks:
         self._zygote = ZygoteClient(self._zygote_said, self._zygote_ended)
 
     @property
+    def running(self) -> list[str]:
+        """Names of the ranks whose processes run, or have something left to say."""
+        return [str(RankName.parse(process).rank) for process in self._ranks]
+
+    @property
     def pids(self) -> list[int]:
         """Of the warm process and of every rank."""
         return [self._zygote.pid, *(rank.pid for rank in self._ranks.values() if rank.pid is not None)]
 
     def start(self, ahead: tuple[socket.socket, int] | None) -> None:
-        """Start the warm process, or take over the one that was forked ahead; :class:`Ready` is sent once it is."""
+        """Start the warm process, or take over the one that was forked ahead; :class:`Ready` is sent once it is.
+
+        Raises:
+            ClusterUnavailable: there is no place for a folder.
+        """
+        self._outputs = new_folder("outputs-", self._scratch)
         if ahead:
             self._zygote.adopt(*ahead)
         else:
@@ -107,7 +130,8 @@ class Ranks:
         outputs = [os.pipe(), os.pipe()]
         with theirs:
             descriptors = (outputs[0][1], outputs[1][1], theirs.fileno())
-            if not self._zygote.start(rank_id, command, environment, directory, descriptors):
+            told = {**environment, OUTPUTS: str(self._outputs), HOSTFILE: str(self._hosts)}
+            if not self._zygote.start(rank_id, command, told, directory, descriptors):
                 self._end(rank, -signal.SIGKILL)
             for _, write in outputs:
                 os.close(write)
@@ -120,6 +144,19 @@ class Ranks:
         """Send a signal to a rank's process group; a rank that has ended is left alone."""
         if rank_id in self._ranks:
             self._zygote.signal(rank_id, number)
+
+    def dump_stacks(self) -> None:
+        """Have every rank write on stderr where it stands, as far as it can."""
+        for rank_id in self._ranks:
+            self.signal(rank_id, stacks.SIGNAL)
+
+    def in_world(self, world: Hosts) -> None:
+        """Have every rank find these in the hostfile."""
+        write_hostfile(self._hosts, world.hosts)
+
+    @property
+    def _hosts(self) -> Path:
+        return self._hostfile or self._outputs.resolve() / "hostfile"
 
     async def stop_rank(self, rank_id: str, grace: float) -> None:
         """SIGTERM, and after ``grace`` seconds SIGKILL."""
@@ -136,6 +173,18 @@ class Ranks:
             with contextlib.suppress(OSError):
                 rank.link.send(encode_rank_message(word))
 
+    def tell_one(self, rank_id: str, word: AgentWord) -> None:
+        """Say it to one rank; one that has ended is no error. One that does not take it has hung up, as it will see."""
+        if rank := self._ranks.get(rank_id):
+            line = encode_rank_message(word)
+            try:
+                if rank.link.send(line) == len(line):
+                    return
+            except OSError as error:
+                log.debug("rank %s takes no word: %s", rank_id, error)
+            with contextlib.suppress(OSError):
+                rank.link.shutdown(socket.SHUT_WR)
+
     async def stop(self) -> None:
         """End every rank at once, and wait until they are gone."""
         await asyncio.gather(*(self.stop_rank(rank_id, 0.0) for rank_id in list(self._ranks)))
@@ -145,6 +194,8 @@ class Ranks:
         """End every rank and the warm process, and wait until they are gone."""
         await self.stop()
         await self._zygote.close()
+        if self._outputs != Path():
+            await asyncio.to_thread(shutil.rmtree, self._outputs, ignore_errors=True)
 
     def _zygote_ended(self) -> None:
         """The kernel has killed its ranks."""
@@ -171,13 +222,14 @@ class Ranks:
         if self._ranks.pop(rank.rank_id, None) is None:
             return
         rank.ended.set()
+        ended = time.monotonic()
         if rank.readers:
             _, late = await asyncio.wait(rank.readers, timeout=OUTPUT_DRAIN)
             for task in late:
                 task.cancel()
         await self._hear_last_words(rank)
         rank.link.close()
-        self._send(RankExited(rank.rank_id, code))
+        self._send(RankExited(rank.rank_id, code, round(time.monotonic() - ended, 3)))
         if not self._ranks:
             self._idle.set()
 

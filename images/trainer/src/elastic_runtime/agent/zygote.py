@@ -39,7 +39,8 @@ from typing import Any, NoReturn
 
 from elastic_runtime.agent.command import Entry, PythonCommand, cold, parse
 from elastic_runtime.agent.preloading import preload
-from elastic_runtime.rank_link import RANK_FD
+from elastic_runtime.rank_link import RANK_FD, SCRIPTS
+from elastic_runtime.stacks import tell_on_request
 from elastic_runtime.world import WORLD, current_world
 
 MAX_MESSAGE = 256 * 1024
@@ -172,8 +173,8 @@ def _end_like_python(run: Callable[[], None]) -> NoReturn:
         run()
     except SystemExit as end:
         code = end.code
-    except BaseException:  # noqa: BLE001 - reported and turned into the exit status, as the interpreter does
-        traceback.print_exc()
+    except BaseException as error:  # noqa: BLE001 - reported and turned into the exit status, as the interpreter does
+        _report(error)
         code = 1
     if code is not None and not isinstance(code, int):
         sys.stderr.write(f"{code}\n")
@@ -187,6 +188,14 @@ def _end_like_python(run: Callable[[], None]) -> NoReturn:
         os._exit((code or 0) & 0xFF)
 
 
+def _report(error: BaseException) -> None:
+    """From the script's first frame on, as the interpreter does: what leads there says nothing of what went wrong."""
+    shown = error.__traceback__
+    while shown and shown.tb_next and shown.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
+        shown = shown.tb_next
+    traceback.print_exception(error.with_traceback(shown))
+
+
 def _run_warm(python: PythonCommand) -> None:
     random.seed()  # A fork inherits the state; a process of its own would have one of its own.
     if numpy := sys.modules.get("numpy"):
@@ -194,8 +203,11 @@ def _run_warm(python: PythonCommand) -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # TextIOWrapper unless somebody replaced it
     if WORLD in os.environ:  # A rank; an agent has none.
+        tell_on_request()
         current_world().prepare()
     sys.argv = [python.target, *python.arguments]
+    if scripts := os.environ.get(SCRIPTS):  # PYTHONPATH is for those that start anew.
+        sys.path.insert(1, scripts)
     if python.entry is Entry.SCRIPT:
         sys.path[0] = os.path.dirname(os.path.abspath(python.target))
         runpy.run_path(python.target, run_name="__main__")

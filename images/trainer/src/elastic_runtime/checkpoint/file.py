@@ -18,7 +18,8 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -26,7 +27,7 @@ from urllib.parse import unquote, urlsplit
 
 from elastic_runtime.checkpoint import rights
 from elastic_runtime.checkpoint.manifest import LONGEST_MANIFEST
-from elastic_runtime.checkpoint.store import NAME, CheckpointStore, Draft
+from elastic_runtime.checkpoint.store import FILE, NAME, CheckpointStore, Draft
 from elastic_runtime.errors import InvalidDocument, OwnershipLost, StoreUnavailable
 
 MANIFEST = "manifest.json"
@@ -34,6 +35,8 @@ _DRAFT = ".draft-"
 _TRASH = ".trash-"
 _ALIVE = ".alive"
 FENCE = ".fence"
+_MOST_LISTED = 10_000
+"""Files beside the checkpoints that are listed at a time."""
 _LONGEST_FENCE = 18
 """Digits."""
 _LOST = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO, errno.ELOOP, errno.ENXIO, errno.EINVAL)
@@ -44,9 +47,10 @@ class FileStore(CheckpointStore):
 
     Args:
         uri: checked by :func:`~elastic_runtime.checkpoint.store.open_store`.
+        credentials: none are needed.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, credentials: Mapping[str, str] | None = None) -> None:  # noqa: ARG002
         self.uri = uri
         self.root = Path(unquote(urlsplit(uri).path))
 
@@ -91,11 +95,7 @@ class FileStore(CheckpointStore):
         return stream
 
     def _opened(self, name: str, file: str) -> BinaryIO:
-        with _unavailable(self.root / name / file), _lost(file), contextlib.ExitStack() as stack:
-            root = rights.open_root(self.root)
-            stack.callback(os.close, root)
-            folder = rights.open_folder(name, within=root)
-            stack.callback(os.close, folder)
+        with _unavailable(self.root / name / file), _lost(file), self._folder(name) as folder:
             return os.fdopen(rights.open_file(file, within=folder), "rb")
 
     def delete(self, name: str) -> None:
@@ -105,6 +105,65 @@ class FileStore(CheckpointStore):
             # Renamed first: a reader sees a whole checkpoint or none, never a half deleted one.
             os.rename(self.root / name, trash)
             _remove(trash)
+
+    @contextmanager
+    def write_file(self, name: str) -> Iterator[BinaryIO]:
+        """See the interface."""
+        path = self.root / name
+        temporary = path.with_name(f".{path.name}-{os.urandom(8).hex()}")
+        with _unavailable(path):
+            rights.make_folders(self.root)
+            root = rights.open_root(self.root)
+            try:
+                rights.make_folders(path.parent)
+                os.close(rights.open_folder(path.parent.name, within=root))
+            finally:
+                os.close(root)
+            handle = rights.create_file(temporary, shared=self.is_shared)
+            try:
+                with os.fdopen(handle, "wb") as stream:
+                    yield stream
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                os.replace(temporary, path)
+            except BaseException:  # raised again: nothing half-made stays, whatever ended this
+                temporary.unlink(missing_ok=True)
+                raise
+
+    def open_beside(self, name: str, most: int) -> BinaryIO:
+        """See the interface."""
+        folder, _, file = name.partition("/")
+        stream = self._opened(folder, file)
+        if (found := os.fstat(stream.fileno()).st_size) > most:
+            stream.close()
+            raise InvalidDocument(f"{name} has {found} bytes, more than {most}")
+        return stream
+
+    def ages(self, folder: str) -> dict[str, float]:
+        """See the interface; by the clock of this machine."""
+        found: dict[str, float] = {}
+        with _unavailable(self.root / folder), contextlib.suppress(FileNotFoundError), self._folder(folder) as handle:
+            for each in os.listdir(handle)[:_MOST_LISTED]:
+                if FILE.fullmatch(name := f"{folder}/{each}"):
+                    with contextlib.suppress(FileNotFoundError):
+                        found[name] = time.time() - os.stat(each, dir_fd=handle, follow_symlinks=False).st_mtime
+        return found
+
+    def delete_file(self, name: str) -> None:
+        """See the interface."""
+        folder, _, file = name.partition("/")
+        with _unavailable(self.root / name), contextlib.suppress(FileNotFoundError), self._folder(folder) as handle:
+            os.unlink(file, dir_fd=handle)
+
+    @contextmanager
+    def _folder(self, name: str) -> Iterator[int]:
+        """A descriptor. Raises OSError, InvalidDocument and InvalidSettings."""
+        with contextlib.ExitStack() as stack:
+            root = rights.open_root(self.root)
+            stack.callback(os.close, root)
+            handle = rights.open_folder(name, within=root)
+            stack.callback(os.close, handle)
+            yield handle
 
     @contextmanager
     def locked(self) -> Iterator[None]:

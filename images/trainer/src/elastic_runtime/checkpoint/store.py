@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from importlib import import_module
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from types import TracebackType
 from typing import BinaryIO
 from urllib.parse import urlsplit
@@ -18,13 +20,29 @@ from elastic_runtime.errors import InvalidSettings
 
 NAME = re.compile(r"ckpt-f([0-9]{1,18})-s([0-9]{1,18})-t([0-9]{1,18})-[0-9a-f]{1,64}")
 """Of a checkpoint: fence, step and time (milliseconds) in it. Whatever else lies beside them is none of ours."""
-_STORES = {
-    "file": ("elastic_runtime.checkpoint.file", "FileStore", "file:///absolute/path"),
-    "s3": ("elastic_runtime.checkpoint.s3", "S3Store", "s3://bucket/prefix"),
+GROUP = "elastic_runtime.checkpoint_stores"
+"""Of entry points by which other distributions bring stores: the scheme, and what makes the store of a URI, given it
+and the credentials as :func:`open_store` has them."""
+_OWN = {
+    "file": ("elastic_runtime.checkpoint.file:FileStore", "file:///absolute/path"),
+    "s3": ("elastic_runtime.checkpoint.s3:S3Store", "s3://bucket/prefix"),
+    "gs": ("elastic_runtime.checkpoint.gcs:GcsStore", "gs://bucket/prefix"),
+    "az": ("elastic_runtime.checkpoint.azure:AzureStore", "az://container/prefix"),
+    "abfs": ("elastic_runtime.checkpoint.azure:AzureStore", "abfs://container@account.dfs.core.windows.net/prefix"),
 }
-"""Scheme: module and class of its store (imported when one is opened), and the form of its URIs."""
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")
-"""As AWS had them at first, and other servers still have."""
+"""Scheme: its store (imported when one is opened), and the form of its URIs."""
+_ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
+"""What others call them."""
+FILE = re.compile(r"[a-z][a-z0-9-]{0,30}/[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+"""Of a file beside the checkpoints: a folder, and a name in it."""
+_CONTAINER = r"(?:[a-z0-9](?:-?[a-z0-9]){2,62}|\$root|\$web)"
+_BUCKETS = {
+    "s3": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]"),
+    "gs": re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]"),
+    "az": re.compile(_CONTAINER),
+    "abfs": re.compile(_CONTAINER + r"(?:@[a-z0-9]{3,24}\.(?:dfs|blob)\.core\.[a-z.]{1,40})?"),
+}
+"""What stands before the prefix. Of S3's, names as AWS had them at first, and other servers still have."""
 
 
 class Draft(AbstractContextManager["Draft"], ABC):
@@ -113,44 +131,127 @@ class CheckpointStore(ABC):
     def delete(self, name: str) -> None:
         """Unpublish and remove; no error when it is gone already."""
 
+    def write_file(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """A write-only stream of a file beside the checkpoints, such as a trace; no fence guards it.
+
+        It replaces one of that name, whole, when the context ends without an exception; and never appears otherwise.
+
+        Args:
+            name: as :data:`FILE` has it.
+
+        Raises:
+            InvalidSettings: this store keeps nothing but checkpoints.
+            StoreUnavailable: also from the stream's ``write``.
+        """
+        raise self._only_checkpoints(name)
+
+    def open_beside(self, name: str, most: int) -> BinaryIO:  # noqa: ARG002  # for stores that keep files
+        """A seekable stream for reading such a file, to be closed by the caller.
+
+        Args:
+            name: as :data:`FILE` has it.
+            most: bytes; compared before any of it is read.
+
+        Raises:
+            InvalidDocument: it is missing, larger, or no file of one's own.
+            InvalidSettings: this store keeps nothing but checkpoints.
+        """
+        raise self._only_checkpoints(name)
+
+    def files(self, folder: str) -> list[str]:
+        """Names, as :data:`FILE` has them, of the files in that folder beside the checkpoints, in no order.
+
+        Empty when there is no such folder.
+        """
+        return list(self.ages(folder))
+
+    def ages(self, folder: str) -> dict[str, float]:
+        """Seconds since each of these files was written, by the clock of the place."""
+        raise self._only_checkpoints(folder)
+
+    def delete_file(self, name: str) -> None:
+        """Remove such a file; no error when there is none."""
+        raise self._only_checkpoints(name)
+
+    def _only_checkpoints(self, name: str) -> InvalidSettings:
+        return InvalidSettings(
+            "checkpoint", f"the store of {self.uri} keeps checkpoints, and not {name}", "Use one that keeps files"
+        )
+
     def close(self) -> None:  # noqa: B027  # most stores hold nothing open
         """Let go of connections; whatever is asked of the store later makes new ones."""
 
 
-def validate_store_uri(uri: str) -> None:
-    """Check that some store knows ``uri``, without touching the store.
+def validate_store_uri(uri: str, field: str = "checkpoint") -> None:
+    """Check that some store knows ``uri``, without importing it: its library need not be installed here.
+
+    Args:
+        uri: of a store.
+        field: for the error.
 
     Raises:
-        InvalidSettings: of the field ``checkpoint``, naming the schemes that are known.
+        InvalidSettings: with the schemes that are known.
     """
-    _scheme(uri)
+    _scheme(uri, field)
 
 
-def open_store(uri: str) -> CheckpointStore:
+def has_plain_host(uri: str) -> bool:
+    """Whether there is nothing in the host's place of this URI that may be a secret, as a user or password."""
+    parts = urlsplit(uri)
+    return "@" not in parts.netloc or (parts.scheme == "abfs" and bool(_BUCKETS["abfs"].fullmatch(parts.netloc)))
+
+
+def open_store(uri: str, credentials: Mapping[str, str] | None = None) -> CheckpointStore:
     """The store that ``uri`` names; nothing is created or contacted yet.
 
+    Args:
+        uri: of the store.
+        credentials: variables in which the store finds endpoint and credentials; None: those of this process.
+
     Raises:
-        InvalidSettings: no store knows it.
+        InvalidSettings: no store knows it, or its package cannot be imported.
     """
-    module, name, _ = _STORES[_scheme(uri)]
-    store: CheckpointStore = getattr(import_module(module), name)(uri.rstrip("/"))
+    scheme = _scheme(uri, "checkpoint")
+    found = EntryPoint(scheme, _OWN[scheme][0], GROUP) if scheme in _OWN else _others()[scheme]
+    try:
+        make = found.load()
+    except (ImportError, AttributeError) as error:
+        problem = f"the store of {scheme}:// ({found.value}) cannot be imported: {error}"
+        raise InvalidSettings("checkpoint", problem, "Repair or remove the package that brings it") from error
+    store: CheckpointStore = make(uri.rstrip("/"), credentials)
     return store
 
 
-def _scheme(uri: str) -> str:
-    known = " or ".join(form for _, _, form in _STORES.values())
+@cache
+def _others() -> dict[str, EntryPoint]:
+    """By scheme; of two of one scheme the first that Python finds."""
+    return {each.name: each for each in reversed(tuple(entry_points(group=GROUP)))}
+
+
+def _scheme(uri: str, field: str) -> str:
+    known = " or ".join(form for _, form in _OWN.values())
     try:
         parts = urlsplit(uri)
     except ValueError as error:
-        raise InvalidSettings("checkpoint", f"{uri!r} is not a URI ({error})", f"Write {known}") from error
-    if parts.scheme not in _STORES:
-        problem = f"no checkpoint store knows {uri!r} (known schemes: {', '.join(_STORES)})"
-        raise InvalidSettings("checkpoint", problem, f"Write {known}")
+        raise InvalidSettings(field, f"{uri!r} is not a URI ({error})", f"Write {known}") from error
+    scheme = parts.scheme
+    if scheme not in _OWN and scheme not in _others():
+        raise InvalidSettings(field, f"there is no store for {uri!r}", _instead(scheme, known))
     if parts.query or parts.fragment:
-        raise InvalidSettings("checkpoint", f"{uri!r} has a query or a fragment", "Leave away what follows ? or #")
-    if parts.scheme == "file" and (parts.netloc not in ("", "localhost") or parts.path.strip("/") == ""):
+        raise InvalidSettings(field, f"{uri!r} has a query or a fragment", "Leave away what follows ? or #")
+    if scheme == "file" and (parts.netloc not in ("", "localhost") or parts.path.strip("/") == ""):
         problem = f"{uri!r} is not the URI of a folder on this machine"
-        raise InvalidSettings("checkpoint", problem, "Write file:///absolute/path, with three slashes")
-    if parts.scheme == "s3" and _BUCKET.fullmatch(parts.netloc) is None:
-        raise InvalidSettings("checkpoint", f"{uri!r} has no valid name of a bucket", "Write s3://bucket/prefix")
-    return parts.scheme
+        raise InvalidSettings(field, problem, "Write file:///absolute/path, with three slashes")
+    if scheme in _BUCKETS and _BUCKETS[scheme].fullmatch(parts.netloc) is None:
+        raise InvalidSettings(field, f"{uri!r} has no valid name of a bucket", f"Write {_OWN[scheme][1]}")
+    return scheme
+
+
+def _instead(scheme: str, known: str) -> str:
+    if ours := _ALIASES.get(scheme):
+        return f"Write {_OWN[ours][1]}"
+    if others := sorted(_others()):
+        known += f" or {' or '.join(f'{other}://…' for other in others)}"
+    if not scheme:
+        return f"Write {known}"
+    return f"Write {known}, or install the package that brings a store for {scheme}://, here and where the ranks run"

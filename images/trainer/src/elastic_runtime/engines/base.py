@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class SessionState(StrEnum):
@@ -67,6 +67,14 @@ class RankRunner(Protocol):
     async def run_rank(self, rank_id: str, attempt: int, environment: Mapping[str, str]) -> int:
         """Run it to its end; :data:`~.exits.LOST` when its worker goes. Returns the exit code."""
 
+    def tell(self, rank_id: str, word: Mapping[str, Any]) -> None:
+        """Bring it to this rank's :meth:`RankLink.have_engine_hear`, in the order of the calls; to none that is gone.
+
+        Args:
+            rank_id: that :meth:`run_rank` runs.
+            word: JSON, which only the engine understands; under 64 KiB.
+        """
+
     def stop_rank(self, rank_id: str) -> None:
         """Ask this one to end."""
 
@@ -110,6 +118,13 @@ class Session(Protocol):
 
     def list_ranks(self, ranks: tuple[str, ...], minimum: int) -> None:
         """Use these from the next world on, which is to come soon if they are others than the present one's."""
+
+    def heard(self, rank_id: str, word: Mapping[str, Any]) -> None:
+        """A rank that runs has sent this as :class:`~elastic_runtime.rank_link.EngineWord`.
+
+        Raises:
+            InvalidDocument: no rank of this engine says that.
+        """
 
     def committed(self) -> None:
         """Rank 0 has told of progress: every rank of the present world has the state."""

@@ -12,7 +12,7 @@ from elastic_runtime.engines.base import Engine
 from elastic_runtime.errors import InvalidSettings
 
 GROUP = "elastic_runtime.engines"
-_OWN = {"horovod": EntryPoint("horovod", "elastic_runtime.engines.horovod:ENGINE", GROUP)}
+_OWN = {name: EntryPoint(name, f"elastic_runtime.engines.{name}:ENGINE", GROUP) for name in ("horovod", "torch")}
 
 
 def find_engine(name: str) -> Engine:

@@ -17,7 +17,7 @@ from typing import Any, Generic
 from elastic_runtime.errors import RunNotFound, WatchExpired
 from elastic_runtime.kubernetes.errors import translate
 from elastic_runtime.kubernetes.objects import Json
-from elastic_runtime.kubernetes.resources import Kind, V
+from elastic_runtime.kubernetes.resources import Kind, V, kind_of
 from elastic_runtime.kubernetes.transport import ANYTHING, METADATA, Request, Transport
 from elastic_runtime.lines import LineSplitter
 
@@ -25,6 +25,7 @@ PAGE = 500
 """Objects that a list asks for at once."""
 WATCH_SECONDS = (240, 360)
 """For how long the server is asked to keep one watch open; drawn at random, so that not all begin anew at once."""
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _LONGEST_EVENT = 4 << 20
 """Bytes; etcd takes no object larger than 1.5 MiB, and JSON in JSON grows by its quotes."""
 
@@ -134,6 +135,34 @@ class Client:
         if grace is not None:
             body["gracePeriodSeconds"] = grace
         await self._ask("DELETE", kind, name, body=body)
+
+    async def try_to_create(self, manifest: Json) -> None:
+        """Have the server check an object as if it were created, and make nothing; raises what creating it would."""
+        kind = kind_of(manifest)
+        request = Request(
+            self._what("try to create", kind), "POST", kind.path(self.namespace), {"dryRun": "All"}, manifest
+        )
+        await self._transport.ask(request)
+
+    async def may(self, group: str, resource: str, verb: str) -> bool:
+        """Whether who asks has a right in the namespace.
+
+        Args:
+            group: of the API, ``apps``; empty for the core's.
+            resource: its plural, perhaps with a part of it: ``pods/log``.
+            verb: ``get``, ``create`` and so on.
+        """
+        plural, _, part = resource.partition("/")
+        right = {"group": group, "resource": plural, "subresource": part, "verb": verb}
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {"namespace": self.namespace} | right},
+        }
+        what = f"ask for the right to {verb} {resource} in namespace {self.namespace}"
+        answer = await self._transport.ask(Request(what, "POST", _REVIEWS, body=review))
+        said = answer.get("status") if isinstance(answer, dict) else None
+        return isinstance(said, dict) and said.get("allowed") is True
 
     async def serves(self, kind: Kind[Any]) -> bool:
         """Whether the server knows the kind at all."""

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from elastic_runtime import certificates
@@ -27,7 +28,7 @@ LOCK_ATTEMPTS, LOCK_PAUSE = 20, 0.05
 
 async def run_local(folder: RunDir) -> Status:
     """Run what is laid down in the folder. SIGTERM cancels it."""
-    spec = folder.read_spec()
+    spec = replace(folder.read_spec(), hostfile=None)  # A path in a container; here it would be anybody's.
     platform, loop = LocalPlatform(folder, spec), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, platform.ask_to_end, f"the launcher got {signal.Signals(number).name}")
@@ -59,11 +60,11 @@ def main() -> None:
     logging.Formatter.converter = time.gmtime
     logging.basicConfig(
         level=logging.WARNING,  # Horovod logs each request to the root logger at INFO.
-        format="%(asctime)s.%(msecs)03dZ launcher: %(message)s",
+        format="%(asctime)s.%(msecs)03dZ %(levelname)s launcher: %(message)s",
         datefmt="%Y-%m-%dT%H:%M:%S",
         stream=sys.stdout,
     )
-    logging.getLogger("elastic_runtime").setLevel(logging.INFO)
+    logging.getLogger("elastic_runtime").setLevel(logging.DEBUG)  # Whoever shows it shows as much as is wanted.
     logging.raiseExceptions = False  # A log that cannot be written has no room for why.
     raise_descriptor_limit()
     folder = RunDir(Path(sys.argv[1]).resolve())

@@ -12,6 +12,7 @@ from elastic_runtime.clock import utc_now
 from elastic_runtime.engines.base import Session
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.launcher.agents import AgentConnection
+from elastic_runtime.launcher.gathering import Gathering
 from elastic_runtime.launcher.lobby import Pace
 from elastic_runtime.launcher.platform import Platform
 from elastic_runtime.launcher.record.output import OutputLog
@@ -19,10 +20,28 @@ from elastic_runtime.launcher.record.run_record import RunRecord
 from elastic_runtime.launcher.worker_pool import Worker, WorkerPool
 from elastic_runtime.plausible import check_rank
 from elastic_runtime.printable import printable
-from elastic_runtime.rank_link import Metrics, Progress, decode_rank_message
+from elastic_runtime.rank_link import (
+    BatchSize,
+    EngineWord,
+    Metrics,
+    OutputsSaved,
+    Progress,
+    Returned,
+    decode_rank_message,
+)
 from elastic_runtime.rank_names import RankName
 from elastic_runtime.status import EventKind, WorkerState
-from elastic_runtime.wire import AgentMessage, Heartbeat, Noticed, Output, RankExited, RankSaid, RankStarted, Ready
+from elastic_runtime.wire import (
+    AgentMessage,
+    Heartbeat,
+    Noticed,
+    Output,
+    RankExited,
+    RankSaid,
+    RankStarted,
+    Ready,
+    TracesSaved,
+)
 
 log = logging.getLogger(__name__)
 
@@ -30,11 +49,15 @@ TIDINGS, TIDINGS_AT_ONCE = 1.0, 60.0
 """Words about checkpoints that the ranks of a worker may send in a second, and at once: each is an event and a line."""
 
 
+ENGINE_WORDS, ENGINE_WORDS_AT_ONCE = 1000.0, 100_000.0
+"""Words to their engine that the ranks of a worker may send in a second, and at once: a dozen of each for each peer."""
+
+
 class AgentReports:
     """See the module.
 
     Args:
-        pool, record, output, platform: where it goes.
+        pool, record, output, platform, gathering: where it goes.
         session: the present one; None while there is none.
         on_change: called when there may be something to decide.
     """
@@ -47,27 +70,33 @@ class AgentReports:
         platform: Platform,
         session: Callable[[], Session | None],
         on_change: Callable[[], None],
+        gathering: Gathering,
     ) -> None:
         self._pool, self._record, self._output, self._platform = pool, record, output, platform
-        self._session, self._on_change = session, on_change
+        self._session, self._on_change, self._gathering = session, on_change, gathering
         self._tidings: dict[str, Pace] = {}
+        self._engine_words: dict[str, Pace] = {}
 
     def came(self, connection: AgentConnection) -> None:
         """A worker is here, which cannot start ranks yet."""
         self._pool.add(connection, utc_now())
         now = asyncio.get_running_loop().time
         self._tidings[connection.hello.worker] = Pace(TIDINGS_AT_ONCE / TIDINGS, now)
+        self._engine_words[connection.hello.worker] = Pace(ENGINE_WORDS_AT_ONCE / ENGINE_WORDS, now)
         self._on_change()
 
-    def said(self, connection: AgentConnection, message: AgentMessage) -> None:
+    def said(self, connection: AgentConnection, message: AgentMessage) -> None:  # noqa: C901  # one case a message
         """Of a worker that is here, in the order in which it was sent. Raises InvalidDocument if it cannot be true."""
         worker = self._pool.workers[connection.hello.worker]
         match message:
             case Output(process, stream, lines, time):
                 self._output.write(time, worker.name, self._rank(process), stream, lines)
+                if stream == "stderr":
+                    self._record.failures.heard(process, lines)
                 return
-            case Heartbeat(cpu_percent, memory_bytes):
-                worker.cpu_percent, worker.memory_bytes = cpu_percent, memory_bytes
+            case Heartbeat():
+                worker.beat = message
+                self._record.beat(worker.name, message)
                 return
             case Ready() if worker.ready:
                 return
@@ -75,13 +104,17 @@ class AgentReports:
                 worker.ready = True
                 if detail:
                     log.warning("ranks of %s start cold: %s", worker.name, printable(detail))
-                log.info("%s is ready, %s", worker.name, "warm" if warm else "cold")
+                log.debug("%s is ready, %s", worker.name, "warm" if warm else "cold")
             case RankStarted(process, pid):
                 self._pool.rank_started(worker, process, pid)
-            case RankExited():
+            case RankExited(process, ago=ago):
+                self._record.failures.ended(process, ago)
                 self._pool.rank_exited(worker, message)
-            case RankSaid(_, plain):
-                self._rank_said(worker, plain)
+            case RankSaid(process, plain):
+                self._rank_said(worker, process, plain)
+            case TracesSaved():
+                self._gathering.saved(worker.name, message)
+                return
             case Noticed(source, deadline):
                 self.noticed(worker, source, deadline)
         self._on_change()
@@ -91,7 +124,8 @@ class AgentReports:
         worker = self._pool.workers[connection.hello.worker]
         orderly = worker.released or (worker.deadline is not None and not worker.ranks)
         self._pool.remove(worker.name)
-        del self._tidings[worker.name]
+        del self._tidings[worker.name], self._engine_words[worker.name]
+        self._gathering.gone(worker.name)
         self._record.gone(worker, WorkerState.LEFT if orderly else WorkerState.LOST)
         how = "has left" if orderly else "was lost without a word"
         if worker.deadline is not None and not orderly:
@@ -100,16 +134,28 @@ class AgentReports:
         self._record.event(EventKind.LEFT if orderly else EventKind.LOST, f"{worker.name} {how}", worker.name)
         self._on_change()
 
-    def _rank_said(self, worker: Worker, plain: Mapping[str, Any]) -> None:
+    def _rank_said(self, worker: Worker, process: str, plain: Mapping[str, Any]) -> None:
         message = decode_rank_message(plain)
         if message is None:
             return  # Of a version that knows more.
         check_rank(message)
+        if isinstance(message, EngineWord):
+            self._engine_word(worker, process, message)
+            return
         if isinstance(message, Progress) and (session := self._session()):
             session.committed()
-        if not isinstance(message, Progress | Metrics) and self._tidings[worker.name].pay(1 / TIDINGS):
+        if not isinstance(message, Progress | Metrics | BatchSize) and self._tidings[worker.name].pay(1 / TIDINGS):
             raise InvalidDocument("more words about checkpoints than there can be checkpoints")
+        if isinstance(message, OutputsSaved | Returned) and self._rank(process) != 0:
+            return
         self._record.rank_said(message, worker.name)
+
+    def _engine_word(self, worker: Worker, process: str, message: EngineWord) -> None:
+        self._pool.check_running(worker, process)  # Nobody speaks for a rank of another worker.
+        if self._engine_words[worker.name].pay(1 / ENGINE_WORDS):
+            raise InvalidDocument("more words to the engine than ranks have to say")
+        if session := self._session():
+            session.heard(str(RankName.parse(process).rank), message.word)
 
     def noticed(self, worker: Worker, source: str, deadline: datetime) -> None:
         """It will be taken: every rank hears of it, once; of several deadlines the earliest counts."""

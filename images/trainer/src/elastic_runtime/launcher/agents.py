@@ -1,8 +1,9 @@
 """The launcher's end of its agents: who is connected, and what they say. Mutual TLS; JSON lines.
 
-Whoever reaches the port may try. Until it has said who it is, a connection has one of a few seats, a few seconds and a
-few KiB (:mod:`.lobby`); after that, a pace (:mod:`.hearing`). What an agent says is checked against the run and against
-who it is (:mod:`elastic_runtime.plausible`).
+Whoever reaches the port may try. Until it has begun TLS (:mod:`.client_hello`), and then until it has said who it is, a
+connection has one of a few seats, a few seconds and a few KiB (:mod:`.lobby`), apart from those whose ClientHello knows
+the run (:func:`~elastic_runtime.certificates.watchword`); after that, a pace (:mod:`.hearing`).
+What an agent says is checked against the run and against who it is (:mod:`elastic_runtime.plausible`).
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from pathlib import Path
 from ssl import SSLContext
 from typing import Any
 
-from elastic_runtime.certificates import launcher_context
+from elastic_runtime.certificates import launcher_context, watchword
 from elastic_runtime.descriptors import descriptor_limit
 from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.launcher.client_hello import client_hello
 from elastic_runtime.launcher.hearing import CHUNK, Hearing
-from elastic_runtime.launcher.lobby import Lobby, Pace
+from elastic_runtime.launcher.lobby import Lobby, Pace, Turns
 from elastic_runtime.plausible import check_agent, check_hello
 from elastic_runtime.printable import printable
 from elastic_runtime.rank_names import WorkerName
@@ -35,9 +37,13 @@ log = logging.getLogger(__name__)
 GREETING = 10.0
 """Seconds from a connection's begin to the end of its hello, with TLS's handshake in between."""
 SEATS = 64
-"""Connections that have not said who they are, beside one for each worker that there may be."""
-ARRIVALS = 200.0
-"""Connections a second: a handshake takes a millisecond or two of the one core that the launcher has."""
+"""Connections that have begun TLS and not said who they are."""
+SILENT = 256
+"""Connections that have not begun TLS; they cost little as long as they stay."""
+ARRIVALS = 1000.0
+"""Connections a second, of which each takes about a quarter of a millisecond."""
+HANDSHAKES = 50.0
+"""A second, that do not make an agent known: each takes a millisecond or two of the one core that the launcher has."""
 TLS_BUFFER = 16 * 1024
 """Bytes that asyncio keeps for what a TLS connection reads: one record. By default 256 KiB, from the handshake until
 Python's collector of cycles comes by, which a flood of strangers makes 250 MB."""
@@ -91,6 +97,14 @@ class _Guest:
             self.sock.close()
 
 
+@dataclass(frozen=True, slots=True)
+class _Door:
+    """Where those wait who have begun TLS."""
+
+    lobby: Lobby
+    turns: Turns
+
+
 class AgentServer:
     """Accepts agents.
 
@@ -125,7 +139,9 @@ class AgentServer:
         # Each of them may be about to be replaced. Other parts of the launcher need descriptors, too.
         descriptors = descriptor_limit()
         self._most = min(2 * spec.workers.maximum + 2, descriptors // 2)
-        self._lobby = Lobby(min(SEATS + spec.workers.maximum, descriptors // 4))
+        self._silent = Lobby(min(SILENT, descriptors // 8))
+        self._seats = min(SEATS, descriptors // 16), min(SEATS + spec.workers.maximum, descriptors // 8)
+        """For strangers, and for those that know the run."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._seldom = Seldom(log)
         self._socket: socket.socket | None = None
@@ -136,7 +152,7 @@ class AgentServer:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._socket = socket.create_server((address, port), family=family, backlog=128)
         self._socket.setblocking(False)
-        self._track(self._accept(self._socket, launcher_context(tls)))
+        self._track(self._accept(self._socket, launcher_context(tls), watchword(tls).encode()))
         return int(self._socket.getsockname()[1])
 
     async def close(self) -> None:
@@ -155,10 +171,10 @@ class AgentServer:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _accept(self, listening: socket.socket, context: SSLContext) -> None:
+    async def _accept(self, listening: socket.socket, context: SSLContext, word: bytes) -> None:
         """Until cancelled. What the system cannot give now, it may give later."""
         loop = asyncio.get_running_loop()
-        pace = Pace(1.0, loop.time)
+        pace, doors = Pace(1.0, loop.time), [_Door(Lobby(seats), Turns(HANDSHAKES, loop.time)) for seats in self._seats]
         while True:
             try:
                 sock, address = await loop.sock_accept(listening)
@@ -167,23 +183,31 @@ class AgentServer:
                 await asyncio.sleep(PAUSE)
                 continue
             guest = _Guest(sock, str(address[0]))
-            task = self._track(self._serve(guest, context))
+            task = self._track(self._serve(guest, context, lambda hello: doors[word in hello]))
             task.add_done_callback(guest.forget)
-            if self._lobby.enter(guest.address, task):
-                self._seldom.warning("more connections than seats: one that has not said who it is had to go")
+            self._seat(self._silent, guest, task)
             await asyncio.sleep(pace.pay(1 / ARRIVALS))
 
-    async def _serve(self, guest: _Guest, context: SSLContext) -> None:
+    def _seat(self, lobby: Lobby, guest: _Guest, task: asyncio.Task[None]) -> None:
+        if lobby.enter(guest.address, task):
+            self._seldom.warning("more connections than seats: one that has not said who it is had to go")
+
+    async def _serve(self, guest: _Guest, context: SSLContext, door_of: Callable[[bytes], _Door]) -> None:
         guest.begun = True
         task = asyncio.current_task()
         assert task is not None  # a coroutine runs in one
         writer: asyncio.StreamWriter | None = None
         try:
             async with asyncio.timeout(GREETING):
+                door = door_of(await client_hello(guest.sock))
+                self._silent.leave(guest.address, task)
+                self._seat(door.lobby, guest, task)
+                await door.turns.wait(guest.address)
                 reader, writer = await _handshake(guest.sock, context)
                 hearing = Hearing(reader)
                 hello = await self._greet(hearing)
-            self._lobby.leave(guest.address, task)
+            door.turns.give_back()
+            door.lobby.leave(guest.address, task)
             await self._converse(hello, hearing, writer)
         except (OSError, InvalidDocument) as error:  # ssl.SSLError and TimeoutError are some, too
             self._seldom.warning("connection from %s: %s", guest.address, printable(str(error) or "no hello in time"))

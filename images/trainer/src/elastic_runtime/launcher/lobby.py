@@ -1,4 +1,4 @@
-"""What keeps strangers from taking the place, the time or the memory of agents: seats and a pace."""
+"""What keeps strangers from taking the place, the time or the memory of agents: seats, turns and a pace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Pace:
 
     def __init__(self, burst: float, now: Callable[[], float]) -> None:
         self._burst, self._now = burst, now
-        self._paid_until = 0.0
+        self._paid_until = now() - burst  # Not 0: a machine that has just booted counts from there.
 
     def pay(self, seconds: float) -> float:
         """Returns the seconds to wait now, which may be 0."""
@@ -60,3 +60,61 @@ class Lobby:
             sitting.pop(task, None)
             if not sitting:
                 del self._sitting[address]
+
+
+class Turns:
+    """So many tries a second that fail; those that do not fail cost nothing.
+
+    Whoever waits, waits among those of its address, the newest of which is next: a flood of one address does not hold
+    up another one, and on one address nobody stands behind a queue of strangers.
+
+    Args:
+        rate: tries a second; as many may be had at once.
+        now: monotonic seconds.
+    """
+
+    def __init__(self, rate: float, now: Callable[[], float]) -> None:
+        self._rate, self._now = rate, now
+        self._left, self._counted = rate, now()
+        self._waiting: dict[str, list[asyncio.Future[None]]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def wait(self, address: str) -> None:
+        """Until it is the turn of whoever calls this."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(address, []).append(turn)
+        self._go_on()
+        try:
+            await turn
+        finally:
+            self._forget(address, turn)
+
+    def give_back(self) -> None:
+        """Somebody's try has not failed."""
+        self._left += 1
+        self._go_on()
+
+    def _go_on(self) -> None:
+        now = self._now()
+        self._left = min(self._rate, self._left + self._rate * (now - self._counted))
+        self._counted = now
+        while self._left >= 1 and self._waiting:
+            address = min(self._waiting, key=lambda each: len(self._waiting[each]))
+            turn = self._waiting[address][-1]
+            self._forget(address, turn)
+            if not turn.done():
+                self._left -= 1
+                turn.set_result(None)
+        if self._waiting and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later((1 - self._left) / self._rate, self._again)
+
+    def _again(self) -> None:
+        self._timer = None
+        self._go_on()
+
+    def _forget(self, address: str, turn: asyncio.Future[None]) -> None:
+        waiting = self._waiting.get(address, [])
+        if turn in waiting:
+            waiting.remove(turn)
+        if not waiting:
+            self._waiting.pop(address, None)

@@ -32,18 +32,30 @@ from elastic_runtime.launcher.decision.facts import (
 )
 from elastic_runtime.launcher.decision.observe import observe
 from elastic_runtime.launcher.decision.sizing import Sizing
+from elastic_runtime.launcher.frameworks import check_frameworks
+from elastic_runtime.launcher.gathering import Gathering
+from elastic_runtime.launcher.observing import scraping
 from elastic_runtime.launcher.platform import Platform
 from elastic_runtime.launcher.record.output import OutputLog
+from elastic_runtime.launcher.record.progress_lines import ProgressLines
 from elastic_runtime.launcher.record.run_record import RunRecord
+from elastic_runtime.launcher.stack_dumps import StackDumps
 from elastic_runtime.launcher.worker_pool import WorkerPool
+from elastic_runtime.notebook import check_jupyter
+from elastic_runtime.printable import printable
+from elastic_runtime.shipment import unpack
 from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import EventKind, Phase, Status
+from elastic_runtime.status import EventKind, FailureKind, Phase, Status
 from elastic_runtime.wire import CommitDeadline
 
 log = logging.getLogger(__name__)
 
 PUBLISH_INTERVAL = 0.2
 """Seconds between two writings of the status, at least; the final one is written at once."""
+FIGURES_INTERVAL = 1.0
+"""The same where nothing but figures is new: with many workers, a writing takes a hundredth of a second."""
+_ASKED_FOR = (FailureKind.CANCELLED, FailureKind.ABANDONED)
+"""Ends whose cause is not what ranks have written last."""
 HANDOVER_PATIENCE = 10.0
 """Seconds to wait for a durable checkpoint before this launcher makes way for another one."""
 
@@ -61,7 +73,10 @@ class Launcher:
         previous: what another launcher of this run has published last; it is gone, and its run is continued.
 
     Raises:
-        InvalidSettings: the spec's engine is not installed, or the time zone of its size plan not known here.
+        InvalidSettings: the spec's engine, the framework of its script, Jupyter, or what it wants to be observed with,
+            is not installed; the time zone of its
+            size plan is not known here; there is no token for Prometheus.
+        InvalidDocument: the files that came with the run are not what can be shipped.
     """
 
     def __init__(
@@ -74,6 +89,11 @@ class Launcher:
         port: int = 0,
         previous: Status | None = None,
     ) -> None:
+        if spec.scripts:
+            unpack(spec.scripts)  # Or each agent would find out, and end, again and again.
+        check_frameworks(spec)
+        if spec.jupyter:
+            check_jupyter()
         self._spec, self._platform, self._output = spec, platform, output
         self._tls, self._address, self._port = tls, address, port
         self._settings = DecisionSettings(spec.workers, spec.recovery, spec.timing)
@@ -84,8 +104,10 @@ class Launcher:
         used = previous.worker_seconds if previous else ()
         self._engine = find_engine(spec.engine)
         self._session: Session | None = None
+        self._gathering = Gathering(spec)
+        self._scraping = scraping(spec.observe, self._status)
         self._reports = AgentReports(
-            self._pool, self._record, output, platform, lambda: self._session, self._changed.set
+            self._pool, self._record, output, platform, lambda: self._session, self._changed.set, self._gathering
         )
         reports = self._reports
         self._server = AgentServer(spec, reports.came, reports.said, reports.gone, used, platform.expects)
@@ -95,6 +117,10 @@ class Launcher:
         self._wanted = spec.workers.start
         self._last_commit_told: tuple[CommitDeadline, int] = (CommitDeadline(None), 0)
         self._published = 0.0
+        self._stacks = StackDumps(platform, self._pool, self._record, self._loop.time)
+        self._progress = ProgressLines(self._loop.time)
+        self._told: object = None
+        """What was new at the last writing."""
 
     async def run(self) -> Status:
         """Until the run has ended, or this launcher has to make way for another one.
@@ -105,6 +131,8 @@ class Launcher:
         Raises:
             OwnershipLost: another launcher has the run.
         """
+        if self._scraping:
+            await self._scraping.start(self._address)
         port = await self._server.start(self._tls, self._address, self._port)
         self._platform.open(port, self._changed.set)
         try:
@@ -121,6 +149,9 @@ class Launcher:
                         return await self._make_way(action.handover)
                     await self._carry_out(action)
                 self._tell_last_commit()
+                self._pool.tell_hosts(self._session.rank_of if self._session else {})
+                self._stacks.look()
+                self._progress.look(self._record, self._output.lines)
                 self._publish()
                 await self._next_change()
         finally:
@@ -179,7 +210,7 @@ class Launcher:
             self._pool.tell_last_commit(word)
 
     async def _carry_out(self, action: Action) -> None:
-        log.debug("%s", action)
+        log.debug("%s", printable(action))
         match action:
             case OpenSession(ranks, minimum):
                 if self._record.trained:
@@ -208,12 +239,13 @@ class Launcher:
         self._record.no_world()
         self._platform.publish(self._status())
         await self._platform.flush()  # Or it is another launcher that needs the workers.
+        await self._gathering.gather(self._pool.workers.values(), self._status())
         for name in list(self._pool.workers):
             self._pool.release(name, "the run has ended")
         await self._platform.end_workers()
         await self._server.close()
         self._output.end()
-        self._record.finish(action.phase, self._with_last_words(action.phase, reason), action.failure)
+        self._record.finish(action.phase, self._with_cause(action, reason), action.failure)
         status = self._status()
         self._platform.publish(status)
         await self._platform.flush()
@@ -246,8 +278,12 @@ class Launcher:
                     self._changed.clear()
                     await self._changed.wait()
 
-    def _with_last_words(self, phase: Phase, reason: str) -> str:
-        words = self._output.last_error() if phase is Phase.FAILED else ""
+    def _with_cause(self, end: Finish, reason: str) -> str:
+        if end.phase is not Phase.FAILED or end.failure in _ASKED_FOR:
+            return reason
+        if first := self._record.failures.first:
+            return f"{reason}; {first.summary}"
+        words = self._output.last_error()
         return f"{reason}; last words on stderr: {words}" if words else reason
 
     async def _end_session(self) -> None:
@@ -258,6 +294,8 @@ class Launcher:
 
     async def _close(self) -> None:
         await self._end_session()
+        if self._scraping:
+            await self._scraping.close()
         await self._server.close()
         await self._platform.close()
 
@@ -269,13 +307,17 @@ class Launcher:
     def _status(self) -> Status:
         ranks = self._session.rank_of if self._session else {}
         status = self._record.status(self._pool.workers.values(), ranks, self._wanted)
-        return replace(status, plan_window=self._sizing.window)
+        traces = self._gathering
+        return replace(status, plan_window=self._sizing.window, timeline=traces.timeline, profiles=traces.profiles)
 
     def _publish(self) -> None:
-        if self._loop.time() - self._published < PUBLISH_INTERVAL:
-            self._loop.call_later(PUBLISH_INTERVAL, self._changed.set)
+        news = self._record.news, self._pool.facts(), self._wanted
+        interval = PUBLISH_INTERVAL if news != self._told else FIGURES_INTERVAL
+        if self._loop.time() - self._published < interval:
+            if news != self._told:
+                self._loop.call_later(PUBLISH_INTERVAL, self._changed.set)
             return
-        self._published = self._loop.time()
+        self._published, self._told = self._loop.time(), news
         self._platform.publish(self._status())
 
     # What the session tells.
@@ -287,13 +329,15 @@ class Launcher:
 
     def _rank_exited(self, rank_id: str, code: int, expected: bool) -> None:
         if expected:
-            log.info("rank %s ended with %s", rank_id, describe(code))
+            log.debug("rank %s ended with %s", rank_id, describe(code))
             return
         self._disturbed = True
+        self._record.disturbed()
         worker = self._pool.worker_of(rank_id)
         taken = worker is not None and worker.deadline is not None and code in (-signal.SIGTERM, -signal.SIGKILL)
         if worker is not None and not taken:  # Its worker is still here, so it ended by itself.
-            self._record.rank_failed(rank_id, code, worker.name)
+            rank = self._session.rank_of.get(rank_id) if self._session else None
+            self._record.rank_failed(rank_id, code, worker.name, rank)
 
     def _rank_over(self, rank_id: str) -> None:
         self._pool.retire(rank_id)

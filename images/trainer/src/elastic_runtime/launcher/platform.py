@@ -41,6 +41,10 @@ class Documents(Protocol):
     def watched(self) -> bool:
         """Whether anybody has watched the run since its last claim."""
 
+    def stacks_asked(self) -> str | None:
+        """Another text whenever somebody has asked where the ranks stand; None: nobody has."""
+        return None
+
     def publish(self, status: Status) -> None:
         """Let everybody read it, soon."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
 from elastic_runtime.engines.exits import LOST
 from elastic_runtime.errors import InvalidDocument
@@ -17,7 +19,19 @@ from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.printable import printable
 from elastic_runtime.rank_names import RankName, WorkerName
 from elastic_runtime.spec import RecoverySpec
-from elastic_runtime.wire import CommitDeadline, Handover, RankExited, Release, StartRank, StopRank
+from elastic_runtime.wire import (
+    CommitDeadline,
+    DumpStacks,
+    Handover,
+    Heartbeat,
+    Host,
+    Hosts,
+    RankExited,
+    Release,
+    StartRank,
+    StopRank,
+    TellRank,
+)
 
 
 @dataclass(slots=True)
@@ -47,10 +61,12 @@ class Worker:
     released: bool = False
     ranks: dict[str, int | None] = field(default_factory=dict)
     """Process ids of the rank processes here, by process name."""
-    cpu_percent: float | None = None
-    memory_bytes: int | None = None
+    beat: Heartbeat | None = None
+    """The last one."""
     machine: Machine | None = None
     """What it runs on, as far as its platform know."""
+    hosts: Hosts | None = None
+    """That its agent was told last."""
 
     @property
     def name(self) -> str:
@@ -67,6 +83,8 @@ class WorkerPool:
         self._backoff = Backoff(recovery)
         self._exits: dict[str, asyncio.Future[int]] = {}
         self._stopped: set[str] = set()
+        self._world: tuple[str, ...] = ()
+        self._hosts = Hosts(())
 
     def add(self, connection: AgentConnection, since: datetime) -> Worker:
         """A worker has come."""
@@ -100,12 +118,12 @@ class WorkerPool:
 
     def rank_started(self, worker: Worker, process: str, pid: int) -> None:
         """An agent says so. Raises InvalidDocument for one that it was not told to start."""
-        self._check_running(worker, process)
+        self.check_running(worker, process)
         worker.ranks[process] = pid
 
     def rank_exited(self, worker: Worker, message: RankExited) -> None:
         """An agent says so. Raises InvalidDocument for one that does not run there."""
-        self._check_running(worker, message.rank_id)
+        self.check_running(worker, message.rank_id)
         self._resolve(worker, message.rank_id, message.code)
 
     def release(self, name: str, reason: str) -> None:
@@ -152,6 +170,28 @@ class WorkerPool:
         for worker in self.workers.values():
             worker.connection.send(word)
 
+    def tell_hosts(self, ranks: Mapping[str, int]) -> None:
+        """Have every worker know where the ranks of a world are, once; those of an image from before are not told.
+
+        Args:
+            ranks: of the world, by rank id; none: workers that have come since are told of the last world.
+        """
+        if (members := tuple(sorted(ranks, key=ranks.__getitem__))) and members != self._world:
+            self._world = members
+            homes = [worker.connection.hello.address for each in members if (worker := self.worker_of(each))]
+            slots = Counter(filter(None, homes))  # in the order in which each was met first
+            self._hosts = Hosts(tuple(Host(address, count) for address, count in slots.items()))
+        for worker in self.workers.values():
+            if self._hosts.hosts and worker.connection.hello.address and worker.hosts != self._hosts:
+                worker.hosts = self._hosts
+                worker.connection.send(self._hosts)
+
+    def dump_stacks(self) -> int:
+        """Have every rank write where it stands. Returns how many there are."""
+        for worker in self.workers.values():
+            worker.connection.send(DumpStacks())
+        return sum(len(worker.ranks) for worker in self.workers.values())
+
     def interface(self, rank_id: str) -> str | None:
         """See :class:`RankRunner`."""
         place = self._place(rank_id)
@@ -175,6 +215,13 @@ class WorkerPool:
             slot.usable_at = self._backoff.failed(slot.rank.lasting_slot, self._now(), self._now() - begun)
         self._stopped.discard(process)
         return code
+
+    def tell(self, rank_id: str, word: Mapping[str, Any]) -> None:
+        """See :class:`RankRunner`."""
+        if worker := self.worker_of(rank_id):
+            for process in worker.ranks:
+                if str(RankName.parse(process).rank) == rank_id:
+                    worker.connection.send(TellRank(process, word))
 
     def stop_rank(self, rank_id: str) -> None:
         """See :class:`RankRunner`."""
@@ -209,7 +256,8 @@ class WorkerPool:
         return (worker, found[0]) if worker and found else None
 
     @staticmethod
-    def _check_running(worker: Worker, process: str) -> None:
+    def check_running(worker: Worker, process: str) -> None:
+        """Raises InvalidDocument for a process that does not run there."""
         if process not in worker.ranks:
             raise InvalidDocument(f"no rank {printable(process)} runs on {worker.name}")
 

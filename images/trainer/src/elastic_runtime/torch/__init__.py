@@ -21,34 +21,53 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from elastic_runtime.stacks import tell_on_request
 from elastic_runtime.torch.version import check_torch
 from elastic_runtime.world import WORLD, current_world
 
 if TYPE_CHECKING:
-    from elastic_runtime.torch.batches.global_batches import Batch, GlobalBatches
-    from elastic_runtime.torch.checkpointing.parts import load_checkpoint
-    from elastic_runtime.torch.reporting import report
-    from elastic_runtime.torch.scaling.world_scaling import WorldScaling
-    from elastic_runtime.torch.state.durable import DurableState
+    from elastic_runtime.torch import elastic
+    from elastic_runtime.torch.durable import DurableState, load_checkpoint
+    from elastic_runtime.torch.global_batches import GlobalBatches
+    from elastic_runtime.torch.micro_batches import MicroBatches
+    from elastic_runtime.torch.world_scaling import WorldScaling
+    from elastic_runtime.torch.wrapping import make_durable
+    from elastic_runtime.training.batches.position import Batch
+    from elastic_runtime.training.reporting import report
 
-__all__ = ["Batch", "DurableState", "GlobalBatches", "WorldScaling", "load_checkpoint", "report"]
+__all__ = [
+    "Batch",
+    "DurableState",
+    "GlobalBatches",
+    "MicroBatches",
+    "WorldScaling",
+    "elastic",
+    "load_checkpoint",
+    "make_durable",
+    "report",
+]
 
 _MODULES = {
-    "Batch": "batches.global_batches",
-    "DurableState": "state.durable",
-    "GlobalBatches": "batches.global_batches",
-    "WorldScaling": "scaling.world_scaling",
-    "load_checkpoint": "checkpointing.parts",
-    "report": "reporting",
+    "Batch": "elastic_runtime.training.batches.position",
+    "DurableState": "elastic_runtime.torch.durable",
+    "GlobalBatches": "elastic_runtime.torch.global_batches",
+    "MicroBatches": "elastic_runtime.torch.micro_batches",
+    "WorldScaling": "elastic_runtime.torch.world_scaling",
+    "make_durable": "elastic_runtime.torch.wrapping",
+    "load_checkpoint": "elastic_runtime.torch.durable",
+    "report": "elastic_runtime.training.reporting",
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name == "elastic":
+        return import_module("elastic_runtime.torch.elastic")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 check_torch()
 if WORLD in os.environ:
+    tell_on_request()
     current_world().prepare()

@@ -57,7 +57,7 @@ async def heed(sources: Iterable[Source], tell: Callable[[ReclaimNotice], None])
             except TimeoutError:
                 log.warning("the deadline of the reclaim notice is here")
                 return
-            log.info("reclaim notice from %s, deadline %s", printable(notice.source, 60), notice.deadline)
+            log.debug("reclaim notice from %s, deadline %s", printable(notice.source, 60), notice.deadline)
             tell(notice)
             deadline = notice.deadline if deadline is None else min(deadline, notice.deadline)
     finally:

@@ -1,21 +1,22 @@
-"""Checkpoints in a bucket of S3, or of any server that speaks its protocol and knows conditional writes.
+"""``s3://bucket/prefix``: S3, or any server that speaks its protocol and knows conditional writes."""
 
-==========================  ================================================================================
-key, under the prefix       what
-==========================  ================================================================================
-``.register``               the highest fencing token seen and the names that are published; every change of it
-                            is conditional on the version read (``If-Match``), so it is the one point at which
-                            writers meet
-``NAME/PART``               a part, uploaded in pieces
-``NAME/manifest.json``      written when all parts are there, and only if there is none (``If-None-Match: *``)
-``.draft-NAME``             a marker, beside a checkpoint that is being written or deleted; touched as long as its
-                            writer lives, so leftovers are recognised
-==========================  ================================================================================
+from __future__ import annotations
 
-A checkpoint appears when its name enters the register. The same conditional write compares the fences: a writer that
-was replaced, however late it wakes up, can publish nothing.
-"""
+from collections.abc import Mapping
 
-from elastic_runtime.checkpoint.s3.store import S3Store
+from elastic_runtime.checkpoint.objects.store import ObjectStore
+from elastic_runtime.checkpoint.s3.bucket import S3Bucket
 
-__all__ = ["S3Store"]
+
+class S3Store(ObjectStore):
+    """The bucket has to be there.
+
+    Args:
+        uri: checked by :func:`~elastic_runtime.checkpoint.store.open_store`.
+        credentials: variables as boto3 reads them; None: what it finds by itself.
+    """
+
+    def __init__(self, uri: str, credentials: Mapping[str, str] | None = None) -> None:
+        # By hand, since these URIs know no escapes: %20 is three characters of a key.
+        bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+        super().__init__(uri, S3Bucket(bucket, uri, credentials), prefix)

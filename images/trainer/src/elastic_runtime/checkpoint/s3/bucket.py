@@ -1,34 +1,35 @@
-"""The few requests that the store needs, with the errors of botocore translated."""
+"""S3's requests, with the errors of botocore translated."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from typing import Any
 
+from elastic_runtime.checkpoint.objects.bucket import (
+    ATTEMPTS,
+    CONNECT_TIMEOUT,
+    CONNECTIONS,
+    MOST_LISTED,
+    PAGE,
+    READ_TIMEOUT,
+    TAKEN,
+    Bucket,
+    Changed,
+    Listed,
+    Missing,
+)
 from elastic_runtime.errors import ElasticError, InvalidSettings, StoreUnavailable
 from elastic_runtime.printable import printable
 
-CONNECTIONS = 8
-"""Requests at the same time."""
-_TIMEOUTS = {"connect_timeout": 5.0, "read_timeout": 10.0}
-"""Seconds. Far below botocore's 60, which are longer than a reclaim notice."""
-_ATTEMPTS = {"mode": "standard", "total_max_attempts": 4}
-"""Of each request; with pauses that double up to 20 s, drawn at random. See botocore's guide to retries."""
-
-MOST_LISTED = 10_000
-"""Objects that are listed at a time: of ours there are never so many, and somebody else may have put millions there."""
-_PAGE = 1000
-"""That S3 lists in one answer, at most."""
-_TAKEN = 1 << 20
-"""Bytes handed on at a time."""
+_ATTEMPTS = {"mode": "standard", "total_max_attempts": ATTEMPTS}
+"""Of each request; the pauses are drawn at random, up to 20 s. See botocore's guide to retries."""
 _LONGEST_CODE = 60
 """Characters."""
 
@@ -46,28 +47,19 @@ _REMEDIES = {
     "NotImplemented": "Use a server that knows conditional writes, as AWS and today's MinIO do",
 }
 """Codes of answers that are the same for ever, and what to do. Whatever is not here may pass."""
+_ARGUMENTS = {
+    "aws_access_key_id": "AWS_ACCESS_KEY_ID",
+    "aws_secret_access_key": "AWS_SECRET_ACCESS_KEY",
+    "aws_session_token": "AWS_SESSION_TOKEN",
+    "endpoint_url": "AWS_ENDPOINT_URL_S3",
+    "region_name": "AWS_REGION",
+}
+"""Of boto3.client, and the variable that says the same."""
 _making_a_client = threading.Lock()
 
 
-class Missing(Exception):
-    """There is no such object, or no such upload any more."""
-
-
-class Changed(Exception):
-    """The condition of a write does not hold: the object is another one by now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """An object in a listing."""
-
-    key: str
-    age: float
-    """Seconds since it was written, all of it by the server's clock."""
-
-
-class Bucket:
-    """One bucket; connections are made when they are needed.
+class S3Bucket(Bucket):
+    """See :class:`Bucket`.
 
     Endpoint, region and credentials are what boto3 finds: ``AWS_ENDPOINT_URL_S3``, ``AWS_REGION``, the instance's or
     the pod's role, and so on.
@@ -75,16 +67,16 @@ class Bucket:
     Args:
         name: of the bucket.
         uri: for messages.
-
-    Keys and words of the server are told in messages as :func:`~elastic_runtime.printable.printable` makes them.
-
-    Every method raises StoreUnavailable when the server does not answer or refuses for a reason that may pass, and
-    InvalidSettings when it refuses for good.
+        credentials: variables that go before those of this process.
     """
 
-    def __init__(self, name: str, uri: str) -> None:
+    no_version = f'"{0:032}"'
+    conditions = ("the header If-None-Match", "the header If-Match")
+
+    def __init__(self, name: str, uri: str, credentials: Mapping[str, str] | None = None) -> None:
         self.name = name
         self.uri = uri
+        self._credentials = credentials or {}
 
     @cached_property
     def _client(self) -> Any:
@@ -97,52 +89,52 @@ class Bucket:
         # What the user sets in the environment stays as it is: a Config would win over it.
         own = {"AWS_RETRY_MODE", "AWS_MAX_ATTEMPTS"}.intersection(os.environ)
         retries = {} if own else {"retries": _ATTEMPTS}
-        config = Config(**_TIMEOUTS, **retries, max_pool_connections=CONNECTIONS + 2, tcp_keepalive=True)
+        config = Config(
+            connect_timeout=CONNECT_TIMEOUT,
+            read_timeout=READ_TIMEOUT,
+            **retries,
+            max_pool_connections=CONNECTIONS + 2,
+            tcp_keepalive=True,
+        )
+        given = {name: self._credentials.get(variable) or None for name, variable in _ARGUMENTS.items()}
         # boto3's default session, which a script may have set up; it must not make two clients at the same time.
         with self._translated("connecting"), _making_a_client:
-            return boto3.client("s3", config=config)
+            return boto3.client("s3", config=config, **given)
 
     def close(self) -> None:
-        """Let go of all connections; the next request makes new ones."""
+        """See the base."""
         if "_client" in self.__dict__:
             self._client.close()
             del self.__dict__["_client"]
 
     def get(self, key: str, most: int) -> tuple[bytes, str]:
-        """The first so many bytes, and one more where there are more, and the version (ETag). Raises Missing."""
+        """See the base."""
         with self._translated(f"reading {key}"):
             answer = self._client.get_object(Bucket=self.name, Key=key)
             with answer["Body"] as body:
                 return body.read(most + 1), str(answer["ETag"])
 
     def size(self, key: str) -> int:
-        """Bytes of an object. Raises Missing."""
+        """See the base."""
         with self._translated(f"reading {key}"):
             return int(self._client.head_object(Bucket=self.name, Key=key)["ContentLength"])
 
     def read(self, key: str, start: int, stop: int, take: Callable[[bytes], None]) -> None:
-        """Hand on the bytes from ``start`` up to ``stop``, piece by piece, and none beyond. Raises Missing."""
+        """See the base."""
         with self._translated(f"reading {key}"):
             answer = self._client.get_object(Bucket=self.name, Key=key, Range=f"bytes={start}-{stop - 1}")
             with answer["Body"] as body:
                 if answer.get("ContentLength") != stop - start:
                     raise StoreUnavailable(f"{self.uri}, reading {key}: the server does not send what it was asked for")
                 while start < stop:
-                    data = body.read(min(_TAKEN, stop - start))
+                    data = body.read(min(TAKEN, stop - start))
                     if not data:
                         raise StoreUnavailable(f"{self.uri}, reading {key}: the server has hung up")
                     take(data)
                     start += len(data)
 
     def put(self, key: str, body: bytes | bytearray, *, version: str | None = None, new: bool = False) -> None:
-        """Write an object.
-
-        Args:
-            key: of the object.
-            body: content.
-            version: replace only this version. Raises Changed.
-            new: write only if there is none. Raises Changed.
-        """
+        """See the base."""
         condition = {"IfNoneMatch": "*"} if new else {} if version is None else {"IfMatch": version}
         with self._translated(f"writing {key}"):
             try:
@@ -151,12 +143,12 @@ class Bucket:
                 raise Changed(key) from None
 
     def delete(self, key: str) -> None:
-        """Remove an object; no error when there is none."""
+        """See the base."""
         with self._translated(f"deleting {key}"):
             self._client.delete_object(Bucket=self.name, Key=key)
 
     def objects(self, prefix: str) -> list[Listed]:
-        """The objects whose keys begin like this; of more than :data:`MOST_LISTED`, the first ones."""
+        """See the base."""
         found = []
         with self._translated(f"listing {prefix}"):
             for page in self._pages("list_objects_v2", prefix):
@@ -166,10 +158,7 @@ class Bucket:
         return found
 
     def folders(self, prefix: str) -> list[str]:
-        """What follows the last slash of the prefix up to the next one, of the keys that begin like this.
-
-        Of more than :data:`MOST_LISTED`, the first ones.
-        """
+        """See the base."""
         pages = self._pages("list_objects_v2", prefix, Delimiter="/")
         found = [each["Prefix"] for page in pages for each in page.get("CommonPrefixes", ())]
         return [name.removesuffix("/").rpartition("/")[2] for name in found]
@@ -177,40 +166,45 @@ class Bucket:
     def _pages(self, operation: str, prefix: str, **more: str) -> Iterator[Any]:
         with self._translated(f"listing {prefix}"):
             pages = self._client.get_paginator(operation).paginate(Bucket=self.name, Prefix=prefix, **more)
-            yield from itertools.islice(pages, MOST_LISTED // _PAGE)
+            yield from itertools.islice(pages, MOST_LISTED // PAGE)
 
     def begin_upload(self, key: str) -> str:
-        """Begin to write an object in pieces; returns the upload's id."""
+        """See the base."""
         with self._translated(f"writing {key}"):
             # As s3transfer does: the pieces carry sums that botocore adds, and S3 wants to know of them before.
             sums = self._client.meta.config.request_checksum_calculation == "when_supported"
             algorithm = {"ChecksumAlgorithm": "CRC32"} if sums else {}
             return str(self._client.create_multipart_upload(Bucket=self.name, Key=key, **algorithm)["UploadId"])
 
-    def upload_piece(self, key: str, upload: str, number: int, body: bytes | bytearray) -> dict[str, Any]:
-        """Upload one, numbered from 1; returns what :meth:`end_upload` wants of it. Raises Missing."""
+    def upload_piece(
+        self,
+        key: str,
+        upload: str,
+        number: int,
+        body: bytes | bytearray,
+        *,
+        last: bool,  # noqa: ARG002
+    ) -> dict[str, Any]:
+        """See the base."""
         with self._translated(f"writing piece {number} of {key}"):
             answer = self._client.upload_part(Bucket=self.name, Key=key, UploadId=upload, PartNumber=number, Body=body)
         sums = {name: value for name, value in answer.items() if name.startswith("Checksum")}
         return {"PartNumber": number, "ETag": answer["ETag"], **sums}
 
     def end_upload(self, key: str, upload: str, pieces: list[dict[str, Any]]) -> None:
-        """Make the object of its pieces. Raises Missing."""
+        """See the base."""
         with self._translated(f"writing {key}"):
             self._client.complete_multipart_upload(
                 Bucket=self.name, Key=key, UploadId=upload, MultipartUpload={"Parts": pieces}
             )
 
     def abort_upload(self, key: str, upload: str) -> None:
-        """Throw the pieces away. Raises Missing."""
+        """See the base."""
         with self._translated(f"giving up {key}"):
             self._client.abort_multipart_upload(Bucket=self.name, Key=key, UploadId=upload)
 
     def uploads(self, prefix: str) -> list[tuple[str, str]]:
-        """Key and id of uploads that were begun and not ended, whose key begins like this.
-
-        Of more than :data:`MOST_LISTED`, the first ones.
-        """
+        """See the base."""
         pages = self._pages("list_multipart_uploads", prefix)
         return [(each["Key"], each["UploadId"]) for page in pages for each in page.get("Uploads", ())]
 

@@ -43,7 +43,7 @@ nothing there, and are aborted after 30 s, or 150      back to the barrier; insi
                                                        tried again with the next world.
 =====================================================  ==========================================================
 
-In the ranks (:mod:`~elastic_runtime.engines.horovod.rank`):
+In the ranks (:mod:`~elastic_runtime.engines.horovod.rank`), whatever framework they use:
 
 =====================================================  ==========================================================
 After a SIGKILL the survivors wait 30 s on old         The sockets that ``hvd.init()`` opened are shut down at
@@ -51,42 +51,72 @@ sockets of the one that noticed first                  the reset.
 They wait as long for a machine that vanished, which   The kernel probes the peers of those sockets, and gives up
 ends no connection                                     one that is silent for ten seconds.
 A rank that waits for hosts hears nothing else         Hooks are called meanwhile, every tenth of a second.
+A script is not told that machines will be taken       It is: see :mod:`elastic_runtime.leaving`.
 A removed rank is aborted 50 ms after its next commit  It asks whether it still has a rank, and exits with 0.
+A loss in a reset callback ends the survivors          They go back to the last commit, as from everywhere else.
+Autotune hangs or crashes in a second world (#2835)    Only in runs of one size, whose ranks then start anew.
+The timeline is truncated by each generation           Each generation writes a file of its own.
+=====================================================  ==========================================================
+
+With torch (:mod:`~elastic_runtime.engines.horovod.torch`):
+
+=====================================================  ==========================================================
 A scheduler in TorchState is pickled with a copy of    Schedulers and optimizers in it are kept by their
 its optimizer; rates drift apart silently (#1281)      ``state_dict()``, as in DurableState:
-A newcomer keeps its first learning rate where the     :mod:`elastic_runtime.torch.state.handlers`.
+A newcomer keeps its first learning rate where the     :mod:`elastic_runtime.torch.handlers`.
 optimizer has no state, and weight decay changes the
 parameters that it was just given
-Autotune hangs after rank 0 left (#2835)               ``HOROVOD_AUTOTUNE`` is refused.
-The timeline is truncated by each generation           Each generation writes a file of its own.
+=====================================================  ==========================================================
+
+With TensorFlow (:mod:`~elastic_runtime.engines.horovod.tensorflow`):
+
+=====================================================  ==========================================================
+``hvd.elastic.run`` returns, as if all were done, at   It raises every error that no lost rank explains, and
+an UnknownError of any other operation than three,     recovers from a lost rank in any of Horovod's operations.
+those of Horovod among them: a false success
+A loss during ``state.sync()`` ends every survivor,    They go back to the last commit.
+and the state in memory with them
 =====================================================  ==========================================================
 """
 
 from __future__ import annotations
 
 from elastic_runtime.engines.base import RankRunner, Session, SessionCallbacks
+from elastic_runtime.engines.horovod.frameworks import built
+from elastic_runtime.errors import InvalidSettings
+
+# Some modules are imported lazily by others: torch.optim imports torch._dynamo so, which takes 1 to 2 s.
+_PRELOAD = {
+    "torch": (
+        *("torch", "torch.optim", "torch._dynamo", "torch.utils.data", "horovod.torch.elastic"),
+        *("elastic_runtime.torch.durable", "elastic_runtime.torch.global_batches"),
+    ),
+    # tensorflow.keras is loaded lazily, too. None of them executes an operation: after one, no rank could be forked.
+    "tensorflow": (
+        *("tensorflow", "keras", "horovod.tensorflow.keras"),
+        *("elastic_runtime.tensorflow.durable", "elastic_runtime.tensorflow.batches"),
+    ),
+}
 
 
 class HorovodEngine:
     """Elastic Horovod over Gloo or NCCL. Implements :class:`~elastic_runtime.engines.base.Engine`."""
 
     name = "horovod"
-    # torch.optim imports torch._dynamo lazily, which takes 1-2 s.
-    preload = (
-        *("torch", "torch.optim", "torch._dynamo", "torch.utils.data", "horovod.torch.elastic"),
-        *(
-            "elastic_runtime.torch.state.durable",
-            "elastic_runtime.torch.batches.global_batches",
-            "elastic_runtime.torch.reporting",
-        ),
-        "elastic_runtime.engines.horovod.rank",
-    )
     world = "elastic_runtime.engines.horovod.world:WORLD"
 
-    def session(self, runner: RankRunner, address: str, port: int, callbacks: SessionCallbacks) -> Session:
-        """See :class:`~elastic_runtime.engines.base.Engine`."""
-        from elastic_runtime.engines.horovod.session import HorovodSession
+    def __init__(self) -> None:
+        # Where no Horovod is, a warm process says so, by what is usual.
+        modules = [module for framework in built() or ("torch",) for module in _PRELOAD[framework]]
+        self.preload = (*modules, "elastic_runtime.engines.horovod.rank")
 
+    def session(self, runner: RankRunner, address: str, port: int, callbacks: SessionCallbacks) -> Session:
+        """See :class:`~elastic_runtime.engines.base.Engine`. Raises InvalidSettings where Horovod is not installed."""
+        try:
+            from elastic_runtime.engines.horovod.session import HorovodSession
+        except ImportError as error:
+            remedy = "Use one of the trainer's images, or build Horovod with images/trainer/build-horovod.sh"
+            raise InvalidSettings("engine", f"Horovod cannot be imported here: {error}", remedy) from error
         return HorovodSession(runner, address, port, callbacks)
 
 

@@ -133,7 +133,7 @@ class AdaptedRegistry(WorkerStateRegistry):  # type: ignore[misc]  # horovod is 
     def _on_workers_recorded(self) -> None:
         """The barrier is full: every rank of the world is ready for the next one, done, or gone."""
         done, failed, ready = self.count(SUCCESS), self.count(FAILURE), self.count(READY)
-        log.info("all %d ranks recorded: %d done, %d failed, %d ready", self.size(), done, failed, ready)
+        log.debug("all %d ranks recorded: %d done, %d failed, %d ready", self.size(), done, failed, ready)
         if done == self.size():
             self._driver.conclude(SessionEnd.SUCCEEDED)
         elif done and ready:
@@ -149,7 +149,7 @@ class AdaptedRegistry(WorkerStateRegistry):  # type: ignore[misc]  # horovod is 
         try:
             self._driver.resume()
         except (RuntimeError, ValueError) as error:  # "No hosts from previous set", time-out, or stopped meanwhile
-            log.info("no further world: %s", error)
+            log.debug("no further world: %s", error)
             self._driver.conclude(SessionEnd.NO_SURVIVOR)
 
 

@@ -10,7 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from elastic_runtime.engines.horovod.gloo_sockets import cut
+from elastic_runtime.engines.gloo_sockets import cut
 from elastic_runtime.engines.horovod.rendezvous import GLOBAL, NEXT_ASSIGNMENT, ROLL_CALL
 from elastic_runtime.engines.horovod.rendezvous_tokens import TOKEN, authorization
 
@@ -75,7 +75,7 @@ def cut_when_given_up(opened: Callable[[], dict[int, str]]) -> Iterator[None]:
     connect to it, and was lost.
 
     Args:
-        opened: the sockets so far, as :func:`~elastic_runtime.engines.horovod.gloo_sockets.open_sockets` names them.
+        opened: the sockets so far, as :func:`~elastic_runtime.engines.gloo_sockets.open_sockets` names them.
     """
     if "HOROVOD_GLOO_RENDEZVOUS_ADDR" not in os.environ:
         yield

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.http_head import parse_headers
 
 MAX_HEAD = 8 * 1024
 """Bytes of a request's first line and headers."""
@@ -41,22 +42,6 @@ class Request:
     key: str
     length: int
     """Of its body, in bytes."""
-
-
-def parse_headers(head: bytes) -> tuple[str, dict[str, str]]:
-    """The first line, and the headers by their names in lower case.
-
-    Raises:
-        InvalidDocument: a header has no name, or comes twice.
-    """
-    first, *lines = head.decode("latin-1").split("\r\n")
-    headers: dict[str, str] = {}
-    for line in lines:
-        name, separator, value = line.partition(":")
-        if not separator or not name or name.lower() in headers:
-            raise InvalidDocument("a header has no name, or comes twice")
-        headers[name.lower()] = value.strip(" \t")
-    return first, headers
 
 
 def parse_request(first: str, headers: Mapping[str, str]) -> Request:

@@ -241,7 +241,7 @@ class RendezvousServer:
         try:
             status, value = 200, find()
         except RuntimeError as error:  # Horovod's, for a rank that was declared dead while it waited
-            log.info("no answer for a rank: %s", error)
+            log.debug("no answer for a rank: %s", error)
             status, value = 404, b""
         self._call(self._found, connection, status, value)
 

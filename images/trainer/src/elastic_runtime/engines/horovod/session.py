@@ -13,7 +13,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from elastic_runtime.engines.base import RankRunner, SessionCallbacks, SessionFact, SessionOutcome, SessionState
@@ -21,13 +21,13 @@ from elastic_runtime.engines.exits import LOST, describe, outcome_of
 from elastic_runtime.engines.horovod.driver import AdaptedDriver, PushedHosts, SessionEnd
 from elastic_runtime.engines.horovod.rendezvous import ElasticHandler, rank_environment
 from elastic_runtime.engines.horovod.rendezvous_server import RendezvousServer
+from elastic_runtime.engines.tasks import ANSWER_TIME
+from elastic_runtime.errors import InvalidDocument
 
 log = logging.getLogger(__name__)
 
 JOIN_ATTEMPTS = 4
 """How often a rank is started until it has come to a complete roll call."""
-ANSWER_TIME = 5.0
-"""Seconds that agents have to tell of the end of ranks that were killed."""
 
 
 class HorovodSession:
@@ -88,6 +88,10 @@ class HorovodSession:
         """See :class:`Session`."""
         return {rank_id: rank for rank, rank_id in enumerate(self._members)}
 
+    def heard(self, rank_id: str, word: Mapping[str, Any]) -> None:  # noqa: ARG002
+        """See :class:`Session`."""
+        raise InvalidDocument("Horovod's ranks say nothing to it over their agents")
+
     def committed(self) -> None:
         """See :class:`Session`."""
         if self._state is SessionState.SETTLED:
@@ -141,7 +145,7 @@ class HorovodSession:
         try:
             self._driver.start(minimum, self._create_worker)
         except RuntimeError as error:  # ended while it waited for hosts
-            log.info("driver: %s", error)
+            log.debug("driver: %s", error)
 
     def _call(self, function: Callable[..., None], *arguments: Any) -> None:
         """From a driver's thread into the event loop; into nothing when that has ended."""

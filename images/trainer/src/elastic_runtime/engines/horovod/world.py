@@ -1,16 +1,13 @@
-"""The world of a rank, by Horovod's collectives."""
+"""The world of a rank, by the collectives of the Horovod that its script uses: torch's or TensorFlow's."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
-import horovod.torch as hvd
-import torch
-from horovod.common.exceptions import HostsUpdatedInterrupt
-from horovod.torch.elastic.state import ModelStateHandler, OptimizerStateHandler, get_handler_registry
-
+from elastic_runtime.engines.horovod import frameworks
+from elastic_runtime.engines.horovod.frameworks import Framework
 from elastic_runtime.world import Handler
 
 
@@ -20,7 +17,8 @@ class HorovodWorld:
     @property
     def connected(self) -> bool:
         """See :class:`World`."""
-        return bool(hvd.is_initialized())
+        framework = frameworks.current()
+        return framework is not None and bool(framework.calls.is_initialized())
 
     @property
     def name(self) -> str:
@@ -30,12 +28,12 @@ class HorovodWorld:
     @property
     def rank(self) -> int:
         """See :class:`World`."""
-        return int(hvd.rank())
+        return int(_framework().calls.rank())
 
     @property
     def size(self) -> int:
         """See :class:`World`."""
-        return int(hvd.size())
+        return int(_framework().calls.size())
 
     def prepare(self) -> None:
         """See :class:`World`."""
@@ -43,40 +41,49 @@ class HorovodWorld:
 
         rank.install()
 
+    def enter(self) -> None:
+        """``hvd.init()`` of torch's Horovod: see :mod:`elastic_runtime.torch.elastic`."""
+        import horovod.torch
+
+        horovod.torch.init()
+
+    def run(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """See :class:`World`."""
+        import horovod.torch.elastic
+
+        wrapped: Callable[..., Any] = horovod.torch.elastic.run(function)
+        return wrapped
+
     def barrier(self) -> None:
         """See :class:`World`."""
-        hvd.barrier()
+        _framework().barrier()
 
     def maximum(self, numbers: Sequence[float]) -> list[float]:
         """See :class:`World`."""
-        local = torch.tensor(numbers, dtype=torch.float64)
-        return cast(list[float], hvd.allreduce(local, op=hvd.Max, name="elastic_runtime.maximum").tolist())
+        return _framework().maximum(numbers)
 
-    def broadcast(self, tensors: Sequence[torch.Tensor]) -> None:
+    def broadcast(self, tensors: Sequence[Any]) -> None:
         """See :class:`World`."""
-        # As bytes: Horovod has no broadcast for some types (bfloat16, complex).
-        handles = [
-            hvd.broadcast_async_(tensor.reshape(-1).view(torch.uint8), root_rank=0, name=f"elastic_runtime.{index}")
-            for index, tensor in enumerate(tensors)
-            if tensor.numel()
-        ]
-        for handle in handles:
-            hvd.synchronize(handle)
+        _framework().broadcast(tensors)
 
     def interrupt(self) -> Exception:
         """Always with a sync to follow."""
+        from horovod.common.exceptions import HostsUpdatedInterrupt
+
         return cast(Exception, HostsUpdatedInterrupt(False))
 
     def handler(self, value: object) -> Handler | None:
-        """What a script has put into Horovod's registry is honoured, and Horovod's for its ElasticSampler."""
-        # Only here: to import that package in a cold rank is to import this module, and to prepare this world.
-        from elastic_runtime.torch.state.handlers import StateDictHandler
+        """What a script has registered with its framework's Horovod."""
+        framework = frameworks.current()
+        return framework.handler(value) if framework else None
 
-        replaced = (ModelStateHandler, OptimizerStateHandler, StateDictHandler)
-        for kind, handler in get_handler_registry():
-            if isinstance(value, kind) and handler not in replaced:
-                return cast(Handler, handler(value))
-        return None
+
+def _framework() -> Framework:
+    framework = frameworks.current()
+    if framework is None:
+        # As Horovod says it where it was imported and has no world.
+        raise ValueError("Horovod has not been initialized; use hvd.init() of horovod.torch or horovod.tensorflow.")
+    return framework
 
 
 WORLD = HorovodWorld()

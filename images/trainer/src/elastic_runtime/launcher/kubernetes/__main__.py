@@ -71,11 +71,11 @@ def main() -> None:
     logging.Formatter.converter = time.gmtime
     logging.basicConfig(
         level=logging.WARNING,  # Horovod logs each request to the root logger at INFO.
-        format="%(asctime)s.%(msecs)03dZ launcher: %(message)s",
+        format="%(asctime)s.%(msecs)03dZ %(levelname)s launcher: %(message)s",
         datefmt="%Y-%m-%dT%H:%M:%S",
         stream=sys.stdout,
     )
-    logging.getLogger("elastic_runtime").setLevel(logging.INFO)
+    logging.getLogger("elastic_runtime").setLevel(logging.DEBUG)  # Whoever shows it shows as much as is wanted.
     logging.raiseExceptions = False  # A log that cannot be written has no room for why.
     raise_descriptor_limit()
     try:

@@ -27,7 +27,7 @@ from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.printable import LONG, printable
 from elastic_runtime.rank_names import WorkerName
 from elastic_runtime.retry import Retry
-from elastic_runtime.runobjects import CANCEL, LEASE, WATCHED, ObjectNames, Part
+from elastic_runtime.runobjects import CANCEL, LEASE, STACKS, WATCHED, ObjectNames, Part
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Status
 
@@ -82,6 +82,9 @@ class KubernetesPlatform:
     def open(self, _port: int, on_change: Callable[[], None]) -> None:
         """See :class:`Platform`; the workers know the port from the run's Service."""
         self._on_change = on_change
+        if asked := self._spec.jupyter:
+            way = f"service/{self._names.jupyter} {asked.port} --namespace {self._client.namespace}"
+            log.info("Jupyter is reached by: kubectl port-forward %s", way)
         follow = [copy.run() for copy in (self._root, self._set, self._pods)]
         watch = [self._enrichment.follow(), self._reclaims.follow(), self._await_taken()]
         write = [self._publisher.run(), self._replacing.follow()]
@@ -104,6 +107,11 @@ class KubernetesPlatform:
         if self._deleted or root is None or root.uid != self._root_uid or root.going:
             return "the run has been deleted"
         return root.annotations.get(CANCEL)
+
+    def stacks_asked(self) -> str | None:
+        """See :class:`Documents`."""
+        root = self._root.objects.get(self._names.root)
+        return root.annotations.get(STACKS) if root else None
 
     def lease_age(self) -> float | None:
         """See :class:`Platform`. It does not grow while nobody could renew the lease."""
@@ -154,7 +162,9 @@ class KubernetesPlatform:
 
     async def end_workers(self) -> None:
         """See :class:`Platform`."""
-        await self._scale_to_nothing()
+        await self._scale_to_nothing(self._names.worker)
+        if self._spec.jupyter:
+            await self._scale_to_nothing(self._names.jupyter)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(END_PATIENCE):
                 while self._alive():
@@ -205,18 +215,18 @@ class KubernetesPlatform:
                 self._told.add(str(error))
                 log.warning("the size is not %d yet: %s", workers, error)
 
-    async def _scale_to_nothing(self) -> None:
+    async def _scale_to_nothing(self, name: str) -> None:
         retry = Retry(UNTIL_BACK)
         while True:
             try:
-                await self._client.patch(REPLICA_SETS, self._names.worker, {"spec": {"replicas": 0}}, "scale")
+                await self._client.patch(REPLICA_SETS, name, {"spec": {"replicas": 0}}, "scale")
                 return
             except RunNotFound:
                 return
             except RetryableError as error:
-                log.info("the workers are not sent home yet: %s", printable(error, LONG))
+                log.info("%s is not sent home yet: %s", name, printable(error, LONG))
             except ElasticError as error:
-                log.error("the workers stay until the run is deleted: %s", printable(error, LONG))
+                log.error("%s stays until the run is deleted: %s", name, printable(error, LONG))
                 return
             await retry.pause()
 

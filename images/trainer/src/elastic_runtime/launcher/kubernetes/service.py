@@ -6,11 +6,19 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.errors import Conflict, MissingRight, OwnershipLost, RetryableError, RunNotFound
+from elastic_runtime.errors import (
+    Conflict,
+    InvalidDocument,
+    MissingRight,
+    OwnershipLost,
+    RetryableError,
+    RunNotFound,
+)
 from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.kubernetes.objects import Object
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS
@@ -20,8 +28,9 @@ from elastic_runtime.launcher.kubernetes.settings import LauncherSettings
 from elastic_runtime.launcher.loop import Launcher
 from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.printable import LONG, printable
-from elastic_runtime.runobjects import COMPLETE
-from elastic_runtime.spec import RunSpec
+from elastic_runtime.runobjects import COMPLETE, SCRIPTS_KEY
+from elastic_runtime.shipment import with_content
+from elastic_runtime.spec import MAX_PACKED, RunSpec
 from elastic_runtime.status import FailureKind, Status
 
 log = logging.getLogger(__name__)
@@ -91,9 +100,22 @@ async def serve(client: Client, settings: LauncherSettings, taken: asyncio.Event
 async def begin(client: Client, settings: LauncherSettings) -> Begun:
     """Read the run, and enter into leadership. Raises as :func:`serve`."""
     spec, root = await patiently(lambda: read_spec(client, settings.run, settings.uid))
+    spec = with_scripts(spec, settings.tls / SCRIPTS_KEY)
     await whole(client, root)
     leadership, previous = await patiently(lambda: take_over(client, spec, settings.pod_uid, utc_now))
     return Begun(spec, root, leadership, previous)
+
+
+def with_scripts(spec: RunSpec, file: Path) -> RunSpec:
+    """The spec with the files that came with the run, which are kept in ``file``. Raises InvalidDocument."""
+    if spec.scripts is None:
+        return spec
+    try:
+        with file.open("rb") as stream:
+            compressed = stream.read(2 * MAX_PACKED)
+    except OSError as error:
+        raise InvalidDocument(f"the files that came with the run cannot be read: {error}") from error
+    return replace(spec, scripts=with_content(spec.scripts, compressed))
 
 
 async def whole(client: Client, root: Object) -> None:

@@ -37,6 +37,7 @@ class LocalPlatform(Platform):
         self._wanted = spec.workers.start
         self._asked: int | str = spec.workers.start
         self._cancel: str | None = None
+        self._stacks: str | None = None
         self._lease = LeaseAge(time.monotonic)
         self._workers = LocalWorkers(folder, spec)
         self._watching: asyncio.Task[None] | None = None
@@ -65,6 +66,10 @@ class LocalPlatform(Platform):
     def cancel(self) -> str | None:
         """See :class:`Platform`."""
         return self._cancel
+
+    def stacks_asked(self) -> str | None:
+        """See :class:`Documents`."""
+        return self._stacks
 
     def lease_age(self) -> float | None:
         """See :class:`Documents`."""
@@ -147,7 +152,7 @@ class LocalPlatform(Platform):
             await asyncio.sleep(WATCH_INTERVAL)
 
     def _read(self) -> None:
-        before = self._asked, self._cancel
+        before = self._asked, self._cancel, self._stacks
         try:
             workers = self._spec.workers
             self._asked = self._folder.asked_size()
@@ -155,9 +160,10 @@ class LocalPlatform(Platform):
                 self._wanted = min(max(self._asked, workers.minimum), workers.maximum)
             if self._folder.cancel.exists():
                 self._cancel = self._folder.cancel.read_text(encoding="utf-8")
+            self._stacks = self._folder.stacks_asked()
         except (RunNotFound, InvalidDocument) as error:
             log.warning("%s", printable(error))
-        if before != (self._asked, self._cancel):
+        if before != (self._asked, self._cancel, self._stacks):
             self._on_change()
 
     def _deleted(self) -> None:

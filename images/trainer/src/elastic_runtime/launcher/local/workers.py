@@ -14,6 +14,7 @@ import ctypes
 import itertools
 import logging
 import os
+import shutil
 import signal
 import sys
 import time
@@ -75,6 +76,8 @@ class LocalWorkers:
         """
         adopt_orphans()
         self._address = address
+        if self._spec.scripts or self._spec.observe.saves:
+            self._folder.scratch.mkdir(mode=0o700, exist_ok=True)
         self._start_zygote()
 
     def has(self, worker: str) -> bool:
@@ -114,6 +117,8 @@ class LocalWorkers:
         zygote, self._zygote = self._zygote, None
         await zygote.close()
         end_orphans(keep=None)
+        if self._spec.scripts:  # An agent that was killed leaves its folder.
+            await asyncio.to_thread(shutil.rmtree, self._folder.scratch, ignore_errors=True)
 
     def _start_zygote(self) -> None:
         self._ready = False
@@ -137,11 +142,12 @@ class LocalWorkers:
 
     def _command(self, name: str) -> list[str]:
         named = self._spec.recovery.notices
+        scratch = ("--scratch", str(self._folder.scratch)) if self._folder.scratch.exists() else ()
         return [
             *(sys.executable, "-m", "elastic_runtime.agent", "--worker", name),
             *("--launcher", self._address, "--tls", str(self._folder.tls)),
             *("--slots", str(self._spec.workers.slots), "--grace", str(self._spec.timing.leave_grace)),
-            *("--notice-file", str(self._notice(name)), "--interface", _loopback()),
+            *("--notice-file", str(self._notice(name)), "--interface", _loopback(), *scratch),
             # Nobody searches for a cloud's service from this machine, which may be anybody's desk.
             *("--metadata", NoticeService.NONE if named is NoticeService.AUTO else named),
         ]

@@ -27,6 +27,9 @@ class Figures:
         self.metrics: dict[str, float] = dict(previous.metrics) if previous else {}
         self.series: Mapping[str, Series] = previous.series if previous else {}
         self.throughput = previous.throughput if previous else Series()
+        self.sample_throughput = previous.sample_throughput if previous else Series()
+        self.samples: float | None = None
+        """Of a step, over all ranks; None: not told."""
         self._too_many = False
         self._measured: tuple[int, datetime] | None = None
         """Step and time from which the throughput is measured next."""
@@ -48,7 +51,10 @@ class Figures:
         before, since = self._measured or (step, now)
         seconds = (now - since).total_seconds()
         if step > before and seconds >= SHORTEST:
-            self.throughput = series.extended(self.throughput, step, now, (step - before) / seconds)
+            rate = (step - before) / seconds
+            self.throughput = series.extended(self.throughput, step, now, rate)
+            if self.samples is not None:
+                self.sample_throughput = series.extended(self.sample_throughput, step, now, rate * self.samples)
         if self._measured is None or step < before or seconds >= SHORTEST:
             self._measured = step, now
 
@@ -56,4 +62,5 @@ class Figures:
         """The training goes on from that step: what was told of later ones is undone."""
         self._measured = None
         self.throughput = series.rewound(self.throughput, step)
+        self.sample_throughput = series.rewound(self.sample_throughput, step)
         self.series = {name: series.rewound(each, step) for name, each in self.series.items()}

@@ -18,8 +18,8 @@ def fitted(status: Status, room: int = ROOM) -> str:
     """The status as JSON of at most so many bytes.
 
     Each of its parts is bounded, and a status of a thousand workers fits. Where names and messages are as long as they
-    may be, and of characters that JSON writes as twelve bytes, the oldest events and worlds are left out, then the
-    curves, then the workers that are listed first, until it does.
+    may be, and of characters that JSON writes as twelve bytes, figures of hardware are left out, then the oldest events
+    and worlds, then the other curves, then the workers that are listed first, until it does.
     """
     while len(text := to_json(status)) > room:
         smaller = _smaller(status)
@@ -30,6 +30,10 @@ def fitted(status: Status, room: int = ROOM) -> str:
 
 
 def _smaller(status: Status) -> Status:
+    if status.hardware:
+        return replace(status, hardware={})
+    if any(worker.gpus for worker in status.workers):
+        return replace(status, workers=tuple(replace(worker, gpus=()) for worker in status.workers))
     if len(status.events) + len(status.history) > _FEW:
         return replace(status, events=_newer(status.events), history=_newer(status.history))
     if status.series or status.metrics:

@@ -40,6 +40,8 @@ class OutputLog:
     def __init__(self, stream: TextIO, limit: int = LOG_LIMIT) -> None:
         self._stream, self._limit = stream, limit
         self._room = limit
+        self.lines = 0
+        """That ranks have written so far."""
         self._last: deque[str] = deque(maxlen=LAST_LINES)
         self._tail: deque[str] = deque(maxlen=TAIL)
         self._beyond = self._lost = 0
@@ -49,6 +51,7 @@ class OutputLog:
         """Write what one rank wrote; a rank that never was in a world is ``[?]``."""
         prefix = f"{time_to_text(time)} {worker} [{'?' if rank is None else rank}]<{stream}>: "
         shown = [printable(line, LINE) for line in lines]
+        self.lines += len(shown)
         if stream == "stderr":
             self._last.extend(line[:LAST_LINE_LENGTH] for line in shown if line.strip())
         if self._room > 0:

@@ -5,38 +5,48 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from elastic_runtime import rank_link
 from elastic_runtime.engines.exits import describe
 from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.launcher.record.failures import Failures
 from elastic_runtime.launcher.record.figures import Figures
+from elastic_runtime.launcher.record.hardware import HardwareRecord
+from elastic_runtime.launcher.record.lost_time import LostSeconds
+from elastic_runtime.launcher.record.machine_time import MachineTime
+from elastic_runtime.launcher.record.workers import WorkersRecord
 from elastic_runtime.launcher.worker_pool import Worker
 from elastic_runtime.printable import printable
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import (
-    EARLIER_WORKERS,
     MAX_EVENTS,
     MAX_HISTORY,
     MAX_MESSAGE,
-    MAX_PAST_WORKERS,
     MAX_REASON,
     MAX_SIZES_ASKED,
-    MAX_WORKER_SECONDS,
     Checkpoint,
     Event,
     EventKind,
     FailureKind,
+    Outputs,
     Phase,
     SizeAsked,
     Status,
     WorkerState,
-    WorkerStatus,
     World,
 )
+from elastic_runtime.traces import outputs_folder
+from elastic_runtime.wire import Heartbeat
 
 log = logging.getLogger(__name__)
+
+_TROUBLE = (EventKind.NOTICE, EventKind.LOST, EventKind.RANK_FAILED, EventKind.SUSPENDED, EventKind.CHECKPOINT_SKIPPED)
+_LEVELS = dict.fromkeys(_TROUBLE, logging.WARNING) | {EventKind.LEFT: logging.DEBUG}
+"""Of events in the log. That a worker has left follows from the world before, or from the end of the run."""
+MOST_MEMBERS = 8
+"""Ranks of a world that are named in its event."""
 
 
 @dataclass(slots=True)
@@ -52,6 +62,8 @@ class _Standing:
     generation: int = 0
     step: int | None = None
     checkpoint: Checkpoint | None = None
+    returned: str | None = None
+    outputs: Outputs | None = None
 
 
 class RunRecord:
@@ -67,15 +79,15 @@ class RunRecord:
         self._spec, self._now = spec, now
         self._standing = _Standing()
         self._figures = Figures(previous)
+        self._machine_time = MachineTime(previous)
+        self._hardware = HardwareRecord(previous)
+        self._lost = LostSeconds(now(), previous)
         self._asked: deque[SizeAsked] = deque(maxlen=MAX_SIZES_ASKED)
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self._history: deque[World] = deque(maxlen=MAX_HISTORY)
-        self._past: deque[WorkerStatus] = deque(maxlen=MAX_PAST_WORKERS)
-        self._past_seconds: dict[str, float] = {}
-        self._states: dict[str, tuple[WorkerState, datetime]] = {}
-        self._exit_code: int | None = None
-        self._blame_next = True
-        """No rank has failed yet since the last world was complete."""
+        self._workers = WorkersRecord(now, previous)
+        self.failures = Failures(now)
+        """What ranks say when they fail."""
         self.rank_failures = self.forced_resets = 0
         """See :class:`~elastic_runtime.status.Status`."""
         if previous is not None:
@@ -90,17 +102,21 @@ class RunRecord:
             generation=previous.generation,
             step=previous.step,
             checkpoint=previous.checkpoint,
+            returned=previous.returned,
+            outputs=previous.outputs,
         )
         self._asked.extend(previous.asked)
         self._events.extend(previous.events)
         self._history.extend(previous.history)
-        for worker in previous.workers:  # Whoever comes back does so under another name.
-            gone = worker.state in (WorkerState.LEFT, WorkerState.LOST)
-            changed = replace(worker, state=WorkerState.LOST, since=self._now(), ranks=(), cpu_percent=None)
-            self._past.append(worker if gone else changed)
-        self._past_seconds.update(previous.worker_seconds)
         self.rank_failures, self.forced_resets = previous.rank_failures, previous.forced_resets
         self.event(EventKind.RESTARTED, "a new launcher has taken over")
+
+    @property
+    def progress(self) -> tuple[int | None, Mapping[str, float], float | None, int]:
+        """Newest step, newest value of each metric, newest throughput (steps a second), and ranks that train."""
+        rates = self._figures.throughput.values
+        standing = self._standing
+        return standing.step, self._figures.metrics, rates[-1] if rates else None, standing.world_size
 
     @property
     def generation(self) -> int:
@@ -111,6 +127,13 @@ class RunRecord:
     def checkpoint(self) -> Checkpoint | None:
         """The newest durable one."""
         return self._standing.checkpoint
+
+    @property
+    def news(self) -> object:
+        """Another value whenever something has happened; figures do not count."""
+        standing = self._standing
+        last = self._events[-1] if self._events else None
+        return standing.phase, standing.reason, standing.world_size, standing.generation, standing.returned, last
 
     @property
     def trained(self) -> bool:
@@ -128,12 +151,18 @@ class RunRecord:
         """Note it, and write it to the log. ``step``: that it is about; the last one heard of unless given."""
         step, short = self._standing.step if step is None else step, printable(message, MAX_MESSAGE)
         self._events.append(Event(self._now(), kind, short, worker, step, world_size))
-        log.info("%s: %s", kind, printable(message, MAX_REASON))
+        failed = kind is EventKind.FINISHED and self._standing.phase is Phase.FAILED
+        store = f"{self._spec.checkpoint.uri.rstrip('/')}/" if self._spec.checkpoint else ""
+        words = message.replace(store, "") if store else message
+        log.log(
+            logging.ERROR if failed else _LEVELS.get(kind, logging.INFO), "%s: %s", kind, printable(words, MAX_REASON)
+        )
 
     def stand(self, phase: Phase, reason: str) -> None:
         """The run stands like this now. An end is told by :meth:`finish`, when nothing runs any more."""
         if phase.final:
             return
+        self._lost.stands(phase, self._now())
         before = self._standing.phase
         self._standing.phase, self._standing.reason = phase, printable(reason, MAX_REASON)
         if before is phase:
@@ -145,6 +174,7 @@ class RunRecord:
 
     def finish(self, phase: Phase, reason: str, failure: FailureKind | None) -> None:
         """The run is over."""
+        self._lost.ended(self._now())
         self._standing.phase, self._standing.failure = phase, failure
         self._standing.reason = printable(reason, MAX_REASON)
         self._standing.finished = self._now()
@@ -153,24 +183,35 @@ class RunRecord:
     def world(self, members: list[str]) -> None:
         """A new world is complete."""
         standing, size = self._standing, len(members)
+        self._lost.world_complete(self._now())
         kind = EventKind.SCALED if standing.started else EventKind.STARTED
         standing.started = standing.started or self._now()
         standing.generation += 1
         standing.world_size = size
-        self._blame_next = True
+        self.failures.world()
         self._history.append(World(self._now(), size, standing.generation, standing.step))
-        self.event(kind, f"world {standing.generation} of {size} ranks: {', '.join(members)}", world_size=size)
+        more = f" and {size - MOST_MEMBERS} more" if size > MOST_MEMBERS else ""
+        who = f"{', '.join(members[:MOST_MEMBERS])}{more}"
+        self.event(kind, f"world {standing.generation} of {size} ranks: {who}", world_size=size)
 
-    def rank_failed(self, rank_id: str, code: int, worker: str) -> None:
-        """A rank has ended by itself, with another code than 0."""
+    def rank_failed(self, rank_id: str, code: int, worker: str, rank: int | None = None) -> None:
+        """A rank, whose number in its world that was, has ended by itself, with another code than 0."""
         self.rank_failures += 1
-        if self._blame_next:  # The others of its world may fail for its sake.
-            self._blame_next, self._exit_code = False, code
+        self.failures.failed(rank_id, code, worker, rank, self._standing.step)
         self.event(EventKind.RANK_FAILED, f"rank {rank_id} ended with {describe(code)}", worker)
+
+    def disturbed(self) -> None:
+        """A rank of the world is lost, with its worker or by itself."""
+        self._lost.disturbed(self._now())
+
+    def beat(self, worker: str, beat: Heartbeat) -> None:
+        """A heartbeat of a worker that is here."""
+        self._hardware.heard(worker, beat, self._now())
 
     def no_world(self) -> None:
         """Nobody trains any more."""
         if self._standing.world_size:
+            self._lost.world_over(self._now())
             self._standing.world_size = 0
             self._history.append(World(self._now(), 0, self._standing.generation, self._standing.step))
 
@@ -181,10 +222,14 @@ class RunRecord:
             case rank_link.Progress(step):
                 standing.step = step
                 self._figures.progress(step, self._now())
+                self._lost.stepped(self._now())
+            case rank_link.BatchSize(samples):
+                self._figures.samples = samples
             case rank_link.Metrics(values, at):
                 self._figures.report(values, standing.step if at is None else at, self._now())
-            case rank_link.CheckpointWritten(uri, step, time, handover, seconds):
+            case rank_link.CheckpointWritten(uri, step, time, handover, seconds, stalled):
                 self._check_own(uri)
+                self._lost.stalled(stalled)
                 standing.checkpoint = Checkpoint(uri, step, time)
                 standing.step = max(step, standing.step or 0)  # Progress is told a few times a second only.
                 kind = EventKind.HANDOVER if handover else EventKind.CHECKPOINT
@@ -198,6 +243,11 @@ class RunRecord:
                 standing.step = step
                 self._figures.go_back(step)
                 self.event(EventKind.RESUMED, f"from the durable checkpoint of step {step} at {uri}", worker)
+            case rank_link.Returned(value):
+                standing.returned = value
+            case rank_link.OutputsSaved(files, size) if store := self._spec.checkpoint:
+                uri = f"{store.uri.rstrip('/')}/{outputs_folder(store.fence)}"
+                standing.outputs = Outputs(uri, files, size) if files else None
 
     def _check_own(self, uri: str) -> None:
         """The tasks that follow load what the status names."""
@@ -207,15 +257,9 @@ class RunRecord:
 
     def gone(self, worker: Worker, state: WorkerState) -> None:
         """A worker is not here any more."""
-        seconds = (self._now() - worker.since).total_seconds()
-        self._past_seconds[worker.name] = seconds
-        while len(self._past_seconds) > MAX_WORKER_SECONDS:
-            first = next(name for name in self._past_seconds if name != EARLIER_WORKERS)
-            earlier = self._past_seconds.get(EARLIER_WORKERS, 0.0) + self._past_seconds.pop(first)
-            self._past_seconds[EARLIER_WORKERS] = earlier
-        self._states.pop(worker.name, None)
-        past = self._worker_status(worker, {}, state)
-        self._past.append(replace(past, ranks=(), seconds=seconds))
+        self._machine_time.gone(worker, self._now())
+        self.failures.gone(worker.name)
+        self._workers.gone(worker, state)
 
     def status(self, workers: Iterable[Worker], ranks: Mapping[str, int], wanted: int) -> Status:
         """The document, as of now.
@@ -225,20 +269,25 @@ class RunRecord:
             ranks: rank by rank id, of the present world.
             wanted: workers asked for.
         """
-        present = [self._worker_status(worker, ranks, None) for worker in workers]
+        here, now = list(workers), self._now()
+        present = self._workers.present(here, ranks)
+        for worker, told in zip(here, present, strict=True):
+            self._machine_time.look(worker, now, idle=not (told.ranks and self._standing.world_size))
         if not self._asked or self._asked[-1].workers != wanted:
             self._asked.append(SizeAsked(self._now(), wanted))
         standing = self._standing
+        first = None if standing.phase is Phase.SUCCEEDED else self.failures.first
         return Status(
             run=self._spec.name,
             uid=self._spec.uid,
             phase=standing.phase,
             reason=standing.reason,
-            updated=self._now(),
+            updated=now,
             started=standing.started,
             finished=standing.finished,
             failure=standing.failure,
-            exit_code=self._exit_code if standing.failure is FailureKind.RANK_FAILED else None,
+            exit_code=first.exit_code if first and standing.failure is FailureKind.RANK_FAILED else None,
+            first_failure=first,
             world_size=standing.world_size,
             target_size=wanted,
             generation=standing.generation,
@@ -246,41 +295,18 @@ class RunRecord:
             metrics=dict(self._figures.metrics),
             series=self._figures.series,
             throughput=self._figures.throughput,
-            workers=(*self._past, *present),
+            sample_throughput=self._figures.sample_throughput,
+            hardware=self._hardware.told(worker.name for worker in here),
+            lost_seconds=self._lost.told(now),
+            workers=(*self._workers.past, *present),
             events=tuple(self._events),
             checkpoint=standing.checkpoint,
+            returned=standing.returned,
+            outputs=standing.outputs,
             history=tuple(self._history),
             asked=tuple(self._asked),
-            worker_seconds=self._past_seconds | {worker.name: worker.seconds for worker in present},
+            worker_seconds=self._workers.past_seconds | {worker.name: worker.seconds for worker in present},
+            usage=self._machine_time.usage(here, now),
             rank_failures=self.rank_failures,
             forced_resets=self.forced_resets,
         )
-
-    def _worker_status(self, worker: Worker, ranks: Mapping[str, int], final: WorkerState | None) -> WorkerStatus:
-        own = tuple(sorted(ranks[slot.rank_id] for slot in worker.slots if slot.rank_id in ranks))
-        state = final or _state(worker, bool(own))
-        if state is not self._states.get(worker.name, (None, None))[0]:
-            self._states[worker.name] = (state, self._now())
-        pids = (worker.connection.hello.pid, *(pid for pid in worker.ranks.values() if pid is not None))
-        return WorkerStatus(
-            name=worker.name,
-            node=worker.connection.hello.node,
-            state=state,
-            since=self._states[worker.name][1],
-            slots=len(worker.slots),
-            ranks=own,
-            pids=pids,
-            seconds=(self._now() - worker.since).total_seconds(),
-            cpu_percent=worker.cpu_percent,
-            memory_bytes=worker.memory_bytes,
-            capacity_type=worker.machine.capacity_type if worker.machine else None,
-            instance_type=worker.machine.instance_type if worker.machine else None,
-        )
-
-
-def _state(worker: Worker, training: bool) -> WorkerState:
-    if worker.deadline is not None:
-        return WorkerState.LEAVING
-    if not worker.ready:
-        return WorkerState.STARTING
-    return WorkerState.TRAINING if training else WorkerState.READY

@@ -1,0 +1,261 @@
+"""The store itself."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import BinaryIO, cast
+
+from elastic_runtime.checkpoint.manifest import LONGEST_MANIFEST
+from elastic_runtime.checkpoint.objects.bucket import Bucket, Changed, Missing
+from elastic_runtime.checkpoint.objects.download import download, in_time
+from elastic_runtime.checkpoint.objects.register import Register
+from elastic_runtime.checkpoint.objects.senders import Senders
+from elastic_runtime.checkpoint.objects.upload import Upload
+from elastic_runtime.checkpoint.store import FILE, NAME, CheckpointStore, Draft
+from elastic_runtime.errors import ElasticError, InvalidDocument, StoreUnavailable
+
+MANIFEST = "manifest.json"
+REGISTER = ".register"
+DRAFT = ".draft-"
+TOUCH = 60.0
+"""Seconds after which a writer that is at work touches its marker again."""
+SILENCE = 900.0
+"""Seconds without a touch after which others take a writer for dead."""
+STANDSTILL = 450.0
+"""Seconds without a touch after which a writer gives up by itself, before it may pass for dead."""
+_MOST_REMOVED = 1000
+"""Objects of one checkpoint that are removed at a time."""
+_MOST_SWEPT = 10
+"""Checkpoints that are swept up at a time."""
+_MOST_FOUND = 1000
+"""Checkpoints that are looked for without a register."""
+_log = logging.getLogger(__name__)
+
+
+class ObjectStore(CheckpointStore):
+    """A prefix of a bucket, which has to be there.
+
+    Args:
+        uri: of the prefix, for messages and for those who read a status.
+        bucket: where.
+        prefix: of all keys.
+    """
+
+    def __init__(self, uri: str, bucket: Bucket, prefix: str) -> None:
+        self.uri = uri
+        self._prefix = prefix.strip("/")
+        self.bucket = bucket
+        self.register = Register(self.bucket, self.key(REGISTER), uri, self._with_manifest)
+
+    def key(self, *path: str) -> str:
+        """Of an object under the prefix."""
+        return "/".join([*filter(None, [self._prefix]), *path])
+
+    def claim(self, fence: int) -> None:
+        """See the interface."""
+        self.register.change(lambda entries: entries.claimed(fence, self.uri))
+
+    def prepare(self) -> None:
+        """Importing a cloud's library and making a client take half a second, and more on a busy machine."""
+        self.register.read()
+
+    def names(self) -> list[str]:
+        """See the interface."""
+        return list(self.register.read().published)
+
+    def begin(self, name: str) -> Draft:
+        """See the interface."""
+        self._sweep()
+        return _ObjectDraft(self, name)
+
+    def read_manifest(self, name: str) -> bytes:
+        """See the interface."""
+        key = self.key(name, MANIFEST)
+        try:
+            return in_time(partial(self.bucket.get, key, LONGEST_MANIFEST), f"{self.uri}, reading {key}")[0]
+        except Missing:
+            raise InvalidDocument(f"its {MANIFEST} cannot be read: there is none") from None
+
+    def open_part(self, name: str, part: str, size: int) -> BinaryIO:
+        """A copy in the folder for temporary files, which is as large as the part and gone when it is closed."""
+        file = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
+        try:
+            download(self.bucket, self.key(name, part), file.fileno(), size)
+        except Missing:
+            file.close()
+            raise InvalidDocument(f"its {part} cannot be read: there is none") from None
+        except OSError as error:
+            file.close()
+            where = f"{tempfile.gettempdir()} (TMPDIR)"
+            raise StoreUnavailable(f"no copy of {self.uri}/{name}/{part} in {where}: {error.strerror}") from error
+        except BaseException:  # raised again: nothing stays open, whatever ended this
+            file.close()
+            raise
+        return cast(BinaryIO, file)
+
+    @contextmanager
+    def write_file(self, name: str) -> Iterator[BinaryIO]:
+        """See the interface."""
+        senders = Senders(self.bucket.senders)
+        upload = Upload(self.bucket, self.key(name), senders, lambda: None)
+        try:
+            yield cast(BinaryIO, upload)
+            upload.commit()
+        except BaseException:  # raised again: nothing half-made stays, whatever ended this
+            with contextlib.suppress(ElasticError):
+                upload.abort()
+            raise
+        finally:
+            senders.close()
+
+    def open_beside(self, name: str, most: int) -> BinaryIO:
+        """See the interface; as :meth:`open_part`."""
+        try:
+            size = self.bucket.size(self.key(name))
+        except Missing:
+            raise InvalidDocument(f"there is no {name}") from None
+        if size > most:
+            raise InvalidDocument(f"{name} has {size} bytes, more than {most}")
+        folder, _, file = name.partition("/")
+        return self.open_part(folder, file, size)
+
+    def ages(self, folder: str) -> dict[str, float]:
+        """See the interface."""
+        start = self.key("")
+        found = {each.key.removeprefix(start): each.age for each in self.bucket.objects(self.key(folder, ""))}
+        return {name: age for name, age in found.items() if FILE.fullmatch(name)}
+
+    def delete_file(self, name: str) -> None:
+        """See the interface."""
+        self.bucket.delete(self.key(name))
+
+    def delete(self, name: str) -> None:
+        """See the interface."""
+        self.mark(name)  # should this end half-way, somebody else will end it
+        self.register.change(lambda entries: entries.without(name))
+        self.remove(name)
+
+    def close(self) -> None:
+        """See the interface."""
+        self.bucket.close()
+
+    def mark(self, name: str) -> None:
+        """Say that somebody is at work on this checkpoint."""
+        self.bucket.put(self.key(DRAFT + name), b"")
+
+    def remove(self, name: str) -> None:
+        """Remove everything of a checkpoint that is not published, and last its marker.
+
+        Where somebody has put more there than a checkpoint has, some is removed, and the next sweep goes on.
+        """
+        uploads = self.bucket.uploads(self.key(name, ""))
+        for key, upload in uploads[:_MOST_REMOVED]:
+            with contextlib.suppress(Missing):
+                self.bucket.abort_upload(key, upload)
+        objects = self.bucket.objects(self.key(name, ""))
+        for each in objects[:_MOST_REMOVED]:
+            self.bucket.delete(each.key)
+        if max(len(uploads), len(objects)) <= _MOST_REMOVED:
+            self.bucket.delete(self.key(DRAFT + name))
+
+    def _sweep(self) -> None:
+        """Remove what writers and deleters that died have left."""
+        start = self.key(DRAFT)
+        try:
+            marked = [each.key.removeprefix(start) for each in self.bucket.objects(start) if each.age > SILENCE]
+            silent = [name for name in marked if NAME.fullmatch(name)]
+            published = self.register.read().published if silent else ()
+            for name in silent[:_MOST_SWEPT]:
+                if name in published:
+                    self.bucket.delete(start + name)
+                else:
+                    self.remove(name)
+        except StoreUnavailable as error:  # the next checkpoint sweeps again
+            _log.warning("what unfinished checkpoints have left stays for now: %s", str(error))
+
+    def _with_manifest(self) -> list[str]:
+        """Names of what looks published."""
+        folders = [name for name in self.bucket.folders(self.key("ckpt-")) if NAME.fullmatch(name)]
+        newest = sorted(folders, reverse=True)[:_MOST_FOUND]
+        return [name for name in reversed(newest) if self.bucket.objects(self.key(name, MANIFEST))]
+
+
+class _ObjectDraft(Draft):
+    """Objects that no reader looks at yet.
+
+    Args:
+        store: where it will be published.
+        name: as what.
+    """
+
+    def __init__(self, store: ObjectStore, name: str) -> None:
+        self._store = store
+        self._name = name
+        self._senders = Senders(store.bucket.senders)
+        self._lock = threading.Lock()
+        self._touched = _now()
+        self._announced = False
+        self._ended = False
+        store.mark(name)
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[BinaryIO]:
+        upload = Upload(self._store.bucket, self._store.key(self._name, name), self._senders, self._touch)
+        try:
+            yield cast(BinaryIO, upload)
+            upload.commit()
+        except BaseException:  # raised again: nothing half-made stays, whatever ended this
+            with contextlib.suppress(ElasticError):  # then discard() or a sweep removes it
+                upload.abort()
+            raise
+
+    def publish(self, manifest: bytes, fence: int) -> None:
+        store, key = self._store, self._store.key(self._name, MANIFEST)
+        if _now() - self._touched > STANDSTILL:
+            raise StoreUnavailable(f"{store.uri}: this process has stood still for so long that it may pass for dead")
+        try:
+            store.bucket.put(key, manifest, new=True)
+        except Changed:
+            if store.bucket.get(key, len(manifest))[0] != manifest:  # not our own write, whose answer was lost
+                raise StoreUnavailable(f"{store.uri}: somebody else has written {key}") from None
+        self._announced = True
+        store.register.change(lambda entries: entries.claimed(fence, store.uri).with_name(self._name))
+        self._end()
+        with contextlib.suppress(StoreUnavailable):  # a marker beside a published checkpoint is swept
+            store.bucket.delete(store.key(DRAFT + self._name))
+
+    def discard(self) -> None:
+        if self._ended:
+            return
+        self._end()
+        try:
+            if self._announced:  # It may be published: of a write that failed, the answer alone may have been lost.
+                self._store.register.change(lambda entries: entries.without(self._name))
+            self._store.remove(self._name)
+        except ElasticError as error:
+            # As text: handlers may keep records, and the error its connection.
+            _log.warning("an unfinished checkpoint stays for now: %s", str(error))
+
+    def _end(self) -> None:
+        self._ended = True
+        self._senders.close()
+
+    def _touch(self) -> None:
+        with self._lock:
+            is_due = _now() - self._touched > TOUCH
+            if is_due:
+                self._touched = _now()
+        if is_due:
+            self._store.mark(self._name)
+
+
+def _now() -> float:
+    """Seconds, those in which the machine slept included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,0 +1,142 @@
+"""The sockets of Gloo in a rank: told from others, watched for silence, and shut down where Gloo would wait on them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from elastic_runtime.rank_link import PEER_SILENCE
+from elastic_runtime.sockets import end_when_silent
+
+DEFAULT_SILENCE = 10.0
+"""Seconds; see :data:`elastic_runtime.rank_link.PEER_SILENCE`."""
+
+
+class PythonSockets:
+    """Notes the sockets that Python code opens while :meth:`watching`: those are not Gloo's."""
+
+    def __init__(self) -> None:
+        self._watching = False
+        self._seen: list[Any] = []
+        sys.addaudithook(self._hear)  # For good: audit hooks cannot be removed. It costs nothing while not watching.
+
+    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self._watching and event == "socket.__new__":
+            self._seen.append(arguments[0])
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """From here to the end of the block, when all are forgotten."""
+        self._watching = True
+        try:
+            yield
+        finally:
+            self._watching = False
+            self._seen.clear()
+
+    def seen(self) -> set[int]:
+        """File descriptors of those that were opened meanwhile, and still are."""
+        return {sock.fileno() for sock in list(self._seen)}
+
+
+def open_sockets() -> dict[int, str]:
+    """File descriptor to identity, of every socket of this process."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{name}")
+        except FileNotFoundError:
+            continue
+        if target.startswith("socket:"):
+            found[int(name)] = target
+    return found
+
+
+def cut(sockets: dict[int, str], *, listening: bool = True) -> int:
+    """Shut down those of these sockets that are still open. Returns how many that were.
+
+    The identity is compared, since a descriptor may be somebody else's by now.
+
+    Args:
+        sockets: see :func:`open_sockets`.
+        listening: also those that others connect to.
+    """
+    present = open_sockets()
+    count = 0
+    for descriptor, identity in sockets.items():
+        if present.get(descriptor) != identity:
+            continue
+        try:
+            with socket.socket(fileno=os.dup(descriptor)) as sock:
+                if listening or not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                    sock.shutdown(socket.SHUT_RDWR)
+                    count += 1
+        except OSError:
+            continue  # closed meanwhile, or not connected: nobody waits on it
+    return count
+
+
+def notice_silence(sockets: Iterable[int], seconds: float) -> None:
+    """Bound the silence of these connections: see :func:`~elastic_runtime.sockets.end_when_silent`.
+
+    What a rank that is busy or stopped has to read, its kernel answers for: Gloo bounds that by its own time-out
+    (``HOROVOD_GLOO_TIMEOUT_SECONDS``, 30; of torch.distributed the process group's).
+
+    Args:
+        sockets: file descriptors; those that are not TCP are left as they are.
+        seconds: of silence; at least 1.
+    """
+    for descriptor in sockets:
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as sock:
+            end_when_silent(sock, seconds)
+
+
+class GlooSockets:
+    """Of this rank's present world.
+
+    Args:
+        listening: whether to cut those, too, that others connect to. Horovod's Gloo gives up its wait for a peer then;
+            torch's ends the process.
+    """
+
+    def __init__(self, *, listening: bool) -> None:
+        self._listening = listening
+        self._python = PythonSockets()
+        self._before: dict[int, str] | None = None
+        self._opened: dict[int, str] = {}
+
+    @contextlib.contextmanager
+    def connecting(self) -> Iterator[None]:
+        """What Gloo opens from here to the end of the block is of the world; also where that fails."""
+        before = self._before = open_sockets()
+        with self._python.watching():
+            try:
+                yield
+            finally:
+                self._opened = self._new_since(before)
+                self._before = None
+
+    def opened(self) -> dict[int, str]:
+        """So far; in any thread."""
+        before = self._before
+        return self._opened if before is None else self._new_since(before)
+
+    def notice_silence(self) -> None:
+        """Bound the silence of all: see :func:`notice_silence`."""
+        notice_silence(self._opened, float(os.environ.get(PEER_SILENCE, DEFAULT_SILENCE)))
+
+    def cut(self) -> None:
+        """Shut them down: whoever waits on one waits no more. In any thread."""
+        cut(self.opened(), listening=self._listening)
+
+    def forget(self) -> None:
+        """The world is over."""
+        self._opened = {}
+
+    def _new_since(self, before: dict[int, str]) -> dict[int, str]:
+        others = self._python.seen()
+        return {fd: name for fd, name in open_sockets().items() if before.get(fd) != name and fd not in others}

@@ -1,0 +1,64 @@
+"""Which of the frameworks that Horovod serves a rank uses. Each has a Horovod of its own, in a library of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from elastic_runtime.world import Handler
+
+_HERE = "elastic_runtime.engines.horovod"
+MODULES = {"horovod.torch": f"{_HERE}.torch", "horovod.tensorflow": f"{_HERE}.tensorflow"}
+"""Horovod's module for a framework, and ours, whose :class:`Framework` is named ``FRAMEWORK``."""
+
+
+class Framework(Protocol):
+    """What of a rank is one framework's."""
+
+    calls: Any
+    """Horovod's module with ``init``, ``shutdown``, ``is_initialized``, ``rank``, ``size`` and the timeline's."""
+
+    def adapt(self, init: Callable[..., None], reset: Callable[[], None], run: Callable[..., Any]) -> None:
+        """Have all its modules use these three, and put right what is wrong with it alone."""
+
+    def is_loss(self, error: BaseException) -> bool:
+        """Whether a collective says by this error, which is not Horovod's own, that a rank was lost."""
+
+    def barrier(self) -> None:
+        """See :class:`~elastic_runtime.world.World`."""
+
+    def maximum(self, numbers: Sequence[float]) -> list[float]:
+        """See :class:`~elastic_runtime.world.World`."""
+
+    def broadcast(self, tensors: Sequence[Any]) -> None:
+        """See :class:`~elastic_runtime.world.World`."""
+
+    def handler(self, value: object) -> Handler | None:
+        """See :class:`~elastic_runtime.world.World`."""
+
+
+def imported() -> list[Framework]:
+    """Those of which Horovod's side has been imported in this process."""
+    return [import_module(ours).FRAMEWORK for theirs, ours in MODULES.items() if theirs in sys.modules]
+
+
+def current() -> Framework | None:
+    """The one that has a world, else the first that was imported; None: none was."""
+    found = imported()
+    return next((each for each in found if each.calls.is_initialized()), found[0] if found else None)
+
+
+@cache
+def built() -> tuple[str, ...]:
+    """Names of the frameworks that the installed Horovod was built for; imports nothing."""
+    spec = find_spec("horovod")
+    if spec is None or spec.origin is None:
+        return ()
+    folder = Path(spec.origin).parent
+    names = [module.removeprefix("horovod.") for module in MODULES]
+    return tuple(name for name in names if any((folder / name).glob("mpi_lib*.so")))

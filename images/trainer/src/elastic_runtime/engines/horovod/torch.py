@@ -1,0 +1,72 @@
+"""What of Horovod in a rank is torch's; the table is in the package's docstring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import horovod.torch as hvd
+import horovod.torch.elastic as elastic
+import horovod.torch.elastic.state as elastic_state
+import horovod.torch.mpi_ops as mpi_ops
+import torch
+from horovod.torch.elastic.state import ModelStateHandler, OptimizerStateHandler
+
+from elastic_runtime.world import Handler
+
+
+class TorchFramework:
+    """Implements :class:`~elastic_runtime.engines.horovod.frameworks.Framework`."""
+
+    calls = mpi_ops
+
+    def adapt(self, init: Callable[..., None], reset: Callable[[], None], run: Callable[..., Any]) -> None:
+        """See :class:`Framework`."""
+        for module in (mpi_ops, hvd, elastic):
+            module.init = init
+        elastic._reset = reset
+        elastic.run = run
+        # Only now: to import that package in a cold rank is to have this function called.
+        from elastic_runtime.torch.handlers import StateDictHandler
+
+        schedulers = (torch.optim.lr_scheduler.LRScheduler, StateDictHandler)
+        optimizers = (torch.optim.Optimizer, StateDictHandler)  # The first that fits is taken.
+        elastic_state.set_handler_registry([optimizers, *elastic_state.get_handler_registry(), schedulers])
+
+    def is_loss(self, error: BaseException) -> bool:  # noqa: ARG002
+        """Never: it is Horovod's own error."""
+        return False
+
+    def barrier(self) -> None:
+        """See :class:`Framework`."""
+        hvd.barrier()
+
+    def maximum(self, numbers: Sequence[float]) -> list[float]:
+        """See :class:`Framework`."""
+        local = torch.tensor(numbers, dtype=torch.float64)
+        return cast(list[float], hvd.allreduce(local, op=hvd.Max, name="elastic_runtime.maximum").tolist())
+
+    def broadcast(self, tensors: Sequence[torch.Tensor]) -> None:
+        """See :class:`Framework`."""
+        # As bytes: Horovod has no broadcast for some types (bfloat16, complex).
+        handles = [
+            hvd.broadcast_async_(tensor.reshape(-1).view(torch.uint8), root_rank=0, name=f"elastic_runtime.{index}")
+            for index, tensor in enumerate(tensors)
+            if tensor.numel()
+        ]
+        for handle in handles:
+            hvd.synchronize(handle)
+
+    def handler(self, value: object) -> Handler | None:
+        """What a script has put into Horovod's registry is honoured, and Horovod's for its ElasticSampler."""
+        # Only here: to import that package in a cold rank is to import this module, and to prepare this world.
+        from elastic_runtime.torch.handlers import StateDictHandler
+
+        replaced = (ModelStateHandler, OptimizerStateHandler, StateDictHandler)
+        for kind, handler in elastic_state.get_handler_registry():
+            if isinstance(value, kind) and handler not in replaced:
+                return cast(Handler, handler(value))
+        return None
+
+
+FRAMEWORK = TorchFramework()

@@ -1,0 +1,65 @@
+"""A training function's way through one world after another, the same with every engine that has elastic states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from elastic_runtime import kept_outputs
+
+
+def through_worlds(
+    state: Any,
+    train: Callable[[], Any],
+    interrupt: type[Exception],
+    is_loss: Callable[[Exception], bool],
+    reset: Callable[[], None],
+    synced: Callable[[], None] = lambda: None,
+) -> Any:
+    """Train, from world to world until it is done.
+
+    Args:
+        state: elastic.
+        train: called in each world anew, when the state is the same on all ranks.
+        interrupt: raised by the state where the world changes; with a true ``skip_sync`` nobody comes who has no state.
+        is_loss: whether an error means that a rank is lost, so that the last commit is gone back to.
+        reset: into the next world. Ends the process of a rank that is in none.
+        synced: called when the state is the same on all ranks.
+
+    Returns:
+        What ``train`` has returned.
+    """
+    is_new = has_all = False
+    while True:
+        try:
+            if is_new:
+                state.on_reset()
+            kept_outputs.in_world()
+            if not has_all:
+                state.sync()
+            synced()
+            return train()
+        except interrupt as change:
+            has_all = getattr(change, "skip_sync", False)  # Some have left, nobody comes.
+        except Exception as error:
+            if not is_loss(error):
+                raise
+            state.restore()
+            has_all = False
+        reset()
+        is_new = True
+
+
+def ending_with_its_word(state: Any, function: Callable[[], Any]) -> Callable[[], Any]:
+    """The function, and after it the word that a state may have for its end (``on_run_end``).
+
+    Should a rank be lost meanwhile, the others come back to it.
+    """
+
+    def train() -> Any:
+        result = function()
+        if hasattr(state, "on_run_end"):
+            state.on_run_end()
+        return result
+
+    return train

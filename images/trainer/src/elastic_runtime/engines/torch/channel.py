@@ -1,0 +1,151 @@
+"""The rank's side: what it says to its session, what it is told, and what of that is still to be waited for."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from elastic_runtime.engines.torch import messages
+from elastic_runtime.engines.torch.messages import (
+    AllDone,
+    AnotherWanted,
+    EnterWorld,
+    LeftOut,
+    RankWord,
+    StoreAnswer,
+    StoreAsk,
+    WorldBroken,
+)
+from elastic_runtime.rank_link import EngineWord, RankLink
+
+
+class WorldLost(Exception):
+    """The world that this rank is in, or is about to be in, is broken."""
+
+
+class Channel:
+    """Between a rank and its session; methods may be called in any thread.
+
+    Args:
+        link: to the agent.
+        on_another: called, in the link's thread, when the present world is to be left at the next commit, with a number
+            that grows.
+        on_broken: called there when the present world is broken.
+    """
+
+    def __init__(self, link: RankLink, on_another: Callable[[int], None], on_broken: Callable[[], None]) -> None:
+        self._link, self._on_another, self._on_broken = link, on_another, on_broken
+        self._changed = threading.Condition()
+        self._serials = itertools.count(1)
+        self._answers: dict[int, StoreAnswer] = {}
+        self._entered: EnterWorld | LeftOut | None = None
+        self._world = 0
+        self._broken = self._all_done = self._gone = False
+        link.have_engine_hear(self._hear, self._hung_up)
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the present world is."""
+        return self._broken
+
+    def next_world(self, while_waiting: Callable[[], None], look: float) -> EnterWorld | None:
+        """Wait for the next world, having left the present one; None: this rank is in none any more.
+
+        Args:
+            while_waiting: called every ``look`` seconds meanwhile.
+            look: seconds.
+
+        Raises:
+            ConnectionError: the agent is gone, and with it the run.
+        """
+        self._say(messages.ReadyForWorld())
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._entered or self._gone, look)
+                (entered, self._entered), gone = (self._entered, None), self._gone
+            if entered:
+                return entered if isinstance(entered, EnterWorld) else None
+            if gone:
+                raise ConnectionError("the agent of this rank is gone")
+            while_waiting()
+
+    def connected(self) -> None:
+        """This rank is, to all others of the world."""
+        self._say(messages.Connected(self._world))
+
+    def synced(self) -> None:
+        """This rank has the state."""
+        self._say(messages.Synced(self._world))
+
+    def done(self) -> None:
+        """Say that this rank's training is over, and wait until that of all is.
+
+        Raises:
+            WorldLost: it will not be, in this world.
+            ConnectionError: the agent is gone.
+        """
+        self._say(messages.Done(self._world))
+        self._wait(lambda: self._all_done, None)
+
+    def peer_lost(self) -> None:
+        """Something with the others has failed here: have them hear it."""
+        if not self._broken:
+            self._broken = True
+            self._say(messages.PeerLost(self._world))
+
+    def ask(self, operation: Any, *keys: str, seconds: float | None = None, **more: Any) -> StoreAnswer:
+        """An operation of the world's store; see :class:`~.messages.StoreAsk`.
+
+        Raises:
+            WorldLost: the world is broken.
+            TimeoutError: there is no answer after so many seconds.
+            ConnectionError: the agent is gone.
+        """
+        serial = next(self._serials)
+        self._say(StoreAsk(self._world, serial, operation, keys, **more))
+        self._wait(lambda: serial in self._answers, seconds)
+        return self._answers.pop(serial)
+
+    def _wait(self, until: Callable[[], bool], seconds: float | None) -> None:
+        with self._changed:
+            if not self._changed.wait_for(lambda: until() or self._broken or self._gone, seconds):
+                raise TimeoutError(f"the store has not answered within {seconds:.0f} s")
+            if until():
+                return
+            if self._broken:
+                raise WorldLost("a rank of the world is lost")
+            raise ConnectionError("the agent of this rank is gone")
+
+    def _say(self, word: RankWord) -> None:
+        self._link.send(EngineWord(messages.write_rank_word(word)))
+
+    def _hear(self, word: Mapping[str, Any]) -> None:
+        said = messages.read_session_word(word)
+        with self._changed:
+            if isinstance(said, EnterWorld):
+                self._world = said.world
+                self._broken = self._all_done = False
+                self._answers.clear()
+            if isinstance(said, EnterWorld | LeftOut):
+                self._entered = said
+            elif isinstance(said, StoreAnswer):
+                self._answers[said.serial] = said
+            elif said is None or said.world != self._world:
+                return
+            elif isinstance(said, WorldBroken):
+                self._broken = True
+            elif isinstance(said, AllDone):
+                self._all_done = True
+            self._changed.notify_all()
+        if isinstance(said, AnotherWanted):
+            self._on_another(said.serial)
+        elif isinstance(said, WorldBroken):
+            self._on_broken()
+
+    def _hung_up(self) -> None:
+        with self._changed:
+            self._gone = True
+            self._changed.notify_all()
+        self._on_broken()

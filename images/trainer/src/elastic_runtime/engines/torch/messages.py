@@ -1,0 +1,169 @@
+"""What a rank and its session say to each other, within :class:`~elastic_runtime.rank_link.EngineWord`.
+
+A rank is *ready* for a next world, and told its place in it, or that it has none. It connects to the others by what it
+finds in the world's store, and says that it is *connected*; once its state is rank 0's, that it is *synced*; at the end
+of its training, that it is *done*, and is told when all are. In between the session tells that another world is wanted,
+at the next commit, or that the present one is *broken*, at once; and a rank may say that, too.
+
+Worlds are counted by the session from 1. What is said of another world than the present one is late, and left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from elastic_runtime import messages
+from elastic_runtime.errors import InvalidDocument
+
+NAME = "ELASTIC_RUNTIME_RANK_ID"
+"""Environment variable: the rank, as the launcher knows it."""
+MOST_KEY, MOST_VALUE = 500, 32768
+"""Characters of a key of the store, and of its value (base64)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyForWorld:
+    """Rank: I can be in another world, in none at present."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """Rank: I am connected to all others of this world."""
+
+    world: int
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """Rank: what rank 0 of this world had, I have."""
+
+    world: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Rank: my training in this world is over."""
+
+    world: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLost:
+    """Rank: what I had to do with the others of this world has failed."""
+
+    world: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAsk:
+    """Rank: do this in the store of the world. Answered by :class:`StoreAnswer`, ``get`` and ``wait`` when they can be.
+
+    See ``torch.distributed.Store`` for what the operations do.
+    """
+
+    world: int
+    serial: int
+    """Of the answer."""
+    operation: Literal["set", "get", "wait", "check", "add", "compare_set", "delete"]
+    keys: tuple[str, ...]
+    """Of ``wait`` and ``check`` any number, else one."""
+    value: str = ""
+    """Base64, of ``set`` and ``compare_set``."""
+    expected: str = ""
+    """Base64, of ``compare_set``."""
+    amount: int = 0
+    """Of ``add``."""
+
+
+RankWord = ReadyForWorld | Connected | Synced | Done | PeerLost | StoreAsk
+
+
+@dataclass(frozen=True, slots=True)
+class EnterWorld:
+    """Session: this is your place in the next world."""
+
+    world: int
+    rank: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Session: you are in no world any more; end."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnotherWanted:
+    """Session: leave this world at your next commit, all together."""
+
+    world: int
+    serial: int
+    """Grows over all worlds of the session."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorldBroken:
+    """Session: a rank of this world is lost, or it cannot be completed."""
+
+    world: int
+
+
+@dataclass(frozen=True, slots=True)
+class AllDone:
+    """Session: every rank of this world has said :class:`Done`."""
+
+    world: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAnswer:
+    """Session: to :class:`StoreAsk`."""
+
+    serial: int
+    value: str = ""
+    """Base64, of ``get`` and ``compare_set``."""
+    number: int = 0
+    """Of ``add`` the sum; of ``check`` and ``delete`` 1 or 0."""
+
+
+SessionWord = EnterWorld | LeftOut | AnotherWanted | WorldBroken | AllDone | StoreAnswer
+
+_OF_RANKS: messages.Vocabulary[RankWord] = messages.Vocabulary(RankWord)
+_OF_SESSIONS: messages.Vocabulary[SessionWord] = messages.Vocabulary(SessionWord)
+
+
+def write_rank_word(word: RankWord) -> dict[str, Any]:
+    """To be put into a message."""
+    return _OF_RANKS.plain(word)
+
+
+def write_session_word(word: SessionWord) -> dict[str, Any]:
+    """To be put into a message."""
+    return _OF_SESSIONS.plain(word)
+
+
+def read_rank_word(plain: Mapping[str, Any]) -> RankWord:
+    """Raises InvalidDocument for anything else, or for what is too large."""
+    word = _OF_RANKS.read(plain)
+    if word is None:
+        raise InvalidDocument(f"no word of a rank is of type {plain.get('type')!r}")
+    if isinstance(word, StoreAsk):
+        _check(word)
+    return word
+
+
+def read_session_word(plain: Mapping[str, Any]) -> SessionWord | None:
+    """None for a type that this version does not know. Raises InvalidDocument."""
+    return _OF_SESSIONS.read(plain)
+
+
+def _check(ask: StoreAsk) -> None:
+    several = ask.operation in ("wait", "check")
+    if not ask.keys or (len(ask.keys) > 1 and not several):
+        raise InvalidDocument(f"{len(ask.keys)} keys of the store are not what {ask.operation} takes")
+    if any(len(key) > MOST_KEY for key in ask.keys):
+        raise InvalidDocument(f"a key of the store has more than {MOST_KEY} characters")
+    if len(ask.value) > MOST_VALUE or len(ask.expected) > MOST_VALUE:
+        raise InvalidDocument(f"a value of the store has more than {MOST_VALUE} characters")

@@ -1,0 +1,176 @@
+"""A rank under torch.distributed: from one process group to the next, in one process."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
+from torch.distributed.distributed_c10d import _set_pg_timeout
+
+from elastic_runtime import kept_outputs
+from elastic_runtime.engines.gloo_sockets import GlooSockets
+from elastic_runtime.engines.through_worlds import ending_with_its_word, through_worlds
+from elastic_runtime.engines.torch.channel import Channel, WorldLost
+from elastic_runtime.engines.torch.messages import EnterWorld
+from elastic_runtime.engines.torch.parallel import Wrappers
+from elastic_runtime.engines.torch.store import AgentStore
+from elastic_runtime.leaving import call_back
+from elastic_runtime.rank_link import RankLink, shared_link
+
+LOOK = 0.1
+"""Seconds between two looks around of a rank that waits for a world."""
+BACKEND = "ELASTIC_TORCH_BACKEND"
+"""Environment variable: of the process groups, as ``init_process_group`` takes it. Unset: NCCL for tensors on GPUs, of
+which each rank has one; Gloo for others."""
+CONNECTING = timedelta(seconds=30)
+"""For which a rank waits for the others of its world while they connect."""
+PATIENCE = timedelta(minutes=10)
+"""For which a rank waits in a collective for others that are there, but do not come."""
+_OF_PEERS = re.compile(r"gloo|ProcessGroup|c10d|NCCL|[Cc]onnection (closed|reset|refused)|[Bb]roken pipe")
+log = logging.getLogger(__name__)
+
+
+class WorldChanges(Exception):
+    """Ranks come or go: into the next world, from the very commit that was just made."""
+
+
+class Rank:
+    """This process.
+
+    Args:
+        link: to the agent; without one, a script that somebody starts by hand is in one world for good: torchrun's, if
+            that has started it, or one of its own.
+    """
+
+    def __init__(self, link: RankLink) -> None:
+        self._sockets = GlooSockets(listening=False)
+        self._wrappers = Wrappers()
+        self._wrappers.watch()
+        self._state: Any = None
+        self._changes = 0
+        self._channel = Channel(link, self._another, self._sockets.cut) if link.connected else None
+
+    def enter(self) -> None:
+        """Be in a world: in the present one, or in the next that can be connected. A rank that is in none ends."""
+        if dist.is_initialized():
+            return
+        if self._channel is None:
+            _by_hand()
+        else:
+            self._into_next(self._channel)
+
+    def run(self, state: Any, function: Callable[[], Any]) -> Any:
+        """Through all worlds to the end of the training; see :func:`~elastic_runtime.torch.elastic.run`."""
+        self._state = state
+        state.on_hosts_updated(float(self._changes))
+        train = ending_with_its_word(state, function)
+        try:
+            self.enter()
+            whole = functools.partial(self._train, train)
+            return through_worlds(state, whole, WorldChanges, self.is_loss, self._reset, self._synced)
+        finally:
+            self._state = None
+
+    def is_loss(self, error: Exception) -> bool:
+        """Whether it says that a rank is lost; the others hear of it then."""
+        if self._channel is None:
+            return False
+        if isinstance(error, WorldLost):
+            return True
+        if not isinstance(error, RuntimeError):
+            return False
+        of_peers = isinstance(error, dist.DistError) or bool(_OF_PEERS.search(str(error)))
+        if of_peers:
+            self._channel.peer_lost()
+        return of_peers or self._channel.is_broken
+
+    def _train(self, train: Callable[[], Any]) -> Any:
+        self._wrappers.in_training = True
+        try:
+            result = train()
+        finally:
+            self._wrappers.in_training = False
+        if self._channel:
+            self._channel.done()
+        return result
+
+    def _synced(self) -> None:
+        if self._channel:
+            self._channel.synced()
+
+    def _reset(self) -> None:
+        call_back()
+        kept_outputs.world_ends()
+        assert self._channel is not None, "or nothing is a loss, and no world changes"
+        if self._channel.is_broken:
+            self._sockets.cut()
+        # Else it stays until all others have left it, too: nobody's last collective is broken off.
+        self._into_next(self._channel)
+
+    def _into_next(self, channel: Channel) -> None:
+        while True:
+            place = channel.next_world(self._while_waiting, LOOK)
+            self._destroy()
+            if place is None:
+                sys.exit(0)
+            try:
+                return self._connect(channel, place)
+            except Exception as error:
+                if not self.is_loss(error):
+                    raise
+
+    def _connect(self, channel: Channel, place: EnterWorld) -> None:
+        self._changes = 0
+        os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.size), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+        with self._sockets.connecting():
+            store, rank, size = AgentStore(channel, CONNECTING), place.rank, place.size
+            dist.init_process_group(_backend(), store=store, rank=rank, world_size=size, timeout=CONNECTING)
+        _set_pg_timeout(PATIENCE)
+        self._sockets.notice_silence()
+        self._wrappers.rebuild()
+        channel.connected()
+
+    def _destroy(self) -> None:
+        self._wrappers.release()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        self._sockets.cut()
+        self._sockets.forget()
+
+    def _another(self, serial: int) -> None:
+        self._changes = serial
+        if state := self._state:
+            state.on_hosts_updated(float(serial))
+
+    def _while_waiting(self) -> None:
+        call_back()
+        if hasattr(self._state, "on_wait"):
+            self._state.on_wait()
+
+
+def _backend() -> str:
+    usual = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
+    return os.environ.get(BACKEND) or usual
+
+
+def _by_hand() -> None:
+    if "WORLD_SIZE" in os.environ:
+        dist.init_process_group(_backend())
+    else:
+        dist.init_process_group(_backend(), store=HashStore(), rank=0, world_size=1)
+
+
+@cache
+def this_rank() -> Rank:
+    """Of this process."""
+    return Rank(shared_link())

@@ -1,0 +1,230 @@
+"""The launcher's side: starts the ranks, hears them, and carries out what :mod:`~.worlds` decides."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from elastic_runtime.engines.base import RankRunner, SessionCallbacks, SessionFact, SessionOutcome, SessionState
+from elastic_runtime.engines.exits import describe
+from elastic_runtime.engines.tasks import SessionTasks
+from elastic_runtime.engines.torch import messages, worlds
+from elastic_runtime.engines.torch.key_values import KeyValues
+from elastic_runtime.engines.torch.messages import SessionWord, StoreAsk
+from elastic_runtime.engines.torch.worlds import Decision, Facts, RankFact
+from elastic_runtime.errors import InvalidDocument
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _World:
+    """The present one; before the first it has no members."""
+
+    number: int = 0
+    members: tuple[str, ...] = ()
+    exits: dict[str, int] = field(default_factory=dict)
+    store: KeyValues = field(default_factory=KeyValues)
+    broken: bool = False
+    given_up: bool = False
+    finished: bool = False
+    told_of: set[str] = field(default_factory=set)
+    """Words that its members were told, each once: by type."""
+
+
+class TorchSession:
+    """Implements :class:`~elastic_runtime.engines.base.Session`.
+
+    Args:
+        runner: starts the ranks, and brings them what they are told.
+        callbacks: hear of it.
+    """
+
+    def __init__(self, runner: RankRunner, callbacks: SessionCallbacks) -> None:
+        self._runner, self._callbacks = runner, callbacks
+        self._state = SessionState.FORMING
+        self._outcome: SessionOutcome | None = None
+        self._closing = False
+        self._listed: tuple[str, ...] = ()
+        self._minimum = 1
+        self._running: dict[str, RankFact] = {}
+        self._world = _World()
+        self._had_state = False
+        self._changes = 0
+        self._tasks = SessionTasks()
+
+    @property
+    def fact(self) -> SessionFact:
+        """See :class:`Session`."""
+        facts, world = self._facts(), self._world
+        order = self.rank_of
+        ends = [f"rank {order.get(each, 0)} ({each}) ended with {describe(code)}" for each, code in world.exits.items()]
+        return SessionFact(
+            self._state,
+            self._listed,
+            self._outcome,
+            ", ".join(ends) if self._outcome else "",
+            world=world.number,
+            holders=facts.holders if self._had_state else None,
+            minimum=self._minimum,
+            given_up=world.given_up,
+        )
+
+    @property
+    def rank_of(self) -> dict[str, int]:
+        """See :class:`Session`."""
+        return {rank_id: rank for rank, rank_id in enumerate(self._world.members)}
+
+    def committed(self) -> None:
+        """See :class:`Session`. Who has the state, its ranks say themselves."""
+
+    def open(self, ranks: tuple[str, ...], minimum: int) -> None:
+        """See :class:`Session`."""
+        self.list_ranks(ranks, minimum)
+
+    def list_ranks(self, ranks: tuple[str, ...], minimum: int) -> None:
+        """See :class:`Session`."""
+        self._listed, self._minimum = ranks, minimum
+        for rank_id in ranks:
+            if rank_id not in self._running:
+                self._running[rank_id] = RankFact()
+                self._tasks.begin(self._run(rank_id))
+        self._consider()
+
+    def reform(self) -> None:
+        """See :class:`Session`."""
+        self._world.broken = self._world.given_up = True
+        for rank_id, rank in self._facts().here.items():
+            if not (rank.connected or rank.ready):
+                self._runner.stop_rank(rank_id)
+        self._consider()
+
+    async def close(self, grace: float) -> None:
+        """See :class:`Session`."""
+        self._closing = True
+        self._runner.stop_ranks()
+        await self._tasks.end(self._running, grace)
+
+    def heard(self, rank_id: str, word: Mapping[str, Any]) -> None:
+        """See :class:`Session`."""
+        said = messages.read_rank_word(word)
+        rank = self._running.get(rank_id)
+        if rank is None or self._over:
+            return
+        if isinstance(said, messages.ReadyForWorld):
+            self._set(rank_id, ready=True, connected=False, done=False)
+        elif said.world != self._world.number or rank_id not in self._world.members or rank.ready:
+            return  # Of a world that is over.
+        elif isinstance(said, StoreAsk):
+            for who, answer in self._world.store.ask(rank_id, said):
+                self._tell(who, answer)
+            return
+        else:
+            self._advance(rank_id, said)
+        self._consider()
+
+    def _advance(self, rank_id: str, said: messages.RankWord) -> None:
+        match said:
+            case messages.Connected():
+                self._set(rank_id, connected=True)
+                if all(rank.connected for rank in self._facts().here.values()) and self._is_whole():
+                    self._callbacks.on_world(list(self._world.members))
+            case messages.Synced():
+                self._had_state = True
+                self._set(rank_id, synced=True)
+            case messages.Done():
+                self._set(rank_id, done=True)
+            case messages.PeerLost():
+                self._world.broken = True
+            case _:
+                raise InvalidDocument(f"{type(said).__name__} is not a word of a rank of a world")
+
+    # Processes
+
+    async def _run(self, rank_id: str) -> None:
+        interface = self._runner.interface(rank_id) or ""
+        environment = {messages.NAME: rank_id, "GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+        code = await self._runner.run_rank(rank_id, 0, environment)
+        del self._running[rank_id]
+        self._world.store.forget(rank_id)
+        is_member = rank_id in self._world.members
+        left_out = rank_id not in self._listed and not is_member
+        self._callbacks.on_exit(rank_id, code, self._over or code == 0 or left_out or self._world.given_up)
+        if not self._over and (is_member or not self._world.members):
+            self._world.exits[rank_id] = code
+        self._consider()
+        self._callbacks.on_over(rank_id)
+
+    # Worlds
+
+    @property
+    def _over(self) -> bool:
+        return self._closing or self._outcome is not None
+
+    def _facts(self) -> Facts:
+        world = self._world
+        return Facts(
+            self._listed,
+            self._minimum,
+            self._running,
+            world.members,
+            world.exits,
+            broken=world.broken,
+            had_state=self._had_state,
+            finished=world.finished,
+        )
+
+    def _is_whole(self) -> bool:
+        return not self._world.broken and all(each in self._running for each in self._world.members)
+
+    def _consider(self) -> None:
+        """Whatever has happened: have it decided, and do it."""
+        if self._over:
+            return
+        decision = worlds.decide(self._facts())
+        self._state, self._outcome = decision.state, decision.outcome
+        if self._outcome is not None:
+            self._runner.stop_ranks()
+        self._say(decision)
+        if decision.form:
+            self._form(decision.form)
+        self._callbacks.on_change()
+
+    def _say(self, decision: Decision) -> None:
+        world = self._world
+        for rank_id in decision.left_out:
+            self._set(rank_id, ready=False)
+            self._tell(rank_id, messages.LeftOut())
+        if decision.is_broken:
+            self._tell_members(messages.WorldBroken(world.number))
+        if decision.all_done:
+            world.finished = True
+            self._tell_members(messages.AllDone(world.number))
+        if decision.wants_another and messages.AnotherWanted.__name__ not in world.told_of:
+            self._changes += 1
+            self._tell_members(messages.AnotherWanted(world.number, self._changes))
+
+    def _form(self, chosen: tuple[str, ...]) -> None:
+        self._world = _World(self._world.number + 1, chosen)
+        for rank, rank_id in enumerate(chosen):
+            self._set(rank_id, ready=False)
+            self._tell(rank_id, messages.EnterWorld(self._world.number, rank, len(chosen)))
+        self._consider()
+
+    def _set(self, rank_id: str, **changes: bool) -> None:
+        self._running[rank_id] = replace(self._running[rank_id], **changes)
+
+    def _tell_members(self, word: SessionWord) -> None:
+        """Each kind of word once a world; those that are ready for another one have left it."""
+        kind = type(word).__name__
+        if kind in self._world.told_of:
+            return
+        self._world.told_of.add(kind)
+        for rank_id, rank in self._facts().here.items():
+            if not rank.ready:
+                self._tell(rank_id, word)
+
+    def _tell(self, rank_id: str, word: SessionWord) -> None:
+        self._runner.tell(rank_id, messages.write_session_word(word))

@@ -1,0 +1,83 @@
+"""The world of a rank, by the collectives of torch.distributed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from elastic_runtime.engines.torch.messages import NAME
+from elastic_runtime.engines.torch.rank import WorldChanges, this_rank
+
+
+class TorchWorld:
+    """Implements :class:`~elastic_runtime.world.World`."""
+
+    @property
+    def connected(self) -> bool:
+        """See :class:`World`."""
+        return dist.is_initialized()
+
+    @property
+    def name(self) -> str:
+        """See :class:`World`."""
+        return os.environ.get(NAME, "")
+
+    @property
+    def rank(self) -> int:
+        """See :class:`World`."""
+        return dist.get_rank()
+
+    @property
+    def size(self) -> int:
+        """See :class:`World`."""
+        return dist.get_world_size()
+
+    def prepare(self) -> None:
+        """See :class:`World`."""
+        this_rank()
+
+    def enter(self) -> None:
+        """See :class:`World`."""
+        this_rank().enter()
+
+    def run(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """See :class:`World`."""
+
+        @wraps(function)
+        def elastic(state: Any, *args: Any, **kwargs: Any) -> Any:
+            return this_rank().run(state, lambda: function(state, *args, **kwargs))
+
+        return elastic
+
+    def barrier(self) -> None:
+        """See :class:`World`."""
+        self.maximum([0.0])  # dist.barrier() would take a GPU, where there is one.
+
+    def maximum(self, numbers: Sequence[float]) -> list[float]:
+        """See :class:`World`."""
+        local = torch.tensor(numbers, dtype=torch.float64)
+        dist.all_reduce(local, op=dist.ReduceOp.MAX)
+        greatest: list[float] = local.tolist()
+        return greatest
+
+    def broadcast(self, tensors: Sequence[torch.Tensor]) -> None:
+        """See :class:`World`."""
+        # As bytes: not every backend has every type.
+        flat = [tensor.reshape(-1).view(torch.uint8) for tensor in tensors if tensor.numel()]
+        for work in [dist.broadcast(each, src=0, async_op=True) for each in flat]:
+            work.wait()
+
+    def interrupt(self) -> Exception:
+        """See :class:`World`."""
+        return WorldChanges()
+
+    def handler(self, value: object) -> None:
+        """No kind of value is this engine's own."""
+
+
+WORLD = TorchWorld()

@@ -1,0 +1,138 @@
+"""When the ranks of a session form a world, and which of them: decided from what is known, without any I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from elastic_runtime.engines.base import SessionOutcome, SessionState
+from elastic_runtime.engines.exits import outcome_of
+
+
+@dataclass(frozen=True, slots=True)
+class RankFact:
+    """A rank whose process runs, or is about to."""
+
+    ready: bool = False
+    """For a next world, and in none now."""
+    connected: bool = False
+    """To all others of the present world."""
+    synced: bool = False
+    """It has the state: that of the present world, or of one before."""
+    done: bool = False
+    """Its training in the present world is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that a session knows."""
+
+    listed: tuple[str, ...]
+    """Rank ids that may be used, in the order in which newcomers are numbered."""
+    minimum: int
+    """Fewest ranks of a world."""
+    running: Mapping[str, RankFact]
+    members: tuple[str, ...] = ()
+    """Of the present world, by rank; none before the first."""
+    exits: Mapping[str, int] = field(default_factory=dict)
+    """Codes of its members that have ended; before the first world, of all."""
+    broken: bool = False
+    """The present world is, though none of its members may have ended."""
+    had_state: bool = False
+    """Some rank of some world had it."""
+    finished: bool = False
+    """All members of the present world were done."""
+
+    @property
+    def here(self) -> dict[str, RankFact]:
+        """Members of the present world that run."""
+        return {rank_id: self.running[rank_id] for rank_id in self.members if rank_id in self.running}
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """Members that run and have the state, by rank."""
+        return tuple(rank_id for rank_id, rank in self.here.items() if rank.synced)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to be, and to be said."""
+
+    state: SessionState
+    outcome: SessionOutcome | None = None
+    """Where the session has ended."""
+    form: tuple[str, ...] = ()
+    """Rank ids of a next world, by rank, to be formed now."""
+    is_broken: bool = False
+    """Members of the present world that are not ready for another are to hear that it is broken."""
+    wants_another: bool = False
+    """They are to leave it at their next commit."""
+    left_out: tuple[str, ...] = ()
+    """Rank ids that are ready for a world, and will be in none."""
+    all_done: bool = False
+    """All members are to hear that."""
+
+
+def decide(facts: Facts) -> Decision:
+    """See the module."""
+    here, codes = facts.here, facts.exits.values()
+    if not facts.members:
+        return _before_the_first(facts)
+    if not here:
+        return _over(outcome_of(codes) if any(codes) else SessionOutcome.SUCCEEDED)
+    whole = len(here) == len(facts.members) and not facts.broken
+    if facts.finished or (whole and all(rank.done for rank in here.values())):
+        return Decision(SessionState.FINISHING, left_out=_left_out(facts), all_done=True)
+    if 0 in codes:
+        # Its own training was over, and that of the others is not: they cannot go on without it.
+        waits = any(rank.ready for rank in here.values())
+        return _over(SessionOutcome.EARLY_EXIT) if waits else Decision(SessionState.FINISHING, is_broken=True)
+    if all(rank.ready for rank in here.values()):
+        return _next(facts)
+    if not whole or not all(rank.connected for rank in here.values()):
+        return Decision(SessionState.FORMING, is_broken=not whole, left_out=_left_out(facts))
+    return Decision(SessionState.SETTLED, wants_another=_wants_another(facts), left_out=_left_out(facts))
+
+
+def _before_the_first(facts: Facts) -> Decision:
+    codes = facts.exits.values()
+    if codes:
+        return _over(outcome_of(codes) if all(codes) else SessionOutcome.EARLY_EXIT)
+    chosen = _chosen(facts)
+    form = chosen if len(chosen) >= max(facts.minimum, len(facts.listed)) else ()
+    return Decision(SessionState.FORMING, form=form, left_out=_left_out(facts))
+
+
+def _next(facts: Facts) -> Decision:
+    """All that are left of the present world are ready for another."""
+    chosen = _chosen(facts)
+    enough = len(chosen) >= facts.minimum
+    if facts.had_state and (not facts.holders or (enough and set(facts.holders).isdisjoint(chosen))):
+        return _over(SessionOutcome.LOST)
+    if not enough:
+        return Decision(SessionState.WAITING, left_out=_left_out(facts))
+    return Decision(SessionState.FORMING, form=chosen, left_out=_left_out(facts))
+
+
+def _chosen(facts: Facts) -> tuple[str, ...]:
+    """Those who have the state first, in the order that they had; at the end who comes."""
+    able = [each for each in facts.listed if each in facts.running]
+    able = [each for each in able if each in facts.members or facts.running[each].ready]
+    order = [each for each in dict.fromkeys((*facts.holders, *facts.members, *facts.listed)) if each in able]
+    return tuple(order)
+
+
+def _wants_another(facts: Facts) -> bool:
+    chosen = _chosen(facts)
+    # In whatever order: at first that is by who has said already that it has the state.
+    others = set(chosen) != set(facts.members)
+    return others and len(chosen) >= facts.minimum and not set(facts.holders).isdisjoint(chosen)
+
+
+def _left_out(facts: Facts) -> tuple[str, ...]:
+    known = {*facts.listed, *facts.members}
+    return tuple(rank_id for rank_id, rank in facts.running.items() if rank.ready and rank_id not in known)
+
+
+def _over(outcome: SessionOutcome) -> Decision:
+    return Decision(SessionState.ENDED, outcome)

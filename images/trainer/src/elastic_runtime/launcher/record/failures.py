@@ -1,0 +1,96 @@
+"""Which rank has failed first, and what it said: the cause, not the tenth consequence of it.
+
+When one rank fails, those that wait for it fail a moment later, with errors of their connections. So the ranks that
+failed since the last complete world are ordered by what their last lines on stderr tell, then by the time of their
+ends.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from elastic_runtime.launcher.record.tracebacks import Cause, read_last_words
+from elastic_runtime.rank_names import RankName
+from elastic_runtime.status_failure import FirstFailure
+
+LINES, LINE = 100, 500
+"""Lines on stderr that are kept of each rank, and characters of each."""
+MAX_FAILED = 1000
+"""Ranks that have failed since the last world, which are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A rank that has failed."""
+
+    cause: Cause
+    failure: FirstFailure
+
+
+def first_of(failed: Sequence[Failed]) -> FirstFailure | None:
+    """The one for whose sake the others failed; of several that may be, the one that ended first."""
+    chosen = min(failed, key=lambda each: (each.cause, each.failure.time), default=None)
+    return chosen.failure if chosen else None
+
+
+@dataclass(slots=True)
+class _Spoken:
+    rank_id: str
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=LINES))
+    ended: datetime | None = None
+
+
+class Failures:
+    """See the module.
+
+    Args:
+        now: wall clock.
+    """
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self._spoken: dict[str, dict[int, _Spoken]] = {}
+        self._failed: list[Failed] = []
+
+    def heard(self, process: str, lines: Iterable[str]) -> None:
+        """A rank's process has written these on stderr."""
+        self._of(process).lines.extend(line[:LINE] for line in lines)
+
+    def ended(self, process: str, ago: float) -> None:
+        """A rank's process has ended, so many seconds ago."""
+        self._of(process).ended = self._now() - timedelta(seconds=ago)
+
+    def gone(self, worker: str) -> None:
+        """That worker's ranks say nothing more."""
+        self._spoken.pop(worker, None)
+
+    def failed(self, rank_id: str, code: int, worker: str, rank: int | None, step: int | None) -> None:
+        """A rank has failed by itself."""
+        spoken = self._of(rank_id)
+        words = read_last_words(spoken.lines, code)
+        time = spoken.ended or self._now()
+        spoken.lines.clear()  # Or they would be those of its next process, too.
+        spoken.ended = None
+        if len(self._failed) < MAX_FAILED:
+            failure = FirstFailure(rank, worker, rank_id, step, code, time, words.message, words.traceback)
+            self._failed.append(Failed(words.cause, failure))
+
+    def world(self) -> None:
+        """A new world is complete: what was is overcome."""
+        self._failed.clear()
+
+    @property
+    def first(self) -> FirstFailure | None:
+        """Since the last world was complete."""
+        return first_of(self._failed)
+
+    def _of(self, name: str) -> _Spoken:
+        """By slot: a worker may claim as many ranks as it likes."""
+        rank = RankName.parse(name).rank
+        slots = self._spoken.setdefault(str(rank.worker), {})
+        if rank.slot not in slots or slots[rank.slot].rank_id != str(rank):
+            slots[rank.slot] = _Spoken(str(rank))
+        return slots[rank.slot]

@@ -1,0 +1,109 @@
+"""Where the time of a run went that was not training, by cause. Pure; the rules are in ``docs/metrics.md``."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from elastic_runtime.status import Phase, Status
+from elastic_runtime.status_figures import LostTime
+
+
+class LostSeconds:
+    """Told of what happens, in the order of happening.
+
+    A gap begins with the last step that was told before a world ended and ends with the first one told by the next.
+
+    Args:
+        now: when this launcher begins to count.
+        previous: the status of the launcher before. Its seconds are continued, and what passed since is of its loss.
+    """
+
+    def __init__(self, now: datetime, previous: Status | None = None) -> None:
+        self._seconds = {str(cause): 0.0 for cause in LostTime}
+        self._cause: LostTime | None = LostTime.STARTING
+        self._before_waiting = LostTime.STARTING
+        self._since = now
+        self._last_step: datetime | None = None
+        self._has_world = False
+        if previous is not None:
+            self._seconds |= {cause: previous.lost_seconds.get(cause, 0.0) for cause in self._seconds}
+            self._since = min(now, previous.updated)
+            if previous.started is not None:
+                self._cause = self._before_waiting = LostTime.RECOVERY
+            if previous.phase is Phase.SUSPENDED:
+                self._cause = LostTime.WAITING_FOR_CAPACITY
+
+    def stepped(self, now: datetime) -> None:
+        """A step was told."""
+        if self._cause is None:
+            self._last_step = now
+        elif self._has_world:
+            self._book(now, None)
+            self._last_step = now
+        elif self._cause is LostTime.RESIZE:
+            self._since = max(self._since, now)  # The world that is to end has made one more.
+
+    def disturbed(self, now: datetime) -> None:
+        """A rank or a worker of the world is lost."""
+        if self._cause is None:
+            self._begin(LostTime.RECOVERY, now)
+        elif self._cause is LostTime.RESIZE:
+            self._book(now, LostTime.RECOVERY)
+        elif self._cause is LostTime.WAITING_FOR_CAPACITY and self._before_waiting is LostTime.RESIZE:
+            self._before_waiting = LostTime.RECOVERY
+        self._has_world = False
+
+    def world_over(self, now: datetime) -> None:
+        """Nobody trains."""
+        if self._cause is None:
+            self._begin(LostTime.RESIZE, now)
+        self._has_world = False
+
+    def world_complete(self, now: datetime) -> None:
+        """All ranks of another world are connected."""
+        if self._cause is None:
+            self._begin(LostTime.RESIZE, now)
+        self._has_world = True
+
+    def stands(self, phase: Phase, now: datetime) -> None:
+        """The run's phase, whenever it is decided."""
+        waits = self._cause is LostTime.WAITING_FOR_CAPACITY
+        if phase is Phase.SUSPENDED and not waits:
+            if self._cause is None:
+                self._begin(LostTime.RESIZE, now)
+            self._before_waiting = self._cause or LostTime.RESIZE
+            self._book(now, LostTime.WAITING_FOR_CAPACITY)
+        elif phase is not Phase.SUSPENDED and waits:
+            self._book(now, self._before_waiting)
+
+    def stalled(self, seconds: float) -> None:
+        """A durable checkpoint has held up the training for so long."""
+        self._seconds[LostTime.CHECKPOINT] += max(0.0, seconds)
+
+    def ended(self, now: datetime) -> None:
+        """The run is over. Ranks that end look like a resize that no world follows: it was none."""
+        if self._cause is LostTime.RESIZE and not self._has_world:
+            self._cause = None
+        self._book(now, None)
+
+    def told(self, now: datetime) -> dict[str, float]:
+        """By :class:`LostTime`, up to now."""
+        seconds = dict(self._seconds)
+        if self._cause is not None:
+            seconds[self._cause] += _between(self._since, now)
+        return {cause: round(value, 3) for cause, value in seconds.items()}
+
+    def _begin(self, cause: LostTime, now: datetime) -> None:
+        self._cause = cause
+        self._since = now if self._last_step is None else min(self._last_step, now)
+
+    def _book(self, now: datetime, cause: LostTime | None) -> None:
+        """What has lasted is over; this begins."""
+        if self._cause is not None:
+            self._seconds[self._cause] += _between(self._since, now)
+        self._cause, self._since = cause, now
+
+
+def _between(begin: datetime, end: datetime) -> float:
+    """Not negative when the clock was set back."""
+    return max(0.0, (end - begin).total_seconds())

@@ -1,0 +1,87 @@
+"""What a rank's last lines on stderr tell of its end. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from elastic_runtime.engines.exits import describe
+from elastic_runtime.printable import CUT, printable
+from elastic_runtime.status import MAX_MESSAGE
+from elastic_runtime.status_failure import MAX_TRACEBACK
+
+_BEGIN = re.compile(r"Traceback \(most recent call last\):|Fatal Python error:|  \+ Exception Group Traceback")
+_CHAIN = ("During handling of the above exception", "The above exception was the direct cause")
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Group)(?:: |$)")
+_CONSEQUENCE = re.compile(
+    r"HorovodInternalError|HostsUpdatedInterrupt|\bgloo\b|\bnccl(?:Remote|System)Error|NCCL error|NCCL communicator"
+    r"|Connection (?:closed|reset) by peer|Connection refused|Broken pipe|Socket is not connected"
+    r"|remote process exited",
+    re.IGNORECASE,
+)
+"""As Horovod, Gloo, NCCL and the kernel tell of a peer that is gone."""
+
+
+class Cause(IntEnum):
+    """How likely it is that this rank is the first, the likeliest first."""
+
+    OWN = 0
+    """It says what went wrong, in itself."""
+    SILENT = 1
+    """It was killed, or ended without a traceback."""
+    CONSEQUENCE = 2
+    """It says that another one is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastWords:
+    """Of one rank."""
+
+    cause: Cause
+    message: str
+    """One line."""
+    traceback: str
+
+
+def read_last_words(lines: Sequence[str], code: int) -> LastWords:
+    """From a rank's last lines on stderr, and how it ended (minus a signal's number)."""
+    shown = [line for line in (printable(line) for line in lines) if line.strip()]
+    begin, last = _traceback(shown)
+    kept = shown if begin is None else shown[begin:]
+    text = "\n".join(kept)
+    if len(text) > MAX_TRACEBACK:
+        text = CUT + text[1 - MAX_TRACEBACK :]
+    message = _message(shown, last)
+    says = message is not None
+    if message is None:
+        message = shown[-1] if shown and code > 0 else f"ended with {describe(code)}"
+    # Of a chain, each part counts: what is raised while a lost peer is dealt with is a consequence of that, too.
+    told = [message, *(line for line in kept if not says or _EXCEPTION.match(line))]
+    if any(_CONSEQUENCE.search(line) for line in told):
+        return LastWords(Cause.CONSEQUENCE, message[:MAX_MESSAGE], text)
+    return LastWords(Cause.OWN if says else Cause.SILENT, message[:MAX_MESSAGE], text)
+
+
+def _traceback(lines: Sequence[str]) -> tuple[int | None, int | None]:
+    """Indices of the first line of the last traceback, with those it is chained to, and of its own first line."""
+    begins = [index for index, line in enumerate(lines) if _BEGIN.match(line)]
+    if not begins:
+        return None, None
+    first = last = begins[-1]
+    for before in reversed(begins[:-1]):
+        if not lines[first - 1].startswith(_CHAIN):
+            break
+        first = before
+    return first, last
+
+
+def _message(lines: Sequence[str], traceback: int | None) -> str | None:
+    """What was raised: the first line behind the frames; without a traceback's begin, the last that looks like it."""
+    if traceback is None:
+        return next((line for line in reversed(lines) if _EXCEPTION.match(line)), None)
+    if lines[traceback].startswith("Fatal"):
+        return lines[traceback]
+    behind = (line for line in lines[traceback + 1 :] if not line.startswith((" ", "\t")))
+    return next(behind, None) or next((line.strip(" |") for line in lines[traceback + 1 :] if "Group" in line), None)

@@ -1,0 +1,41 @@
+"""What a status tells of the rank that failed first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+MAX_TRACEBACK = 6000
+"""Characters of :attr:`FirstFailure.traceback`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstFailure:
+    """The rank that failed by itself, for whose sake the others of its world failed."""
+
+    rank: int | None
+    """In the last world that was complete, or was forming; None: it was in none."""
+    worker: str
+    """Its name; on Kubernetes that of its pod, or with ``.rN`` behind it."""
+    rank_id: str
+    step: int | None
+    """Newest global step that the launcher had heard of; None: of none."""
+    exit_code: int
+    """Minus a signal's number."""
+    time: datetime
+    """Of its end."""
+    message: str
+    """One line: ``ValueError: no such sample``, its last line on stderr, or how it ended."""
+    traceback: str = ""
+    """What it wrote last on stderr, from the traceback on where there is one, with line ends; its end, if it is longer
+    than :data:`MAX_TRACEBACK` characters."""
+
+    @property
+    def who(self) -> str:
+        """``rank 1 on worker-0``."""
+        return f"{'a rank' if self.rank is None else f'rank {self.rank}'} on {self.worker}"
+
+    @property
+    def summary(self) -> str:
+        """One line, for people."""
+        return f"{self.who} failed first: {self.message}"

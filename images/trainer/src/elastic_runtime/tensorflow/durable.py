@@ -1,0 +1,38 @@
+"""An elastic state of TensorFlow's variables that outlives the fleet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elastic_runtime.tensorflow.family import TENSORFLOW
+from elastic_runtime.tensorflow.states import build
+from elastic_runtime.training.state import durable
+
+
+class DurableState(durable.DurableState):
+    """Elastic state with durable checkpoints; use it where a script uses ``hvd.elastic.TensorFlowKerasState``.
+
+    What it does, and when, is the same as in ``elastic_runtime.torch``:
+    :class:`~elastic_runtime.training.state.durable.DurableState`.
+
+    Args:
+        model: a ``tf.keras.Model`` that has its variables; kept by its weights.
+        optimizer: of Keras, ``hvd.DistributedOptimizer`` too; None: the model's, if it is compiled. Kept by its
+            variables and its learning rate; those that its first step would make are made here.
+        **arguments: ``checkpoint``, and what else is to be kept: ``tf.Variable``, lists, tuples and dicts of them,
+            other models and optimizers that have their variables, anything with ``state_dict`` and
+            ``load_state_dict``, numpy's arrays, and plain values.
+
+    Raises:
+        InvalidSettings: an attribute cannot be kept, the store is unknown, or the checkpoint does not fit the model.
+        OwnershipLost: the run has a newer owner.
+        StoreUnavailable: the store does not answer.
+    """
+
+    family = TENSORFLOW
+
+    def __init__(self, model: Any = None, optimizer: Any = None, **arguments: Any) -> None:
+        if optimizer is None:
+            optimizer = getattr(model, "optimizer", None)
+        build(model, optimizer)
+        super().__init__(model, optimizer, **arguments)

@@ -1,0 +1,244 @@
+"""Horovod's timelines of a run's worlds, merged into one trace that Perfetto and chrome://tracing open.
+
+The `Trace Event Format`_ is what both read. Horovod writes event after event, with times since the file's begin, and
+tells tensors apart as processes, numbered from 0 in each file. In the merged one, times are microseconds since the
+first world began, each world's processes have numbers of their own, and process 0 is the run: its worlds and what
+happened between them. A file whose rank was killed ends anywhere; what can be read of it counts. Pure.
+
+.. _Trace Event Format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+LONGEST_EVENT = 64 * 1024
+"""Characters."""
+MOST_TORN = 1000
+"""Places of one file at which there is no event, after which the rest of it is left out."""
+LONGEST_NAME = 200
+"""Characters."""
+MOST_PROCESSES = 100_000
+"""Tensors of one world."""
+LATEST = 10.0**15
+"""Microseconds since a world's begin: thirty years."""
+LIMIT = 512 * 1024 * 1024
+"""Bytes of a merged trace; Perfetto opens about a gigabyte."""
+MARK_TIME = 30.0
+"""Seconds that the launcher and rank 0 may disagree on when a world began."""
+_PHASES = ("B", "E", "X", "i", "I", "M")
+_BEGIN = re.compile(r"\{")
+_RUN = 0
+"""The process that stands for the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that the run's status tells."""
+
+    time: float
+    """Seconds since 1970 (UTC)."""
+    name: str
+    generation: int = 0
+    """Of the world that began then; 0: it is about none."""
+    size: int = 0
+    """Ranks of that world."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What rank 0 of one world has written."""
+
+    begin: int
+    """Microseconds since 1970 (UTC)."""
+    size: int
+    """Ranks of the world."""
+    chunks: Iterable[bytes]
+    """Of the file, in order."""
+
+
+@dataclass(slots=True)
+class Merged:
+    """What became of it."""
+
+    events: int = 0
+    left_out: int = 0
+    """Places that are no events: the torn end of a file, or nonsense."""
+    full: bool = False
+    """There was more than :data:`LIMIT`."""
+
+
+@dataclass(slots=True)
+class _World:
+    base: int
+    """Added to the numbers of its processes."""
+    shift: float
+    """Added to its times."""
+    name: str
+    last: float = 0.0
+    highest: int = 0
+    open: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Events that have begun and not ended, by process and thread."""
+
+
+def merge(
+    pieces: Iterable[Piece], marks: Sequence[Mark], write: Callable[[bytes], object], limit: int = LIMIT
+) -> Merged:
+    """Write one JSON document, event by event; no more than one and a chunk are held in memory.
+
+    Args:
+        pieces: in the order of their begins.
+        marks: of the status.
+        write: takes the bytes of the document in order.
+        limit: bytes after which what is left is left out.
+    """
+    done, written, zero, base = Merged(), 0, 0, _RUN + 1
+
+    def put(event: Mapping[str, Any]) -> None:
+        nonlocal written
+        line = json.dumps(event, separators=(",", ":"), allow_nan=False).encode()
+        written += write_line(line)
+        done.events += 1
+
+    def write_line(line: bytes) -> int:
+        text = (b",\n" if done.events else b"") + line
+        write(text)
+        return len(text)
+
+    write(b'{"displayTimeUnit":"ms","traceEvents":[\n')
+    put({"ph": "M", "pid": _RUN, "name": "process_name", "args": {"name": "run"}})
+    put({"ph": "M", "pid": _RUN, "name": "process_sort_index", "args": {"sort_index": _RUN}})
+    for number, piece in enumerate(pieces, 1):
+        zero = zero or piece.begin
+        world = _World(base, max(0.0, float(piece.begin - zero)), _called(piece, marks, number))
+        for event in _events(piece.chunks, world, done):
+            if written > limit:
+                done.full = True
+                break
+            put(event)
+        for event in _ends(world):
+            put(event)
+        put(_span(world))
+        base += world.highest + 1
+    for mark in marks:
+        if zero and not mark.generation:
+            at = max(0.0, mark.time * 1e6 - zero)
+            put({"ph": "i", "s": "g", "pid": _RUN, "tid": 1, "ts": at, "name": mark.name[:LONGEST_NAME]})
+    write(b"\n]}\n")
+    return done
+
+
+def _called(piece: Piece, marks: Sequence[Mark], number: int) -> str:
+    began = piece.begin / 1e6
+    worlds = [mark for mark in marks if mark.generation and mark.size == piece.size]
+    nearest = min(worlds, key=lambda mark: abs(mark.time - began), default=None)
+    known = nearest is not None and abs(nearest.time - began) <= MARK_TIME
+    return f"world {nearest.generation if nearest and known else number} of {piece.size} ranks"
+
+
+def _span(world: _World) -> dict[str, Any]:
+    duration = max(0.0, world.last - world.shift)
+    return {"ph": "X", "pid": _RUN, "tid": 0, "ts": world.shift, "dur": duration, "name": world.name}
+
+
+def _ends(world: _World) -> Iterator[dict[str, Any]]:
+    """Of what a killed rank had begun; or it would last to the end of the trace."""
+    for (process, thread), depth in world.open.items():
+        for _ in range(depth):
+            yield {"ph": "E", "pid": process, "tid": thread, "ts": world.last}
+
+
+def _events(chunks: Iterable[bytes], world: _World, done: Merged) -> Iterator[dict[str, Any]]:
+    torn = 0
+    for found in _objects(chunks):
+        event = None if found is None else _event(found, world)
+        if event is not None:
+            yield event
+            continue
+        done.left_out += 1
+        torn += 1
+        if torn >= MOST_TORN:
+            return
+
+
+def _objects(chunks: Iterable[bytes]) -> Iterator[object]:
+    """What is between the commas; None for each place at which there is nothing that can be read."""
+    decoder, decode = codecs.getincrementaldecoder("utf-8")(errors="replace"), json.JSONDecoder().raw_decode
+    text, at = "", 0
+    for chunk in chain(chunks, [b""]):
+        text, at = text[at:] + decoder.decode(chunk, final=not chunk), 0
+        while found := _BEGIN.search(text, at):
+            at = found.start()
+            try:
+                value, at = decode(text, at)
+            except (ValueError, RecursionError):
+                if chunk and len(text) - at < LONGEST_EVENT:
+                    break  # There may be more of it.
+                at += 1
+                yield None
+            else:
+                yield value
+        else:
+            at = len(text)
+
+
+def _event(found: object, world: _World) -> dict[str, Any] | None:
+    """One of the world's as one of the run's; None for what is none."""
+    if not isinstance(found, dict) or found.get("ph") not in _PHASES:
+        return None
+    phase, process, thread = found["ph"], found.get("pid", 0), found.get("tid", 0)
+    if not (_whole(process) and _whole(thread)):
+        return None
+    event: dict[str, Any] = {"ph": phase, "pid": world.base + process, "tid": thread}
+    if isinstance(name := found.get("name"), str):
+        event["name"] = name[:LONGEST_NAME]
+    arguments = found.get("args")
+    if phase == "M":
+        world.highest = max(world.highest, process)
+        return _metadata(event, arguments, world)
+    if not _number(found.get("ts")):
+        return None
+    if phase == "X":
+        if not _number(found.get("dur")):
+            return None
+        event["dur"] = found["dur"]
+    world.highest = max(world.highest, process)
+    event["ts"] = world.shift + found["ts"]
+    world.last = max(world.last, event["ts"] + event.get("dur", 0.0))
+    if isinstance(arguments, dict):
+        event["args"] = {str(key)[:LONGEST_NAME]: str(value)[:LONGEST_NAME] for key, value in arguments.items()}
+    return event if phase not in "BE" or _nested(event, world) else None
+
+
+def _nested(event: Mapping[str, Any], world: _World) -> bool:
+    """Whether this begin or end can be one: an end has its begin."""
+    where = event["pid"], event["tid"]
+    depth = world.open.get(where, 0) + (1 if event["ph"] == "B" else -1)
+    if depth < 0 or (where not in world.open and len(world.open) >= MOST_PROCESSES):
+        return False
+    world.open[where] = depth
+    return True
+
+
+def _metadata(event: dict[str, Any], arguments: Any, world: _World) -> dict[str, Any] | None:
+    if not isinstance(arguments, dict):
+        return None
+    if event.get("name") == "process_name" and isinstance(name := arguments.get("name"), str):
+        return {**event, "args": {"name": f"{world.name} · {name}"[:LONGEST_NAME]}}
+    if event.get("name") == "process_sort_index":
+        return {**event, "args": {"sort_index": event["pid"]}}
+    return None
+
+
+def _whole(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MOST_PROCESSES
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LATEST  # NaN is not

@@ -1,0 +1,156 @@
+"""torch's tensors: state dicts on any device, archives of ``torch.save``."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any, cast
+
+import torch
+from torch import Tensor
+from torch.utils.serialization import config
+
+from elastic_runtime.checkpoint.checkpoints import PartStream
+from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.torch.archives import read_archive
+from elastic_runtime.torch.host_copies import HostCopier
+from elastic_runtime.torch.profiling import Profiling
+from elastic_runtime.training.family import HasState, HostCopies, Tree
+from elastic_runtime.training.trees import map_tensors, tensors_of
+
+_Like = tuple[Tensor, str]
+"""A tensor of the device ``meta``, and the type of the device that it is on elsewhere."""
+
+
+class TorchFamily:
+    """Implements :class:`~elastic_runtime.training.family.Family`. Trees are what ``weights_only=True`` allows."""
+
+    suffix = ".pt"
+
+    def __init__(self, copier: HostCopier | None = None) -> None:
+        self._copier = copier or HostCopier()
+
+    def is_tensor(self, value: object) -> bool:
+        """See :class:`Family`."""
+        return isinstance(value, Tensor)
+
+    def rebuilt(self, old: dict[Any, Any], new: dict[Any, Any]) -> dict[Any, Any]:
+        """With what ``Module.state_dict`` hangs onto its dicts (``_metadata``)."""
+        if not isinstance(old, OrderedDict):
+            return new
+        ordered = OrderedDict(new)
+        vars(ordered).update(vars(old))
+        return ordered
+
+    @torch.no_grad()
+    def copy(self, sources: Sequence[Tensor], onto: Sequence[Tensor | None]) -> list[Tensor]:
+        """See :class:`Family`."""
+        copies = [
+            buffer if buffer is not None and _alike(buffer, source) else source.detach().clone()
+            for source, buffer in zip(sources, onto, strict=True)
+        ]
+        reused = [index for index, buffer in enumerate(onto) if copies[index] is buffer]
+        if reused:
+            self._copier.before_overwriting(copies[index] for index in reused)
+            # All at once, for each call lets go of the interpreter and waits for it again: where a checkpoint is being
+            # written beside, that may take milliseconds each time.
+            torch._foreach_copy_([copies[index] for index in reused], [sources[index].detach() for index in reused])
+        return copies
+
+    def in_host_memory(self, tensor: Tensor) -> bool:
+        """See :class:`Family`."""
+        return tensor.device.type == "cpu"
+
+    @torch.no_grad()
+    def to_host(self, tensors: Sequence[Tensor]) -> HostCopies:
+        """See :class:`Family`."""
+        return self._copier.begin(tensors)
+
+    def host_memory_like(self, tensor: Tensor) -> Tensor:
+        """See :class:`Family`."""
+        # Not zeros_like: that gives pages which are still to be made.
+        return self._copier.host_memory_like(tensor).fill_(0)
+
+    def state_of(self, value: object) -> HasState | None:
+        """The object itself, if it has a ``state_dict``."""
+        return value if isinstance(value, HasState) else None
+
+    def over(self, data: bytearray) -> Tensor:
+        """See :class:`Family`."""
+        return torch.frombuffer(data, dtype=torch.uint8)
+
+    def outline(self, tree: Tree) -> bytes:
+        """See :class:`Family`."""
+        return dump({"tree": tree, "devices": [tensor.device.type for tensor in tensors_of(self, tree)]})
+
+    def from_outline(self, data: bytes) -> tuple[Tree, list[_Like]]:
+        """See :class:`Family`."""
+        received = load(data)
+        return received["tree"], list(zip(tensors_of(self, received["tree"]), received["devices"], strict=True))
+
+    def sendable(self, tensor: Tensor) -> Tensor:
+        """See :class:`Family`."""
+        return tensor.detach().contiguous()
+
+    def target(self, mine: Tensor | None, like: _Like) -> Tensor:
+        """See :class:`Family`."""
+        wanted, device = like
+        if (
+            mine is not None
+            and mine.shape == wanted.shape
+            and mine.dtype == wanted.dtype
+            and mine.device.type == device
+            and mine.is_contiguous()
+        ):
+            return mine.detach()
+        return torch.empty(wanted.shape, dtype=wanted.dtype, device=device)
+
+    def write(self, tree: Tree, stream: PartStream) -> None:
+        """See :class:`Family`."""
+        # Without the CRCs that torch puts into its archives and never reads, a quarter of the work of writing: the
+        # manifest has a SHA-256 of the whole. The setting is this thread's alone.
+        with config.patch({"save.compute_crc32": False}):  # type: ignore[attr-defined]
+            # torch asks for a whole IO[bytes] and uses write and flush.
+            torch.save(tree, cast(IO[bytes], stream))
+
+    def read(self, stream: IO[bytes], size: int) -> Tree:
+        """See :class:`Family`."""
+        return read_archive(stream, size)
+
+    def check(self, tree: Tree) -> None:
+        """See :class:`Family`."""
+        data = dump(tree)
+        read_archive(io.BytesIO(data), len(data))
+
+    def profiling(self, folder: Path, asked: str) -> Profiling:
+        """See :class:`Family`."""
+        return Profiling(folder, asked)
+
+
+TORCH = TorchFamily()
+
+
+def dump(tree: Tree) -> bytes:
+    """Everything but the tensors' content, as bytes for :func:`load`."""
+    buffer = io.BytesIO()
+    torch.save(map_tensors(TORCH, lambda tensor: torch.empty_like(tensor, device="meta"), tree), buffer)
+    return buffer.getvalue()
+
+
+def load(data: bytes) -> Tree:
+    """What :func:`dump` wrote, with tensors of the device ``meta``. Never runs code that is in the bytes.
+
+    Raises:
+        InvalidDocument: it holds something else than tensors and plain values.
+    """
+    try:
+        return torch.load(io.BytesIO(data), weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+        raise InvalidDocument(f"not a tree of tensors and plain values: {error}") from error
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype and one.device == other.device

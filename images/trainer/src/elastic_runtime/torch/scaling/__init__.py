@@ -1,1 +1,0 @@
-"""Learning rates for a batch that grows with the world."""

@@ -1,0 +1,49 @@
+"""A stock state made durable in one line: what it keeps goes over to a :class:`DurableState`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.spec import CheckpointSpec
+from elastic_runtime.torch.durable import DurableState
+
+
+class CommitCountingState(DurableState):
+    """Of a script that counts no steps: each commit is one."""
+
+    def commit(self) -> None:
+        """See :class:`DurableState`."""
+        self.step += 1
+        super().commit()
+
+
+def make_durable(state: Any, checkpoint: CheckpointSpec | str | None = None) -> DurableState:
+    """The durable state that keeps what an ``hvd.elastic.TorchState`` keeps, with its reset callbacks.
+
+    ::
+
+        state = make_durable(hvd.elastic.TorchState(model, optimizer, epoch=1, batch=0))
+
+    Use what is returned, and the given state no more. As soon as it is made, ``state.epoch`` and all else are those of
+    the newest checkpoint. Where the state has no ``step``, commits are counted as steps.
+
+    Args:
+        state: a ``TorchState``, and none of a class derived from it, whose own ways would be lost.
+        checkpoint: where to and how often, or only the URI; None: from the environment.
+
+    Raises:
+        InvalidSettings: it is another kind of state, or holds what cannot be kept, as an object of the script's own.
+        OwnershipLost, StoreUnavailable: see :class:`DurableState`.
+    """
+    kind = type(state)
+    if (kind.__module__, kind.__qualname__) != ("horovod.torch.elastic.state", "TorchState"):
+        problem = f"{kind.__module__}.{kind.__qualname__} is not hvd.elastic.TorchState"
+        raise InvalidSettings("make_durable", problem, "Give DurableState(model=…, optimizer=…, …) what it keeps")
+    kept = {name: getattr(state, name) for name in (*state._handlers, *state._saved_state)}
+    for name in {"checkpoint", "link", "clock"}.intersection(kept):
+        raise InvalidSettings(f"make_durable.{name}", "the name is taken by DurableState itself", "Choose another")
+    given = {name: value for name, value in kept.items() if name not in ("model", "optimizer") or value is not None}
+    made = (DurableState if "step" in given else CommitCountingState)(checkpoint=checkpoint, **given)
+    made.register_reset_callbacks(state._reset_callbacks)
+    return made

@@ -1,0 +1,18 @@
+"""Which checkpoints a state is to keep: those that the script asks for, or the run."""
+
+from __future__ import annotations
+
+import os
+
+from elastic_runtime.documents import from_json
+from elastic_runtime.rank_link import CHECKPOINT
+from elastic_runtime.spec import CheckpointSpec
+
+
+def checkpoints_asked(checkpoint: CheckpointSpec | str | None) -> CheckpointSpec | None:
+    """Of a script's argument; without one, of the run that this process is a rank of, if it keeps any."""
+    if isinstance(checkpoint, str):
+        return CheckpointSpec(uri=checkpoint)
+    if checkpoint is None and CHECKPOINT in os.environ:
+        return from_json(CheckpointSpec, os.environ[CHECKPOINT])
+    return checkpoint

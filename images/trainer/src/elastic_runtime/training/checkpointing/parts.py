@@ -1,0 +1,86 @@
+"""States as the parts of a checkpoint: a file for each tree of tensors, ``attributes.json`` for the plain values.
+
+``NAME.pt`` is what ``torch.save(state_dict)`` writes, so ``torch.load(…, weights_only=True)`` reads it anywhere;
+``NAME.safetensors`` (:mod:`elastic_runtime.tensorflow.arrays`) is what the library of that name reads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from pathlib import PurePath
+from typing import IO, Any
+
+from elastic_runtime.checkpoint.checkpoints import PartStream, PartWriter, StoredCheckpoint, opened_checkpoint
+from elastic_runtime.checkpoint.manifest import Part
+from elastic_runtime.documents import parse_json
+from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.printable import printable
+from elastic_runtime.training.family import Family, Tree
+from elastic_runtime.training.state import plain
+
+ATTRIBUTES = "attributes.json"
+_SUFFIXES = (".pt", ".safetensors")
+"""Of all frameworks."""
+
+
+def part_writers(family: Family, trees: Mapping[str, Tree], attributes: Mapping[str, Any]) -> dict[str, PartWriter]:
+    """Writers of all parts.
+
+    Args:
+        family: whose tensors they have.
+        trees: state dicts and other trees with tensors, in host memory, not written to until the parts are.
+        attributes: plain values, encoded by :mod:`elastic_runtime.training.state.plain`.
+    """
+    writers = {f"{name}{family.suffix}": partial(family.write, tree) for name, tree in trees.items()}
+    text = json.dumps(attributes, allow_nan=False, indent=1).encode()
+    return {**writers, ATTRIBUTES: lambda stream: _write(stream, text)}
+
+
+def read_parts(family: Family, stored: StoredCheckpoint) -> dict[str, Any]:
+    """Every state and attribute by name, tensors in host memory.
+
+    Raises:
+        InvalidDocument: a part is torn, altered, unreadable, or of another framework.
+        StoreUnavailable: the store does not answer.
+    """
+    values: dict[str, Any] = {}
+    for part in stored.manifest.parts:
+        with stored.open_part(part.name) as stream:
+            if part.name == ATTRIBUTES:
+                values |= _read_attributes(stream.read())
+            elif part.name.endswith(family.suffix):
+                values[part.name.removesuffix(family.suffix)] = _read_tree(family, stream, part)
+            elif PurePath(part.name).suffix in _SUFFIXES:
+                raise InvalidDocument(f"its part {part.name} is another framework's")
+    if type(values.get("step", 0)) is not int:
+        raise InvalidDocument("its step is not a number")
+    return values
+
+
+def load_checkpoint(family: Family, uri: str) -> dict[str, Any]:
+    """What a state held. Raises as :func:`read_parts`, and InvalidSettings when it is not the URI of a checkpoint."""
+    with opened_checkpoint(uri) as stored:
+        return read_parts(family, stored)
+
+
+def _write(stream: PartStream, data: bytes) -> None:
+    stream.write(data)
+
+
+def _read_attributes(data: bytes) -> dict[str, Any]:
+    attributes = parse_json(data)
+    if not isinstance(attributes, dict):
+        raise InvalidDocument(f"its part {ATTRIBUTES} is not a JSON object")
+    try:
+        return {name: plain.decode(value) for name, value in attributes.items()}
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidDocument(f"its part {ATTRIBUTES} does not hold plain values: {printable(error)}") from error
+
+
+def _read_tree(family: Family, stream: IO[bytes], part: Part) -> Tree:
+    try:
+        return family.read(stream, part.size)
+    except InvalidDocument as error:
+        raise InvalidDocument(f"its part {part.name} cannot be loaded: {error}") from error

@@ -1,0 +1,209 @@
+"""Durable checkpoints beside the training: when one is due, and one thread that writes it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+
+from elastic_runtime import kept_outputs
+from elastic_runtime.checkpoint.checkpoints import Checkpoints, PartWriter
+from elastic_runtime.errors import InvalidSettings, StoreUnavailable
+from elastic_runtime.printable import printable
+from elastic_runtime.rank_link import CheckpointFailed, CheckpointWritten, RankLink
+from elastic_runtime.training.checkpointing.metric_lines import MetricLines
+from elastic_runtime.training.checkpointing.switch_interval import switch_interval
+
+HANDOVER_PAUSE = 1.0
+"""Seconds. Ranks hear of one notice at slightly different commits; a handover that is not older than this serves. And
+the pause after a handover that failed, before the next try."""
+REFUSED = (StoreUnavailable, InvalidSettings)
+"""What a store may raise and training goes on: rights that were taken away are no reason to lose what is there."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A committed state that nobody writes to any more."""
+
+    serial: int
+    """Of the save that it was taken of."""
+    step: int
+    """Global step."""
+    time: datetime
+    parts: Mapping[str, PartWriter]
+    """What writes each of its parts."""
+    give_back: Callable[[], None] = lambda: None
+    """To be called when it is written, or cannot be."""
+    wait: Callable[[], None] = lambda: None
+    """To be called before it is written: comes back when all of it is in host memory."""
+
+
+class CheckpointWriter:
+    """Writes snapshots, one at a time, in the order given. No thread until the first one, none after :meth:`close`.
+
+    Args:
+        checkpoints: where to.
+        every: seconds between the starts of two periodic ones.
+        link: to the agent, which is told from the writing thread too; what goes over it is kept as metrics.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        every: float,
+        link: RankLink,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._every = every
+        self._send = link.send
+        self._lines = MetricLines(checkpoints.store, checkpoints.fence)
+        link.listener = self._lines.hear
+        self._clock = clock
+        self._started = clock()
+        self._handover: float | None = None
+        self._wanted = False
+        self._failed: float | None = None
+        self._durable: int | None = None
+        self._begun: int | None = None
+        self._looked = self._started
+        self._stalled = 0.0
+        self.seconds = 0.0
+        """That the last one took to write; 0 before the first."""
+        self._executor: ThreadPoolExecutor | None = None
+        self._writing: list[Future[None]] = []
+
+    def due(self) -> bool:
+        """Whether to give :meth:`begin` a periodic snapshot now: the last one is written, and old enough."""
+        self.collect()
+        self._looked = self._clock()
+        return not self._writing and self._looked - self._started >= self._every
+
+    def has_written(self, serial: int) -> bool:
+        """Whether the snapshot of this save, or of a later one, is published; those under way do not count."""
+        return self._durable is not None and self._durable >= serial
+
+    @property
+    def under_way(self) -> int:
+        """How many have begun and not ended."""
+        return len(self._writing)
+
+    def takes_care_of(self, serial: int) -> bool:
+        """Whether the snapshot of this save, or of a later one, is published, on its way, or has just failed."""
+        self.collect()
+        self._looked = self._clock()
+        begun = self._begun is not None and self._begun >= serial
+        recently = bool(self._writing) or self._clock() - self._started < HANDOVER_PAUSE
+        return (begun and recently) or self.has_written(serial)
+
+    def want_handover(self) -> None:
+        """Note a reclaim notice, unless a handover taken a moment ago serves it."""
+        if self._handover is None or self._clock() - self._handover > HANDOVER_PAUSE:
+            self._wanted = True
+
+    def handover_due(self) -> bool:
+        """Whether to give :meth:`begin` a snapshot for a notice now: at most one is queued after one under way."""
+        self.collect()
+        self._looked = self._clock()
+        return self._wanted and len(self._writing) <= 1 and not self.holds_off
+
+    @property
+    def holds_off(self) -> bool:
+        """Whether a handover has failed a moment ago, and the store should have a pause."""
+        return self._failed is not None and self._clock() - self._failed <= HANDOVER_PAUSE
+
+    def ahead(self, prepare: Callable[[], None]) -> None:
+        """Call it in the writing thread, after what is under way."""
+        self._running().submit(prepare)
+
+    def begin(self, snapshot: Snapshot, *, handover: bool = False, waiting: bool = False) -> None:
+        """Write it in the background, after those that are under way.
+
+        Args:
+            snapshot: of the newest save.
+            handover: whether a notice is the reason.
+            waiting: this rank is in no world, and another may have written before it, or be at it still: nothing is
+                written if the store has the step already, and nothing is retired.
+        """
+        self._started, self._begun = self._clock(), snapshot.serial
+        self._stalled += self._started - self._looked  # in which the snapshot was taken
+        if handover:
+            self._handover = self._started
+            self._wanted = False
+        switch_interval.begin()
+        self._writing.append(self._running().submit(self._write_and_go_on, snapshot, handover, waiting))
+
+    def collect(self) -> None:
+        """Forget what is written. Raises what went wrong, as OwnershipLost; an unavailable store does not count."""
+        # One thread writes in the order given: what is done is at the front. Asked once each, for it may end meanwhile.
+        while self._writing and self._writing[0].done():
+            self._writing.pop(0).result()
+
+    def close(self) -> None:
+        """Wait for what is under way, and end the thread; metrics are written, too. Raises as :meth:`collect`."""
+        self._shut()
+        self._lines.upload()
+        kept_outputs.upload()
+
+    def _shut(self) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(wait=True)
+            self._executor = None
+        self.collect()
+
+    def write(self, snapshot: Snapshot) -> None:
+        """Write it here and now, after those that are under way.
+
+        Raises:
+            OwnershipLost: the run has a newer owner; nothing was published.
+            StoreUnavailable: it was not written.
+        """
+        since = self._clock()
+        self._shut()
+        self._write(snapshot, handover=False, since=since)
+
+    def _running(self) -> ThreadPoolExecutor:
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        return self._executor
+
+    def _write_and_go_on(self, snapshot: Snapshot, handover: bool, waiting: bool) -> None:
+        try:
+            self._write(snapshot, handover=handover, waiting=waiting)
+        except REFUSED as error:
+            _log.warning("training goes on without the checkpoint of step %d: %s", snapshot.step, printable(error))
+            if handover:
+                self._failed, self._wanted = self._clock(), True  # again, with what is newest then
+        finally:
+            switch_interval.end()
+
+    def _write(self, snapshot: Snapshot, *, handover: bool, waiting: bool = False, since: float | None = None) -> None:
+        """``since``: the training stands still for it from then on."""
+        started = self._clock()
+        try:
+            if waiting and self._checkpoints.reaches(snapshot.step):
+                self._durable = snapshot.serial
+                return
+            snapshot.wait()
+            stored = self._checkpoints.write(
+                snapshot.step, snapshot.time, snapshot.parts, handover=handover, retire=not waiting
+            )
+        except REFUSED as error:
+            self._send(CheckpointFailed(step=snapshot.step, reason=printable(error)))
+            raise
+        finally:
+            snapshot.give_back()
+        self._durable = snapshot.serial
+        self.seconds = self._clock() - started
+        stalled, self._stalled = self._stalled, 0.0
+        if since is not None:
+            stalled += self._clock() - since
+        self._send(CheckpointWritten(stored.uri, snapshot.step, snapshot.time, handover, self.seconds, stalled))
+        if not self._wanted:  # What is to be durable before a deadline comes first.
+            self._lines.upload()
+            kept_outputs.upload()

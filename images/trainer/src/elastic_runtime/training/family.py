@@ -1,0 +1,116 @@
+"""What a framework must offer for its tensors to be kept: copied at commits, sent between ranks, written and read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Protocol, runtime_checkable
+
+from elastic_runtime.checkpoint.checkpoints import PartStream
+
+Tree = Any
+"""Tensors, and plain values, in dicts, lists and tuples."""
+
+
+@runtime_checkable
+class HasState(Protocol):
+    """Modules, optimizers, learning-rate schedulers, gradient scalers, samplers and the like."""
+
+    def state_dict(self) -> Any:
+        """A tree."""
+
+    def load_state_dict(self, state_dict: Any) -> Any:
+        """Undo :meth:`state_dict`."""
+
+
+class Profiling(Protocol):
+    """What a framework's profiler sees of a rank."""
+
+    def committed(self, step: int) -> None:
+        """This rank has committed that step."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostCopies:
+    """Copies in host memory, in the order of their sources."""
+
+    tensors: list[Any]
+    wait: Callable[[], None]
+    """Comes back when they are complete; from any thread."""
+
+
+class Family(Protocol):
+    """A framework, as far as a state has to do with it. Tensors are its own, wherever they lie."""
+
+    suffix: str
+    """Of the parts of a checkpoint that hold trees."""
+
+    def is_tensor(self, value: object) -> bool:
+        """Whether it is a leaf of trees that is kept with its memory."""
+
+    def rebuilt(self, old: dict[Any, Any], new: dict[Any, Any]) -> dict[Any, Any]:
+        """A dict with the items of ``new``, of the kind of ``old``, one of a tree."""
+
+    def copy(self, sources: Sequence[Any], onto: Sequence[Any]) -> list[Any]:
+        """Copies, each on its own device.
+
+        Args:
+            sources: tensors.
+            onto: for each of them an earlier copy whose memory to use if it fits, or None; spent by this.
+        """
+
+    def in_host_memory(self, tensor: Any) -> bool:
+        """Whether it lies there."""
+
+    def to_host(self, tensors: Sequence[Any]) -> HostCopies:
+        """Begin copies there. :meth:`copy` may overwrite the tensors from now on: it does so after the copies."""
+
+    def host_memory_like(self, tensor: Any) -> Any:
+        """As much memory as a copy there takes, all of it there: no page is still to be made."""
+
+    def state_of(self, value: object) -> HasState | None:
+        """Of an object that a state may be given; None: it has none."""
+
+    def over(self, data: bytearray) -> Any:
+        """A tensor of bytes that shares this memory."""
+
+    def check(self, tree: Tree) -> None:
+        """Whether :meth:`read` will read what :meth:`write` writes, as far as that can be told without the content.
+
+        Raises:
+            Exception: any; it will not.
+        """
+
+    def outline(self, tree: Tree) -> bytes:
+        """Everything of it but the tensors' content."""
+
+    def from_outline(self, data: bytes) -> tuple[Tree, list[Any]]:
+        """The tree with something in the place of each tensor, and in the same order what each is like.
+
+        Raises:
+            InvalidDocument: it is no such outline. Nothing that is in it is executed.
+        """
+
+    def sendable(self, tensor: Any) -> Any:
+        """The same for :meth:`World.broadcast <elastic_runtime.world.World.broadcast>`."""
+
+    def target(self, mine: Any, like: Any) -> Any:
+        """A tensor to receive into: ``mine`` (or None), if it fits what :meth:`from_outline` says, else a new one."""
+
+    def write(self, tree: Tree, stream: PartStream) -> None:
+        """As a file. All tensors are in host memory."""
+
+    def read(self, stream: IO[bytes], size: int) -> Tree:
+        """Undo :meth:`write`, for a file that somebody else may have written. Tensors are in host memory.
+
+        Args:
+            stream: seekable, at its start.
+            size: bytes that it has.
+
+        Raises:
+            InvalidDocument: it is not what :meth:`write` writes, or pretends to hold more.
+        """
+
+    def profiling(self, folder: Path, asked: str) -> Profiling | None:
+        """Of the steps that are asked for (:data:`elastic_runtime.observe.PROFILE`); None: it has none."""

@@ -1,0 +1,57 @@
+"""The rank's word to its agent: metrics from anywhere in a script."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import SupportsFloat
+
+from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.rank_link import Metrics, shared_link
+from elastic_runtime.training.observing import observing
+from elastic_runtime.world import current_world
+
+_log = logging.getLogger(__name__)
+_warned: set[str] = set()
+
+
+def report(step: int | None = None, **metrics: SupportsFloat) -> None:
+    """Tell the run's status how training goes: ``report(loss=loss, accuracy=0.97)``.
+
+    Rank 0 sends, other ranks do nothing, and without an agent (a script run by hand) nobody does. The newest value of
+    each name stands in the status and in the result; the status also has a curve of it over the steps, of at most two
+    hundred points. Values are numbers or tensors with one element; converting a tensor on a GPU waits for the GPU, so
+    report every so often rather than at every step.
+
+    A value that is not finite is left out, since JSON has none, and a warning says so, the first time for each name.
+
+    Args:
+        step: global step that the values belong to; None: the newest that a state has committed.
+        **metrics: the values by name.
+
+    Raises:
+        InvalidSettings: a value is not a number.
+    """
+    link = shared_link()
+    # In this order: a script without an agent need not have an engine either.
+    if not link.connected or not (world := current_world()).connected or world.rank != 0:
+        return
+    # The launcher hears of commits a few times a second only, and would take these values for those of an older step.
+    step = observing().step if step is None else step
+    values = {name: _number(name, value) for name, value in metrics.items()}
+    for name in [name for name, value in values.items() if not math.isfinite(value)]:
+        if name not in _warned:
+            _warned.add(name)
+            _log.warning("report: %s is %s and is left out; further ones are left out silently", name, values[name])
+        del values[name]
+    if values:
+        link.send(Metrics(values=values, step=step))
+        observing().reported(values, step)
+
+
+def _number(name: str, value: SupportsFloat) -> float:
+    try:
+        # A loss still carries its graph, and torch warns when that is dropped silently.
+        return float(value.detach() if hasattr(value, "detach") else value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidSettings(f"report.{name}", f"{value!r} is not a number", "Report one number a name") from error

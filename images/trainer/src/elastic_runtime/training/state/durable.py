@@ -1,0 +1,347 @@
+"""An elastic state that outlives the fleet."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from elastic_runtime.checkpoint import open_store
+from elastic_runtime.checkpoint.checkpoints import Checkpoints
+from elastic_runtime.clock import utc_now
+from elastic_runtime.errors import ElasticError, InvalidSettings
+from elastic_runtime.rank_link import CheckpointSkipped, Progress, RankLink, Resumed, shared_link
+from elastic_runtime.spec import CheckpointSpec
+from elastic_runtime.training.checkpointing.asked import checkpoints_asked
+from elastic_runtime.training.checkpointing.last_commit import PAUSE
+from elastic_runtime.training.checkpointing.notices import Notices
+from elastic_runtime.training.checkpointing.parts import part_writers, read_parts
+from elastic_runtime.training.checkpointing.writer import CheckpointWriter, Snapshot
+from elastic_runtime.training.family import Family
+from elastic_runtime.training.observing import observing
+from elastic_runtime.training.state.collectives import Signals, agree
+from elastic_runtime.training.state.handlers import check_storable
+from elastic_runtime.training.state.values import StateValues
+from elastic_runtime.world import current_world
+
+PROGRESS_PAUSE = 0.25
+"""Seconds between two words of progress to the agent."""
+_log = logging.getLogger(__name__)
+
+
+class DurableState:
+    """Elastic state with durable checkpoints; each framework's package has one for its own tensors.
+
+    It leans on the :class:`~elastic_runtime.world.World` that the rank is in, whichever engine has made that.
+
+    In a run with a checkpoint store (the launcher says so in the environment; or give ``checkpoint``), rank 0
+
+    * loads the newest whole checkpoint when the state is made, so ``state.step`` is right from there on,
+    * writes one in the background every so many seconds, and at once when a worker is about to be taken,
+    * writes the last commit when training ends: by :meth:`finish`, or by leaving the state's ``with`` block; after a
+      function under ``hvd.elastic.run`` the launcher's ranks do that by themselves, and at the latest it is done when
+      the process ends.
+
+    Without a store its newcomers are exact, too, and its commits copy in place and cost one small collective.
+
+    Args:
+        model: kept by its state.
+        optimizer: the same; ``hvd.DistributedOptimizer`` too.
+        checkpoint: where to and how often, or only the URI; None: from the environment.
+        link: to the agent; None: from the environment.
+        clock: monotonic seconds.
+        **attributes: what else is to be kept. Anything with ``state_dict`` and ``load_state_dict`` (a learning-rate
+            scheduler, a gradient scaler), tensors, and plain values: numbers, strings, lists, tuples and dicts.
+            ``step`` counts optimizer steps and is there in any case, at first 0.
+
+    Raises:
+        InvalidSettings: an attribute cannot be kept, the store is unknown, or the checkpoint does not fit the model.
+        OwnershipLost: the run has a newer owner.
+        StoreUnavailable: the store does not answer.
+    """
+
+    family: ClassVar[Family]
+    model: Any
+    optimizer: Any
+    step: int
+
+    def __init__(
+        self,
+        model: Any = None,
+        optimizer: Any = None,
+        *,
+        checkpoint: CheckpointSpec | str | None = None,
+        link: RankLink | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        **attributes: Any,
+    ) -> None:
+        kept = {"step": 0, **_given(model=model, optimizer=optimizer), **attributes}
+        for name in kept:
+            if hasattr(type(self), name) or name.startswith("_"):
+                raise InvalidSettings(f"DurableState.{name}", "the name is taken by the state itself", "Choose another")
+        self.model = self.optimizer = None
+        for name, value in kept.items():
+            setattr(self, name, value)
+        self._values = StateValues(self.family, self, kept)
+        self._world = current_world()
+        # Time stamps: of the newest change of hosts, and up to which they were acted upon.
+        self._changed = self._seen = 0.0
+        self._reset_callbacks: list[Callable[[], None]] = []
+        self._link = link or shared_link()
+        self._clock = clock
+        self._progress_sent: tuple[float, int] | None = None
+        self._serial = 0
+        self._taken_at = utc_now()
+        self._is_writer = False
+        self._has_commits = False
+        self._ends_at_exit = False
+        self._has_prepared = False
+        self._may_resume = True
+        self._notices = Notices(self._link, self._world.name, clock)
+        self._spec = checkpoints_asked(checkpoint)
+        self._checkpoints: Checkpoints | None = None
+        self._writer: CheckpointWriter | None = None
+        if self._spec is not None:
+            check_storable(self.family, self._values.handlers)
+            self._checkpoints = Checkpoints(open_store(self._spec.uri), self._spec.fence, self._spec.keep)
+            self._writer = CheckpointWriter(self._checkpoints, self._spec.every, self._link, clock)
+        if self._world.connected:
+            self._resume()
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """What else was given to be kept."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        values = self.__dict__.get("_values")
+        if values is not None and name in values.handlers:
+            values.handlers[name].set_value(value)
+        super().__setattr__(name, value)
+
+    # What the engine calls
+
+    def on_hosts_updated(self, timestamp: float, _update: object = None) -> None:
+        """Hosts have changed; in any thread. The next :meth:`commit` interrupts the training."""
+        self._changed = max(self._changed, timestamp)
+
+    def on_reset(self) -> None:
+        """This rank is in another world, and will sync."""
+        self._changed = self._seen
+        for callback in self._reset_callbacks:
+            callback()
+
+    def register_reset_callbacks(self, callbacks: Iterable[Callable[[], None]]) -> None:
+        """Have these called in each new world, before the sync."""
+        self._reset_callbacks.extend(callbacks)
+
+    def save(self) -> None:
+        """Copy everything, each tensor on its own device, into the memory of the save before."""
+        self._values.save()
+        self._serial += 1
+        self._taken_at = utc_now()
+
+    def restore(self) -> None:
+        """Back to the last save."""
+        self._values.restore()
+
+    def sync(self) -> None:
+        """Take rank 0's state; a collective. Rank 0 itself does not change."""
+        self._resume()  # again, for a rank that has become the first one since it was made
+        self._has_commits = self._values.sync(self._world, self._has_commits)
+        self._is_writer = self._world.rank == 0
+        self.save()
+        self._may_resume = False
+        self._notices.last_commit.begin()
+
+    def commit(self) -> None:
+        """Save, let rank 0 tell its progress and write a durable checkpoint if one is due, and hear of changed hosts.
+
+        Where every worker will be taken, and this is the last commit that can be durable before, all ranks wait here
+        for what comes: others that take over, or their own end.
+
+        Raises:
+            Exception: the engine's interrupt; see :meth:`check_host_updates`.
+            OwnershipLost: on rank 0, when a checkpoint was refused because the run has a newer owner.
+        """
+        self.save()
+        self._has_commits = True
+        self._is_writer = self._world.rank == 0
+        self._end_at_exit()
+        observing().committed(self._values.step, self.family)
+        if self._is_writer:
+            self._send_progress(last=False)
+            self._notices.last_commit.committed(self._clock())
+            if self._writer is not None:
+                self._write_ahead(self._writer)
+        while self._hear(committed=True):
+            time.sleep(PAUSE)
+
+    def _write_ahead(self, writer: CheckpointWriter) -> None:
+        if not self._has_prepared:
+            self._has_prepared = True
+            writer.ahead(self._prepare)
+        if writer.due():
+            writer.begin(self._snapshot())
+
+    def check_host_updates(self) -> None:
+        """Hear, on all ranks at once, what any rank was told; a collective of four numbers.
+
+        Stock Horovod takes rank 0's word alone, in two broadcasts.
+
+        Raises:
+            Exception: hosts have changed, so the engine makes another world (Horovod's ``HostsUpdatedInterrupt``).
+        """
+        self._hear(committed=False)
+
+    def _hear(self, committed: bool) -> bool:
+        """See :meth:`check_host_updates`. Returns whether to wait, having committed."""
+        self._notices.hear()
+        stand = committed and self._stands()
+        # A newcomer has acted upon nothing yet. That ranks agree on that number too keeps it from raising alone.
+        mine = Signals(self._changed, self._seen, self._notices.take_handover(), stand)
+        agreed = agree(self._world, mine)
+        self._seen = agreed.updated
+        if self._writer is not None and self._world.rank == 0:
+            if agreed.handover:
+                self._writer.want_handover()
+            if self._writer.handover_due():
+                self._end_at_exit()
+                self._writer.begin(self._snapshot(), handover=True)
+        if agreed.updated > agreed.seen:
+            raise self._world.interrupt()
+        return agreed.stand
+
+    def _stands(self) -> bool:
+        """On rank 0: whether all have to wait at the commit that was just made; it is then made durable."""
+        writer = self._writer
+        if writer is None or self._world.rank != 0:
+            return False
+        writer.collect()
+        if not self._notices.last_commit.is_here(self._clock(), writer.seconds, writer.under_way):
+            return False
+        if not writer.takes_care_of(self._serial) and not writer.holds_off:
+            writer.begin(self._snapshot(), handover=True)
+        return True
+
+    def on_wait(self) -> None:
+        """For who resets: to be called every so often while this rank waits for the next world. No collective.
+
+        Nobody commits then. When all that have the state will be taken, the chosen rank writes its last commit.
+
+        Raises:
+            OwnershipLost: it was refused because the run has a newer owner.
+        """
+        self._notices.hear()
+        writer = self._writer
+        if writer is None or not self._has_commits or not self._notices.is_keeper:
+            return
+        if not writer.takes_care_of(self._serial) and not writer.holds_off:
+            self._end_at_exit()
+            writer.begin(self._snapshot(), handover=True, waiting=True)
+
+    # The end
+
+    def finish(self) -> None:
+        """Save, and on rank 0 have it durable when this returns. Harmless on other ranks, and when repeated.
+
+        Raises:
+            OwnershipLost: the run has a newer owner.
+            StoreUnavailable: the last checkpoint could not be written.
+        """
+        self.save()
+        self._has_commits = True
+        self._is_writer = self._world.rank == 0
+        self._end()
+
+    def on_run_end(self) -> None:
+        """For who wraps the training function: to be called on every rank after it has returned; a collective.
+
+        No rank leaves before the last checkpoint is durable, so none looks as if it had ended early.
+        """
+        self.finish()
+        if self._world.size > 1:
+            self._world.barrier()
+
+    def __enter__(self) -> DurableState:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Finish; after an exception, with the last commit instead of the state as it is."""
+        if kind is None:
+            self.finish()
+        else:
+            self._write_last()
+
+    def _write_last(self) -> None:
+        try:
+            self._end()
+        except ElasticError as error:
+            _log.error("the last commit, of step %d, is not in the checkpoint store: %s", self._values.step, error)
+
+    def _end_at_exit(self) -> None:
+        if not self._ends_at_exit:
+            self._ends_at_exit = True
+            atexit.register(self._write_last)
+
+    def _end(self) -> None:
+        """Whoever was rank 0 at the last commit has it durable; no thread is left. Works after ``hvd.shutdown`` too."""
+        self._ends_at_exit = False
+        atexit.unregister(self._write_last)
+        is_mine = self._is_writer and self._has_commits
+        if is_mine:
+            self._send_progress(last=True)
+        if self._writer is not None:
+            self._writer.close()
+            if is_mine and not self._writer.has_written(self._serial):
+                self._writer.write(self._snapshot())
+
+    # Durable checkpoints
+
+    def _resume(self) -> None:
+        if not self._may_resume or self._spec is None or self._checkpoints is None or self._world.rank != 0:
+            return
+        self._may_resume = False
+        self._checkpoints.claim()
+        if not self._spec.resume:
+            return
+        newest = self._checkpoints.newest(
+            partial(read_parts, self.family),
+            skipped=lambda uri, reason: self._link.send(CheckpointSkipped(uri=uri, reason=reason)),
+        )
+        if newest is not None:
+            stored, values = newest
+            self._values.take(values, stored.uri)
+            self.save()
+            self._link.send(Resumed(uri=stored.uri, step=stored.manifest.step))
+
+    def _snapshot(self) -> Snapshot:
+        """Of the last save."""
+        loan = self._values.lend()
+        parts = part_writers(self.family, loan.tree, self._values.plain)
+        return Snapshot(self._serial, self._values.step, self._taken_at, parts, loan.give_back, loan.wait)
+
+    def _prepare(self) -> None:
+        """Have ready what the first checkpoint needs: the store, and memory for the commits beside it."""
+        if self._checkpoints is not None:
+            self._checkpoints.prepare()
+        self._values.reserve()
+
+    def _send_progress(self, *, last: bool) -> None:
+        now, step = self._clock(), self._values.step
+        if self._progress_sent is not None:
+            then, told = self._progress_sent
+            if step == told or not (last or now - then >= PROGRESS_PAUSE):
+                return
+        self._progress_sent = (now, step)
+        self._link.send(Progress(step=step))
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,115 @@
+"""How what is given to a state is saved, restored and synced: by its state, or by a handler of the engine's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.training.family import Family, HasState
+from elastic_runtime.training.state.collectives import broadcast_tree
+from elastic_runtime.training.state.copies import Loan, RenewedCopy
+from elastic_runtime.training.trees import copy_tree
+from elastic_runtime.world import Handler, current_world
+
+
+class StateDictHandler:
+    """Keeps anything that has a state for its family. Commits reuse the memory of the commit before."""
+
+    state: HasState
+
+    def __init__(self, family: Family, value: object) -> None:
+        self._family = family
+        self.saved = RenewedCopy(family)
+        self.set_value(value)
+
+    def set_value(self, value: object) -> None:
+        """Keep another object from now on."""
+        state = self._family.state_of(value)
+        assert state is not None, "only what has one gets this handler"
+        self.value, self.state = value, state
+        self.save()
+
+    def save(self) -> None:
+        """Copy the state, each tensor on its own device."""
+        self.saved.renew(self.state.state_dict())
+
+    def restore(self) -> None:
+        """Back to the last :meth:`save`."""
+        # A copy, because optimizers and schedulers go on working in what they are given.
+        self.state.load_state_dict(copy_tree(self._family, self.saved.newest))
+
+    def sync(self) -> None:
+        """Take rank 0's state; a collective."""
+        self.state.load_state_dict(broadcast_tree(current_world(), self._family, self.state.state_dict()))
+        self.save()
+
+    def lend(self) -> Loan:
+        """The state of the last :meth:`save`."""
+        return self.saved.lend()
+
+
+class ForeignHandler:
+    """A handler of the engine's or the script's, with a copy of the saved state for durable checkpoints."""
+
+    def __init__(self, family: Family, inner: Handler) -> None:
+        self._family = family
+        self.value = inner.value
+        self._inner = inner
+        self.saved = RenewedCopy(family)
+        self._copy()
+
+    @property
+    def state(self) -> HasState | None:
+        """Of the object, if it has one."""
+        return self._family.state_of(self.value)
+
+    def save(self) -> None:
+        """Have the handler save."""
+        self._inner.save()
+        self._copy()
+
+    def restore(self) -> None:
+        """Have the handler restore."""
+        self._inner.restore()
+
+    def sync(self) -> None:
+        """Have the handler sync."""
+        self._inner.sync()
+
+    def set_value(self, value: Any) -> None:
+        """Hand another object to the handler."""
+        self.value = value
+        self._inner.set_value(value)
+        self._copy()
+
+    def lend(self) -> Loan:
+        """The state of the last :meth:`save`."""
+        return self.saved.lend()
+
+    def _copy(self) -> None:
+        if (state := self.state) is not None:
+            self.saved.renew(state.state_dict())
+
+
+def handler_of(family: Family, value: object) -> StateDictHandler | ForeignHandler | None:
+    """The handler for a value, or None for a plain one."""
+    if (inner := current_world().handler(value)) is not None:
+        return ForeignHandler(family, inner)
+    return None if family.state_of(value) is None else StateDictHandler(family, value)
+
+
+def check_storable(family: Family, handlers: Mapping[str, StateDictHandler | ForeignHandler]) -> None:
+    """A state that could be written and not read again must not come to light when it is needed.
+
+    Raises:
+        InvalidSettings: of the attribute.
+    """
+    for name, handler in handlers.items():
+        remedy = "Have its state_dict give tensors and plain values alone, or keep it out of the state"
+        if handler.state is None:
+            raise InvalidSettings(f"DurableState.{name}", "it has no state_dict", remedy)
+        try:
+            family.check(handler.saved.newest)
+        except Exception as error:  # whatever a framework makes of the script's own objects
+            raise InvalidSettings(f"DurableState.{name}", f"its state cannot be kept: {error}", remedy) from error

@@ -1,0 +1,63 @@
+"""State dicts as trees of tensors: mapped, listed, copied in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+from elastic_runtime.training.family import Family, Tree
+
+_IMMUTABLE = (int, float, str, type(None))
+
+
+def map_tensors(family: Family, function: Callable[[Any], Any], tree: Tree) -> Tree:
+    """New containers around ``function`` of each tensor; other leaves are deep copies. Dicts keep their order."""
+
+    def mapped(value: Tree) -> Tree:
+        if family.is_tensor(value):
+            return function(value)
+        if isinstance(value, dict):
+            new = {key: mapped(item) for key, item in value.items()}
+            return new if type(value) is dict else family.rebuilt(value, new)
+        if type(value) is list:
+            return [mapped(item) for item in value]
+        if type(value) is tuple:
+            return tuple(mapped(item) for item in value)
+        return value if isinstance(value, _IMMUTABLE) else deepcopy(value)
+
+    return mapped(tree)
+
+
+def tensors_of(family: Family, tree: Tree) -> list[Any]:
+    """All tensors, in the order in which :func:`map_tensors` visits them."""
+    if family.is_tensor(tree):
+        return [tree]
+    if isinstance(tree, dict):
+        return [tensor for value in tree.values() for tensor in tensors_of(family, value)]
+    if type(tree) in (list, tuple):
+        return [tensor for value in tree for tensor in tensors_of(family, value)]
+    return []
+
+
+def copy_tree(family: Family, tree: Tree, onto: Tree = None) -> Tree:
+    """A copy that shares nothing with ``tree``, each tensor on its own device.
+
+    Args:
+        family: whose tensors they are.
+        tree: what to copy.
+        onto: an earlier copy whose memory to use where tensors fit; it is spent by this.
+    """
+    sources, old = tensors_of(family, tree), tensors_of(family, onto)
+    buffers = [old[index] if index < len(old) else None for index in range(len(sources))]
+    copies = iter(family.copy(sources, buffers))
+    return map_tensors(family, lambda _: next(copies), tree)
+
+
+def is_tree(family: Family, value: object) -> bool:
+    """Whether tensors, plain values and containers of them are all there is."""
+    if isinstance(value, dict):
+        return all(is_tree(family, key) and is_tree(family, item) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return all(is_tree(family, item) for item in value)
+    return family.is_tensor(value) or type(value) in (bool, int, float, str, type(None))
