@@ -5,17 +5,14 @@ Asked of Airflow's API server since 3.0, as its own sensors for other DAGs do, a
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, Protocol
 
-from asgiref.sync import sync_to_async
-
-from elastic_training.bridge import bridged
+from elastic_training.bridge import ask_airflow
+from elastic_training.naming import similar
 from elastic_training.training_task import TrainingTask
 
 FINISHED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
@@ -27,8 +24,6 @@ UNFINISHED = (
 """All others; ``null`` stands for none."""
 GRACE = timedelta(minutes=2)
 """For so long from its begin a task that looks for a DAG's latest run waits for one to be made."""
-_NAMED = 20
-"""Task ids that a message lists."""
 
 
 class Prospect(StrEnum):
@@ -76,11 +71,9 @@ async def look_at(task: TrainingTask, began: datetime, now: datetime) -> Sight:
         began: when the task that asks began; see :data:`GRACE`.
         now: the present time.
     """
-    # In a triggerer as Airflow's own triggers do: through other threads, 3.0 and 3.1 answer on another loop, or never.
-    seen = asyncio.to_thread(_look, task) if bridged() else sync_to_async(_look)(task)
     try:
-        sight = await seen
-    except Exception as error:  # noqa: BLE001  # whatever is the matter with Airflow's API is no verdict on the training
+        sight = await ask_airflow(_look, task)
+    except Exception as error:  # noqa: BLE001  # whatever is the matter with Airflow's API is not a verdict on it
         return Sight(Prospect.UNKNOWN, f"Airflow does not tell the state of {task}: {error!r}"[:400], task)
     passing = sight.task.run_id is None and sight.prospect is not Prospect.TRAINS and now < began + GRACE
     return replace(sight, prospect=Prospect.TRAINS) if passing else sight
@@ -121,16 +114,6 @@ def judge_dag(task: TrainingTask, airflow: Airflow) -> Sight:
         return Sight(Prospect.OVER, f"no task {task.task_id!r} of DAG {task.dag_id!r} runs, or is about to", task)
     what = "none of its runs has had one" if airflow.runs(task.dag_id) else "no DAG of that id has ever run"
     return Sight(Prospect.NONE, f"there is no {task}: {what}", task)
-
-
-def similar(name: str, known: Mapping[str, object] | Sequence[str]) -> str:
-    """Which names may be meant, for people."""
-    ids = sorted(known)
-    near = get_close_matches(name, ids, n=3) or [each for each in ids if each.endswith(f".{name}")]
-    if near:
-        return f"Do you mean {' or '.join(map(repr, near))}?"
-    more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
-    return f"There are {', '.join(map(repr, ids[:_NAMED]))}{more}"
 
 
 def present_airflow() -> Airflow:

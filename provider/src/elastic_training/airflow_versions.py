@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Collection, Mapping
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,7 +16,71 @@ else:
     except ImportError:  # Airflow 2
         from airflow.utils.mixins import ResolveMixin
 
-__all__ = ["ResolveMixin", "task_state", "triggers_are_told_of_kills"]
+if TYPE_CHECKING:
+    from airflow.sdk.definitions.retry_policy import RetryDecision, RetryPolicy
+    from airflow.triggers.base import BaseEventTrigger
+else:
+    try:
+        from airflow.sdk.definitions.retry_policy import RetryDecision, RetryPolicy
+    except ImportError:  # Below 3.3, where nobody asks one
+        RetryDecision, RetryPolicy = None, object
+
+__all__ = [
+    "ResolveMixin",
+    "RetryDecision",
+    "RetryPolicy",
+    "event_trigger",
+    "folder_of",
+    "human_branch",
+    "policies_are_asked",
+    "rendered_fields",
+    "rendered_of_run",
+    "rendered_of_tasks",
+    "stats",
+    "task_state",
+    "task_state_store",
+    "triggers_are_told_of_kills",
+]
+
+
+def policies_are_asked() -> bool:
+    """Whether Airflow asks a task's ``retry_policy``: 3.3 and later do."""
+    return RetryDecision is not None
+
+
+def task_state_store(context: Mapping[str, Any]) -> Any | None:
+    """What a task can remember from try to try: 3.3 and later; None: nothing."""
+    return context.get("task_state_store")
+
+
+def event_trigger() -> type[BaseEventTrigger]:
+    """Base of triggers that assets are watched by: 3.0 and later; before, a trigger that nothing begins."""
+    from airflow.triggers import base
+
+    found: type[BaseEventTrigger] = vars(base).get("BaseEventTrigger", base.BaseTrigger)
+    return found
+
+
+def human_branch() -> type[Any] | None:
+    """HITLBranchOperator, which asks a person for the way: 3.1 and later, with the standard provider."""
+    from airflow.providers.common.compat.sdk import AirflowOptionalProviderFeatureException
+
+    try:
+        from airflow.providers.standard.operators.hitl import HITLBranchOperator
+    except (ImportError, AirflowOptionalProviderFeatureException):
+        return None
+    found: type[Any] = HITLBranchOperator
+    return found
+
+
+def folder_of(dag: Any) -> Path:
+    """Where its file is, also while that is being loaded and a function elsewhere makes the DAG."""
+    try:
+        from airflow.sdk.definitions._internal.contextmanager import DagContext
+    except ImportError:  # Airflow 2
+        from airflow.models.dag import DagContext  # type: ignore[no-redef]
+    loading = sys.modules.get(DagContext.current_autoregister_module_name or "")
+    return Path(getattr(loading, "__file__", None) or dag.fileloc).parent
 
 
 def triggers_are_told_of_kills() -> bool:
@@ -20,6 +88,22 @@ def triggers_are_told_of_kills() -> bool:
     from airflow.triggers.base import BaseTrigger
 
     return hasattr(BaseTrigger, "on_kill")
+
+
+def stats(*, in_triggerer: bool) -> Any:
+    """Airflow's own way to StatsD, Datadog or OpenTelemetry, as this process has been given one.
+
+    From Airflow 3.2 on there are two, and each process initialises one of them: a task's worker that of the Task SDK; a
+    triggerer the core's, before it starts the process of the triggers (``TriggererJobRunner._execute`` in 3.3.2).
+    """
+    if not in_triggerer:
+        from airflow.providers.common.compat.sdk import Stats
+
+        return Stats
+    try:
+        return import_module("airflow.observability.stats").Stats
+    except ModuleNotFoundError:  # before 3.2
+        return import_module("airflow.stats").Stats
 
 
 async def task_state(dag_id: str, run_id: str, task_id: str, map_index: int) -> str | None:
@@ -70,3 +154,61 @@ def _state_in_database(dag_id: str, run_id: str, task_id: str, map_index: int) -
 def _word(state: Any) -> str | None:
     """Airflow's states are words, or enumerations of them."""
     return None if state is None else str(getattr(state, "value", state))
+
+
+def rendered_fields(dag_id: str, run_id: str, task_id: str, map_index: int) -> list[Mapping[str, Any]]:
+    """Template fields of a task instance as its last try has rendered them; and those of the task's newest others.
+
+    From the metadata database, so not for a task's worker. Airflow keeps some of each task, by default those of its 30
+    newest instances; so another instance's may have to stand for those of an old one.
+
+    Raises:
+        Exception: whatever the database does.
+    """
+    from airflow.models.renderedtifields import RenderedTaskInstanceFields as Rendered
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    of_task = select(Rendered.rendered_fields).where(Rendered.dag_id == dag_id, Rendered.task_id == task_id)
+    its_own = of_task.where(Rendered.run_id == run_id, Rendered.map_index == map_index)
+    with create_session() as session:
+        found = [session.scalar(its_own.limit(1)), session.scalar(of_task.order_by(Rendered.run_id.desc()).limit(1))]
+    return [each for each in found if isinstance(each, Mapping)]
+
+
+def rendered_of_run(dag_id: str, run_id: str) -> list[tuple[str, int, Mapping[str, Any]]]:
+    """Task id, map index and template fields of those tasks of a DAG run of which Airflow has kept them; at most 1000.
+
+    From the metadata database, so not for a task's worker.
+
+    Raises:
+        Exception: whatever the database does.
+    """
+    from airflow.models.renderedtifields import RenderedTaskInstanceFields as Rendered
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    wanted = select(Rendered.task_id, Rendered.map_index, Rendered.rendered_fields).where(
+        Rendered.dag_id == dag_id, Rendered.run_id == run_id
+    )
+    with create_session() as session:
+        found = session.execute(wanted.order_by(Rendered.task_id, Rendered.map_index).limit(1000)).all()
+    return [(task, index, fields) for task, index, fields in found if isinstance(fields, Mapping)]
+
+
+def rendered_of_tasks(ids: Collection[tuple[str, str, str, int]]) -> dict[tuple[str, str, str, int], Mapping[str, Any]]:
+    """Template fields of those task instances of which Airflow has kept them, by dag, run and task id, and map index.
+
+    From the metadata database, so not for a task's worker; ``ids``: some hundreds at most.
+
+    Raises:
+        Exception: whatever the database does.
+    """
+    from airflow.models.renderedtifields import RenderedTaskInstanceFields as Rendered
+    from airflow.utils.session import create_session
+    from sqlalchemy import select, tuple_
+
+    columns = Rendered.dag_id, Rendered.run_id, Rendered.task_id, Rendered.map_index
+    with create_session() as session:
+        found = session.execute(select(*columns, Rendered.rendered_fields).where(tuple_(*columns).in_(list(ids)))).all()
+    return {(row[0], row[1], row[2], row[3]): row[4] for row in found if isinstance(row[4], Mapping)}

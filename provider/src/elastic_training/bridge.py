@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import Any, Generic, TypeVar
+
+from asgiref.sync import sync_to_async
 
 T = TypeVar("T")
 _FAREWELL = 10.0
@@ -103,6 +105,16 @@ def bridged() -> AsyncExitStack | None:
         None in a triggerer, whose loop is Airflow's.
     """
     return _bridge.kept if _bridge is not None and asyncio.get_running_loop() is _bridge.loop else None
+
+
+async def ask_airflow(function: Callable[..., T], *arguments: Any) -> T:
+    """Call what asks Airflow and blocks, from whichever event loop.
+
+    In a triggerer as Airflow's own triggers do: through other threads, 3.0 and 3.1 answer on another loop, or never.
+    """
+    if bridged():
+        return await asyncio.to_thread(function, *arguments)
+    return await sync_to_async(function)(*arguments)
 
 
 def close() -> None:

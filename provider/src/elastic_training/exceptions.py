@@ -10,13 +10,17 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 
 from elastic_runtime.errors import RunFailed
 from elastic_runtime.status import FailureKind, Status
+from elastic_training.retrying import Failure
 
 
 class TrainingFailed(RunFailed, AirflowException):
     """The run failed. The task is retried, if it has retries left, and goes on from the newest checkpoint.
 
-    ``kind`` tells why, also in an ``on_failure_callback`` as ``context["exception"].kind``.
+    ``kind`` tells why, also in an ``on_failure_callback`` as ``context["exception"].kind``; ``failures``, of the tries
+    before, too, as far as they are known, the oldest first.
     """
+
+    failures: tuple[Failure, ...] = ()
 
 
 class TrainingCancelled(TrainingFailed, AirflowFailException):
@@ -24,12 +28,21 @@ class TrainingCancelled(TrainingFailed, AirflowFailException):
 
 
 class TrainingHopeless(TrainingFailed, AirflowFailException):
-    """The script ended with a code of ``fail_on_exit_code``. Not retried."""
+    """The script ended with a code of ``fail_on_exit_code``, or a TrainingRetryPolicy sees no use. Not retried."""
 
 
-def failure_of(status: Status, *, hopeless: bool = False) -> TrainingFailed:
-    """The exception for a run that has failed; ``hopeless``: for which the task is not to be retried."""
+def failure_of(status: Status, failures: tuple[Failure, ...] = (), *, hopeless: bool = False) -> TrainingFailed:
+    """The exception for a run that has failed.
+
+    Args:
+        status: its final one.
+        failures: of the task's tries, this one's the last.
+        hopeless: the task is not to be retried.
+    """
     kind = status.failure or FailureKind.LAUNCHER_ERROR
     final = TrainingHopeless if hopeless else TrainingFailed
-    raised = TrainingCancelled if kind is FailureKind.CANCELLED else final
-    return raised(kind, f"training run {status.run} failed: {status.reason}")
+    raised = (TrainingCancelled if kind is FailureKind.CANCELLED else final)(
+        kind, f"training run {status.run} failed: {status.reason}"
+    )
+    raised.failures = failures
+    return raised

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from elastic_training.hooks.form import HIDDEN, conn_fields, placeholders
+
 _NAME = "Elastic Training"
+_LINKS = ("TrainingRunLink", "TrainingLogLink", "CheckpointsLink", "ReportLink")
+_FIELDS_OF_LINKS = (
+    "Fields in braces: run, uid, cluster, namespace, dag_id, run_id, task_id, map_index, try_number. "
+    "Empty, or where a field is not known of a run: no button."
+)
 
 
 def get_provider_info() -> dict[str, Any]:
@@ -18,6 +25,7 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": _NAME,
                 "python-modules": [
+                    "elastic_training.operators.capacity_decision",
                     "elastic_training.operators.elastic_horovod",
                     "elastic_training.operators.end_training",
                     "elastic_training.operators.reclaim_worker",
@@ -29,7 +37,28 @@ def get_provider_info() -> dict[str, Any]:
         "triggers": [
             {
                 "integration-name": _NAME,
-                "python-modules": ["elastic_training.triggers.training_run", "elastic_training.triggers.world_size"],
+                "python-modules": [
+                    "elastic_training.triggers.checkpoints",
+                    "elastic_training.triggers.training_run",
+                    "elastic_training.triggers.world_size",
+                ],
+            }
+        ],
+        "task-decorators": [
+            {
+                "class-name": "elastic_training.decorators.elastic_horovod.elastic_horovod_task",
+                "name": "elastic_horovod",
+            }
+        ],
+        "hooks": [{"integration-name": _NAME, "python-modules": ["elastic_training.hooks.elastic_training"]}],
+        "extra-links": [f"elastic_training.links.{each}" for each in _LINKS],
+        "connection-types": [
+            {
+                "connection-type": "elastic_training",
+                "hook-class-name": "elastic_training.hooks.elastic_training.ElasticTrainingHook",
+                "hook-name": _NAME,
+                "conn-fields": conn_fields(),
+                "ui-field-behaviour": {"hidden-fields": list(HIDDEN), "placeholders": placeholders()},
             }
         ],
         "config": {
@@ -65,6 +94,111 @@ def get_provider_info() -> dict[str, Any]:
                         "version_added": "0.1.0",
                         "type": "string",
                         "example": "/opt/trainer/bin/python",
+                        "default": "",
+                    },
+                    "price_book": {
+                        "description": (
+                            "What machines cost, for the cost in the result documents: path of a file, the same "
+                            "wherever tasks run, or ``example`` for the one that ships. Empty: no cost is told."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "/opt/airflow/prices.toml",
+                        "default": "",
+                    },
+                    "machines": {
+                        "description": (
+                            "Machine types of your own for ``Workers(machine=...)``, beside those that ship: path of a "
+                            "file, the same wherever DAGs are parsed and tasks run."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "/opt/airflow/machines.toml",
+                        "default": "",
+                    },
+                    "aws_spot_prices": {
+                        "description": (
+                            "Whether EC2 may be asked, at the end of a run, for the spot prices of its time. Needs "
+                            "``ec2:DescribeSpotPriceHistory``; ``price_book`` has all other prices."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "boolean",
+                        "example": None,
+                        "default": "False",
+                    },
+                    "archive": {
+                        "description": (
+                            "Where status and report of a run are kept once it is over: a folder, or a URI as of "
+                            "checkpoints. Empty: ``reports`` under the task's ``checkpoint_uri``; of a run of this "
+                            "machine without one, ``archive`` under ``local_root``; of any other, nothing is kept."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "s3://bucket/training-reports",
+                        "default": "",
+                    },
+                    "archive_conn_id": {
+                        "description": (
+                            "Airflow connection with the credentials of ``archive``. Empty: what tasks, triggerer and "
+                            "API server find by themselves."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "aws_default",
+                        "default": "",
+                    },
+                    "archive_keep": {
+                        "description": (
+                            "Tries of each task, over all its DAG runs, of which status and report are kept; 0: all."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "integer",
+                        "example": "1000",
+                        "default": "200",
+                    },
+                    "places": {
+                        "description": (
+                            "Where the page of all runs and the command elastic-training look, by commas: names as in "
+                            "the operator's cluster."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "local, kubernetes_default/training",
+                        "default": "local",
+                    },
+                    "run_url": {
+                        "description": f"Where a run is shown, for a button on its task's page. {_FIELDS_OF_LINKS}",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "https://grafana.example.com/d/training?var-namespace={namespace}&var-run={run}",
+                        "default": "",
+                    },
+                    "log_url": {
+                        "description": f"The same for the log of its launcher and ranks. {_FIELDS_OF_LINKS}",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "https://logs.example.com/search?namespace={namespace}&pod={run}-*",
+                        "default": "",
+                    },
+                    "checkpoint_url": {
+                        "description": (
+                            "The same for its checkpoints; fields also: checkpoint (URI), bucket, prefix. Empty: a "
+                            "``gs://`` prefix has a button to Google's console, any other none."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "https://s3.console.aws.amazon.com/s3/buckets/{bucket}?prefix={prefix}/",
+                        "default": "",
+                    },
+                    "report_url": {
+                        "description": (
+                            "The same for its report, which is there once the run is over; fields also: report (URI), "
+                            "bucket, prefix. Empty: in Airflow 3.1 and later the button leads to "
+                            "``/elastic-training/report`` of this Airflow."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "https://storage.cloud.google.com/{bucket}/{prefix}",
                         "default": "",
                     },
                 },

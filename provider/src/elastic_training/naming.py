@@ -1,15 +1,19 @@
-"""Names of runs: deterministic, so that a later try, a sensor or a person finds the run of a task."""
+"""Names of runs: deterministic, so that a later try, a sensor or a person finds the run of a task; and names alike."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 MAX_LENGTH = 52
 """Characters. Kubernetes allows 63 in a label; the rest is for suffixes such as ``-worker-x7k2p``."""
 _HASH_LENGTH = 10
+_NAMED = 20
+"""Names that a message lists, where none is alike."""
 _NOT_ALLOWED = re.compile(r"[^a-z0-9]+")
 
 
@@ -59,3 +63,13 @@ def run_name(dag_id: str, run_id: str, task_id: str, map_index: int = -1, deploy
     if not prefix[:1].isalpha():
         prefix = f"run-{prefix}"
     return f"{prefix[: MAX_LENGTH - _HASH_LENGTH - 1].strip('-')}-{digest}"
+
+
+def similar(name: str, known: Mapping[str, object] | Sequence[str]) -> str:
+    """Which names may be meant, for people."""
+    ids = sorted(known)
+    near = get_close_matches(name, ids, n=3) or [each for each in ids if each.endswith(f".{name}")]
+    if near:
+        return f"Do you mean {' or '.join(map(repr, near))}?"
+    more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
+    return f"There are {', '.join(map(repr, ids[:_NAMED]))}{more}"

@@ -21,6 +21,7 @@ from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.runobjects import TLS_FOLDER
 from elastic_training import kubernetes_syntax as syntax
 from elastic_training import pod_rules as rules
+from elastic_training.machines import Machine, machine
 from elastic_training.settings import BoolOrTemplate, IntOrTemplate, Workers, parse_bool, whole_number
 from elastic_training.templating import Settings, all_known, is_template
 
@@ -135,11 +136,14 @@ class Hardware:
     gpu_resource: str = "nvidia.com/gpu"
     shm: str | None = None
     spot: bool = False
+    machine: Machine | None = None
 
     @classmethod
     def of(cls, workers: Workers) -> Hardware:
         """Raises InvalidSettings."""
+        found, workers = machine(workers.machine) if workers.machine else None, workers.equipped()
         return cls(
+            machine=found,
             gpus=whole_number("workers.gpus", workers.gpus, least=0),
             gpu_resource=syntax.extended_resource("workers.gpu_resource", workers.gpu_resource),
             shm=syntax.quantity("workers.shm", workers.shm) if workers.shm else None,

@@ -15,9 +15,9 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_training.airflow_tasks import similar
-from elastic_training.clusters.registry import check_cluster
+from elastic_training.clusters.registry import check_cluster, own_name
 from elastic_training.clusters.wish import released_names, size_wish
+from elastic_training.naming import similar
 from elastic_training.ownership import Owner
 from elastic_training.scaling.after import check_after, scale_after
 from elastic_training.scaling.pursuit import Pursuit
@@ -93,9 +93,9 @@ class ScalesTraining:
             try:
                 self._check_own_dag(context)
                 request = self._request(context, began)
+                self._pursuit = Pursuit(own_name(self.cluster), request, log, silent=silent)
             except InvalidSettings as error:
                 raise AirflowFailException(str(error)) from error
-            self._pursuit = Pursuit(self.cluster, request, log, silent=silent)
         return self._pursuit
 
     def _request(self, context: Any, began: datetime) -> ScaleRequest:
@@ -127,13 +127,13 @@ class ScalesTraining:
             return
         raise InvalidSettings(
             "training_task_id",
-            f"{self.training_task_id!r} is no task of DAG {dag.dag_id!r}",
+            f"{self.training_task_id!r} is not a task of DAG {dag.dag_id!r}",
             similar(self.training_task_id, dag.task_ids),
         )
 
     def _trigger(self, pursuit: Pursuit, began: datetime, timeout: float, interval: float, silent: bool) -> Any:
         deadline = began + timedelta(seconds=timeout)
-        return WorldSizeTrigger.of(self.cluster, pursuit.request, deadline, interval, silent=silent)
+        return WorldSizeTrigger.of(pursuit.cluster, pursuit.request, deadline, interval, silent=silent)
 
     def _conclude(self, verdict: Verdict) -> dict[str, Any] | None:
         """The result; None when it has to be waited. Raises what Airflow knows, when it never will be."""

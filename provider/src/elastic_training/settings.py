@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.spec import CheckpointSpec, NoticeService, RecoveryMode, RecoverySpec, Timing, WorkersSpec
 from elastic_training import kubernetes_syntax as syntax
+from elastic_training.machines import machine
 from elastic_training.templating import Settings, all_known, is_template
 
 S = TypeVar("S", bound=Settings)
@@ -27,6 +28,9 @@ BoolOrTemplate = bool | str | Any
 """True or False, a template of one of them, or the output of another task."""
 Duration = timedelta | float | str | Any
 """A time span, seconds, a template of seconds, or the output of another task."""
+
+
+_GPU_RESOURCE = "nvidia.com/gpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +45,12 @@ class Workers(Settings):
     """Most workers that anybody may ask for; None: as ``start``."""
     slots: IntOrTemplate | None = None
     """Ranks per worker; None: one a GPU, or 1 without GPUs."""
+    machine: str | Any | None = None
+    """Type of the machines, as their cloud calls it (``"g5.12xlarge"``): gives ``gpus``, ``gpu_resource``, ``shm`` and
+    the nodes' labels and taints, unless they are given. Where workers are processes of one machine, only the slots."""
     gpus: IntOrTemplate = 0
     """GPUs of each worker. Where workers are processes of one machine, this only gives the slots."""
-    gpu_resource: str = "nvidia.com/gpu"
+    gpu_resource: str = _GPU_RESOURCE
     """What the cluster's device plugin calls them."""
     shm: str | None = None
     """Size of ``/dev/shm``, as in ``"2Gi"``: kept in memory, and counted against the worker's memory limit. For data
@@ -61,7 +68,21 @@ class Workers(Settings):
         for (low, few), (high, many) in pairwise(sizes):
             if few > many:
                 raise InvalidSettings(low, f"{few} is more than {high}, which is {many}", "Write min <= start <= max")
-        self._check_hardware()
+        self.equipped()._check_hardware()
+
+    def equipped(self) -> Workers:
+        """With what follows from ``machine``, where nothing else is given. Raises InvalidSettings."""
+        if not self.machine or is_template(self.machine):
+            return self
+        found = machine(self.machine)
+        own = self.gpu_resource != _GPU_RESOURCE
+        return replace(
+            self,
+            machine=None,
+            gpus=self.gpus or found.gpus,
+            gpu_resource=self.gpu_resource if own else found.gpu_resource,
+            shm=self.shm or found.shm,
+        )
 
     def _check_hardware(self) -> None:
         if not is_template(self.gpus):
@@ -86,6 +107,8 @@ class Workers(Settings):
     def spec(self) -> WorkersSpec:
         """For the launcher. Raises InvalidSettings, also for what only rendering has shown."""
         self.__post_init__()
+        if self.machine:
+            return self.equipped().spec()
         least = whole_number("workers.min", self.min, least=1)
         start = least if self.start is None else whole_number("workers.start", self.start, least=1)
         most = start if self.max is None else whole_number("workers.max", self.max, least=1)
@@ -228,6 +251,21 @@ def whole_number(field: str, value: object, *, least: int) -> int:
         raise InvalidSettings(field, f"{value!r} is not a whole number", remedy) from None
     if number < least:
         raise InvalidSettings(field, f"{number} is less than {least}", remedy)
+    return number
+
+
+def real_number(field: str, value: object, *, least: float, most: float) -> float:
+    """A number, given or rendered. Raises InvalidSettings outside of these bounds or for anything else."""
+    try:
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise ValueError
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not least <= number <= most:
+        raise InvalidSettings(
+            field, f"{value!r} is not a number from {least:g} to {most:g}", "Write one, or a template of one"
+        )
     return number
 
 

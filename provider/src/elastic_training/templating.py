@@ -74,7 +74,7 @@ class Settings(ResolveMixin):
 
     def serialize(self) -> Any:
         """Plain values for people: what differs from the defaults, without secrets."""
-        # Each for itself: names of our own fields (service_account, secrets) are no reason to hide them.
+        # Each for itself: names of our own fields (service_account, secrets) are not a reason to hide them.
         return {name: redacted(value) for name, value in _given(self).items()}
 
     def __str__(self) -> str:

@@ -54,7 +54,8 @@ class TrainingTask:
         """From the ids as the user gave them, rendered, and the task that asks.
 
         Raises:
-            InvalidSettings: a map index that is no number, no logical date to go by, or a deployment that is no name.
+            InvalidSettings: a map index that is not a number, no logical date to go by, or a deployment that is not a
+                name.
         """
         task_instance = context["ti"]
         index = whole_number("map_index", map_index, least=-1)

@@ -46,6 +46,16 @@ class Claim:
     differs: tuple[str, ...] = ()
     """Settings in which an adopted run differs from what was asked for now; it goes on with its own."""
 
+    @property
+    def warning(self) -> str:
+        """For people: what the user may not expect of it; empty: nothing."""
+        if self.outcome is not ClaimOutcome.ADOPTED or not self.differs:
+            return ""
+        return (
+            "The adopted run goes on with the settings it was created with; these have changed since: "
+            f"{', '.join(self.differs)}. To train with the new ones, end it or set fresh=True"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
@@ -68,6 +78,8 @@ class LogLease:
     """Where the log lease before, of whichever try, has stopped."""
     lease: float = 0.0
     """Seconds after which the run ends itself when nobody has renewed its lease; 0: never."""
+    told: str = ""
+    """What the log lease before has noted of what it has told; opaque."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +111,29 @@ Update = LogLines | StatusChanged | Quiet
 
 def differing(old: RunSpec, new: RunSpec) -> tuple[str, ...]:
     """Names of the settings in which an adopted run differs from what is asked for now."""
-    names = ("command", "workers", "recovery", "environment", "working_directory", "warm", "engine", "size_plan")
+    names = (
+        "command",
+        "workers",
+        "recovery",
+        "environment",
+        "working_directory",
+        "warm",
+        "engine",
+        "size_plan",
+        "jupyter",
+    )
     found = [name for name in names if getattr(old, name) != getattr(new, name)]
+    if _digest(old) != _digest(new):
+        found.append("scripts")
     if old.timing.lease != new.timing.lease:
         found.append("lease")
     if _store(old) != _store(new):
         found.append("checkpoint")
     return tuple(found)
+
+
+def _digest(spec: RunSpec) -> str | None:
+    return spec.scripts.digest if spec.scripts else None
 
 
 def _store(spec: RunSpec) -> tuple[str, float, int] | None:

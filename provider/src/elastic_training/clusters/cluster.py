@@ -12,31 +12,27 @@ Three fences keep two parties from working on one run:
 * the **log lease** is the one watcher that streams the log. A triggerer that was replaced while it stood still finds
   out at its next step, instead of writing lines twice or ending a healthy run.
 
-Every place passes ``tests/contract/test_cluster_contract.py``.
+Every place passes ``tests/contract/test_cluster_contract.py`` and ``…/test_log_contract.py``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.errors import (
-    ClusterUnavailable,
-    Conflict,
-    OwnershipLost,
-    RunNotFound,
-)
+from elastic_runtime.errors import ClusterUnavailable, Conflict, OwnershipLost, RunNotFound
 from elastic_runtime.retry import within
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Status
 from elastic_training.clusters import sizing
-from elastic_training.clusters.base import Claim, ClaimOutcome, LogLease, RunRef, RunSummary, Update
-from elastic_training.clusters.claims import Action, Step, decide_claim
+from elastic_training.clusters.base import Claim, LogLease, RunRef, RunSummary, Update
+from elastic_training.clusters.claiming import BeforeTakeover, Claiming
 from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.place import Place, checked
 from elastic_training.clusters.sizing import TRIES, Asked
@@ -55,11 +51,24 @@ class Cluster:
         self._tokens: dict[RunRef, str] = {}
         """Of the log leases that were taken here."""
 
+    def entrust(self, credentials: Mapping[str, str]) -> None:
+        """Give the ranks of the run that :meth:`claim` creates these variables; an adopted run keeps its own.
+
+        Args:
+            credentials: of the checkpoint store, which are shown nowhere.
+
+        Raises:
+            InvalidSettings: this place cannot hand them over.
+        """
+        self._place.entrust(credentials)
+
     async def plan(self, spec: RunSpec) -> str:
         """What :meth:`claim` would create, for people; creates nothing. Raises InvalidSettings."""
         return await self._place.plan(spec)
 
-    async def claim(self, spec: RunSpec, owner: str, *, fresh: bool = False) -> Claim:
+    async def claim(
+        self, spec: RunSpec, owner: str, *, fresh: bool = False, before_takeover: BeforeTakeover | None = None
+    ) -> Claim:
         """Create the run, or adopt the one of this name; idempotent, and atomic against other claims.
 
         A run that is ending (somebody has cancelled it) is waited for and then replaced. A run that succeeded and
@@ -69,58 +78,21 @@ class Cluster:
             spec: of the run to create; an adopted run keeps its own.
             owner: owns the run from now on; who watched it under the owner before finds out.
             fresh: adopt nothing: end a living run first.
+            before_takeover: told of the run that is there, before it is adopted or removed; raises nothing.
 
         Raises:
             ClusterUnavailable: it could not be created now, or the old one does not end.
             InvalidSettings: this place cannot run that spec.
         """
-        times = self._place.times
-        since: dict[tuple[str, bool], float] = {}
-        before, trouble = "", "the one before was asked to end, and has not ended"
-        async for _ in within(times.claim, times.pause):
-            try:
-                found = await self._place.read(spec.name)
-                step = await self._next_step(found, spec, fresh, since)
-                before = before or step.note
-                if claim := await self._take(step, found, spec, owner, before):
-                    return claim
-            except (Conflict, RunNotFound):
-                continue  # Somebody else was faster, or it went while it was looked at.
-            except ClusterUnavailable as error:
-                trouble = str(error)
-        raise ClusterUnavailable(
-            f"the run {spec.name} {self._place.where} could not be claimed in {times.claim:g} s: {trouble}"
-        )
+        return await Claiming(self._place, spec, owner, fresh=fresh, before_takeover=before_takeover).claim()
 
-    async def _next_step(
-        self, found: RunDocument | None, spec: RunSpec, fresh: bool, since: dict[tuple[str, bool], float]
-    ) -> Step:
-        """Of a claim, which remembers since when it has seen each document as complete, or as incomplete."""
-        seen, waited, now = None, 0.0, asyncio.get_running_loop().time()
-        if found is not None:
-            waited = now - since.setdefault((found.ref.uid, found.complete), now)
-            if found.complete and not found.going:
-                seen = await self._place.observe(found)
-        return decide_claim(found, seen, spec, fresh=fresh, waited=waited, now=utc_now(), times=self._place.times)
+    def worker_log(self, name: str, worker: str) -> str:
+        """How a person reads the log of one worker of the run of that name: a path, or a command."""
+        return self._place.worker_log(name, worker)
 
-    async def _take(
-        self, step: Step, found: RunDocument | None, spec: RunSpec, owner: str, before: str
-    ) -> Claim | None:
-        """Carry it out; None: there has to be another look."""
-        if step.action is Action.CREATE:
-            created = await self._place.create(spec, owner)
-            outcome = ClaimOutcome.REPLACED if before else ClaimOutcome.CREATED
-            return Claim(created.ref, outcome, before or "no run of this name was there")
-        assert found is not None
-        match step.action:
-            case Action.ADOPT:
-                adopted = await self._place.change(found, found.adopted(owner, utc_now()))
-                return Claim(adopted.ref, ClaimOutcome.ADOPTED, step.note, self._place.differing(adopted, spec))
-            case Action.ASK_TO_END:
-                await self._place.change(found, found.asked_to_end("a new try of the task takes its place"))
-            case Action.REMOVE:
-                await self._place.remove(found, forced=False)
-        return None
+    def shell_in(self, worker: str) -> tuple[str, ...]:
+        """Words of a command that opens a shell where a worker's ranks run; none: they run on this machine."""
+        return self._place.shell_in(worker)
 
     async def list(self) -> Sequence[RunSummary]:
         """All runs of the place, whoever owns them, the newest first."""
@@ -194,6 +166,11 @@ class Cluster:
             raise sizing.no_worker(found, worker, ())
         return utc_now() + grace
 
+    async def dump_stacks(self, ref: RunRef) -> None:
+        """Have each rank write into the run's log where it stands, soon; for a stalled run. Raises RunNotFound."""
+        asked = secrets.token_hex(8)
+        await self._change(ref, lambda found: replace(found, stacks=asked))
+
     async def cancel(self, ref: RunRef, reason: str, owner: str) -> None:
         """Ask the run to end, and return without waiting; its documents stay. Harmless when repeated or over.
 
@@ -253,7 +230,7 @@ class Cluster:
         token = secrets.token_hex(8)
         found = await self._change(ref, lambda found: found.leased(owner, token, utc_now()))
         self._tokens[ref] = token
-        return LogLease(token, found.cursor, found.spec.timing.lease)
+        return LogLease(token, found.cursor, found.spec.timing.lease, found.told)
 
     async def renew_lease(self, ref: RunRef, token: str) -> None:
         """Tell the run that somebody still waits for it.
@@ -265,15 +242,17 @@ class Cluster:
         known = self._place.cached(ref, trusted=False)
         await self._change(ref, lambda found: found.kept(token, utc_now()), known)
 
-    async def advance(self, ref: RunRef, token: str, cursor: str) -> None:
+    async def advance(self, ref: RunRef, token: str, cursor: str, told: str | None = None) -> None:
         """Note that the log has been streamed up to ``cursor``, and that somebody still waits, as :meth:`renew_lease`.
+
+        With ``told``, also how much of what happened was told, for the next :class:`LogLease`.
 
         Raises:
             OwnershipLost: somebody else holds the log lease.
             RunNotFound: no such run.
         """
         known = self._place.cached(ref, trusted=False)
-        await self._change(ref, lambda found: found.kept(token, utc_now(), cursor), known)
+        await self._change(ref, lambda found: found.kept(token, utc_now(), cursor, told), known)
 
     async def log_lease_holder(self, ref: RunRef) -> str | None:
         """Token of the present log lease, perhaps from what this process has just seen. Raises RunNotFound."""
@@ -307,10 +286,8 @@ class Cluster:
     ) -> RunDocument:
         """Decide on what was read, and set it, again and again until nobody was faster; the document as it is now.
 
-        Args:
-            ref: of the run.
-            decide: what shall be there, by what is; may raise.
-            known: the document as it was read lately; spares a request if it has not changed since.
+        ``decide`` says what shall be there, by what is, and may raise. ``known`` is the document as it was read lately,
+        which spares a request if it has not changed since.
         """
         for _ in range(TRIES):
             found = known or await self._read(ref)

@@ -28,6 +28,8 @@ class StoredLogLease:
 
     token: str
     cursor: str
+    told: str = ""
+    """How much of what happened was told to whoever listens; opaque."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class RunDocument:
     """None until somebody has begun to stream the log."""
     requests: tuple[SizeRequest, ...] = ()
     """Requests for a size, the newest last."""
+    stacks: str | None = None
+    """The last request for the ranks' stacks; None: nobody has asked."""
     complete: bool = True
     """Whether all of the run was created; until then its creator is at work, or has died."""
     going: bool = False
@@ -95,13 +99,18 @@ class RunDocument:
         return self.log_lease.cursor if self.log_lease else LOG_START
 
     @property
+    def told(self) -> str:
+        """How much of what happened was told; opaque."""
+        return self.log_lease.told if self.log_lease else ""
+
+    @property
     def watched(self) -> bool:
         """Whether somebody has begun to watch it for its present owner."""
         return bool(self.token)
 
     def adopted(self, owner: str, now: datetime) -> Self:
         """With a new owner; the watcher of the owner before it finds out."""
-        revoked = self.log_lease and StoredLogLease(NOBODY, self.cursor)
+        revoked = self.log_lease and StoredLogLease(NOBODY, self.cursor, self.told)
         return replace(self, owner=owner, renewed=now, log_lease=revoked)
 
     def asked_to_end(self, reason: str) -> Self:
@@ -116,22 +125,24 @@ class RunDocument:
     def leased(self, owner: str, token: str, now: datetime) -> Self:
         """With a new log lease, which goes on where the last one stopped. Raises OwnershipLost."""
         self.check_owner(owner)
-        return replace(self, log_lease=StoredLogLease(token, self.cursor), renewed=now)
+        return replace(self, log_lease=StoredLogLease(token, self.cursor, self.told), renewed=now)
 
-    def kept(self, token: str, now: datetime, cursor: str | None = None) -> Self:
+    def kept(self, token: str, now: datetime, cursor: str | None = None, told: str | None = None) -> Self:
         """With its leases renewed by the one who holds the log's.
 
         Args:
             token: of the log lease.
             now: the present time.
             cursor: how far the log has been streamed; None: no further than before.
+            told: how much of what happened was told; None: no more than before.
 
         Raises:
             OwnershipLost: somebody else holds the log lease, or is about to.
         """
         if self.token != token or not token:
             raise OwnershipLost(f"somebody else watches the run {self.spec.name} now")
-        return replace(self, log_lease=StoredLogLease(token, self.cursor if cursor is None else cursor), renewed=now)
+        place = (self.cursor if cursor is None else cursor, self.told if told is None else told)
+        return replace(self, log_lease=StoredLogLease(token, *place), renewed=now)
 
     def requested(self, name: str) -> SizeRequest | None:
         """What is known of a request for a size."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -31,8 +31,6 @@ from elastic_training.clusters.claims import Observed, Times
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.place import PolledPlace, Scale
-
-_GONE = (WorkerState.LEFT, WorkerState.LOST)
 
 
 @dataclass
@@ -63,6 +61,8 @@ class FakeCluster(Cluster):
 
     def __init__(self, *, automatic: bool = True, poll: float = 0.01) -> None:
         self.runs: dict[str, FakeRun] = {}
+        self.credentials: dict[str, str] = {}
+        """Of the checkpoint store, for ranks."""
         self.automatic = automatic
         self.steps: deque[Callable[[], object]] = deque()
         super().__init__(_Memory(self, poll))
@@ -94,8 +94,8 @@ class FakeCluster(Cluster):
     def train(self, name: str, workers: int) -> None:
         """Play launcher: a new world with so many workers trains."""
         run, now = self.named(name), datetime.now(UTC)
-        present = [worker for worker in run.status.workers if worker.state not in _GONE]
-        past = [worker for worker in run.status.workers if worker.state in _GONE]
+        present = [worker for worker in run.status.workers if not worker.state.gone]
+        past = [worker for worker in run.status.workers if worker.state.gone]
         past += [replace(worker, state=WorkerState.LEFT, since=now) for worker in present[workers:]]
         present = present[:workers]
         while len(present) < workers:
@@ -145,6 +145,9 @@ class _Memory(PolledPlace):
     def __init__(self, cluster: FakeCluster, poll: float) -> None:
         self._cluster = cluster
         self.poll = poll
+
+    def entrust(self, credentials: Mapping[str, str]) -> None:
+        self._cluster.credentials = dict(credentials)
 
     async def plan(self, spec: RunSpec) -> str:
         return f"{spec.workers.start} workers in memory; each rank: {' '.join(spec.command)}"
@@ -209,7 +212,7 @@ class _Memory(PolledPlace):
         self._cluster.publish(name, workers=tuple(moved))
         if self._cluster.automatic:
             self._cluster.tell(name, EventKind.LEFT, f"{worker} has left", worker=worker)
-            self._cluster.train(name, sum(each.state not in _GONE for each in run.status.workers))
+            self._cluster.train(name, sum(not each.state.gone for each in run.status.workers))
         return True
 
     async def rest(self, seconds: float) -> None:

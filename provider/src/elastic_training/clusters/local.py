@@ -8,7 +8,7 @@ exists whole or not at all.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -54,6 +54,7 @@ class _Folder(PolledPlace):
     def __init__(self, root: Path, python: str, times: Times, poll: float) -> None:
         self._root = root
         self._python = python
+        self._credentials: Mapping[str, str] = {}
         self.times = times
         self.poll = poll
 
@@ -61,12 +62,19 @@ class _Folder(PolledPlace):
     def where(self) -> str:
         return f"in {self._root}"
 
+    def worker_log(self, name: str, worker: str) -> str:
+        return f"{RunDir(self._root / name).log}, the lines with {worker}"
+
+    def entrust(self, credentials: Mapping[str, str]) -> None:
+        self._credentials = dict(credentials)
+
     async def plan(self, spec: RunSpec) -> str:
         workers = spec.workers
         return (
             f"folder {self._root / spec.name}; launcher: {self._python} -m elastic_runtime.launcher; "
             f"{workers.start} workers ({workers.minimum} to {workers.maximum}) with {workers.slots} slots each; "
             f"each rank: {' '.join(spec.command)}"
+            f"{f'; shipped files: {spec.scripts.files}' if spec.scripts else ''}"
         )
 
     @in_thread
@@ -93,7 +101,7 @@ class _Folder(PolledPlace):
                 files.discard(building.path)
                 raise ClusterUnavailable(f"cannot lay the run {spec.name} down in {self._root}: {error}") from error
             try:
-                start_launcher(self._python, run)
+                start_launcher(self._python, run, self._credentials)
             except OSError as error:
                 files.discard(run.path)
                 raise InvalidSettings(

@@ -119,6 +119,7 @@ def read_document(run: RunDir) -> RunDocument:
         collected=record.collected,
         log_lease=record.log_lease,
         requests=read_requests(record.requests),
+        stacks=run.stacks_asked(),
         complete=read_starter(run) is not None or run.read_status() is not None or run.launcher_alive(),
     )
 
@@ -132,6 +133,8 @@ def write_document(run: RunDir, found: RunDocument, wanted: RunDocument) -> None
         run.write_owner(wanted.owner)
     if wanted.cancelled is not None:
         run.ask_to_end(wanted.cancelled)
+    if wanted.stacks is not None and wanted.stacks != found.stacks:
+        run.ask_for_stacks(wanted.stacks)
     if wanted.watched:
         run.watched.touch()
     else:

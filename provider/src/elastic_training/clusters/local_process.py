@@ -24,8 +24,11 @@ def launcher_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if not name.upper().startswith(_PRIVATE)}
 
 
-def start_launcher(python: str, run: RunDir) -> LauncherProcess:
+def start_launcher(python: str, run: RunDir, credentials: Mapping[str, str] | None = None) -> LauncherProcess:
     """Start the run's launcher in a session of its own, so that no signal to Airflow's worker reaches it.
+
+    The credentials of the checkpoint store become part of its environment, and with it of its ranks', and are written
+    nowhere; only this user's processes can read them there.
 
     Leaves ``starter.json`` in the run's folder, the proof of life until the launcher has taken its lock.
 
@@ -40,7 +43,7 @@ def start_launcher(python: str, run: RunDir) -> LauncherProcess:
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=run.path,
-            env=launcher_environment(os.environ),
+            env={**launcher_environment(os.environ), **(credentials or {})},
             start_new_session=True,
         )
     _children.append(process)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from elastic_runtime.errors import RunNotFound
+from elastic_runtime.errors import InvalidSettings, RunNotFound
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Status
 from elastic_training.clusters.base import LogLines, Quiet, RunRef, RunSummary, StatusChanged, Update, differing
@@ -49,9 +49,30 @@ class Place(ABC):
     def where(self) -> str:
         """For messages, behind the name of a run: ``in /srv/runs``."""
 
+    def worker_log(self, name: str, worker: str) -> str:
+        """See :meth:`~elastic_training.clusters.cluster.Cluster.worker_log`."""
+        return f"that of {worker} of run {name} {self.where}"
+
+    def shell_in(self, worker: str) -> tuple[str, ...]:  # noqa: ARG002  # for places whose workers are on this machine
+        """See :meth:`~elastic_training.clusters.cluster.Cluster.shell_in`."""
+        return ()
+
     @abstractmethod
     async def plan(self, spec: RunSpec) -> str:
         """What would be created, for people. Raises InvalidSettings when the place cannot run that spec."""
+
+    def entrust(self, credentials: Mapping[str, str]) -> None:
+        """Remember the variables with the checkpoint store's credentials, for the ranks of the run to be created.
+
+        They are secret: in no document, log or plan of the place, and readable for the run's own processes alone.
+
+        Raises:
+            InvalidSettings: the place cannot hand them over.
+        """
+        if credentials:
+            problem = f"workers {self.where} are given no credentials from an Airflow connection"
+            remedy = "Leave it out, and give the workers credentials or an identity of their own"
+            raise InvalidSettings("checkpoint_conn_id", problem, remedy)
 
     # The store.
 

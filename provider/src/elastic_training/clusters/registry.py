@@ -6,7 +6,6 @@ cluster of ``NAME`` or ``NAME/REST``, given the rest or None. It is imported whe
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,16 +17,14 @@ from airflow.providers.common.compat.sdk import conf
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_training.clusters.cluster import Cluster
+from elastic_training.clusters.connected import CONNECTION_ID, LOCAL, Location, location_in_loop, location_of
 from elastic_training.kubernetes_syntax import dns_label
 from elastic_training.pods import Pods
 from elastic_training.templating import is_template
 
 SECTION = "elastic_training"
 """Of Airflow's configuration."""
-LOCAL = "local"
 PLACES = "elastic_training.places"
-_CONNECTION = re.compile(r"[\w#!()\-.:]+")
-"""What Airflow allows in a connection's id, but for slashes."""
 
 _substitutes: dict[str, Cluster] = {}
 
@@ -52,18 +49,56 @@ def split_name(name: object) -> tuple[str, str | None]:
     if not isinstance(name, str):
         raise InvalidSettings("cluster", f"{name!r} is not a string", _remedy())
     connection, slash, namespace = name.partition("/")
-    if not _CONNECTION.fullmatch(connection):
+    if not CONNECTION_ID.fullmatch(connection):
         raise InvalidSettings("cluster", f"{name!r} is not the id of a connection", _remedy())
     return connection, dns_label("cluster", namespace) if slash else None
 
 
 def has_pods(name: str) -> bool:
-    """Whether the runs of the cluster of that name are made of pods, as Pods describes them."""
+    """Whether the runs of the cluster of that name (its :func:`own_name`) are made of pods, as Pods describes them."""
     return name != LOCAL and _place(name) is None
+
+
+def namespace_of(own_name: str) -> str:
+    """In which the runs of a place are; empty where there are no namespaces, or while nobody has asked the place."""
+    if not has_pods(own_name) or own_name in _substitutes:
+        return ""
+    from elastic_training.clusters.kubernetes.connection import remembered
+
+    connection, namespace = split_name(own_name)
+    access = remembered(connection)
+    return namespace or (access.namespace if access else "")
+
+
+def location(name: str) -> Location | None:
+    """What the Airflow connection of that name says, if it is of type ``elastic_training``. Not for an event loop.
+
+    Raises:
+        InvalidSettings: it says what cannot be.
+    """
+    return None if _is_own(name) else location_of(*split_name(name))
+
+
+def own_name(name: str) -> str:
+    """What triggers are given: the name of the place that a connection of type ``elastic_training`` leads to.
+
+    Any other name as it is. For a task's worker; a trigger that no task has begun: :func:`own_name_in_loop`. Raises
+    InvalidSettings.
+    """
+    leads = location(name)
+    return leads.cluster if leads else name
+
+
+async def own_name_in_loop(name: str) -> str:
+    """As :func:`own_name`, for the event loop of a triggerer. Raises InvalidSettings."""
+    leads = None if _is_own(name) else await location_in_loop(*split_name(name))
+    return leads.cluster if leads else name
 
 
 def get_cluster(name: str, pods: Pods | None = None) -> Cluster:
     """The cluster of that name, configured from Airflow's connections and ``[elastic_training]`` section now.
+
+    For a task's worker, and not for an event loop: what kind of connection it is, Airflow is asked.
 
     Args:
         name: ``local``; a place of another package; ``CONNECTION`` or ``CONNECTION/NAMESPACE``.
@@ -72,6 +107,11 @@ def get_cluster(name: str, pods: Pods | None = None) -> Cluster:
     Raises:
         InvalidSettings: no cluster has that name.
     """
+    return cluster_called(own_name(name), pods)
+
+
+def cluster_called(name: str, pods: Pods | None = None) -> Cluster:
+    """As :func:`get_cluster`, for an :func:`own_name`: asks nobody, so triggers may call it."""
     if substitute := _substitutes.get(name):
         return substitute
     if name == LOCAL:
@@ -101,19 +141,27 @@ def substituted(name: str, cluster: Cluster) -> Iterator[None]:
 
 
 def _local() -> Cluster:
-    from airflow.configuration import AIRFLOW_HOME
-
     from elastic_training.clusters.local import LocalCluster
 
+    return LocalCluster(*local_settings())
+
+
+def local_settings() -> tuple[Path, str]:
+    """The folder of the runs of this machine, and the interpreter of their launchers."""
+    from airflow.configuration import AIRFLOW_HOME
+
     root = conf.get(SECTION, "local_root", fallback="") or Path(AIRFLOW_HOME, "elastic_training")
-    python = conf.get(SECTION, "local_python", fallback="")
-    return LocalCluster(Path(root), python or sys.executable)
+    return Path(root), conf.get(SECTION, "local_python", fallback="") or sys.executable
 
 
 @cache
 def _places() -> dict[str, EntryPoint]:
     """By name; of two of one name the first that Python finds, as with any two packages of one name."""
     return {each.name: each for each in reversed(tuple(entry_points(group=PLACES)))}
+
+
+def _is_own(name: str) -> bool:
+    return name == LOCAL or name in _substitutes or _place(name) is not None
 
 
 def _place(name: str) -> EntryPoint | None:
@@ -140,4 +188,7 @@ def _made_by(place: EntryPoint, rest: str | None) -> Cluster:
 
 def _remedy() -> str:
     names = [repr(name) for name in (LOCAL, *sorted(_places()))]
-    return f"Write {', '.join(names)}, the id of an Airflow connection of type kubernetes, or CONNECTION/NAMESPACE"
+    return (
+        f"Write {', '.join(names)}, the id of an Airflow connection of type kubernetes or elastic_training, "
+        "or CONNECTION/NAMESPACE"
+    )

@@ -9,14 +9,12 @@ from datetime import timedelta
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ClusterUnavailable, Conflict, InvalidSettings, RunNotFound
-from elastic_runtime.status import WorkerState
 from elastic_training.clusters.document import RunDocument, SizeRequest
 from elastic_training.clusters.place import Place, Scale
 from elastic_training.clusters.wish import SizeWish
 
 TRIES = 20
 """How often a change is decided anew before this gives up. Others change a document about once a second."""
-_GONE = (WorkerState.LEFT, WorkerState.LOST)
 
 Change = Callable[[Callable[[RunDocument], RunDocument], RunDocument | None], Awaitable[RunDocument]]
 
@@ -79,7 +77,7 @@ async def _understood(place: Place, wish: SizeWish, name: str, scale: Scale, fou
 async def check_present(place: Place, found: RunDocument, worker: str) -> None:
     """Raises InvalidSettings when the run has no such worker."""
     status = (await place.observe(found)).status
-    present = [each.name for each in status.workers if each.state not in _GONE]
+    present = [each.name for each in status.workers if not each.state.gone]
     if worker not in present:
         raise no_worker(found, worker, present)
 

@@ -30,7 +30,7 @@ class SizeWish:
         if self.size not in ("min", "max") and not re.fullmatch(r"[+-]?[0-9]{1,6}", self.size):
             raise InvalidSettings("workers", f"{self.size!r} is not a size", _REMEDY)
         if self.relative and int(self.size) == 0:
-            raise InvalidSettings("workers", f"{self.size} is no change of a size", _REMEDY)
+            raise InvalidSettings("workers", f"{self.size} is not a change of a size", _REMEDY)
 
     @property
     def relative(self) -> bool:

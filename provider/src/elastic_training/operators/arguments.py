@@ -16,6 +16,10 @@ _CLUSTER = 'cluster="CONNECTION/NAMESPACE"'
 FOREIGN = {
     "checkpoint": "checkpoint_uri=...",
     "checkpoint_dir": "checkpoint_uri=...",
+    **dict.fromkeys(
+        ("conn_id", "aws_conn_id", "gcp_conn_id", "google_cloud_conn_id", "wasb_conn_id", "azure_conn_id"),
+        'checkpoint_conn_id="...", for credentials of the checkpoint store',
+    ),
     "kubernetes_conn_id": 'cluster="CONNECTION"',
     "in_cluster": f"{_CONNECTION}'s in_cluster",
     "config_file": f"{_CONNECTION}'s kube_config_path",
@@ -60,6 +64,9 @@ FOREIGN = {
     "min_workers": "workers=Workers(min=...)",
     "max_workers": "workers=Workers(max=...)",
     "bash_command": "command=[...]",
+    "python_callable": "@task.elastic_horovod above the function",
+    "use_dill": '@task.elastic_horovod(serializer="cloudpickle")',
+    "requirements": "image=..., of an image that has them",
     "cwd": "working_directory=...",
 }
 """Arguments of other operators, KubernetesPodOperator's above all, and what says the same here."""
@@ -157,18 +164,20 @@ def check_checkpoint_uri(uri: object) -> None:
     """What is known of it. Raises InvalidSettings when no store knows this URI, or when it holds credentials."""
     check_text("checkpoint_uri", uri, '"s3://bucket/runs"; how often is checkpoints=Checkpoints(every=...)')
     if isinstance(uri, str) and uri and not is_template(uri):
-        _check_confidential(uri)
         # Imported here, so that a DAG file pays for the stores only when it has checkpoints.
         from elastic_runtime.checkpoint.store import validate_store_uri
 
-        validate_store_uri(uri)
+        _check_confidential(uri)
+        validate_store_uri(uri, "checkpoint_uri")
 
 
 def _check_confidential(uri: str) -> None:
     """Before anything quotes it."""
+    from elastic_runtime.checkpoint.store import has_plain_host
+
     try:
         parts = urlsplit(uri)
-        plain = "@" not in parts.netloc and not parts.query and not parts.fragment
+        plain = has_plain_host(uri) and not parts.query and not parts.fragment
     except ValueError:
         plain = False
     if not plain:
@@ -176,5 +185,5 @@ def _check_confidential(uri: str) -> None:
             "checkpoint_uri",
             "it holds credentials, or what the URI of a folder or bucket does not have (user, query, fragment)",
             "Write file:///absolute/path or s3://bucket/prefix, and give credentials to the workers: "
-            "pods=Pods(secrets=[...]), a service account, or the environment of Airflow's worker",
+            "checkpoint_conn_id=..., pods=Pods(secrets=[...]), a service account, or Airflow's own environment",
         )

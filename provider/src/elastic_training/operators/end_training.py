@@ -11,10 +11,11 @@ from typing import Any
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, BaseOperator
 
 from elastic_runtime.errors import InvalidSettings, OwnershipLost, RunNotFound
+from elastic_training.archive import Keeper
 from elastic_training.bridge import run
 from elastic_training.clusters.base import RunRef, StatusChanged
 from elastic_training.clusters.cluster import Cluster
-from elastic_training.clusters.registry import check_cluster, get_cluster
+from elastic_training.clusters.registry import check_cluster, cluster_called, location, own_name
 from elastic_training.operators.arguments import check_foreign
 from elastic_training.settings import IntOrTemplate, seconds_of
 from elastic_training.training_task import TrainingTask
@@ -74,16 +75,18 @@ class CancelTrainingOperator(BaseOperator):
             training = TrainingTask.of(
                 context, self.training_task_id, self.training_dag_id, self.training_run_id, self.map_index
             )
-            return run(self._end(get_cluster(self.cluster), training))
+            place = own_name(self.cluster)
+            return run(self._end(cluster_called(place), place, training))
         except InvalidSettings as error:
             raise AirflowFailException(str(error)) from error
 
-    async def _end(self, cluster: Cluster, training: TrainingTask) -> str | None:
+    async def _end(self, cluster: Cluster, place: str, training: TrainingTask) -> str | None:
         ref = None
         try:
             async with asyncio.timeout(self.timeout):
                 ref = await training.find(cluster)
                 await self._cancel(cluster, ref)
+                await self._keep(cluster, place, ref)
                 await self._clear(cluster, ref)
         except RunNotFound as gone:
             self.log.info("Nothing to do: %s", gone)
@@ -104,6 +107,11 @@ class CancelTrainingOperator(BaseOperator):
                 async for update in updates:
                     if isinstance(update, StatusChanged) and update.status.phase.final:
                         return
+
+    async def _keep(self, cluster: Cluster, place: str, ref: RunRef) -> None:
+        """Of a training that nobody waits for, nobody else has kept anything."""
+        said = await asyncio.to_thread(location, self.cluster)
+        await Keeper(cluster, place, self.log, said.checkpoint_conn_id if said else None).keep(ref)
 
     async def _clear(self, cluster: Cluster, ref: RunRef) -> None:
         """What is done with a run that has ended."""

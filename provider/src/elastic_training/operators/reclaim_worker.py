@@ -146,8 +146,7 @@ def newest_training(status: Status) -> str:
 
 def has_left(status: Status, worker: str) -> bool:
     """Whether the worker is gone."""
-    gone = (WorkerState.LEFT, WorkerState.LOST)
-    return all(found.state in gone for found in status.workers if found.name == worker)
+    return all(found.state.gone for found in status.workers if found.name == worker)
 
 
 def trains_on(status: Status, generation: int) -> bool:

@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from airflow.providers.common.compat.sdk import BaseOperatorLink
+
 from elastic_runtime.errors import ElasticError, InvalidSettings
-from elastic_runtime.spec import PLAN_VERSION, RunSpec
+from elastic_runtime.hostfile import check_hostfile
+from elastic_runtime.observe import ObserveSpec
+from elastic_runtime.shipment import pack
+from elastic_runtime.spec import (
+    HOSTFILE_VERSION,
+    JUPYTER_VERSION,
+    OBSERVE_VERSION,
+    PLAN_VERSION,
+    SCRIPTS_VERSION,
+    RunSpec,
+    has_fixed_size,
+)
+from elastic_training.airflow_versions import folder_of
+from elastic_training.bridge import run
 from elastic_training.clusters.cluster import Cluster
-from elastic_training.clusters.registry import check_cluster, get_cluster, has_pods
+from elastic_training.clusters.registry import check_cluster, cluster_called, has_pods, location
+from elastic_training.horovod_knobs import horovod_of, merged
+from elastic_training.jupyter import jupyter_of
 from elastic_training.kubernetes_syntax import image as image_name
-from elastic_training.naming import TaskIdentity
+from elastic_training.lineage import TellsLineage
+from elastic_training.links import LINKS
+from elastic_training.naming import TaskIdentity, run_name
+from elastic_training.observe import Observe
 from elastic_training.operators.arguments import (
     check_checkpoint_uri,
     check_command,
@@ -22,10 +44,14 @@ from elastic_training.operators.arguments import (
     check_text,
     command_words,
 )
+from elastic_training.ownership import Owner
 from elastic_training.pods import Hardware, Pods
-from elastic_training.redaction import remember_secrets
+from elastic_training.price_book import check_price_book, read_book
+from elastic_training.redaction import masked, remember_secrets
+from elastic_training.scripts import check_scripts, read_scripts
 from elastic_training.settings import Checkpoints, Recovery, Workers, parse_bool, settings_of
 from elastic_training.size_plan import SizePlan
+from elastic_training.store_credentials import StoreCredentials, check_store_connection, store_credentials
 from elastic_training.templating import all_known, as_environment, is_template, plain
 
 
@@ -38,12 +64,16 @@ class OnFinish(StrEnum):
     DELETE_IF_SUCCEEDED = "delete_if_succeeded"
 
 
-class TrainingArguments:
+class TrainingArguments(TellsLineage):
     """Mix-in for operators: checks their arguments at parse, and makes a spec of them once they are rendered."""
 
+    dag_id: str
+    task_id: str
+    operator_extra_links: Collection[BaseOperatorLink] = LINKS
     command: Any
     workers: Any
     checkpoint_uri: Any
+    checkpoint_conn_id: Any
     checkpoints: Any
     recovery: Any
     size_plan: Any
@@ -51,12 +81,20 @@ class TrainingArguments:
     image: Any
     pods: Any
     environment: Any
+    scripts: Any
+    observe: Any
+    horovod: Any
+    jupyter: Any
     working_directory: Any
+    hostfile: str | None
     fresh: Any
+    continues: Any
+    price_book: Any
     warm: bool
     log_limit: int
     on_finish: str
     wait_for_completion: bool
+    log: Any
 
     @classmethod
     def partial(cls, **arguments: Any) -> Any:
@@ -81,11 +119,18 @@ class TrainingArguments:
         if not is_template(self.checkpoints):
             self.checkpoints = self._checkpoints()
         self._check_plan()
+        self._check_observe()
+        if not is_template(self.horovod):
+            self.horovod = horovod_of(self.horovod)
         check_checkpoint_uri(self.checkpoint_uri)
+        check_store_connection(self.checkpoint_uri, self.checkpoint_conn_id)
         check_text("image", self.image, '"registry/trainer:1"')
         check_text("working_directory", self.working_directory, '"/srv/model"')
+        check_scripts(self.scripts, self._script_roots())
         if not is_template(self.fresh):
             parse_bool("fresh", self.fresh)
+        self._check_continues()
+        check_price_book(self.price_book)
         if self.on_finish not in tuple(OnFinish):
             choices = ", ".join(repr(choice.value) for choice in OnFinish)
             raise InvalidSettings(
@@ -116,6 +161,24 @@ class TrainingArguments:
         if isinstance(self.workers, Workers):
             plan.check_known(self.workers)
 
+    def _observe(self) -> Observe:
+        return settings_of(Observe, "observe", self.observe, "Observe(timeline=True)")
+
+    def _check_observe(self) -> None:
+        if not is_template(self.observe):
+            self.observe = self._observe()
+            if self.observe.needs_store and not self.checkpoint_uri and location(self.cluster) is None:
+                problem = "there is no checkpoint_uri, beside which its files are kept"
+                raise InvalidSettings("observe", problem, 'Write checkpoint_uri="s3://bucket/runs"')
+
+    def _check_continues(self) -> None:
+        check_text("continues", self.continues, '"train", the id of the other training task')
+        if self.continues and not self.checkpoint_uri:
+            remedy = "Write the checkpoint_uri of the other training"
+            raise InvalidSettings("continues", "there is no checkpoint_uri to go on from", remedy)
+        if self.continues and not is_template(self.fresh) and parse_bool("fresh", self.fresh):
+            raise InvalidSettings("continues", "fresh=True starts over", "Write one of the two")
+
     def _check_pods(self) -> None:
         if not isinstance(self.pods, Pods):
             problem, remedy = f"a {type(self.pods).__name__} is not a Pods", "Write Pods(volumes=[...])"
@@ -126,9 +189,9 @@ class TrainingArguments:
             )
         if self.image and isinstance(self.image, str) and not is_template(self.image):
             image_name("image", self.image)
-        if not (self.image or self.pods.image or is_template(self.cluster)) and has_pods(self.cluster):
-            remedy = 'Write image="registry/trainer:1"'
-            raise InvalidSettings("image", f"there is none for the pods of cluster {self.cluster!r}", remedy)
+        if self.hostfile:
+            check_hostfile(self.hostfile)
+        self.jupyter = jupyter_of(self.jupyter, pods=is_template(self.cluster) or has_pods(self.cluster))
 
     @all_known()
     def spec(self, name: str, folder: str | None = None) -> RunSpec:
@@ -147,28 +210,67 @@ class TrainingArguments:
         if not self.wait_for_completion:
             timing = replace(timing, lease=0.0)  # Nobody will renew it.
         check_checkpoint_uri(self.checkpoint_uri)
+        check_store_connection(self.checkpoint_uri, self.checkpoint_conn_id)
         check_text("working_directory", self.working_directory, '"/srv/model"')
+        self._check_continues()
+        read_book(self.price_book)  # Now, and not after a night of training.
         if self.checkpoint_uri:
             # A run that starts over must not see what others have left, and has a place of its own.
             folder = f"{name}-{uid[:8]}" if parse_bool("fresh", self.fresh) else folder or name
             checkpoint = self._checkpoints().spec(f"{self.checkpoint_uri.rstrip('/')}/{folder}", fence)
+        files = self.shipped_files()
+        observe = self._observe().spec()
+        workers, lost = self._workers().spec(), recovery.spec()
+        jupyter = jupyter_of(self.jupyter, pods=True)
+        fixed_size = has_fixed_size(workers, lost) and self.size_plan is None
+        knobs = horovod_of(self.horovod).environment(fixed_size=fixed_size)
+        versions = (
+            PLAN_VERSION if self.size_plan is not None else 1,
+            SCRIPTS_VERSION if files else 1,
+            OBSERVE_VERSION if observe != ObserveSpec() else 1,
+            HOSTFILE_VERSION if self.hostfile else 1,
+            JUPYTER_VERSION if jupyter else 1,
+        )
         return RunSpec(
             name=name,
             uid=uid,
             command=command_words(self.command),
-            workers=self._workers().spec(),
-            recovery=recovery.spec(),
+            workers=workers,
+            recovery=lost,
             checkpoint=checkpoint,
-            environment=check_environment(self.environment),
+            environment=merged(check_environment(self.environment), knobs),
             working_directory=self.working_directory or None,
             warm=self.warm,
             log_limit=self.log_limit,
             timing=timing,
             size_plan=None if self.size_plan is None else self._plan().spec(),
-            version=PLAN_VERSION if self.size_plan is not None else 1,
+            scripts=pack(files) if files else None,
+            observe=observe,
+            hostfile=self.hostfile or None,
+            jupyter=jupyter.spec() if jupyter else None,
+            version=max(versions),
         )
 
-    def former_folder(self, task: TaskIdentity) -> str | None:
+    def shipped_files(self) -> dict[str, bytes]:
+        """What goes to the workers, by name. Raises InvalidSettings."""
+        return read_scripts(self.scripts, self._script_roots()) if self.scripts else {}
+
+    def _script_roots(self) -> list[Path]:
+        """As Airflow looks for templates; none before the task has a DAG."""
+        dag = self.dag if self.has_dag() else None  # type: ignore[attr-defined]  # of the base that this is mixed into
+        if dag is None:
+            return []
+        further = dag.template_searchpath or ()
+        return [folder_of(dag), *map(Path, [further] if isinstance(further, str) else further)]
+
+    def folder(self, owner: Owner, name: str) -> str | None:
+        """Of the checkpoints, where that is not called as the run is."""
+        if self.continues:
+            return replace(owner.task, task_id=self.continues, map_index=-1).name
+        # A first try has no checkpoints yet, so only the others look for them.
+        return self._former_folder(owner.task) if name == owner.task.name and owner.try_number > 1 else None
+
+    def _former_folder(self, task: TaskIdentity) -> str | None:
         """The checkpoints' folder of a run from before names told deployments apart, if it alone has any.
 
         Best effort: a store that this process cannot reach has none.
@@ -179,8 +281,9 @@ class TrainingArguments:
 
         prefix = self.checkpoint_uri.rstrip("/")
         try:
+            credentials = self.store_credentials()
             for name in (task.name, task.former_name):
-                store = open_store(f"{prefix}/{name}")
+                store = open_store(f"{prefix}/{name}", credentials.variables if credentials else None)
                 try:
                     if store.names():
                         return None if name == task.name else name
@@ -194,10 +297,50 @@ class TrainingArguments:
         """Have Airflow mask what looks secret in this task's environment, in all that this process logs."""
         remember_secrets([plain(self.command), plain(self.environment), plain(self.pods)])
 
+    def store_credentials(self) -> StoreCredentials | None:
+        """Of the checkpoint store, where a connection has them. Raises InvalidSettings."""
+        if not self.checkpoint_conn_id:
+            return None
+        return store_credentials(self.checkpoint_uri, self.checkpoint_conn_id)
+
     @all_known()
     def creating_cluster(self) -> Cluster:
-        """The cluster with all that it needs to create this task's run. Raises InvalidSettings."""
+        """The cluster with all that it needs to create this task's run; takes defaults from its connection.
+
+        Raises:
+            InvalidSettings: what only rendering, or the connection, has shown.
+        """
         check_cluster(self.cluster)
-        return get_cluster(
-            self.cluster, self.pods.of_run(self._workers(), self.image) if has_pods(self.cluster) else None
-        )
+        said = location(self.cluster)
+        name = said.cluster if said else self.cluster
+        if said is not None:  # For what the operator says nothing of.
+            self.image = self.image or self.pods.image or said.image
+            if self.checkpoint_uri is None:  # The credentials are the connection's, too: they are for that store.
+                self.checkpoint_uri = said.checkpoint_uri
+                self.checkpoint_conn_id = self.checkpoint_conn_id or said.checkpoint_conn_id
+        self.jupyter = jupyter_of(self.jupyter, pods=has_pods(name))
+        pods = self.pods.of_run(self._workers(), self.image) if has_pods(name) else None
+        if pods is not None and not pods.image:
+            remedy = 'Write image="registry/trainer:1", or set one in a connection of type elastic_training'
+            raise InvalidSettings("image", f"there is none for the pods of cluster {self.cluster!r}", remedy)
+        check_store_connection(self.checkpoint_uri, self.checkpoint_conn_id)
+        cluster = cluster_called(name, pods)
+        if credentials := self.store_credentials():
+            cluster.entrust(credentials.variables)
+            if credentials.expiring:
+                self.log.warning(
+                    "The credentials of the connection %s are temporary, and a run is not given new ones: once they "
+                    "expire, it writes no checkpoints. For a longer training give the workers an identity",
+                    self.checkpoint_conn_id,
+                )
+        return cluster
+
+    def dry_run(self) -> None:
+        """Print what ``execute`` would create, from the fields as they are rendered by now; creates nothing.
+
+        Raises:
+            InvalidSettings: as ``execute`` would fail.
+        """
+        name = run_name(self.dag_id, "dry_run", self.task_id)
+        self.remember_secrets()
+        print(masked(run(self.creating_cluster().plan(self.spec(name)))))  # noqa: T201  # what Airflow's dry_run is for

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, Self
 
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
@@ -23,10 +23,15 @@ from elastic_runtime.status import (
     EventKind,
     Phase,
     Status,
-    WorkerState,
+    WorkerStatus,
     shortened,
 )
+from elastic_runtime.status_figures import GpuFigures
+from elastic_training.cost import figures_of
 from elastic_training.report.chart import Clock, category_of, step_chart, time_chart
+from elastic_training.report.failure import why
+from elastic_training.report.hardware import hardware_charts, size_text
+from elastic_training.result import world_sizes
 
 MOST_CURVES = 12
 """Metrics that are drawn."""
@@ -34,35 +39,111 @@ MOST_WORKERS = 100
 """Workers that are listed."""
 MOST_SIZES = 12
 """Sizes of worlds in a row."""
-_GONE = (WorkerState.LEFT, WorkerState.LOST)
 _NAME = 100
+_MOST_RANKS, _MOST_GPUS, _MOST_CAUSES = 50, 16, 20
+_FEW = 20
+"""Workers and events of a page that would be too large, which has no curves, either."""
+MOST_BYTES = 1 << 20
 _UNPRINTABLE = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 does not allow, or discourages."""
 
 
-def render_report(status: Status, figures: Mapping[str, str] | None = None) -> str:
+def render_report(
+    status: Status, figures: Mapping[str, str] | None = None, cost: Mapping[str, Any] | None = None
+) -> str:
     """The page as HTML that is well-formed XML, too; less than 1 MiB, whatever the status holds.
 
     Args:
         status: of a run in any phase.
         figures: of the caller's own: value by what it is. Shown first.
+        cost: as the result document has it (:func:`elastic_training.cost.plain_bill`). None: it is not shown.
     """
+    page = _page(status, figures, cost)
+    if len(page.encode(errors="replace")) >= MOST_BYTES:
+        few = status.workers[:_FEW], status.events[-_FEW:]
+        page = _page(replace(status, hardware={}, series={}, workers=few[0], events=few[1]), figures, cost)
+    return page
+
+
+def _page(status: Status, figures: Mapping[str, str] | None, cost: Mapping[str, Any] | None) -> str:
     clock = Clock.of(status)
-    series = {**status.series, "steps a second": status.throughput}
+    rates = {"steps a second": status.throughput, "samples a second": status.sample_throughput}
+    series = {**status.series, **{name: each for name, each in rates.items() if each.steps}}
     curves = [curve for name, each in series.items() if (curve := step_chart(name, each, status))]
-    workers = sorted(status.workers, key=lambda worker: worker.state in _GONE)
+    workers = sorted(status.workers, key=lambda worker: worker.state.gone)
     return _template().render(
         status=status,
         verdict={Phase.SUCCEEDED: "good", Phase.FAILED: "bad"}.get(status.phase, ""),
         reason=shortened(status.reason, MAX_REASON),
-        figures={**(figures or {}), **_figures(status)},
+        figures={**(figures or {}), **_figures(status), **(figures_of(cost) if cost else {})},
         chart=time_chart(status),
-        curves=curves[: MOST_CURVES - 1] + curves[-1:] if len(curves) > MOST_CURVES else curves,
+        curves=curves[: MOST_CURVES - 2] + curves[-2:] if len(curves) > MOST_CURVES else curves,
         left_out=max(0, len(curves) - MOST_CURVES),
+        why=why(status),
+        lost=_lost(status),
+        hardware=hardware_charts(status),
+        cost=cost,
         rows=_rows(status, clock),
-        workers=workers[:MOST_WORKERS],
+        workers=[_WorkerRow.of(worker) for worker in workers[:MOST_WORKERS]],
         more_workers=max(0, len(workers) - MOST_WORKERS),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _WorkerRow:
+    """Of the table of workers."""
+
+    name: str
+    state: str
+    ranks: str
+    seconds: float
+    machine: str
+    node: str
+    cpu: str
+    memory: str
+    gpus: str
+
+    @classmethod
+    def of(cls, worker: WorkerStatus) -> Self:
+        """As it was last."""
+        cpu, memory = worker.cpu_percent, worker.memory_bytes
+        return cls(
+            name=worker.name,
+            state=worker.state,
+            ranks=", ".join(map(str, worker.ranks[:_MOST_RANKS])),
+            seconds=worker.seconds,
+            machine=" ".join(filter(None, (worker.instance_type, worker.capacity_type))),
+            node=worker.node,
+            cpu="" if cpu is None else f"{cpu:.0f} %",
+            memory="" if memory is None else size_text(float(memory)),
+            gpus=", ".join(_gpu(each) for each in worker.gpus[:_MOST_GPUS]),
+        )
+
+
+def _gpu(gpu: GpuFigures) -> str:
+    percent = "" if gpu.percent is None else f" {gpu.percent:.0f} %"
+    used = "" if gpu.memory_bytes is None else f" {size_text(float(gpu.memory_bytes))}"
+    whole = "" if gpu.memory_total_bytes is None else f" of {size_text(float(gpu.memory_total_bytes))}"
+    return f"{shortened(gpu.name, _NAME)}{percent}{used}{whole}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """Time in which the run did not train."""
+
+    cause: str
+    seconds: float
+    percent: float
+    """Of the run's time."""
+
+
+def _lost(status: Status) -> list[_Lost]:
+    clock = Clock.of(status)
+    known = [(cause, seconds) for cause, seconds in list(status.lost_seconds.items())[:_MOST_CAUSES] if seconds > 0]
+    return [
+        _Lost(cause.replace("_", " "), seconds, min(100.0, 100 * seconds / (clock.end - clock.start)))
+        for cause, seconds in sorted(known, key=lambda each: -each[1])
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +173,16 @@ def _rows(status: Status, clock: Clock) -> list[_Row]:
 
 
 def _figures(status: Status) -> dict[str, str]:
-    sizes: list[int] = []
-    for world in status.history:
-        if world.size > 0 and sizes[-1:] != [world.size]:
-            sizes.append(world.size)
-    shown = ["…", *map(str, sizes[-MOST_SIZES:])] if len(sizes) > MOST_SIZES else [str(size) for size in sizes]
+    sizes = world_sizes(status)
+    shown = [*(["…"] if len(sizes) > MOST_SIZES else []), *map(str, sizes[-MOST_SIZES:])]
     figures = {"world sizes": " → ".join(shown) or "–"}
     if not status.phase.final:
         figures["workers asked for"] = str(status.target_size)
     figures["newest step"] = "–" if status.step is None else f"{status.step:,}"
     figures |= {f"newest {shortened(name, _NAME)}": f"{value:.4g}" for name, value in list(status.metrics.items())[:4]}
     figures["worker time"] = _duration(sum(status.worker_seconds.values()))
+    if status.usage:
+        figures["of it idle"] = _duration(sum(each.idle_seconds for each in status.usage))
     figures["ranks failed / worlds lost"] = f"{status.rank_failures} / {status.forced_resets}"
     if status.checkpoint is not None:
         figures["newest checkpoint"] = f"step {status.checkpoint.step:,}"

@@ -54,6 +54,14 @@ class Area:
         """Of its lower edge."""
         return self.top + self.height
 
+    def x(self, share: float) -> float:
+        """So far along its width, from 0 at the left to 1."""
+        return self.left + share * self.width
+
+    def y(self, share: float) -> float:
+        """So far up its height, from 0 at the bottom to 1."""
+        return self.bottom - share * self.height
+
 
 @dataclass(frozen=True, slots=True)
 class Tick:
@@ -162,6 +170,14 @@ class Clock:
         """Seconds in the unit of the axis, and its name."""
         return next((seconds, name) for seconds, name, least in _UNITS if self.end - self.start >= least)
 
+    def ticks(self, area: Area, wanted: int) -> tuple[Tick, ...]:
+        """About so many along the area's width, in the unit of the axis."""
+        (seconds, _), scale = self.unit(), self.scale()
+        return tuple(
+            Tick(round(area.x(scale.share(self.start + tick * seconds)), 1), f"{tick:g}")
+            for tick in nice_ticks(0.0, (self.end - self.start) / seconds, wanted)
+        )
+
 
 def time_chart(status: Status) -> TimeChart:
     """The run over time, with its most telling metric: ``loss``, or else the first."""
@@ -173,7 +189,7 @@ def time_chart(status: Status) -> TimeChart:
     scale = clock.scale()
 
     def x(time: float) -> float:
-        return round(world.left + scale.share(time) * world.width, 1)
+        return round(world.x(scale.share(time)), 1)
 
     history, slots = status.history[-MAX_HISTORY:], max((worker.slots for worker in status.workers), default=1)
     sizes = [(each.time.timestamp(), max(0, each.size)) for each in history]
@@ -182,19 +198,17 @@ def time_chart(status: Status) -> TimeChart:
     sizes_scale = Scale(0.0, most * 1.15)
 
     def y(size: float) -> float:
-        return round(world.bottom - sizes_scale.share(size) * world.height, 1)
+        return round(world.y(sizes_scale.share(size)), 1)
 
     line = _stairs([(clock.start, 0), *sizes, (clock.end, sizes[-1][1] if sizes else 0)], x, y)
     events = status.events[-MAX_EVENTS:]
     marked = [event for event in events if event.kind is not EventKind.CHECKPOINT]
-    seconds, unit = clock.unit()
-    ticks = nice_ticks(0.0, (clock.end - clock.start) / seconds, 8)
-    time_ticks = tuple(Tick(x(clock.start + tick * seconds), f"{tick:g}") for tick in ticks)
+    time_ticks = clock.ticks(world, 8)
     at = [x(event.time.timestamp()) for event in marked]
     return TimeChart(
         metric=_curve(name, points, upper, scale, time_ticks) if name is not None and points else None,
         world=world,
-        unit=unit,
+        unit=clock.unit()[1],
         world_line=line,
         world_fill=f"{line} V{world.bottom} H{world.left} Z",
         asked_line=_stairs([*asked, (clock.end, asked[-1][1])], x, y) if asked else "",
@@ -229,8 +243,8 @@ def step_chart(name: str, series: Series, status: Status) -> Curve | None:
         points,
         area,
         scale,
-        tuple(Tick(round(area.left + scale.share(tick) * area.width, 1), short(tick)) for tick in ticks),
-        tuple(round(area.left + scale.share(step) * area.width, 1) for step in inside),
+        tuple(Tick(round(area.x(scale.share(tick)), 1), short(tick)) for tick in ticks),
+        tuple(round(area.x(scale.share(step)), 1) for step in inside),
     )
 
 
@@ -278,21 +292,16 @@ def _curve(
     worlds: tuple[float, ...] = (),
 ) -> Curve:
     vertical = Scale.of([value for _, value in points])
-    places = [
-        (area.left + horizontal.share(at) * area.width, area.bottom - vertical.share(value) * area.height)
-        for at, value in points
-    ]
+    places = [(area.x(horizontal.share(at)), area.y(vertical.share(value))) for at, value in points]
     return Curve(
         name=name,
         area=area,
-        path=_path(places),
-        smooth=_path(_smooth(places)),
+        path=path_of(places),
+        smooth=path_of(_smooth(places)),
         end=(round(places[-1][0], 1), round(places[-1][1], 1)),
         newest=f"{points[-1][1]:.4g}",
         x_ticks=x_ticks,
-        y_ticks=tuple(
-            Tick(round(area.bottom - vertical.share(tick) * area.height, 1), short(tick)) for tick in vertical.ticks(6)
-        ),
+        y_ticks=tuple(Tick(round(area.y(vertical.share(tick)), 1), short(tick)) for tick in vertical.ticks(6)),
         worlds=worlds,
     )
 
@@ -301,7 +310,7 @@ def _stairs(points: Sequence[tuple[float, int]], x: Callable[[float], float], y:
     corners = [(x(points[0][0]), y(points[0][1]))]
     for (_, before), (time, after) in pairwise(points):
         corners += [(x(time), y(before)), (x(time), y(after))]
-    return _path(corners)
+    return path_of(corners)
 
 
 def _smooth(places: Sequence[tuple[float, float]]) -> Iterable[tuple[float, float]]:
@@ -323,5 +332,6 @@ def _labels(at: Sequence[float]) -> tuple[Tick, ...]:
     return tuple(Tick(place, f"{first}" if first == last else f"{first}–{last}") for place, first, last in groups)
 
 
-def _path(points: Iterable[tuple[float, float]]) -> str:
+def path_of(points: Iterable[tuple[float, float]]) -> str:
+    """A line through them, in SVG's words."""
     return "M" + " L".join(f"{x:.1f},{y:.1f}" for x, y in points)

@@ -12,7 +12,7 @@ from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ElasticError, PermanentError, RetryableError, RunNotFound
 from elastic_training.airflow_tasks import Prospect, Sight, look_at
 from elastic_training.clusters.base import StatusChanged
-from elastic_training.clusters.registry import get_cluster
+from elastic_training.clusters.registry import cluster_called
 from elastic_training.follow import Log, summary
 from elastic_training.scaling.request import ScaleRequest, ScaleState, Verdict
 
@@ -27,14 +27,14 @@ class Pursuit:
     """Of one wish, in one process.
 
     Args:
-        cluster: as the user names it.
+        cluster: its own name, see :func:`~elastic_training.clusters.registry.own_name`.
         request: what is wanted.
         log: for what is worth a line, once.
-        silent: an error that nobody expects is logged, and no verdict (Airflow's ``silent_fail``).
+        silent: an error that nobody expects is logged, and not a verdict (Airflow's ``silent_fail``).
     """
 
     def __init__(self, cluster: str, request: ScaleRequest, log: Log, *, silent: bool = False) -> None:
-        self._cluster, self.request, self._log, self._silent = cluster, request, log, silent
+        self.cluster, self.request, self._log, self._silent = cluster, request, log, silent
         self._sight: Sight | None = None
         self._asked_airflow = float("-inf")
         self._told: set[str] = set()
@@ -79,7 +79,7 @@ class Pursuit:
         if self.request.training.logical_date and not self.request.training.run_id:
             sight = await self._ask_airflow()
             self.request = replace(self.request, training=sight.task)
-        verdict = await self.request.pursue(get_cluster(self._cluster))
+        verdict = await self.request.pursue(cluster_called(self.cluster))
         if verdict.scaling is ScaleState.ENDED:
             return await self._expected(verdict)
         return verdict
@@ -108,7 +108,7 @@ class Pursuit:
     async def _until_changed(self, verdict: Verdict, deadline: datetime, interval: float) -> Verdict:
         """The first verdict that differs, from one watch; the one at hand when the watch or the time ends before."""
         with suppress(Exception if self._silent else ElasticError):  # What it means, the next look finds out.
-            cluster = get_cluster(self._cluster)
+            cluster = cluster_called(self.cluster)
             ref = await self.request.training.find(cluster)
             told, seen = "", ""
             async with aclosing(cluster.watch(ref, None, min(BEAT, interval))) as updates:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from elastic_runtime.documents import time_to_text
-from elastic_runtime.status import Phase, Status, WorkerState
+from elastic_runtime.status import Phase, Status
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.document import SizeRequest
 from elastic_training.clusters.wish import SizeWish
@@ -61,8 +61,7 @@ def judge(status: Status, asked: SizeRequest, slots: int, present: int, release:
         return Verdict(ScaleState.OVERRULED, f"{wanted} workers were asked for, and since then {present}")
     ranks = wanted * slots
     there = status.phase is Phase.RUNNING and status.target_size == wanted and status.world_size == ranks
-    gone = (WorkerState.LEFT, WorkerState.LOST)
-    staying = [each.name for each in status.workers if each.name in release and each.state not in gone]
+    staying = [each.name for each in status.workers if each.name in release and not each.state.gone]
     text = f"{status.world_size} of {ranks} ranks train, phase {status.phase}"
     if staying:
         return Verdict(ScaleState.WAITING, f"{text}; {', '.join(staying)} are still there")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Sequence
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -12,11 +11,13 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from elastic_runtime.documents import to_plain
 from elastic_runtime.errors import OwnershipLost, RunNotFound
-from elastic_runtime.status import Series
 from elastic_training.airflow_versions import task_state, triggers_are_told_of_kills
+from elastic_training.archive import Keeper
+from elastic_training.archive.document import without_curves
 from elastic_training.clusters.base import RunRef
-from elastic_training.clusters.registry import get_cluster
+from elastic_training.clusters.registry import cluster_called
 from elastic_training.follow import Ending, Followed, Follower
+from elastic_training.listeners import listeners_of
 from elastic_training.ownership import read_owner
 from elastic_training.triggers.settling import Settling
 
@@ -24,6 +25,8 @@ KILL_DELAY = 5.0
 """Seconds between word that the task was killed and the run's cancellation. A cleared task's next try, or another
 triggerer, may take the run over meanwhile, and then it goes on. Well under Airflow's ``[triggerer] on_kill_timeout``
 (30 s)."""
+END_PATIENCE = 60.0
+"""Seconds that a kill waits for the run's end, to keep its final status."""
 _DEFERRED = "deferred"
 _kills: set[asyncio.Task[None]] = set()
 """Kills under way, held here because an event loop itself holds its tasks only weakly."""
@@ -33,17 +36,19 @@ class TrainingRunTrigger(BaseTrigger):
     """Streams the run's log into the task's, and fires one event when the run is over.
 
     The event's payload is JSON: ``ending`` (an :class:`~elastic_training.follow.Ending`), ``status`` (the last status
-    document, without the series of its metrics; so the result does not depend on the run's still being there),
+    document, without its curves; so the result does not depend on the run's still being there),
     ``detail``, and which run it is about: ``name``, ``uid``, ``owner`` (``dag.test()`` hands over nothing but the
     event).
 
     Args:
-        cluster: as the user names it.
+        cluster: its own name, see :func:`~elastic_training.clusters.registry.own_name`.
         name: of the run.
         uid: of its incarnation.
         owner: whose try waits.
         deadline: RFC 3339; None: none. Absolute, so that a triggerer's restart does not move it.
         log_ranks: whose lines are wanted of the log; None: all.
+        callbacks: dotted paths of :class:`~elastic_training.listeners.callbacks.TrainingCallback` classes.
+        keeping: ``conn_id`` and ``price_book`` of :class:`~elastic_training.archive.Keeper`, for a run that is killed.
     """
 
     def __init__(
@@ -54,6 +59,8 @@ class TrainingRunTrigger(BaseTrigger):
         owner: str,
         deadline: str | None = None,
         log_ranks: Sequence[int] | None = None,
+        callbacks: Sequence[str] = (),
+        keeping: Mapping[str, str | None] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # untyped in Airflow
         self.cluster = cluster
@@ -61,6 +68,8 @@ class TrainingRunTrigger(BaseTrigger):
         self.owner = owner
         self.deadline = deadline
         self.log_ranks = log_ranks
+        self.callbacks = tuple(callbacks)
+        self.keeping = {name: value for name, value in (keeping or {}).items() if value}
         self._follower: Follower | None = None
         self._fired = False
 
@@ -76,6 +85,10 @@ class TrainingRunTrigger(BaseTrigger):
             kwargs["deadline"] = self.deadline
         if self.log_ranks is not None:
             kwargs["log_ranks"] = list(self.log_ranks)
+        if self.callbacks:
+            kwargs["callbacks"] = list(self.callbacks)
+        if self.keeping:
+            kwargs["keeping"] = dict(self.keeping)
         return f"{type(self).__module__}.{type(self).__qualname__}", kwargs
 
     async def run(self) -> AsyncGenerator[TriggerEvent, None]:
@@ -83,7 +96,13 @@ class TrainingRunTrigger(BaseTrigger):
         settling = Settling()
         deadline = None if self.deadline is None else datetime.fromisoformat(self.deadline)
         self._follower = Follower(
-            get_cluster(self.cluster), self.ref, self.owner, self.log, deadline=deadline, ranks=self.log_ranks
+            cluster_called(self.cluster),
+            self.ref,
+            self.owner,
+            self.log,
+            deadline=deadline,
+            ranks=self.log_ranks,
+            listeners=listeners_of(self.owner, self.callbacks),
         )
         followed = await self._follower.follow()
         if followed.ending is Ending.SUPERSEDED:
@@ -131,7 +150,7 @@ class TrainingRunTrigger(BaseTrigger):
 
     async def _kill(self) -> None:
         await asyncio.sleep(KILL_DELAY)
-        cluster = get_cluster(self.cluster)
+        cluster = cluster_called(self.cluster)
         token = self._follower.token if self._follower else None
         try:
             if await cluster.log_lease_holder(self.ref) != token:
@@ -142,10 +161,12 @@ class TrainingRunTrigger(BaseTrigger):
             self.log.info("%s: it is not cancelled", lost)
         except RunNotFound:
             return
+        keeper = Keeper(cluster, self.cluster, self.log, self.keeping.get("conn_id"), self.keeping.get("price_book"))
+        await keeper.keep_at_end(self.ref, END_PATIENCE)
 
     def _event(self, followed: Followed) -> dict[str, Any]:
         # Airflow keeps the event in its database.
-        status = followed.status and replace(followed.status, series={}, throughput=Series())
+        status = followed.status and without_curves(followed.status)
         return {
             "ending": followed.ending.value,
             "status": None if status is None else to_plain(status),

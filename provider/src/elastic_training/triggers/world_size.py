@@ -21,7 +21,7 @@ class WorldSizeTrigger(BaseTrigger):
     """Asks for the size once, and fires one event: ``outcome`` (a ScaleState, or ``error``), ``reason``, ``result``.
 
     Args:
-        cluster: as the user names it.
+        cluster: its own name, see :func:`~elastic_training.clusters.registry.own_name`.
         request: JSON of a :class:`~elastic_training.scaling.request.ScaleRequest`.
         deadline: RFC 3339, absolute.
         interval: seconds between two looks for a run that is not there.

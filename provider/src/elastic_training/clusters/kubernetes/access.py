@@ -11,6 +11,8 @@ from typing import Any
 from elastic_runtime.errors import InvalidSettings
 
 DEFAULT_NAMESPACE = "default"
+DEFAULT_CONNECTION = "kubernetes_default"
+"""May be missing, as in cncf.kubernetes: then the service account of this pod, or the kubeconfig at its usual place."""
 _PAUSES = (1.0, 3.0, None)
 """Seconds between attempts in a triggerer: to it, an Airflow that does not answer has no connections."""
 
@@ -100,12 +102,22 @@ def ask_blocking(connection: str) -> Access:
     return read_access(connection, _checked(found, found.extra_dejson))
 
 
+def ask_once(connection: str) -> Access:
+    """The same, where a connection that is not there may be left to its defaults. Raises InvalidSettings."""
+    try:
+        return ask_blocking(connection)
+    except Absent as absent:
+        if connection != DEFAULT_CONNECTION:
+            raise refused(connection, absent) from None
+        return read_access(connection, {})
+
+
 def refused(connection: str, error: Exception) -> InvalidSettings:
     """The error for a connection that cannot be had."""
     return InvalidSettings(
         "cluster",
         f"there is no Airflow connection {connection!r} that this task may use ({error})",
-        'Add one of type kubernetes, or write cluster="local"',
+        'Add one of type kubernetes or elastic_training, or write cluster="local"',
     )
 
 

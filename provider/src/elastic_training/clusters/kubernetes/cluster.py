@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+import shlex
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -21,6 +22,7 @@ from elastic_runtime.runobjects import ObjectNames, Part
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import FailureKind
 from elastic_training.clusters.base import Claim, RunRef, RunSummary, Update
+from elastic_training.clusters.claiming import BeforeTakeover
 from elastic_training.clusters.claims import Observed, Times
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.document import RunDocument
@@ -70,9 +72,11 @@ class KubernetesCluster(Cluster):
         self._namespace = _Namespace(connection_id, namespace, pods, times or Times())
         super().__init__(self._namespace)
 
-    async def claim(self, spec: RunSpec, owner: str, *, fresh: bool = False) -> Claim:
+    async def claim(
+        self, spec: RunSpec, owner: str, *, fresh: bool = False, before_takeover: BeforeTakeover | None = None
+    ) -> Claim:
         """See :meth:`Cluster.claim`. What others have left half created in the namespace is removed on the way."""
-        claim = await super().claim(spec, owner, fresh=fresh)
+        claim = await super().claim(spec, owner, fresh=fresh, before_takeover=before_takeover)
         await self._namespace.sweep()
         return claim
 
@@ -98,6 +102,7 @@ class _Namespace(Place):
         self.connection = connection_id
         self.namespace = namespace
         self._pods = pods
+        self._credentials: Mapping[str, str] = {}
         self.times = times
 
     @property
@@ -105,11 +110,28 @@ class _Namespace(Place):
         access = connection.remembered(self.connection)
         return f"in namespace {self.namespace or (access and access.namespace)} of {self.connection}"
 
+    def worker_log(self, name: str, worker: str) -> str:  # noqa: ARG002  # pods' names are unique in the namespace
+        return shlex.join(("kubectl", "logs", *self._container(worker)))
+
+    def shell_in(self, worker: str) -> tuple[str, ...]:
+        return ("kubectl", "exec", "-it", *self._container(worker), "--", "sh")
+
+    def _container(self, worker: str) -> tuple[str, ...]:
+        """Of the worker, as kubectl is told of it: no name that a status has is taken for an option."""
+        access = connection.remembered(self.connection)
+        namespace = self.namespace or (access.namespace if access else "default")
+        pod = WorkerName.parse(worker).pod
+        return (f"pod/{pod}", "--namespace", namespace, "--container", runobjects.WORKER_CONTAINER)
+
+    def entrust(self, credentials: Mapping[str, str]) -> None:
+        self._credentials = dict(credentials)
+
     @_asking
     async def plan(self, client: Client, spec: RunSpec) -> str:
-        return await asyncio.to_thread(
-            lambda: render(run_objects(spec, "", self._own_pods(), namespace=client.namespace).all())
+        objects = await asyncio.to_thread(
+            run_objects, spec, "", self._own_pods(), namespace=client.namespace, credentials=self._credentials
         )
+        return await asyncio.to_thread(render, objects.all())
 
     @_asking
     async def read(self, client: Client, name: str) -> RunDocument | None:
@@ -117,7 +139,7 @@ class _Namespace(Place):
 
     @_asking
     async def create(self, client: Client, spec: RunSpec, owner: str) -> RunDocument:
-        return await creation.create(client, spec, owner, self._own_pods())
+        return await creation.create(client, spec, owner, self._own_pods(), self._credentials)
 
     @_asking
     async def change(self, client: Client, found: RunDocument, wanted: RunDocument) -> RunDocument:

@@ -30,7 +30,15 @@ from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.kubernetes.connect import import_client, open_transport
 from elastic_runtime.kubernetes.transport import Transport
 from elastic_training.bridge import bridged
-from elastic_training.clusters.kubernetes.access import Absent, Access, ask, ask_blocking, read_access, refused
+from elastic_training.clusters.kubernetes.access import (
+    DEFAULT_CONNECTION,
+    Absent,
+    Access,
+    ask,
+    ask_blocking,
+    read_access,
+    refused,
+)
 from elastic_training.clusters.kubernetes.kubeconfig import load, secrets_in
 from elastic_training.masking import mask, mask_in_loop
 
@@ -39,8 +47,6 @@ FRESH = 60.0
 DOUBT = 240.0
 """Seconds more for which a connection is used that Airflow says it does not have: in a triggerer, so says an Airflow
 that does not answer, too. One that may not be used any more is not used any more."""
-_DEFAULT_CONNECTION = "kubernetes_default"
-"""May be missing, as in cncf.kubernetes: then the service account of this pod, or the kubeconfig at its usual place."""
 
 
 @dataclass(slots=True)
@@ -77,7 +83,7 @@ async def access_of(connection: str) -> Access:
     except Absent as absent:
         if known is not None and now < known.confirmed + DOUBT + FRESH:
             return known.access
-        if connection != _DEFAULT_CONNECTION:
+        if connection != DEFAULT_CONNECTION:
             await _let_go(connection)
             raise refused(connection, absent) from None
         access = read_access(connection, {})

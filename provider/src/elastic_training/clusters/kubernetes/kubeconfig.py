@@ -35,7 +35,7 @@ def load(access: Access) -> Any:
     except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError, KeyError) as error:
         raise InvalidSettings(
             "cluster",
-            f"the Airflow connection {access.connection!r} leads to no cluster: {_reason(error)}",
+            f"the Airflow connection {access.connection!r} leads to no cluster: {_reason(error).rstrip('.')}",
             "Set in_cluster, kube_config_path or kube_config in it to what works here",
         ) from None  # Its causes may quote a kubeconfig, and the words of its plugin.
     loaded.verify_ssl = loaded.verify_ssl and access.verify

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -34,6 +34,7 @@ from elastic_runtime.kubernetes.resources import (
 )
 from elastic_runtime.retry import within
 from elastic_runtime.runobjects import Part
+from elastic_runtime.shipment import content
 from elastic_runtime.spec import RunSpec
 from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.kubernetes.documents import compare_and_set, root
@@ -50,8 +51,10 @@ _ORDER = (NETWORK_POLICIES, DISRUPTION_BUDGETS, JOBS, REPLICA_SETS)
 _log = logging.getLogger(__name__)
 
 
-async def create(client: Client, spec: RunSpec, owner: str, pods: Pods) -> RunDocument:
-    """Lay the run down, whole, or leave nothing of it.
+async def create(
+    client: Client, spec: RunSpec, owner: str, pods: Pods, credentials: Mapping[str, str] | None = None
+) -> RunDocument:
+    """Lay the run down, whole, or leave nothing of it; the arguments are those of :func:`run_objects`.
 
     Raises:
         InvalidSettings: a setting cannot work, or the server does not accept it; what had been made is deleted.
@@ -60,7 +63,13 @@ async def create(client: Client, spec: RunSpec, owner: str, pods: Pods) -> RunDo
     """
     capabilities = Capabilities(disruption_budgets=await client.serves(DISRUPTION_BUDGETS))
     objects = await asyncio.to_thread(
-        run_objects, spec, owner, pods, namespace=client.namespace, capabilities=capabilities
+        run_objects,
+        spec,
+        owner,
+        pods,
+        namespace=client.namespace,
+        capabilities=capabilities,
+        credentials=credentials,
     )
     # When the server refuses one, its words quote what stands in it.
     remember_secrets(objects.all())
@@ -93,6 +102,8 @@ async def _created_before(client: Client, spec: RunSpec) -> RunDocument:
 async def _complete(client: Client, made: RunDocument, objects: RunObjects) -> RunDocument:
     owner: str = made.version.uid
     files = await asyncio.to_thread(_certificates)
+    if scripts := objects.spec.scripts:
+        files[runobjects.SCRIPTS_KEY] = content(scripts)
     answers = [await _create_child(client, owner, each) for each in objects.first(owner, files)]
     address = next(answer.spec["clusterIP"] for answer in answers if answer.raw["kind"] == "Service")
     for manifest in in_order(objects.rest(owner, address)):

@@ -52,7 +52,7 @@ async def remove(client: Client, found: RunDocument) -> None:
 async def end_compute(client: Client, found: RunDocument) -> None:
     """Delete what has pods."""
     names = ObjectNames(found.ref.name)
-    for kind, name in ((JOBS, names.launcher), (REPLICA_SETS, names.worker)):
+    for kind, name in ((JOBS, names.launcher), (REPLICA_SETS, names.worker), (REPLICA_SETS, names.jupyter)):
         thing = await client.find(kind, name)
         if thing is not None and of_run(thing, found.ref.uid) and not thing.going:
             with suppress(Conflict, RunNotFound):

@@ -48,6 +48,7 @@ def document(thing: Object) -> RunDocument:
         collected=runobjects.COLLECTED in marks,
         log_lease=None if log_lease is None else from_json(StoredLogLease, log_lease),
         requests=_requests(marks.get(runobjects.REQUESTS, "[]")),
+        stacks=marks.get(runobjects.STACKS),
         complete=runobjects.COMPLETE in marks,
         going=thing.going,
         version=RootVersion(thing.uid, thing.version, marks.get(runobjects.PODS)),
@@ -69,6 +70,7 @@ def _annotations(document: RunDocument) -> dict[str, str | None]:
         runobjects.LOG_LEASE: to_json(document.log_lease) if document.log_lease else None,
         runobjects.WATCHED: "" if document.watched else None,
         runobjects.REQUESTS: json.dumps(to_plain(document.requests), separators=(",", ":")),
+        runobjects.STACKS: document.stacks,
         runobjects.COMPLETE: "" if document.complete else None,
     }
 

@@ -17,15 +17,15 @@ from __future__ import annotations
 import hashlib
 import json
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
 
 from elastic_runtime import runobjects
 from elastic_runtime.documents import to_json, to_plain
-from elastic_runtime.runobjects import LAUNCHER_PORT, ObjectNames, Part
+from elastic_runtime.runobjects import ObjectNames, Part
 from elastic_runtime.spec import RunSpec
 from elastic_training.clusters.kubernetes.manifests import pod
 from elastic_training.kubernetes_syntax import safe_label_value
@@ -57,6 +57,8 @@ class RunObjects:
     pods: Pods
     namespace: str
     capabilities: Capabilities = field(default_factory=Capabilities)
+    credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Of the checkpoint store, as variables of the workers."""
 
     @property
     def _names(self) -> ObjectNames:
@@ -67,33 +69,45 @@ class RunObjects:
         root = self._object("v1", "ConfigMap", self._names.root, Part.ROOT)
         root["metadata"]["annotations"] = {runobjects.OWNER: self.owner, runobjects.PODS: pods_digest(self.pods)}
         # Its annotations change all the time, what is to be run never does.
-        return {**root, "immutable": True, "data": {runobjects.SPEC_KEY: to_json(self.spec)}}
+        spec = replace(self.spec, scripts=self.spec.scripts.slip()) if self.spec.scripts else self.spec
+        return {**root, "immutable": True, "data": {runobjects.SPEC_KEY: to_json(spec)}}
 
     def first(self, root_uid: str, tls: Mapping[str, bytes]) -> tuple[Manifest, ...]:
-        """Status, Secret, Service.
+        """Status, Secrets, the launcher's Service, and Jupyter's where it was asked for.
 
         Args:
             root_uid: as the server says.
-            tls: contents by name of :func:`elastic_runtime.certificates.create`'s files.
+            tls: contents by name of :func:`elastic_runtime.certificates.create`'s files, and of others of the Secret.
         """
         service = {
             "selector": self._selector(Part.LAUNCHER),
-            "ports": [{"name": "agents", "port": LAUNCHER_PORT, "targetPort": LAUNCHER_PORT, "protocol": "TCP"}],
+            "ports": [
+                {"name": name, "port": port, "targetPort": port, "protocol": "TCP"}
+                for name, port in pod.ports(self.spec).items()
+            ],
         }
-        keys = {name: b64encode(content).decode() for name, content in tls.items()}
+        secrets = [self._secret(self._names.tls, Part.TLS, root_uid, tls)]
+        if self.credentials:
+            variables = {name: value.encode() for name, value in self.credentials.items()}
+            secrets.append(self._secret(self._names.store, Part.STORE, root_uid, variables))
         return (
             self._object("v1", "ConfigMap", self._names.status, Part.STATUS, root_uid),
-            {
-                **self._object("v1", "Secret", self._names.tls, Part.TLS, root_uid),
-                "type": "Opaque",
-                "immutable": True,
-                "data": keys,
-            },
+            *secrets,
             {**self._object("v1", "Service", self._names.launcher, Part.LAUNCHER, root_uid), "spec": service},
+            *self._jupyter_service(root_uid),
         )
 
+    def _secret(self, name: str, part: Part, root_uid: str, content: Mapping[str, bytes]) -> Manifest:
+        data = {key: b64encode(each).decode() for key, each in content.items()}
+        return {
+            **self._object("v1", "Secret", name, part, root_uid),
+            "type": "Opaque",
+            "immutable": True,
+            "data": data,
+        }
+
     def rest(self, root_uid: str, launcher_address: str) -> tuple[Manifest, ...]:
-        """NetworkPolicy, PodDisruptionBudget (where served), Job, ReplicaSet: the order in which they are best created.
+        """NetworkPolicy, PodDisruptionBudget (where served), Job, ReplicaSets: as they are best created.
 
         No pod before the network is closed around it, and no worker that would wait for a launcher.
 
@@ -104,7 +118,8 @@ class RunObjects:
         found = [self._network_policy(root_uid)]
         if self.capabilities.disruption_budgets:
             found.append(self._disruption_budget(root_uid))
-        return (*found, self._launcher(root_uid), self._workers(root_uid, launcher_address))
+        workers = self._workers(root_uid, launcher_address)
+        return (*found, self._launcher(root_uid), workers, *self._jupyter(root_uid))
 
     def all(self) -> tuple[Manifest, ...]:
         """For a dry run: of what the server has a say in, what can be said without it."""
@@ -113,13 +128,32 @@ class RunObjects:
         return (self.root(), *self.first(NOT_KNOWN_YET, tls), *self.rest(NOT_KNOWN_YET, address))
 
     def _workers(self, root_uid: str, launcher_address: str) -> Manifest:
+        template = pod.worker(self.spec, self.pods, launcher_address, self._store_secret)
+        return self._replica_set(self._names.worker, Part.WORKER, root_uid, self.spec.workers.start, template)
+
+    def _replica_set(self, name: str, part: Part, root_uid: str, replicas: int, template: Manifest) -> Manifest:
         # Not a StatefulSet, which never replaces a pod on a dead node.
         replica_set = {
-            "replicas": self.spec.workers.start,
-            "selector": {"matchLabels": self._selector(Part.WORKER)},
-            "template": self._labelled(pod.worker(self.spec, self.pods, launcher_address)),
+            "replicas": replicas,
+            "selector": {"matchLabels": self._selector(part)},
+            "template": self._labelled(template),
         }
-        return {**self._object("apps/v1", "ReplicaSet", self._names.worker, Part.WORKER, root_uid), "spec": replica_set}
+        return {**self._object("apps/v1", "ReplicaSet", name, part, root_uid), "spec": replica_set}
+
+    def _jupyter_service(self, root_uid: str) -> Iterator[Manifest]:
+        if asked := self.spec.jupyter:
+            port = {"name": "jupyter", "port": asked.port, "targetPort": asked.port, "protocol": "TCP"}
+            service = {"selector": self._selector(Part.JUPYTER), "ports": [port]}
+            yield {**self._object("v1", "Service", self._names.jupyter, Part.JUPYTER, root_uid), "spec": service}
+
+    def _jupyter(self, root_uid: str) -> Iterator[Manifest]:
+        if asked := self.spec.jupyter:
+            template = pod.jupyter(self.spec, asked, self.pods, self._store_secret)
+            yield self._replica_set(self._names.jupyter, Part.JUPYTER, root_uid, 1, template)
+
+    @property
+    def _store_secret(self) -> str | None:
+        return self._names.store if self.credentials else None
 
     def _launcher(self, root_uid: str) -> Manifest:
         job = self._object("batch/v1", "Job", self._names.launcher, Part.LAUNCHER, root_uid)
@@ -135,10 +169,14 @@ class RunObjects:
         # Gloo's and NCCL's traffic carries no authentication, and uses any port. Outwards everything is open: names,
         # the API server, checkpoints and data are anywhere.
         run = {"matchLabels": self._run_labels()}
+        # A scraper may be in any namespace; it has to show a token, and reaches this port only. Jupyter, whose token
+        # is as good as a shell and goes over the network as it is, is for those whom the API server lets forward it.
+        metrics = pod.ports(self.spec).get("metrics")
+        scraped = [{"ports": [{"port": metrics, "protocol": "TCP"}]}] if metrics else []
         policy = {
             "podSelector": run,
             "policyTypes": ["Ingress"],
-            "ingress": [{"from": [{"podSelector": run}]}],
+            "ingress": [{"from": [{"podSelector": run}]}, *scraped],
         }
         return {
             **self._object("networking.k8s.io/v1", "NetworkPolicy", self._names.network, Part.NETWORK, root_uid),
@@ -198,7 +236,13 @@ class RunObjects:
 
 
 def run_objects(
-    spec: RunSpec, owner: str, pods: Pods, *, namespace: str, capabilities: Capabilities | None = None
+    spec: RunSpec,
+    owner: str,
+    pods: Pods,
+    *,
+    namespace: str,
+    capabilities: Capabilities | None = None,
+    credentials: Mapping[str, str] | None = None,
 ) -> RunObjects:
     """The manifests of a run, checked whole, before any is created.
 
@@ -208,13 +252,14 @@ def run_objects(
         pods: without templates, as :meth:`Pods.of_run` returns them.
         namespace: where.
         capabilities: of the API server; None: of a recent one.
+        credentials: of the checkpoint store, as variables of the workers; None: the pods have their own.
 
     Raises:
         InvalidSettings: a setting, or a pod template, cannot work; the image is missing.
     """
     pods.check()
     pod.check_image(pods)
-    objects = RunObjects(spec, owner, pods, namespace, capabilities or Capabilities())
+    objects = RunObjects(spec, owner, pods, namespace, capabilities or Capabilities(), credentials or {})
     objects.all()
     return objects
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from elastic_runtime.kubernetes.nodes import spot_values
+from elastic_training.machines import INSTANCE_TYPE, Machine
 
 NODE_LOSS_SECONDS = 10
 """A pod on a node that has gone silent is replaced so long after Kubernetes has noticed (which takes it 40 s or so).
@@ -39,6 +40,13 @@ def _spot(operator: str) -> list[dict[str, Any]]:
 def tolerate_devices(spec: dict[str, Any], resource: str) -> None:
     """The taint that keeps others off nodes with devices, as Kubernetes' plugin ExtendedResourceToleration does it."""
     _tolerate(spec, [_tolerance(resource)])
+
+
+def onto_machine(spec: dict[str, Any], machine: Machine) -> None:
+    """Only nodes of that type; unless the pod names an instance type itself."""
+    if INSTANCE_TYPE not in _keys(spec):
+        spec["nodeSelector"] = {**machine.selector, **(spec.get("nodeSelector") or {})}
+    _tolerate(spec, [_tolerance(key) for key in machine.tolerations])
 
 
 def leave_lost_nodes(spec: dict[str, Any]) -> None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 from elastic_runtime import runobjects
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.jupyter import JupyterSpec
 from elastic_runtime.runobjects import ObjectNames, Part
 from elastic_runtime.spec import RunSpec
 from elastic_training.clusters.kubernetes.manifests import placement, template
@@ -21,6 +23,9 @@ from elastic_training.clusters.kubernetes.manifests.restricted import restrict
 from elastic_training.clusters.kubernetes.manifests.volumes import (
     Mounted,
     certificates,
+    hostfile,
+    jupyter_token,
+    prometheus,
     secret_environment,
     worker_volumes,
 )
@@ -38,10 +43,16 @@ STAY = {
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
     "karpenter.sh/do-not-disrupt": "true",
 }
-"""Annotations of the launcher's pod: autoscalers do not empty its node to save it. Workers have none of them, for they
-leave without losing a step."""
+"""Annotations of the launcher's pod, and of Jupyter's: autoscalers do not empty its node to save it. Workers have none,
+for they leave without losing a step."""
 NODE_VARIABLE = "ELASTIC_TRAINING_NODE"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+
+
+def ports(spec: RunSpec) -> dict[str, int]:
+    """Of the launcher, by name."""
+    asked = spec.observe.prometheus
+    return {"agents": runobjects.LAUNCHER_PORT} | ({"metrics": asked.port} if asked and asked.port else {})
 
 
 def launcher(spec: RunSpec, pods: Pods) -> dict[str, Any]:
@@ -57,13 +68,13 @@ def launcher(spec: RunSpec, pods: Pods) -> dict[str, Any]:
     ]
     container = {
         **_container(runobjects.LAUNCHER_CONTAINER, pods, pods.launcher, runobjects.LAUNCHER_COMMAND, environment),
-        "ports": [{"name": "agents", "containerPort": runobjects.LAUNCHER_PORT}],
+        "ports": [{"name": name, "containerPort": port} for name, port in ports(spec).items()],
     }
     pod = _pod(
         container,
         pods,
         pods.launcher,
-        [certificates(names.tls, "launcher")],
+        [certificates(names.tls, "launcher", *((runobjects.SCRIPTS_KEY,) if spec.scripts else ())), *prometheus(spec)],
         serviceAccountName=pods.service_account,
         automountServiceAccountToken=True,
         restartPolicy="Never",
@@ -72,8 +83,18 @@ def launcher(spec: RunSpec, pods: Pods) -> dict[str, Any]:
     return _finished(pod, spec, pods, Part.LAUNCHER)
 
 
-def worker(spec: RunSpec, pods: Pods, launcher_address: str) -> dict[str, Any]:
-    """Pod template of the ReplicaSet. Raises InvalidSettings."""
+def worker(spec: RunSpec, pods: Pods, launcher_address: str, store: str | None = None) -> dict[str, Any]:
+    """Pod template of the ReplicaSet.
+
+    Args:
+        spec: of the run.
+        pods: settings.
+        launcher_address: for the agents to dial.
+        store: name of the Secret with the variables of the checkpoint store; what ``pods`` say goes before it.
+
+    Raises:
+        InvalidSettings: the template cannot be merged.
+    """
     names = ObjectNames(spec.name)
     environment = [
         _from_pod(runobjects.POD_NAME_VARIABLE, "metadata.name"),
@@ -93,9 +114,7 @@ def worker(spec: RunSpec, pods: Pods, launcher_address: str) -> dict[str, Any]:
         "--redial",
     )
     container = _container(runobjects.WORKER_CONTAINER, pods, pods.worker, words, environment)
-    container["env"] += secret_environment(pods.secrets)
-    if whole := [each for each in pods.secrets if not (each.key or each.mount)]:
-        container["envFrom"] = [{"secretRef": {"name": each.name}} for each in whole]
+    _lend_secrets(container, pods, store)
     pod = _pod(
         container,
         pods,
@@ -107,6 +126,43 @@ def worker(spec: RunSpec, pods: Pods, launcher_address: str) -> dict[str, Any]:
         terminationGracePeriodSeconds=math.ceil(spec.timing.leave_grace + spec.timing.stop_grace + MARGIN),
     )
     return _finished(pod, spec, pods, Part.WORKER)
+
+
+def jupyter(spec: RunSpec, asked: JupyterSpec, pods: Pods, store: str | None = None) -> dict[str, Any]:
+    """Pod template of Jupyter's ReplicaSet: it has what the workers' user can read, but no GPU, certificate or rights.
+
+    Args:
+        spec: of the run.
+        asked: a part of it.
+        pods: settings; it goes where the launcher may, of whose template it has nothing.
+        store: as for :func:`worker`.
+
+    Raises:
+        InvalidSettings: a setting is none of the API's.
+    """
+    shape = replace(pods.launcher, template=None, resources=None)
+    words = (*runobjects.JUPYTER_COMMAND, str(asked.port), runobjects.JUPYTER_TOKEN)
+    container = _container(runobjects.JUPYTER_CONTAINER, pods, shape, words, ())
+    container["ports"] = [{"name": "jupyter", "containerPort": asked.port}]
+    container["resources"] = {"requests": {"cpu": "250m", "memory": asked.memory}, "limits": {"memory": asked.memory}}
+    _lend_secrets(container, pods, store)
+    pod = _pod(
+        container,
+        pods,
+        shape,
+        [jupyter_token(asked), *worker_volumes(pods, shared_memory=False)],
+        serviceAccountName=pods.worker_service_account,
+        automountServiceAccountToken=False,
+        restartPolicy="Always",
+    )
+    return _finished(pod, spec, replace(pods, launcher=shape), Part.JUPYTER)
+
+
+def _lend_secrets(container: dict[str, Any], pods: Pods, store: str | None) -> None:
+    container["env"] = [*container.get("env", ()), *secret_environment(pods.secrets)]
+    whole = [*filter(None, [store]), *(each.name for each in pods.secrets if not (each.key or each.mount))]
+    if whole:
+        container["envFrom"] = [{"secretRef": {"name": name}} for name in whole]
 
 
 def _container(
@@ -161,14 +217,28 @@ def _finished(spec_of_pod: dict[str, Any], spec: RunSpec, pods: Pods, part: Part
     container["env"] = _last_words(container["env"])
     if is_worker:
         _equip(finished, container, pods)
+        for each in hostfile(spec.hostfile, container["volumeMounts"]):
+            finished["volumes"].append(each.volume)
+            container["volumeMounts"].append(each.mount)
     else:
         container.setdefault("resources", deepcopy(LAUNCHER_RESOURCES))
-        pod["metadata"]["annotations"] = {**STAY, **pod["metadata"].get("annotations", {})}
+        pod["metadata"]["annotations"] = {
+            **STAY,
+            **(_scraped(spec) if part is Part.LAUNCHER else {}),
+            **pod["metadata"].get("annotations", {}),
+        }
         if pods.hardware.spot:
             placement.off_spot(finished)
     placement.leave_lost_nodes(finished)
     restrict(finished, pods)
     return pod
+
+
+def _scraped(spec: RunSpec) -> dict[str, str]:
+    """What most configurations of Prometheus look for. The token is theirs to know."""
+    port = ports(spec).get("metrics")
+    found = {"scrape": "true", "path": "/metrics", "port": str(port)} if port else {}
+    return {f"prometheus.io/{key}": value for key, value in found.items()}
 
 
 def _equip(spec_of_pod: dict[str, Any], container: dict[str, Any], pods: Pods) -> None:
@@ -179,6 +249,8 @@ def _equip(spec_of_pod: dict[str, Any], container: dict[str, Any], pods: Pods) -
         resources["limits"] = {**resources.get("limits", {}), hardware.gpu_resource: str(hardware.gpus)}
         container["resources"] = resources
         placement.tolerate_devices(spec_of_pod, hardware.gpu_resource)
+    if hardware.machine:
+        placement.onto_machine(spec_of_pod, hardware.machine)
     if hardware.spot:
         placement.onto_spot(spec_of_pod)
 

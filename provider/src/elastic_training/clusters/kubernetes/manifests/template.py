@@ -35,7 +35,7 @@ def merge(template: object, pod: dict[str, Any], container: str, at: str) -> dic
         at: field that the template was given in.
 
     Raises:
-        InvalidSettings: the template cannot be read, or is no pod.
+        InvalidSettings: the template cannot be read, or is not a pod.
     """
     from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
 

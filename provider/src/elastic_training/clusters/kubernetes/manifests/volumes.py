@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elastic_runtime.runobjects import TLS_FOLDER
+from elastic_runtime.hostfile import HOSTFILE
+from elastic_runtime.jupyter import JupyterSpec
+from elastic_runtime.runobjects import (
+    JUPYTER_TOKEN,
+    PROMETHEUS_TOKEN,
+    TLS_FOLDER,
+)
+from elastic_runtime.spec import RunSpec
 from elastic_training.pods import SHM_FOLDER, Pods, SecretRef, Volume
 
 READABLE = 0o440
@@ -25,16 +33,56 @@ def _mounted(name: str, source: dict[str, Any], place: str, **more: Any) -> Moun
     return Mounted({"name": name, **source}, {"name": name, "mountPath": place, **more})
 
 
-def certificates(secret: str, role: str) -> Mounted:
-    """The part of the run's certificates that this role needs: never another role's key."""
-    files = [{"key": name, "path": name} for name in ("ca.crt", f"{role}.crt", f"{role}.key")]
+def certificates(secret: str, role: str, *more: str) -> Mounted:
+    """The part of the run's certificates that this role needs: never another role's key.
+
+    Args:
+        secret: of the run.
+        role: whose certificate and key.
+        more: further files of it.
+    """
+    files = [{"key": name, "path": name} for name in ("ca.crt", f"{role}.crt", f"{role}.key", *more)]
     source = {"secret": {"secretName": secret, "items": files, "defaultMode": READABLE}}
     return _mounted("elastic-training-tls", source, TLS_FOLDER, readOnly=True)
 
 
-def worker_volumes(pods: Pods) -> Iterator[Mounted]:
+def prometheus(spec: RunSpec) -> list[Mounted]:
+    """The launcher's: the token that a scraper has to show, where a Secret holds it."""
+    asked = spec.observe.prometheus
+    if asked is None or not asked.secret:
+        return []
+    return [_token("elastic-training-prometheus", asked.secret, PROMETHEUS_TOKEN)]
+
+
+def jupyter_token(asked: JupyterSpec) -> Mounted:
+    """The token that whoever uses it has to show."""
+    return _token("elastic-training-jupyter", asked.secret, JUPYTER_TOKEN)
+
+
+def _token(volume: str, secret: str, file: str) -> Mounted:
+    """One key of a Secret, ``NAME/KEY``, as that file; nothing else is in its folder."""
+    name, _, key = secret.partition("/")
+    folder, path = posixpath.split(file)
+    source = {"secret": {"secretName": name, "items": [{"key": key, "path": path}], "defaultMode": READABLE}}
+    return _mounted(volume, source, folder, readOnly=True)
+
+
+def hostfile(path: str | None, mounts: Sequence[dict[str, Any]]) -> list[Mounted]:
+    """Its folder, which no image has and the workers' user could not make, unless something is mounted there.
+
+    Args:
+        path: of the hostfile, if it is not the usual one: then its folder is the user's affair.
+        mounts: of the container so far.
+    """
+    folder = posixpath.dirname(HOSTFILE)
+    if path not in (None, HOSTFILE) or any(each["mountPath"].rstrip("/") == folder for each in mounts):
+        return []
+    return [_mounted("elastic-training-hostfile", {"emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}, folder)]
+
+
+def worker_volumes(pods: Pods, *, shared_memory: bool = True) -> Iterator[Mounted]:
     """What a user mounts into the workers, and their shared memory."""
-    if pods.hardware.shm:
+    if pods.hardware.shm and shared_memory:
         memory = {"emptyDir": {"medium": "Memory", "sizeLimit": pods.hardware.shm}}
         yield _mounted("elastic-training-shm", memory, SHM_FOLDER)
     for index, secret in enumerate(pods.secrets):

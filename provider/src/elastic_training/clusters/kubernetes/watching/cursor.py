@@ -12,12 +12,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.printable import printable
 from elastic_training.clusters.base import LOG_START
 
 LONGEST = 1 << 20
 """Bytes kept of a line; a rank that writes more without a line end writes no log."""
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d) ")
-_CURSOR = re.compile(r"(\S+) (\S+) (\d+)\.(\d{9}) (\d+)")
+_CURSOR = re.compile(r"(\S+) (\S+) (\d{1,12})\.(\d{9}) (\d{1,18})", re.ASCII)
+_LAST = 253402300799
+"""Second of the year 9999 at which dates end."""
 
 Stamp = tuple[int, int]
 """Seconds since the epoch, and nanoseconds."""
@@ -48,8 +51,8 @@ class Cursor:
         if text == LOG_START:
             return cls()
         found = _CURSOR.fullmatch(text)
-        if found is None:
-            raise InvalidDocument(f"{text!r} is not a place in the log of a run on Kubernetes")
+        if found is None or int(found[3]) > _LAST:
+            raise InvalidDocument(f"{printable(text, 200)!r} is not a place in the log of a run on Kubernetes")
         return cls(found[1], found[2], (int(found[3]), int(found[4])), int(found[5]))
 
     def at(self, created: str, pod: str) -> Cursor:
@@ -92,6 +95,9 @@ def split(line: bytes) -> tuple[Stamp | None, str]:
     found = _STAMP.match(line)
     if found is None:
         return None, line.decode(errors="replace")
-    moment = datetime.fromisoformat((found[1] + found[3].replace(b"Z", b"+00:00")).decode())
+    try:
+        moment = datetime.fromisoformat((found[1] + found[3].replace(b"Z", b"+00:00")).decode())
+    except ValueError:  # A thirteenth month: it only looks like a time.
+        return None, line.decode(errors="replace")
     nanoseconds = int((found[2] or b"0").ljust(9, b"0"))
     return (int(moment.timestamp()), nanoseconds), line[found.end() :].decode(errors="replace")

@@ -89,8 +89,8 @@ class Hub:
     def check(self) -> None:
         """Raises what keeps the watch from going on: PermanentError, or ClusterUnavailable, at once or after a while.
 
-        A process that has too little of its machine is late with everything, and no outage: if each of its runs now
-        closed its streams to open them again, it would only be later.
+        A process that has too little of its machine is late with everything, which is not an outage: if each of its
+        runs now closed its streams to open them again, it would only be later.
         """
         if self._revoked is not None:
             raise self._revoked

@@ -165,7 +165,7 @@ class Tail:
         self._heard = asyncio.get_running_loop().time()
         self._retry.succeeded()
         stamp, text = split(line)
-        # Without a stamp it is no line of the log, but the kubelet's word that there is none.
+        # Without a stamp it is not a line of the log, but the kubelet's word that there is none.
         if stamp is not None and passing.new(stamp):
             self._cursor = self._cursor.after(stamp)
             if not self._lines:  # Whoever has been woken for the first line takes those behind it, too.

@@ -1,0 +1,102 @@
+import { describe, expect, it } from "vitest";
+import { idsIn, taskAddress } from "./address";
+import { bytes, duration, figure, moment, safeLink, whole } from "./format";
+import { joined, marksOf, sizesOf } from "./marks";
+import type { RunEvent, Status } from "./types";
+
+const at = (second: number): string => new Date(1_700_000_000_000 + second * 1000).toISOString();
+const event = (kind: string, second: number, message = ""): RunEvent => ({
+  time: at(second),
+  kind,
+  message,
+  worker: null,
+  step: null,
+  world_size: null,
+});
+const status = (more: Partial<Status>): Status =>
+  ({ events: [], history: [], asked: [], updated: at(60), finished: null, ...more }) as unknown as Status;
+
+describe("addresses", () => {
+  it.each(["manual__2026-01-02T03:04:05+00:00", "with a space", "a%20b&c=d"])("bring %s back", (run_id) => {
+    const address = taskAddress(new URLSearchParams({ run_id, map_index: "3" }));
+    expect(Object.fromEntries(idsIn(address.slice("task".length)))).toEqual({ run_id, map_index: "3" });
+  });
+  it("are read as Airflow 3.1 writes them", () => {
+    const ids = idsIn("?run_id=manual__2026-01-02T03:04:05+00:00&map_index={MAP_INDEX}");
+    expect(Object.fromEntries(ids)).toEqual({ run_id: "manual__2026-01-02T03:04:05+00:00", map_index: "-1" });
+  });
+});
+
+describe("sizes over time", () => {
+  it("holds each size until the next one, and the last until now", () => {
+    const world = [
+      { time: at(0), size: 2, generation: 1, step: 0 },
+      { time: at(20), size: 3, generation: 2, step: 9 },
+    ];
+    const found = sizesOf(status({ history: world, asked: [{ time: at(10), workers: 3 }] }));
+    expect(found.times.map((time) => time - 1_700_000_000)).toEqual([0, 10, 20, 60]);
+    expect(found.world).toEqual([2, 2, 3, 3]);
+    expect(found.asked).toEqual([null, 3, 3, 3]);
+  });
+  it("is empty before anything is known but the time", () => {
+    expect(sizesOf(status({}))).toEqual({ times: [1_700_000_060], world: [null], asked: [null] });
+  });
+  it("ends with the run", () => {
+    expect(sizesOf(status({ finished: at(30) })).times).toEqual([1_700_000_030]);
+  });
+});
+
+describe("marks", () => {
+  it("leaves checkpoints and times that are none to the list", () => {
+    const broken = { ...event("lost", 0), time: "no time" };
+    const found = marksOf(status({ events: [event("checkpoint", 1), event("notice", 2, "taken"), broken] }));
+    expect(found).toEqual([{ time: 1_700_000_002, category: "notice", label: "taken" }]);
+  });
+});
+
+describe("several columns on one axis", () => {
+  it("leaves gaps where a worker said nothing", () => {
+    const found = joined([
+      { times: [1, 3], values: [10, 30] },
+      { times: [2, 3], values: [null, 33] },
+    ]);
+    expect(found).toEqual({
+      times: [1, 2, 3],
+      values: [
+        [10, null, 30],
+        [null, null, 33],
+      ],
+    });
+  });
+});
+
+describe("figures", () => {
+  it.each([
+    [duration(9.94), "9.9 s"],
+    [duration(61), "1:01"],
+    [duration(3723.4), "1:02:03"],
+    [duration(null), "–"],
+    [bytes(999), "999 B"],
+    [bytes(1_500_000), "1.50 MB"],
+    [bytes(null), "–"],
+    [bytes(2048, "/s"), "2.05 kB/s"],
+    [figure(0.123456), "0.1235"],
+    [figure(12345.6), "12,350"],
+    [figure(Number.NaN), "–"],
+    [whole(1234567), "1,234,567"],
+    [moment("2026-11-22T10:00:00.123Z"), "2026-11-22 10:00:00"],
+    [moment("<b>"), "–"],
+  ])("%s", (found, wanted) => expect(found).toBe(wanted));
+});
+
+describe("links", () => {
+  it.each(["javascript:alert(1)", "data:text/html,x", "s3://bucket/run", "file:///etc/passwd"])("refuses %s", (address) => {
+    globalThis.location = { href: "https://airflow.example/elastic-training/task" } as Location;
+    expect(safeLink(address)).toBeNull();
+  });
+  it("takes Airflow's own and other web addresses", () => {
+    globalThis.location = { href: "https://airflow.example/elastic-training/task" } as Location;
+    expect(safeLink("report?try=1")).toBe("https://airflow.example/elastic-training/report?try=1");
+    expect(safeLink("https://logs.example/x")).toBe("https://logs.example/x");
+  });
+});

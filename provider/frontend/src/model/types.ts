@@ -1,0 +1,167 @@
+/** What the server says; the status is the launcher's document, `elastic_runtime.status`. */
+
+export interface Series {
+  steps: number[];
+  times: number[];
+  values: number[];
+}
+
+export interface Hardware {
+  times: number[];
+  columns: Record<string, (number | null)[]>;
+}
+
+export interface Gpu {
+  index: number;
+  name: string;
+  percent?: number | null;
+  memory_bytes?: number | null;
+  memory_total_bytes?: number | null;
+}
+
+export interface Worker {
+  name: string;
+  node: string;
+  state: string;
+  since: string;
+  slots: number;
+  ranks: number[];
+  seconds: number;
+  cpu_percent: number | null;
+  memory_bytes: number | null;
+  capacity_type: string | null;
+  instance_type: string | null;
+  receive_bytes_per_second?: number | null;
+  transmit_bytes_per_second?: number | null;
+  gpus?: Gpu[];
+}
+
+export interface RunEvent {
+  time: string;
+  kind: string;
+  message: string;
+  worker: string | null;
+  step: number | null;
+  world_size: number | null;
+}
+
+export interface FirstFailure {
+  rank: number | null;
+  worker: string;
+  step: number | null;
+  exit_code: number | null;
+  message: string;
+  traceback: string;
+}
+
+export interface Status {
+  run: string;
+  phase: string;
+  reason: string;
+  updated: string;
+  started: string | null;
+  finished: string | null;
+  failure: string | null;
+  world_size: number;
+  target_size: number;
+  generation: number;
+  step: number | null;
+  metrics: Record<string, number>;
+  series: Record<string, Series>;
+  throughput: Series;
+  sample_throughput: Series;
+  hardware: Record<string, Hardware>;
+  lost_seconds: Record<string, number>;
+  workers: Worker[];
+  events: RunEvent[];
+  history: { time: string; size: number; generation: number; step: number | null }[];
+  asked: { time: string; workers: number }[];
+  checkpoint: { uri: string; step: number; time: string } | null;
+  rank_failures: number;
+  forced_resets: number;
+  first_failure?: FirstFailure | null;
+}
+
+export interface CostLine {
+  capacity_type: string | null;
+  instance_type: string | null;
+  seconds: number;
+  idle_seconds: number;
+  price: string | null;
+  cost: string | null;
+  on_demand_cost: string | null;
+  note: string;
+}
+
+/** Money is text, as the server has computed it. */
+export interface Cost {
+  currency: string;
+  book: string;
+  cost: string;
+  idle_cost: string;
+  on_demand_cost: string;
+  saving: string;
+  saving_percent: string | null;
+  unpriced_seconds: number;
+  lines: CostLine[];
+}
+
+export interface TaskIds {
+  dag_id: string;
+  run_id: string;
+  task_id: string;
+  map_index: number;
+}
+
+export interface TaskPage {
+  run: TaskIds & { name: string | null; place: string | null; try_number: number | null; tries: number[] };
+  status: Status | null;
+  message: string | null;
+  limits: { minimum: number; maximum: number } | null;
+  live: boolean;
+  may_edit: boolean;
+  cost: Cost | null;
+  links: {
+    report: string | null;
+    log: string | null;
+    checkpoints: string | null;
+    timeline: string | null;
+    profiles: string[];
+  };
+}
+
+export interface DagRunTask {
+  task_id: string;
+  map_index: number;
+  try_number: number;
+  name: string | null;
+  place: string | null;
+  phase: string | null;
+  world_size: number | null;
+  target_size: number | null;
+  step: number | null;
+}
+
+export interface RunRow {
+  name: string;
+  place: string;
+  phase: string;
+  reason: string;
+  world_size: number;
+  target_size: number;
+  step: number | null;
+  started: string | null;
+  finished: string | null;
+  updated: string;
+  dag_id: string | null;
+  run_id: string | null;
+  task_id: string | null;
+  map_index: number | null;
+  cost: string | null;
+}
+
+export interface RunsPage {
+  total: number;
+  runs: RunRow[];
+  unreachable: { place: string; message: string }[];
+}

@@ -1,0 +1,20 @@
+/** Light or dark as Airflow's own page, in which this one is shown; else as the system. */
+export function followTheme(): void {
+  const around = airflows();
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const look = (): void => {
+    const said = ["dark", "light"].find((each) => around?.classList.contains(each) || around?.dataset["theme"] === each);
+    document.documentElement.dataset["theme"] = said ?? (system.matches ? "dark" : "light");
+  };
+  look();
+  system.addEventListener("change", look);
+  if (around) new MutationObserver(look).observe(around, { attributeFilter: ["class", "data-theme"] });
+}
+
+function airflows(): HTMLElement | null {
+  try {
+    return window.parent === window ? null : window.parent.document.documentElement;
+  } catch {
+    return null; // Another origin keeps its theme to itself.
+  }
+}

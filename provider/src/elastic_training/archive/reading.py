@@ -1,0 +1,112 @@
+"""Finds what is kept of a try, by Airflow's ids alone: for the API server, and for people at a terminal; blocks.
+
+An archive that is not configured lies where the task's checkpoints do; so the task's rendered fields are asked for,
+which stay when a new try clears its XComs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from elastic_runtime.checkpoint.store import CheckpointStore
+from elastic_runtime.documents import to_plain
+from elastic_runtime.errors import ElasticError, InvalidSettings
+from elastic_runtime.printable import printable
+from elastic_training.airflow_versions import rendered_fields
+from elastic_training.archive.document import LONGEST, TRIES, Document, Kept, file_name, parsed, report_uri, tries
+from elastic_training.archive.where import Address, configured, credentials, of_rendered, of_this_machine, opened
+from elastic_training.deployment import deployment
+from elastic_training.naming import TaskIdentity
+from elastic_training.redaction import masked
+
+_log = logging.getLogger(__name__)
+
+
+def read(dag_id: str, run_id: str, task_id: str, map_index: int = -1, try_number: int | None = None) -> Kept | None:
+    """What is kept of a try; None: nothing, or nothing that can be read, which is logged.
+
+    For where Airflow's database may be asked: its API server, its web server, its command line. Whoever calls it has
+    made sure that the one who asks may see the task.
+
+    Args:
+        dag_id: of the DAG.
+        run_id: of the DAG run.
+        task_id: of the training task.
+        map_index: of a mapped one; -1: not mapped.
+        try_number: None: the newest of which something is kept.
+    """
+    try:
+        task = TaskIdentity(dag_id, run_id, task_id, map_index, deployment())
+    except InvalidSettings as error:
+        _log.warning("What is kept of runs cannot be found: %s", error)
+        return None
+    for address in addresses(task):
+        try:
+            if kept := _read_at(address, task, try_number):
+                return kept
+        except (ElasticError, OSError) as error:
+            # The words of a store may quote a URI, and who knows what it has.
+            _log.warning("What is kept of %s cannot be read: %s", printable(task_id, 80), printable(masked(str(error))))
+    return None
+
+
+def addresses(task: TaskIdentity) -> Iterator[Address]:
+    """Where something may be kept of a task instance, each once, the likeliest first."""
+    seen: set[Address] = set()
+    for address in _found(task):
+        if address not in seen:
+            seen.add(address)
+            yield address
+
+
+def _found(task: TaskIdentity) -> Iterator[Address]:
+    with suppress(InvalidSettings):
+        if given := configured():
+            yield given
+    for rendered in _rendered(task):
+        with suppress(InvalidSettings):
+            if address := of_rendered(rendered):
+                yield address
+    with suppress(InvalidSettings):
+        yield of_this_machine()
+
+
+def _rendered(task: TaskIdentity) -> list[Mapping[str, Any]]:
+    try:
+        return rendered_fields(task.dag_id, task.run_id, task.task_id, task.map_index)
+    except Exception as error:  # noqa: BLE001  # a database's, Airflow's: the archive may be known all the same
+        _log.warning("Airflow does not tell where %s trained: %s", printable(task.task_id, 80), type(error).__name__)
+        return []
+
+
+def _read_at(address: Address, task: TaskIdentity, try_number: int | None) -> Kept | None:
+    with opened(address.uri, task, credentials(address)) as store:
+        known = tries(task, store.files(TRIES))
+        wanted = try_number if try_number is not None else max(known, default=None)
+        if wanted is None or wanted not in known:
+            return None
+        found = read_document(store, task, wanted)
+    return Kept(
+        name=found.status.run,
+        place=found.place,
+        status=found.status,
+        cost=None if found.cost is None else to_plain(found.cost),
+        try_number=wanted,
+        tries=known,
+        report_url=report_uri(address.uri, task, wanted),
+        written=found.written,
+    )
+
+
+def read_document(store: CheckpointStore, task: TaskIdentity, try_number: int) -> Document:
+    """Of a try, from the folder of its task.
+
+    Raises:
+        InvalidDocument: there is none, or none that can be believed.
+        StoreUnavailable: the store does not answer.
+    """
+    with store.open_beside(file_name(task, try_number, "json"), LONGEST) as stream:
+        return parsed(stream.read(LONGEST), task, try_number)

@@ -1,0 +1,114 @@
+"""Where what is kept of runs lies: ``[elastic_training] archive``, or else where the run itself lies.
+
+That is, ``reports`` beside the runs under the task's checkpoint URI; for a run of this machine without one, ``archive``
+in the folder of all runs; and for any other nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airflow.providers.common.compat.sdk import conf
+
+from elastic_runtime.checkpoint.store import CheckpointStore, has_plain_host, open_store, validate_store_uri
+from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.spec import CheckpointSpec
+from elastic_training.archive.document import folder
+from elastic_training.clusters.connected import LOCAL
+from elastic_training.clusters.registry import SECTION, local_settings, location
+from elastic_training.naming import TaskIdentity
+from elastic_training.store_credentials import store_credentials
+
+REPORTS = "reports"
+"""Beside the runs' folders under a checkpoint URI; no run is called so."""
+NEWEST = 200
+"""Tries of a task, over all its DAG runs, that are kept by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Of an archive."""
+
+    uri: str
+    conn_id: str | None = None
+    """Airflow connection with the credentials; None: what this process finds by itself."""
+
+
+def configured() -> Address | None:
+    """By ``[elastic_training] archive`` and ``archive_conn_id``. Raises InvalidSettings."""
+    given = str(conf.get(SECTION, "archive", fallback="") or "").strip()
+    if not given:
+        return None
+    uri = Path(given).as_uri() if given.startswith("/") else given.rstrip("/")
+    validate_store_uri(uri, f"[{SECTION}] archive")
+    return Address(uri, str(conf.get(SECTION, "archive_conn_id", fallback="") or "").strip() or None)
+
+
+def newest() -> int:
+    """How many tries of a task are kept; 0: all."""
+    given = str(conf.get(SECTION, "archive_keep", fallback="") or "").strip()
+    return int(given) if given.isdecimal() and len(given) < 10 else NEWEST
+
+
+def address_of(checkpoint: CheckpointSpec | None, conn_id: str | None, place: str) -> Address | None:
+    """For a run; None: nothing is kept of it.
+
+    Args:
+        checkpoint: where it writes durable checkpoints: in a folder of its own, beside those of the task's other runs.
+        conn_id: Airflow connection with its credentials.
+        place: the cluster's own name.
+
+    Raises:
+        InvalidSettings: what is configured cannot be.
+    """
+    if given := configured():
+        return given
+    if checkpoint:
+        return beside(checkpoint.uri.rpartition("/")[0], conn_id)
+    return of_this_machine() if place == LOCAL else None
+
+
+def beside(checkpoints: str, conn_id: str | None) -> Address:
+    """The runs under a checkpoint URI. Raises InvalidSettings for what is none, or has a secret in the host's place."""
+    validate_store_uri(checkpoints, "checkpoint_uri")
+    if not has_plain_host(checkpoints):
+        raise InvalidSettings("checkpoint_uri", "it has a user or a password", "Write it without")
+    return Address(f"{checkpoints.rstrip('/')}/{REPORTS}", conn_id or None)
+
+
+def of_this_machine() -> Address:
+    """Of local runs."""
+    return Address((local_settings()[0].absolute() / "archive").as_uri())
+
+
+def of_rendered(rendered: Mapping[str, Any]) -> Address | None:
+    """Of a task, by its fields as Airflow has noted them when a try began; asks Airflow for connections.
+
+    Raises:
+        InvalidSettings: they are none that a task of ours has.
+    """
+    uri, conn_id = rendered.get("checkpoint_uri"), rendered.get("checkpoint_conn_id")
+    if uri is None and isinstance(cluster := rendered.get("cluster"), str) and (said := location(cluster)) is not None:
+        uri, conn_id = said.checkpoint_uri, conn_id or said.checkpoint_conn_id
+    if not isinstance(uri, str) or not uri:
+        return None
+    return beside(uri, conn_id if isinstance(conn_id, str) else None)
+
+
+def credentials(address: Address) -> Mapping[str, str] | None:
+    """Asks Airflow. Raises InvalidSettings."""
+    return store_credentials(address.uri, address.conn_id).variables if address.conn_id else None
+
+
+@contextmanager
+def opened(archive: str, task: TaskIdentity, variables: Mapping[str, str] | None) -> Iterator[CheckpointStore]:
+    """The folder of a task in an archive, for a while."""
+    store = open_store(f"{archive}/{folder(task)}", variables)
+    try:
+        yield store
+    finally:
+        store.close()

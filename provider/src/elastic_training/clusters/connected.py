@@ -1,0 +1,135 @@
+"""What an Airflow connection of type ``elastic_training`` says: where trainings run, and what they have unless told.
+
+It leads to a place that has a name of its own (a connection of type kubernetes and a namespace, or ``local``). Whoever
+runs in a task's worker asks for it here, and triggers are given the place's own name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from elastic_runtime.errors import InvalidSettings
+from elastic_training.kubernetes_syntax import dns_label, image
+
+CONNECTION_TYPE = "elastic_training"
+LOCAL, KUBERNETES = "local", "kubernetes"
+DEFAULT_KUBERNETES = "kubernetes_default"
+CONNECTION_ID = re.compile(r"[\w#!()\-.:]+")
+"""What Airflow allows in a connection's id, but for slashes."""
+_FIELDS = ("place", "kubernetes_conn_id", "namespace", "image", "checkpoint_uri", "checkpoint_conn_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """What such a connection says."""
+
+    connection: str
+    """Its id; empty: it has none yet."""
+    place: str = KUBERNETES
+    """``kubernetes`` or ``local``."""
+    kubernetes: str = DEFAULT_KUBERNETES
+    """Id of a connection of type kubernetes."""
+    namespace: str | None = None
+    """None: that connection's."""
+    image: str | None = None
+    """Of launcher and workers, where the operator names none."""
+    checkpoint_uri: str | None = None
+    """Where checkpoints go, where the operator says nothing."""
+    checkpoint_conn_id: str | None = None
+    """Id of the connection with the credentials for it."""
+
+    @property
+    def cluster(self) -> str:
+        """The place's own name: ``local``, ``CONNECTION`` or ``CONNECTION/NAMESPACE``."""
+        if self.place == LOCAL:
+            return LOCAL
+        return f"{self.kubernetes}/{self.namespace}" if self.namespace else self.kubernetes
+
+
+def read_location(connection: str, extra: Mapping[str, Any], namespace: str | None = None) -> Location:
+    """From the extras of a connection.
+
+    Args:
+        connection: its id; empty: it has none yet.
+        extra: what it says; empty fields say nothing, unknown ones are ignored.
+        namespace: that the user names; goes before the connection's.
+
+    Raises:
+        InvalidSettings: with the field of the connection that is wrong.
+    """
+    said: dict[str, str] = {}
+    for name in _FIELDS:
+        value = extra.get(name) or extra.get(f"extra__{CONNECTION_TYPE}__{name}") or ""
+        if not isinstance(value, str):
+            raise _wrong(connection, name, f"a {type(value).__name__} is not a string", "Write a string")
+        if value.strip():
+            said[name] = value.strip()
+    place = said.get("place", KUBERNETES)
+    if place not in (KUBERNETES, LOCAL):
+        raise _wrong(connection, "place", f"{place!r} is not a place", f"Write {KUBERNETES!r} or {LOCAL!r}")
+    if place == LOCAL and (namespace or "namespace" in said):  # Of a run that is meant for pods, perhaps.
+        raise _wrong(connection, "namespace", "this machine has none", f"Leave it empty, or set place to {KUBERNETES}")
+    if namespace is None and "namespace" in said:
+        namespace = dns_label(_field(connection, "namespace"), said["namespace"])
+    kubernetes = said.get("kubernetes_conn_id", DEFAULT_KUBERNETES)
+    if not CONNECTION_ID.fullmatch(kubernetes):
+        remedy = "Write the id of a connection of type kubernetes"
+        raise _wrong(connection, "kubernetes_conn_id", f"{kubernetes!r} is not the id of a connection", remedy)
+    return Location(
+        connection=connection,
+        place=place,
+        kubernetes=kubernetes,
+        namespace=namespace,
+        image=image(_field(connection, "image"), said["image"]) if "image" in said else None,
+        checkpoint_uri=said.get("checkpoint_uri"),
+        checkpoint_conn_id=said.get("checkpoint_conn_id"),
+    )
+
+
+def location_of(connection: str, namespace: str | None = None) -> Location | None:
+    """What Airflow says of it; None when it has no such connection, or one of another type. Not for an event loop.
+
+    Raises:
+        InvalidSettings: it is of this type, and wrong; or it may not be used.
+    """
+    from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
+
+    try:
+        found = BaseHook.get_connection(connection)
+    except AirflowNotFoundException:
+        return None
+    except PermissionError as error:
+        raise _refused(connection, error) from None
+    return read_location(connection, found.extra_dejson, namespace) if found.conn_type == CONNECTION_TYPE else None
+
+
+async def location_in_loop(connection: str, namespace: str | None = None) -> Location | None:
+    """As :func:`location_of`, for the event loop of a triggerer; None also when Airflow does not answer."""
+    from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
+    from airflow.providers.common.compat.sdk import AirflowNotFoundException
+
+    try:
+        found = await get_async_connection(connection)
+    except AirflowNotFoundException:
+        return None
+    except PermissionError as error:
+        raise _refused(connection, error) from None
+    if found.conn_type != CONNECTION_TYPE:
+        return None
+    return read_location(connection, await get_async_extra_dejson(found), namespace)
+
+
+def _refused(connection: str, error: Exception) -> InvalidSettings:
+    problem = f"the Airflow connection {connection!r} may not be used here ({error})"
+    return InvalidSettings("cluster", problem, "Name another one, or allow it")
+
+
+def _field(connection: str, name: str) -> str:
+    return f"{name} of connection {connection}" if connection else name
+
+
+def _wrong(connection: str, name: str, problem: str, remedy: str) -> InvalidSettings:
+    return InvalidSettings(_field(connection, name), problem, remedy)

@@ -1,0 +1,45 @@
+"""What a person asks of a run on its page. For threads of the API server; whoever asks has been allowed to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+from elastic_runtime.errors import Conflict, RunNotFound
+from elastic_training.bridge import run
+from elastic_training.clusters.wish import SizeWish
+from elastic_training.console.page import NO_TRAINING, Found, find, settings_of
+from elastic_training.naming import TaskIdentity
+
+
+def scale(task: TaskIdentity, workers: int) -> None:
+    """Ask for so many workers.
+
+    Raises:
+        InvalidSettings: outside the run's bounds.
+        ElasticError: there is no run, it is over, or its place does not answer.
+    """
+    _change(task, lambda found: found.cluster.ask(found.ref, SizeWish(str(workers)), f"page-{uuid4().hex}"))
+
+
+def notice(task: TaskIdentity, worker: str, seconds: float) -> None:
+    """Send a reclaim notice to a worker, as a drill. Raises as :func:`scale` does."""
+    _change(task, lambda found: found.cluster.reclaim(found.ref, worker, timedelta(seconds=seconds)))
+
+
+def end(task: TaskIdentity, person: str) -> None:
+    """Ask the run to end. Raises as :func:`scale` does."""
+    reason = f"{person} has ended it on its page"
+    _change(task, lambda found: found.cluster.cancel(found.ref, reason, found.owner_text))
+
+
+def _change(task: TaskIdentity, ask: Callable[[Found], Coroutine[Any, Any, object]]) -> None:
+    settings = settings_of(task)
+    if settings is None:
+        raise RunNotFound(NO_TRAINING)
+    found = find(str(settings["cluster"]), task)
+    if not found.live:
+        raise Conflict(f"the run {found.ref.name} is over")
+    run(ask(found))

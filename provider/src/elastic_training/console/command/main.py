@@ -1,0 +1,115 @@
+"""Reads the words of a command line, has the command carried out, and turns what comes of it into an exit status."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from elastic_runtime.errors import ElasticError
+from elastic_runtime.status import Phase
+
+DONE, REFUSED, USAGE, INTERRUPTED = 0, 1, 2, 130
+"""Exit statuses; argparse's own is that of a wrong usage, and a shell's that of Ctrl-C."""
+_MOST_SECONDS = 86400.0
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Carry a command out.
+
+    Args:
+        words: of the command line, without the program's name; None: this process's.
+
+    Returns:
+        The exit status: 0; 1: it was refused, or a place does not answer; 2: wrong words (raised as SystemExit, too);
+        130: Ctrl-C.
+    """
+    arguments = parser().parse_args(words)
+    try:
+        return _carried_out(arguments)
+    except KeyboardInterrupt:  # Also while Airflow is imported, which takes seconds.
+        return INTERRUPTED
+
+
+def _carried_out(arguments: argparse.Namespace) -> int:
+    # As Airflow's own commands: connections are looked up in its database, too, if a place is one.
+    os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
+    from elastic_training.console.command import actions  # After the parser: Airflow takes seconds to import.
+    from elastic_training.console.command.output import complain
+
+    try:
+        return actions.carry_out(arguments)
+    except BrokenPipeError:  # Whoever read it has seen enough: no complaint from Python at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except ElasticError as error:
+        complain(str(error))
+    except Exception as error:  # noqa: BLE001  # of a library or a disk: at a terminal, a line in place of a traceback
+        complain(f"{type(error).__name__}: {error}")
+    return REFUSED
+
+
+def parser() -> argparse.ArgumentParser:
+    """Of all commands."""
+    every = argparse.ArgumentParser(prog="elastic-training", description="Elastic training runs, at a terminal.")
+    commands = every.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    runs = _command(commands, "runs", "list the runs, place by place, the newest first", "", as_json=True)
+    runs.add_argument("--phase", choices=[each.value for each in Phase], help="only those")
+    _command(commands, "show", "tell how a run is doing", as_json=True)
+    scale = _command(commands, "scale", "ask for another number of workers")
+    scale.add_argument("workers", metavar="N|+N|-N|min|max")
+    logs = _command(commands, "logs", "print the log of launcher and ranks")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on until the run is over")
+    logs.add_argument("-n", "--lines", type=_lines, metavar="N", help="of what is there, only the last N lines")
+    notice = _command(commands, "notice", "tell a worker that it will be taken, as a cloud would: a drill")
+    notice.add_argument("worker")
+    notice.add_argument("--seconds", type=_seconds, default=30.0, help="until then (default: 30)")
+    _command(commands, "stacks", "have each rank write into the run's log where it stands, as of a stalled run")
+    shell = _command(commands, "exec", "print the command that opens a shell where a worker's ranks run")
+    shell.add_argument("worker", nargs="?", help="default: that of rank 0")
+    shell.add_argument("--run", action="store_true", dest="enter", help="run it; kubectl has to be installed")
+    end = _command(commands, "end", "ask a run to end; its documents and checkpoints stay")
+    end.add_argument("--yes", action="store_true", help="do not ask")
+    report = _command(commands, "report", "write a run's report as one HTML page")
+    report.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
+    return every
+
+
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    about: str,
+    run: str = "the run's name, or how it begins where that is enough",
+    *,
+    as_json: bool = False,
+) -> argparse.ArgumentParser:
+    made = commands.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
+    if run:
+        made.add_argument("run", metavar="RUN", help=run)
+    made.add_argument(
+        "--place",
+        action="append",
+        metavar="P",
+        help='where to look, as in the operator\'s cluster: "local", CONNECTION, CONNECTION/NAMESPACE; may be repeated '
+        "(default: [elastic_training] places)",
+    )
+    if as_json:
+        made.add_argument("--json", action="store_true", help="for programs")
+    return made
+
+
+def _lines(word: str) -> int:
+    if not word.isdecimal() or not 0 < int(word) <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"{word!r} is not a number of lines, 1 to 1000000")
+    return int(word)
+
+
+def _seconds(word: str) -> float:
+    try:
+        seconds = float(word)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds <= _MOST_SECONDS:
+        raise argparse.ArgumentTypeError(f"{word!r} is not a number of seconds, at most {_MOST_SECONDS:g}")
+    return seconds

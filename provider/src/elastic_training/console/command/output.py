@@ -1,0 +1,48 @@
+"""What comes to the terminal: whatever a run calls itself or prints, no character of it moves a cursor."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from elastic_runtime.printable import LONG, printable
+from elastic_training.redaction import masked
+
+LONGEST = 1 << 14
+"""Characters of a line."""
+
+
+def say(text: object, limit: int = LONGEST) -> None:
+    """One line."""
+    sys.stdout.write(f"{fit(text, limit)}\n")
+
+
+def complain(text: object) -> None:
+    """One line, beside the output."""
+    sys.stderr.write(f"elastic-training: {fit(text, LONG)}\n")
+
+
+def fit(text: object, limit: int = LONGEST) -> str:
+    """On one line, for a terminal, without the secrets that Airflow knows."""
+    return printable(masked(str(text)), limit)
+
+
+def say_json(value: Any) -> None:
+    """For programs. Escaped as far as ASCII goes, so for terminals as well."""
+    sys.stdout.write(json.dumps(masked(value), indent=2) + "\n")
+
+
+def say_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Columns, each as wide as its widest cell."""
+    cells = [tuple(head), *(tuple("-" if each is None else fit(each, 200) for each in row) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def time_text(time: datetime | None) -> str:
+    """In UTC, to the second; ``-``: not yet."""
+    return "-" if time is None else f"{time:%Y-%m-%d %H:%M:%S}Z"

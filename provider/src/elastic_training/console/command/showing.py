@@ -1,0 +1,91 @@
+"""How runs are told of at a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from elastic_runtime.documents import to_plain
+from elastic_runtime.status import Status
+from elastic_training.console.command.output import fit, say, say_json, say_table, time_text
+from elastic_training.console.places import FoundRun, Listing, plain_run
+
+_EVENTS = 10
+_TRACEBACK = 40
+"""Lines of it, the last."""
+
+
+def tell_runs(seen: Listing, *, as_json: bool) -> None:
+    """All of them."""
+    if as_json:
+        unreachable = [asdict(each) for each in seen.unreachable]
+        say_json({"runs": [plain_run(each) for each in seen.runs], "unreachable": unreachable})
+        return
+    if not seen.runs:
+        say("no runs")
+        return
+    rows = [
+        (
+            each.ref.name,
+            each.place,
+            each.headline.phase,
+            each.headline.world_size,
+            each.headline.target_size,
+            each.headline.step,
+            time_text(each.headline.started),
+            _task(each),
+        )
+        for each in seen.runs
+    ]
+    say_table(("NAME", "PLACE", "PHASE", "RANKS", "WORKERS", "STEP", "STARTED", "TASK"), rows)
+
+
+def tell_run(each: FoundRun, status: Status, *, as_json: bool) -> None:
+    """One of them, whole."""
+    if as_json:
+        say_json({**plain_run(each), "status": to_plain(status)})
+        return
+    for name, value in _facts(each, status):
+        say(f"{name + ':':12}{fit(value)}")
+    if status.workers:
+        say("")
+        rows = [(w.name, w.state, ",".join(map(str, w.ranks)), w.node, _percent(w.cpu_percent)) for w in status.workers]
+        say_table(("WORKER", "STATE", "RANKS", "NODE", "CPU"), rows)
+    if status.events:
+        say("")
+        told = status.events[-_EVENTS:]
+        say_table(("TIME", "EVENT", "WHAT"), [(time_text(event.time), event.kind, event.message) for event in told])
+    if status.first_failure is not None and status.first_failure.traceback:
+        say("")
+        for line in status.first_failure.traceback.splitlines()[-_TRACEBACK:]:
+            say(f"  {line}")  # So that no line of it looks like one of these.
+
+
+def _facts(each: FoundRun, status: Status) -> Iterator[tuple[str, object]]:
+    yield "run", each.ref.name
+    yield "place", each.place
+    yield "task", _task(each)
+    yield "phase", f"{status.phase}: {status.reason}"
+    if status.first_failure is not None:
+        yield "failed", status.first_failure.summary
+    yield "world", f"{status.world_size} ranks; {status.target_size} workers asked for"
+    yield "step", "-" if status.step is None else status.step
+    if status.metrics:
+        yield "metrics", ", ".join(f"{name} {value:.4g}" for name, value in status.metrics.items())
+    for name in ("started", "updated", "finished"):
+        yield name, time_text(getattr(status, name))
+    if lost := {cause: seconds for cause, seconds in status.lost_seconds.items() if seconds > 0}:
+        yield "lost", ", ".join(f"{cause.replace('_', ' ')} {seconds:.1f} s" for cause, seconds in lost.items())
+    if status.checkpoint is not None:
+        yield "checkpoint", f"step {status.checkpoint.step} in {status.checkpoint.uri}"
+
+
+def _percent(value: float | None) -> str | None:
+    return None if value is None else f"{value:.0f} %"
+
+
+def _task(each: FoundRun) -> str | None:
+    if (owner := each.owner) is None:
+        return None
+    index = "" if owner.map_index < 0 else f"[{owner.map_index}]"
+    return f"{owner.dag_id}.{owner.task_id}{index} {owner.run_id}"

@@ -1,0 +1,270 @@
+"""What the page of a training task shows: the run while it is there, else what is kept of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import quote
+
+from elastic_runtime.documents import from_plain, to_plain
+from elastic_runtime.errors import ClusterUnavailable, ElasticError, RunNotFound
+from elastic_runtime.spec import RunSpec
+from elastic_runtime.status import Status
+from elastic_training import archive
+from elastic_training.airflow_versions import rendered_fields, rendered_of_run
+from elastic_training.archive import Kept
+from elastic_training.bridge import run
+from elastic_training.clusters.base import RunRef
+from elastic_training.clusters.cluster import Cluster
+from elastic_training.clusters.registry import cluster_called, own_name
+from elastic_training.console.late import Ended
+from elastic_training.naming import TaskIdentity
+from elastic_training.ownership import Owner, read_owner
+from elastic_training.page_address import ids_of, report_query
+from elastic_training.price_book import cost_of
+from elastic_training.redaction import masked
+from elastic_training.report import render_report
+from elastic_training.training_task import present_name
+
+log = logging.getLogger(__name__)
+PATIENCE = 5.0
+"""Seconds for a place."""
+MOST_TASKS = 100
+"""Training tasks of one DAG run that are listed."""
+NO_TRAINING = "This task is not a training, or has not begun: Airflow has kept no settings of it."
+NO_RUN = "There is no run of this task: it has not been created yet, or nothing was kept of it."
+NO_TRY = "Nothing was kept of try {number}."
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The run of a task, as it is in its place."""
+
+    cluster: Cluster
+    ref: RunRef
+    owner: Owner
+    owner_text: str
+    status: Status
+    spec: RunSpec
+
+    @property
+    def live(self) -> bool:
+        """Whether it goes on."""
+        return not self.status.phase.final
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What there is of a try of a training task."""
+
+    settings: Mapping[str, Any]
+    """Its template fields, as Airflow keeps them."""
+    found: Found | None
+    """The run in its place, whichever try's it is."""
+    kept: Kept | None
+    """Of the try that was asked for, or the newest."""
+    wanted: int | None
+    """The try that was asked for; None: the newest."""
+    trouble: str | None
+    """Why the place does not tell."""
+
+    @property
+    def place(self) -> str:
+        """As the task has it."""
+        return str(self.settings["cluster"])
+
+    @property
+    def present(self) -> Found | None:
+        """The run in its place, if it is of the try that was asked for."""
+        return self.found if self.found and self.wanted in (None, self.found.owner.try_number) else None
+
+    @property
+    def ended(self) -> Ended | None:
+        """:attr:`present`, if it is over, and this is not known to be kept."""
+        here, kept = self.present, self.kept
+        if here is None or here.live or (kept and kept.try_number == here.owner.try_number and kept.status.phase.final):
+            return None
+        return Ended(self.place, here.ref, here.owner, here.status.failure, here.status.updated, self.settings)
+
+    @property
+    def cost(self) -> dict[str, Any] | None:
+        """Of :attr:`present`, so far."""
+        book = self.settings.get("price_book")
+        return cost_of(self.present.status, book if isinstance(book, str) else None, log) if self.present else None
+
+
+def look(task: TaskIdentity, try_number: int | None) -> Seen | None:
+    """In its place, and at what is kept; for a thread of the API server.
+
+    Args:
+        task: whoever asks has been allowed to see it.
+        try_number: None: the newest.
+
+    Returns:
+        None: the task is no training, or has not begun.
+    """
+    settings = settings_of(task)
+    if settings is None:
+        return None
+    place, found, trouble = str(settings["cluster"]), None, None
+    try:
+        found = find(place, task)
+    except RunNotFound:
+        pass
+    except ElasticError as error:
+        trouble = f"{place} does not tell how the run is doing: {error}"
+    seen = Seen(settings, found, None, try_number, trouble)
+    if seen.present is None:
+        return replace(seen, kept=archive.read(**ids_of(task), try_number=try_number))
+    first_lives = seen.present.live and seen.present.owner.try_number == 1
+    return seen if first_lives else replace(seen, kept=archive.read(**ids_of(task)))
+
+
+def describe(task: TaskIdentity, seen: Seen | None, *, may_edit: bool) -> dict[str, Any]:
+    """The page of a task, as JSON; ``may_edit``: whether whoever asks may change the run."""
+    if seen is None:
+        return _page(task, None, NO_TRAINING)
+    if seen.present is not None:
+        return _of_place(task, seen, seen.present, may_edit=may_edit)
+    kept, number = seen.kept, seen.wanted
+    if kept is None:
+        nothing = NO_RUN if number is None else NO_TRY.format(number=number)
+        return _page(task, None, seen.trouble or nothing, place=seen.place)
+    tries = {*kept.tries, *([seen.found.owner.try_number] if seen.found else [])}
+    page = _page(task, kept.status, seen.trouble, place=kept.place, tries=tries, try_number=kept.try_number)
+    return page | {"cost": kept.cost, "links": _links(task, kept.try_number, kept.status)}
+
+
+def report(task: TaskIdentity, try_number: int | None) -> str | None:
+    """As HTML: what is kept of a try, or the run as it is in its place; None: there is neither. As :func:`look`."""
+    seen = look(task, try_number)
+    if seen is None:  # Of a task that has been taken out of its DAG, perhaps.
+        kept = archive.read(**ids_of(task), try_number=try_number)
+        return kept.report() if kept else None
+    if seen.present is not None:
+        return render_report(from_plain(Status, masked(to_plain(seen.present.status))), cost=seen.cost)
+    return seen.kept.report() if seen.kept else None
+
+
+def tasks_of(dag_id: str, run_id: str, deployment: str) -> list[dict[str, Any]]:
+    """The training tasks of a DAG run, for a thread of the API server."""
+    rows = [
+        (TaskIdentity(dag_id, run_id, task_id, map_index, deployment), str(settings["cluster"]))
+        for task_id, map_index, settings in rendered_of_run(dag_id, run_id)
+        if _is_training(settings)
+    ]
+    return run(_looked_at(rows[:MOST_TASKS]))
+
+
+def find(place: str, task: TaskIdentity) -> Found:
+    """The run of a task; for a thread.
+
+    Raises:
+        RunNotFound: there is none.
+        ElasticError: the place does not answer, or no cluster is called so.
+    """
+    return run(_find(place, task))
+
+
+def settings_of(task: TaskIdentity) -> Mapping[str, Any] | None:
+    """Template fields of a training task as Airflow keeps them; None: it is none, or has not begun."""
+    fields = rendered_fields(task.dag_id, task.run_id, task.task_id, task.map_index)
+    return next((each for each in fields if _is_training(each)), None)
+
+
+def _is_training(settings: Mapping[str, Any]) -> bool:
+    """Sensors have a cluster, too, and no command."""
+    return isinstance(settings.get("cluster"), str) and "command" in settings and "workers" in settings
+
+
+async def _find(place: str, task: TaskIdentity) -> Found:
+    cluster = cluster_called(await asyncio.to_thread(own_name, place))
+    try:
+        async with asyncio.timeout(PATIENCE):
+            ref = await cluster.find(await present_name(cluster, task))
+            text = await cluster.owner(ref)
+            owner = read_owner(text)
+            if owner is None or replace(owner.task, deployment=owner.deployment or task.deployment) != task:
+                raise RunNotFound(f"the run {ref.name} is another task's")
+            return Found(cluster, ref, owner, text, await cluster.status(ref), await cluster.spec(ref))
+    except TimeoutError:
+        raise ClusterUnavailable(f"it has not answered in {PATIENCE:g} s") from None
+
+
+async def _looked_at(rows: Sequence[tuple[TaskIdentity, str]]) -> list[dict[str, Any]]:
+    async def look(task: TaskIdentity, place: str) -> dict[str, Any]:
+        row: dict[str, Any] = {"task_id": task.task_id, "map_index": task.map_index, "place": place}
+        row |= dict.fromkeys(("try_number", "name", "phase", "world_size", "target_size", "step"))
+        try:
+            found = await _find(place, task)
+        except ElasticError:
+            return row
+        status = found.status
+        figures = {"world_size": status.world_size, "target_size": status.target_size, "step": status.step}
+        return row | {"try_number": found.owner.try_number, "name": found.ref.name, "phase": status.phase} | figures
+
+    return list(await asyncio.gather(*(look(task, place) for task, place in rows)))
+
+
+def _of_place(task: TaskIdentity, seen: Seen, found: Found, *, may_edit: bool) -> dict[str, Any]:
+    number = found.owner.try_number
+    tries = {number, *(seen.kept.tries if seen.kept else ())}
+    page = _page(task, found.status, None, place=seen.place, tries=tries, try_number=number)
+    return page | {
+        "limits": {"minimum": found.spec.workers.minimum, "maximum": found.spec.workers.maximum},
+        "live": found.live,
+        "may_edit": may_edit,
+        "cost": seen.cost,
+        "links": _links(task, number, found.status, found.spec),
+    }
+
+
+def _page(
+    task: TaskIdentity,
+    status: Status | None,
+    message: str | None,
+    *,
+    place: str | None = None,
+    tries: set[int] | None = None,
+    try_number: int | None = None,
+) -> dict[str, Any]:
+    return {
+        "run": {
+            "name": status.run if status else None,
+            "place": place,
+            **ids_of(task),
+            "try_number": try_number,
+            "tries": sorted(tries or ()),
+        },
+        "status": None if status is None else masked(to_plain(status)),
+        "message": None if message is None else masked(message),
+        "limits": None,
+        "live": False,
+        "may_edit": False,
+        "cost": None,
+        "links": _links(task, None, None),
+    }
+
+
+def _links(
+    task: TaskIdentity, number: int | None, status: Status | None, spec: RunSpec | None = None
+) -> dict[str, Any]:
+    checkpoint = status.checkpoint.uri if status and status.checkpoint else None
+    return {
+        "report": report_query(task, number) if number is not None else None,
+        "log": _log(task, number),
+        "checkpoints": spec.checkpoint.uri if spec and spec.checkpoint else checkpoint,
+        "timeline": status.timeline if status else None,
+        "profiles": list(status.profiles) if status else [],
+    }
+
+
+def _log(task: TaskIdentity, number: int | None) -> str:
+    """Of the task instance's page in Airflow, which begins with its log; relative to ours."""
+    ids = [quote(each, safe="") for each in (task.dag_id, task.run_id, task.task_id)]
+    mapped = f"/mapped/{task.map_index}" if task.map_index >= 0 else ""
+    query = f"?try_number={number}" if number is not None else ""
+    return f"../dags/{ids[0]}/runs/{ids[1]}/tasks/{ids[2]}{mapped}{query}"

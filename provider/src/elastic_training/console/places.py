@@ -1,0 +1,122 @@
+"""The runs of several places at once, however long one of them takes to answer."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from airflow.providers.common.compat.sdk import conf
+
+from elastic_runtime.documents import to_plain
+from elastic_runtime.errors import ElasticError
+from elastic_runtime.headline import Headline
+from elastic_training.bridge import run
+from elastic_training.clusters.base import RunRef
+from elastic_training.clusters.connected import LOCAL
+from elastic_training.clusters.registry import SECTION, cluster_called, own_name
+from elastic_training.ownership import Owner, read_owner
+
+MOST_PLACES = 50
+"""That are asked."""
+FRESH = 1.0
+"""Seconds for which one answer of all places is everybody's: pages ask every two."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRun:
+    """A run in its place."""
+
+    place: str
+    """As it was asked for."""
+    ref: RunRef
+    owner: Owner | None
+    """The try that it works for; None: nobody's that Airflow knows."""
+    headline: Headline
+
+
+def plain_run(each: FoundRun) -> dict[str, Any]:
+    """As JSON, for the page and for programs at a terminal; ids are None of a run that is nobody's."""
+    head, owner = to_plain(each.headline), each.owner
+    names = ("phase", "reason", "world_size", "target_size", "step", "started", "finished", "updated")
+    ids = {name: getattr(owner, name) if owner else None for name in ("dag_id", "run_id", "task_id", "map_index")}
+    return {"name": each.ref.name, "place": each.place, **{name: head[name] for name in names}, **ids}
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """A place that does not tell."""
+
+    place: str
+    message: str
+    """Why, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What there is."""
+
+    runs: tuple[FoundRun, ...]
+    """The newest first, place by place."""
+    unreachable: tuple[Unreachable, ...]
+
+
+def known_places() -> tuple[str, ...]:
+    """``[elastic_training] places``, by commas: names as in ``cluster="local"``. By default ``local`` alone."""
+    given = str(conf.get(SECTION, "places", fallback="") or LOCAL)
+    return tuple(dict.fromkeys(filter(None, (each.strip() for each in given.split(",")))))[:MOST_PLACES]
+
+
+async def list_runs(places: Sequence[str], patience: float) -> Listing:
+    """All of them at once; raises nothing that a place can cause.
+
+    Args:
+        places: names of clusters.
+        patience: seconds for each.
+    """
+    found = await asyncio.gather(*(_runs_of(place, patience) for place in places))
+    return Listing(
+        tuple(one for each in found if not isinstance(each, Unreachable) for one in each),
+        tuple(each for each in found if isinstance(each, Unreachable)),
+    )
+
+
+async def _runs_of(place: str, patience: float) -> Iterable[FoundRun] | Unreachable:
+    try:
+        async with asyncio.timeout(patience):
+            cluster = cluster_called(await asyncio.to_thread(own_name, place))
+            summaries = await cluster.list()
+    except TimeoutError:
+        return Unreachable(place, f"it has not answered in {patience:g} s")
+    except ElasticError as error:
+        return Unreachable(place, str(error))
+    except Exception as error:  # noqa: BLE001  # of the database of Airflow, or where else connections are: one place's
+        return Unreachable(place, f"Airflow does not tell where it is ({type(error).__name__})")
+    return [FoundRun(place, each.ref, read_owner(each.owner), each.headline) for each in summaries]
+
+
+class RecentRuns:
+    """The runs of all known places as they were a moment ago: however many people look, places are asked once.
+
+    For threads. Holds one listing.
+
+    Args:
+        patience: seconds for each place.
+    """
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._listing: Listing | None = None
+        self._until = 0.0
+
+    def get(self) -> Listing:
+        """At most :data:`FRESH` seconds old when it is asked for; who comes meanwhile waits for the same answer."""
+        with self._lock:
+            if self._listing is None or monotonic() >= self._until:
+                self._listing = run(list_runs(known_places(), self._patience))
+                self._until = monotonic() + FRESH
+            return self._listing

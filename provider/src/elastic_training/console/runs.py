@@ -1,0 +1,113 @@
+"""The list of all runs: of this deployment of Airflow, in every place, as far as a person may see them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from operator import attrgetter
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from elastic_training.console.late import Ended
+from elastic_training.console.places import FoundRun, RecentRuns, plain_run
+from elastic_training.console.spending import Spending
+from elastic_training.console.task_fields import TaskFields
+from elastic_training.ownership import Owner
+from elastic_training.redaction import masked
+
+PATIENCE = 3.0
+"""Seconds for all places together."""
+_NEVER = datetime(1, 1, 1, tzinfo=UTC)
+
+
+class Wanted(BaseModel):
+    """Which runs, in which order."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    place: Annotated[str, Field(max_length=250)] = ""
+    phase: Annotated[str, Field(max_length=20)] = ""
+    search: Annotated[str, Field(max_length=100)] = ""
+    """In the run's name, its ids and its reason."""
+    sort: Literal["name", "phase", "world_size", "step", "place", "started", "finished", "updated", "cost"] = "updated"
+    descending: bool = True
+    offset: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+
+
+class RunList:
+    """For threads of an API server; with what it remembers from one question to the next."""
+
+    def __init__(self) -> None:
+        self._recent = RecentRuns(PATIENCE)
+        self._fields = TaskFields()
+        self._spending = Spending()
+
+    def shown(
+        self, wanted: Wanted, deployment: str, seen: Callable[[Collection[str]], set[str]]
+    ) -> tuple[dict[str, Any], list[Ended]]:
+        """One page of the list, as JSON; and those of its runs that are over.
+
+        Args:
+            wanted: which ones.
+            deployment: of Airflow: other ones' runs in the same place are not shown.
+            seen: of DAG ids, those that whoever asks may look at.
+        """
+        found = self._recent.get()
+        mine = [(each, each.owner) for each in found.runs if each.owner and each.owner.deployment in ("", deployment)]
+        dag_ids = seen({owner.dag_id for _, owner in mine})
+        chosen = [row for row in mine if row[1].dag_id in dag_ids and _is_wanted(*row, wanted)]
+        fields = self._fields.of([owner for _, owner in chosen])
+        rows = [
+            _Row(each, owner, fields[owner], self._spending.cost(each.headline.usage, fields[owner].get("price_book")))
+            for each, owner in chosen
+        ]
+        rows.sort(key=lambda row: row.key(wanted.sort), reverse=wanted.descending)
+        page = {
+            "total": len(rows),
+            "runs": [row.plain() for row in rows[wanted.offset : wanted.offset + wanted.limit]],
+            "unreachable": [{"place": each.place, "message": masked(each.message)} for each in found.unreachable],
+        }
+        return page, [row.ended(deployment) for row in rows if row.run.headline.phase.final]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    run: FoundRun
+    owner: Owner
+    fields: Mapping[str, str]
+    cost: Decimal | None
+
+    def key(self, by: str) -> Any:
+        match by:
+            case "place":
+                return self.run.place
+            case "name":
+                return self.run.ref.name
+            case "cost":
+                return Decimal(-1) if self.cost is None else self.cost
+        value = attrgetter(by)(self.run.headline)
+        if value is None:
+            return _NEVER if by in ("started", "finished") else -1
+        return value
+
+    def plain(self) -> dict[str, Any]:
+        cost = None if self.cost is None else str(self.cost)
+        return plain_run(self.run) | {"reason": masked(self.run.headline.reason), "cost": cost}
+
+    def ended(self, deployment: str) -> Ended:
+        head, owner = self.run.headline, self.owner
+        owner = replace(owner, deployment=owner.deployment or deployment)
+        return Ended(self.run.place, self.run.ref, owner, head.failure, head.updated, self.fields)
+
+
+def _is_wanted(each: FoundRun, owner: Owner, wanted: Wanted) -> bool:
+    words = f"{each.ref.name} {owner.dag_id} {owner.run_id} {owner.task_id} {each.headline.reason}".lower()
+    return (
+        wanted.place in ("", each.place)
+        and wanted.phase in ("", each.headline.phase.value)
+        and wanted.search.lower() in words
+    )

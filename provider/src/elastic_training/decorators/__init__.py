@@ -1,0 +1,1 @@
+"""Decorators that make a training of a Python function."""

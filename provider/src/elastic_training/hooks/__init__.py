@@ -1,0 +1,1 @@
+"""Hooks: trainings from Python code of one's own, and what the form of a connection tests."""

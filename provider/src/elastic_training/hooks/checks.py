@@ -1,0 +1,147 @@
+"""What the test button of a connection tests: is everything there that a training there needs?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from elastic_runtime.errors import ElasticError, InvalidSettings, PermanentError
+from elastic_runtime.kubernetes.client import Client
+from elastic_runtime.printable import printable
+from elastic_training.clusters.connected import LOCAL, Location
+from elastic_training.clusters.kubernetes import connection
+from elastic_training.clusters.kubernetes.access import ask_once
+from elastic_training.clusters.kubernetes.rights import Right, missing
+from elastic_training.clusters.local_files import private_folder
+from elastic_training.clusters.registry import local_settings
+from elastic_training.listeners.audience import in_daemon
+from elastic_training.operators.arguments import check_checkpoint_uri
+from elastic_training.store_credentials import store_credentials
+
+PATIENCE = 40.0
+"""Seconds for all of it: somebody has pressed a button."""
+_MODULES, _FRAMEWORKS = ("elastic_runtime", "horovod"), ("torch", "tensorflow")
+"""Of an interpreter: all of the former, and at least one of the latter."""
+_LOOK = (
+    "import importlib.util as u, json, sys; "
+    f"print(json.dumps([m for m in {_MODULES + _FRAMEWORKS!r} if u.find_spec(m) is not None]))"
+)
+
+
+async def check(location: Location) -> tuple[bool, str]:
+    """Whether trainings can run there, and a message for people: what was found, or what is missing and the remedy.
+
+    Raises nothing that a connection, a server or a folder can cause.
+    """
+    found: list[str] = []
+    try:
+        async with asyncio.timeout(PATIENCE):
+            if location.place == LOCAL:
+                await _check_local(found)
+            else:
+                await _check_kubernetes(location, found)
+            await _check_checkpoints(location, found)
+    except ElasticError as fault:
+        return False, str(fault)
+    except TimeoutError:
+        before = f"; before that: {'; '.join(found)}" if found else ""
+        return False, f"it took more than {PATIENCE:g} s{before}. Is the server, or the store, reachable from here?"
+    return True, "; ".join(found)
+
+
+async def _check_kubernetes(location: Location, found: list[str]) -> None:
+    access = await asyncio.to_thread(ask_once, location.kubernetes)
+    namespace = location.namespace or access.namespace
+    async with connection.client(access, namespace) as client:
+        if lacking := await missing(client):
+            raise PermanentError(
+                f"the API server answers, and in namespace {namespace} these rights are missing: {_words(lacking)}. "
+                "deploy/rbac.yaml of this project has the role; bind it to whom that connection logs in as"
+            )
+        await client.try_to_create(_probe(client))
+    image = f"image {location.image}" if location.image else "no default image"
+    found.append(f"the API server answers, with all rights in namespace {namespace}; {image}")
+
+
+def _probe(client: Client) -> dict[str, object]:
+    """Of what is tried, and not made: whether there is such a namespace is told by nothing that one may read."""
+    metadata = {"generateName": "elastic-training-test-", "namespace": client.namespace}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+
+
+def _words(rights: list[Right]) -> str:
+    """``create, get jobs.batch; get pods/log``."""
+    verbs: dict[str, list[str]] = {}
+    for group, resource, verb in rights:
+        plural, slash, part = resource.partition("/")
+        verbs.setdefault(f"{plural}{'.' if group else ''}{group}{slash}{part}", []).append(verb)
+    return "; ".join(f"{', '.join(some)} {what}" for what, some in verbs.items())
+
+
+async def _check_local(found: list[str]) -> None:
+    root, python = local_settings()
+    await in_daemon(_check_root, root)
+    has = await in_daemon(_check_python, python)
+    lacking = [name for name in _MODULES if name not in has]
+    if not set(_FRAMEWORKS) & set(has):
+        lacking.append(" or ".join(_FRAMEWORKS))
+    if lacking:
+        raise PermanentError(
+            f"{python} has no {', '.join(lacking)}. Install elastic-runtime[horovod] there, or name another "
+            "interpreter in [elastic_training] local_python"
+        )
+    found.append(f"folder {root} is there and Airflow's alone; {python} has {', '.join(has)}")
+
+
+def _check_root(root: Path) -> None:
+    private_folder(root)
+    if not os.access(root, os.W_OK | os.X_OK):
+        raise InvalidSettings("[elastic_training] local_root", f"{root} cannot be written to", "Make it mode 700")
+
+
+def _check_python(python: str) -> list[str]:
+    """Those of the modules that it has. Raises PermanentError when it is no Python that runs."""
+    remedy = "Name an interpreter with elastic-runtime[horovod] in [elastic_training] local_python"
+    try:
+        done = subprocess.run(
+            [python, "-I", "-c", _LOOK], capture_output=True, text=True, timeout=PATIENCE / 2, check=True
+        )
+        found = json.loads(done.stdout)
+        return [name for name in (*_MODULES, *_FRAMEWORKS) if name in found]
+    except (OSError, subprocess.SubprocessError, TypeError, ValueError) as error:
+        raise PermanentError(f"{python} cannot be started: {printable(error)}. {remedy}") from None
+
+
+async def _check_checkpoints(location: Location, found: list[str]) -> None:
+    uri = location.checkpoint_uri
+    if uri is None:
+        found.append("no default place of checkpoints")
+        return
+    check_checkpoint_uri(uri)
+    if location.place != LOCAL and uri.startswith("file:"):
+        found.append(f"checkpoints go to {uri} in the pods, which cannot be looked at from here")
+        return
+    try:
+        await in_daemon(_look_into, uri, location.checkpoint_conn_id)
+    except ElasticError as error:
+        if location.place == LOCAL or location.checkpoint_conn_id:  # Who trains there has no others.
+            raise PermanentError(f"the checkpoints' prefix {uri} cannot be read: {error}") from None
+        found.append(
+            f"the checkpoints' prefix {uri} cannot be read from here ({error}): the pods must have access to it"
+        )
+    else:
+        found.append(f"the checkpoints' prefix {uri} can be read")
+
+
+def _look_into(uri: str, connection: str | None) -> None:
+    from elastic_runtime.checkpoint.store import open_store
+
+    credentials = store_credentials(uri, connection).variables if connection else None
+    store = open_store(uri, credentials)
+    try:
+        store.names()
+    finally:
+        store.close()

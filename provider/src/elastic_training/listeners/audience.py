@@ -1,0 +1,136 @@
+"""Tells listeners what happens in a run, beside the watch: whatever they do, the watch and the training go on.
+
+One background task, which always looks at the newest status: a listener that is slow hears several changes at once, and
+nothing queues up. What a listener raises is logged; one that does not come back in :data:`PATIENCE` is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from typing import Any, Protocol, TypeVar
+
+from elastic_runtime.printable import printable
+from elastic_runtime.status import Status
+from elastic_training.listeners.changes import Change, Told, changes, read_told
+
+T = TypeVar("T")
+PATIENCE = 30.0
+"""Seconds that a listener has for what one look has brought; and all of them together for the last."""
+
+
+class Log(Protocol):
+    """What standard library's and Airflow's loggers have in common."""
+
+    def info(self, message: str, /, *args: object) -> object:
+        """Percent formatting."""
+
+    def warning(self, message: str, /, *args: object) -> object:
+        """Percent formatting."""
+
+
+class Listener(Protocol):
+    """Somebody who wants to know how a run is doing."""
+
+    async def hear(self, status: Status | None, news: Sequence[Change]) -> None:
+        """The run is like this now, and this has happened; called with each status that differs from the one before.
+
+        Runs in the event loop that watches, with others: what blocks belongs into a thread (:func:`in_daemon`). It may
+        raise anything, and is cancelled after :data:`PATIENCE`.
+
+        Args:
+            status: now; None before the first one, when a task has created or adopted the run.
+            news: since the last call, often none.
+        """
+
+
+class Audience:
+    """The listeners of one watch.
+
+    Args:
+        listeners: each is told everything, one after the other.
+        log: of the task.
+        patience: for tests.
+    """
+
+    def __init__(self, listeners: Sequence[Listener], log: Log, patience: float = PATIENCE) -> None:
+        self._listeners = tuple(listeners)
+        self._log = log
+        self._patience = patience
+        self._told = Told()
+        self._status: Status | None = None
+        self._heard: Status | None = None
+        self._telling: asyncio.Task[None] | None = None
+
+    def go_on_from(self, told: str) -> None:
+        """What a watch before this one has told: :attr:`told` of its audience."""
+        if self._status is None:
+            self._told = read_told(told)
+
+    @property
+    def told(self) -> str | None:
+        """Up to where all listeners have heard, to be kept with the run; None: there are none."""
+        return self._told.text() if self._listeners and self._status is not None else None
+
+    def hear(self, status: Status) -> None:
+        """The run is like this now; returns at once."""
+        self._status = status
+        if self._listeners and (self._telling is None or self._telling.done()):
+            self._telling = asyncio.create_task(self._tell_all(), name=f"listeners of {status.run}")
+
+    async def _tell_all(self) -> None:
+        while (status := self._status) is not None and status is not self._heard:
+            await self.tell(status, changes(self._told, status))
+            self._told, self._heard = Told.of(status), status
+
+    async def tell(self, status: Status | None, news: Sequence[Change]) -> None:
+        """Each of them, in order; raises nothing that is theirs."""
+        for listener in self._listeners:
+            name = type(listener).__name__
+            try:
+                async with asyncio.timeout(self._patience):
+                    await listener.hear(status, news)
+            except TimeoutError:
+                self._log.warning("%s has not returned within %g s, and is left", name, self._patience)
+            except Exception as error:  # noqa: BLE001  # a training is not failed for what its listeners do
+                self._log.warning("%s has failed: %s", name, printable(repr(error)))
+
+    async def end(self, *, wait: bool) -> None:
+        """Tell what is left, in bounded time; or nothing any more."""
+        if (telling := self._telling) is None:
+            return
+        if wait:
+            await asyncio.wait([telling], timeout=self._patience)
+        telling.cancel()
+        await asyncio.wait([telling])
+
+
+class _Daemons(Executor):
+    """A thread for each call, which nobody waits for when the process ends; and no pool that others need."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """As any executor."""
+        future: Future[T] = Future()
+        future.set_running_or_notify_cancel()  # So that nobody can take it back any more.
+
+        def work() -> None:
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as error:  # noqa: BLE001  # it is whoever awaits it who has to know
+                future.set_exception(error)
+
+        threading.Thread(target=work, name="elastic-training listener", daemon=True).start()
+        return future
+
+
+_daemons = _Daemons()
+
+
+def in_daemon(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> asyncio.Future[T]:
+    """Call it in a thread of its own, with the log of this task; await what is returned, or leave it."""
+    call = functools.partial(contextvars.copy_context().run, function, *args, **kwargs)
+    return asyncio.get_running_loop().run_in_executor(_daemons, call)

@@ -1,0 +1,105 @@
+"""What happens in runs, as metrics of Airflow's own: StatsD, Datadog or OpenTelemetry. The names: docs/airflow.md."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from airflow.providers.common.compat.sdk import conf
+
+from elastic_runtime.status import Status
+from elastic_training.airflow_versions import stats
+from elastic_training.bridge import bridged
+from elastic_training.listeners.audience import in_daemon
+from elastic_training.listeners.changes import Change, ChangeKind
+from elastic_training.ownership import read_owner
+
+PREFIX = "elastic_training."
+GAUGES_EVERY = 10.0
+"""Seconds between two values of the gauges of one run, unless something happens: a triggerer may have a thousand."""
+_BACKENDS = ("statsd_on", "statsd_datadog_enabled", "otel_on")
+SAMPLES = "samples_per_second"
+"""What a script may report of its own."""
+_COUNTED = {
+    ChangeKind.CREATED: "runs.created",
+    ChangeKind.ADOPTED: "runs.adopted",
+    ChangeKind.RESIZED: "resizes",
+    ChangeKind.REFORMED: "reformed",
+    ChangeKind.NOTICED: "notices",
+    ChangeKind.CHECKPOINTED: "checkpoints",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One value for Airflow's ``Stats``."""
+
+    method: str
+    """``incr``, ``timing`` or ``gauge``."""
+    name: str
+    value: Any
+    """With ``timing``, a timedelta."""
+
+
+def wanted() -> bool:
+    """Whether this Airflow has metrics at all."""
+    return any(conf.getboolean("metrics", name, fallback=False) for name in _BACKENDS)
+
+
+def counts(news: Sequence[Change]) -> Iterator[Metric]:
+    """Of what has happened. Pure."""
+    for change in news:
+        if change.kind in _COUNTED:
+            yield Metric("incr", PREFIX + _COUNTED[change.kind], 1)
+        if change.kind is ChangeKind.FINISHED:
+            yield Metric("incr", f"{PREFIX}runs.ended.{change.failure or 'succeeded'}", 1)
+        if change.seconds:
+            yield Metric("timing", f"{PREFIX}recovery", timedelta(seconds=change.seconds))
+
+
+def gauges(status: Status) -> Iterator[Metric]:
+    """Of how a run is doing. Pure."""
+    written = status.checkpoint
+    values: dict[str, float | None] = {
+        "world_size": status.world_size,
+        "workers_wanted": status.target_size,
+        "step": status.step,
+        "steps_per_second": status.throughput.values[-1] if status.throughput.values else None,
+        SAMPLES: status.metrics.get(SAMPLES),
+        "checkpoint_age": max(0.0, (status.updated - written.time).total_seconds()) if written else None,
+    }
+    for name, value in values.items():
+        if value is not None:
+            yield Metric("gauge", PREFIX + name, value)
+
+
+class MetricsListener:
+    """Counts, and gauges from time to time, tagged with ``dag_id`` and ``task_id``.
+
+    Args:
+        owner: whose try it is.
+    """
+
+    def __init__(self, owner: str) -> None:
+        task = read_owner(owner)
+        self._tags = {"dag_id": task.dag_id, "task_id": task.task_id} if task else {}
+        self._due = 0.0
+
+    async def hear(self, status: Status | None, news: Sequence[Change]) -> None:
+        """See :class:`~elastic_training.listeners.audience.Listener`."""
+        metrics = list(counts(news))
+        if status is not None and (news or time.monotonic() >= self._due):
+            self._due = time.monotonic() + GAUGES_EVERY
+            metrics += gauges(status)
+        if metrics:
+            # In a thread, as the first of a process looks the server's name up.
+            await in_daemon(_send, metrics, self._tags, in_triggerer=bridged() is None)
+
+
+def _send(metrics: Sequence[Metric], tags: Mapping[str, str], *, in_triggerer: bool) -> None:
+    backend = stats(in_triggerer=in_triggerer)
+    for metric in metrics:
+        getattr(backend, metric.method)(metric.name, metric.value, tags=dict(tags))

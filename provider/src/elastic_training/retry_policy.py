@@ -1,0 +1,101 @@
+"""When a training is tried again, by how its run failed: for the ``retry_policy`` of an ElasticHorovodOperator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.retry import RetryPolicy as Delays
+from elastic_runtime.status import Status
+from elastic_training.airflow_versions import RetryDecision, RetryPolicy, policies_are_asked
+from elastic_training.exceptions import TrainingFailed, failure_of
+from elastic_training.retrying import Failure, Outlook, RetryAdvice, decide_retry
+from elastic_training.settings import parse_bool, seconds_of
+
+
+class TrainingRetryPolicy(RetryPolicy):
+    """Tries again in seconds where the training itself was well, and not at all where it would fail the same way.
+
+    ``launcher_lost`` and ``max_wait_exceeded`` are retried after seconds, whatever the task's ``retry_delay``; a rank
+    that has failed at one step twice is not retried; all else is as the task says. ``retries`` bounds all of it.
+
+    Airflow asks policies since 3.3. Below, an ElasticHorovodOperator that is given one does not retry the second
+    failure at a step either, and waits for ``retry_delay`` before every other try: Airflow knows no other delay.
+
+    Args:
+        first: delay before the first of such tries; bare numbers are seconds. It doubles while these follow each other.
+        longest: no delay is longer.
+        same_step: whether the second failure at a step ends the tries.
+
+    Raises:
+        InvalidSettings: a delay that is none, or is longer than the longest.
+    """
+
+    def __init__(
+        self, *, first: timedelta | float = 5.0, longest: timedelta | float = 60.0, same_step: bool = True
+    ) -> None:
+        self.first = seconds_of("first", first)
+        self.longest = seconds_of("longest", longest)
+        self.same_step = parse_bool("same_step", same_step)
+        if self.first > self.longest:
+            problem = f"{self.first:g} s is more than the longest, {self.longest:g} s"
+            raise InvalidSettings("first", problem, "Write TrainingRetryPolicy(first=5, longest=60)")
+
+    def advise(self, failures: Sequence[Failure]) -> RetryAdvice:
+        """What to do after the last of a task's failures."""
+        return decide_retry(failures, soon=Delays(self.first, self.longest), same_step=self.same_step)
+
+    def evaluate(
+        self,
+        exception: BaseException,
+        try_number: int,  # noqa: ARG002  # Airflow itself keeps to the number of tries
+        max_tries: int,  # noqa: ARG002
+        context: Any = None,  # noqa: ARG002
+    ) -> RetryDecision:
+        """As Airflow asks, in the task's process."""
+        if not isinstance(exception, TrainingFailed) or not exception.failures:
+            return RetryDecision.default()
+        advice = self.advise(exception.failures)
+        match advice.outlook:
+            case Outlook.NEVER:
+                return RetryDecision.fail(advice.reason)
+            case Outlook.SOON:
+                assert advice.delay is not None
+                return RetryDecision.retry(timedelta(seconds=advice.delay), advice.reason)
+        return RetryDecision.default()
+
+    def serialize(self) -> dict[str, Any]:
+        """As given."""
+        return {"first": self.first, "longest": self.longest, "same_step": self.same_step}
+
+    @classmethod
+    def deserialize(cls, data: dict[str, Any]) -> TrainingRetryPolicy:
+        """From what :meth:`serialize` wrote."""
+        return cls(**data)
+
+
+def failed_try(
+    status: Status, earlier: Sequence[Failure], policy: object, *, tries_left: bool, hopeless: bool
+) -> TrainingFailed:
+    """The exception that ends a try whose run has failed.
+
+    Args:
+        status: of the run, final.
+        earlier: failures of the tries before, the oldest first.
+        policy: the task's ``retry_policy``.
+        tries_left: whether Airflow would try again.
+        hopeless: whether the task is not to be retried, whatever the policy says.
+    """
+    failures = (*earlier, Failure.of(status))
+    if isinstance(policy, TrainingRetryPolicy):
+        advice = policy.advise(failures)
+        useless = advice.outlook is Outlook.NEVER
+        tries_left = tries_left and not useless
+        if useless and not policies_are_asked():
+            status = replace(status, reason=f"{status.reason} (not tried again: {advice.reason})")
+            hopeless = True
+    last = replace(failures[-1], final=hopeless or not tries_left)
+    return failure_of(status, (*earlier, last), hopeless=hopeless)
