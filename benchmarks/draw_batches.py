@@ -22,6 +22,7 @@ RESIZES = {0: 2, 8: 4, 16: 1, 24: 2}
 CASES = (
     Case("batch stays, two ranks throughout", "stays", {0: 2}),
     Case("batch stays, resized", "stays", RESIZES),
+    Case("batch stays, in micro-batches, resized", "micro", RESIZES),
     Case("batch grows, rate stays", "grows", RESIZES),
     Case("batch grows, rate linear", "linear", RESIZES),
     Case("batch grows, rate square root", "sqrt", RESIZES),
@@ -55,9 +56,11 @@ def table(curves: Sequence[Curve]) -> list[str]:
         losses = ", ".join(f"{curve.losses()[epoch - 1]:.3f}" for epoch in (16, 24, 32))
         accuracy = curve.epochs[-1]["accuracy"]
         rows.append(f"| {curve.case.name} | {len(curve.steps)} | {losses} | {accuracy:.3f} |")
-    pairs = zip(curves[0].steps, curves[1].steps, strict=True)
-    furthest = max(abs(one["loss"] - other["loss"]) / one["loss"] for one, other in pairs)
-    return [*rows, "", f"Losses of a step, resized against not, differ by at most {furthest:.1e} of the loss."]
+    for resized in curves[1:3]:
+        pairs = zip(curves[0].steps, resized.steps, strict=True)
+        furthest = max(abs(one["loss"] - other["loss"]) / one["loss"] for one, other in pairs)
+        rows += ["", f"{resized.case.name}: losses of a step differ from the first's by at most {furthest:.1e} of it."]
+    return rows
 
 
 if __name__ == "__main__":

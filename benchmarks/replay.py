@@ -16,12 +16,12 @@ from benchmarks.traces.costs import Priced, Side, read_costs, with_given  # noqa
 from benchmarks.traces.made import FOLDER, MADE  # noqa: E402
 from benchmarks.traces.plot import page  # noqa: E402
 from benchmarks.traces.policy import Job, job_for, policies  # noqa: E402
-from benchmarks.traces.prices import SHIPPED, choose_price, read_prices  # noqa: E402
 from benchmarks.traces.replays import CASES, Case, Replay, replay  # noqa: E402
 from benchmarks.traces.report import as_measures, head_lines, sensitivity_lines, trace_lines  # noqa: E402
 from benchmarks.traces.scaling import Scaling  # noqa: E402
 from benchmarks.traces.trace import Notices, Trace, read_trace  # noqa: E402
 from elastic_runtime.errors import ElasticError  # noqa: E402
+from elastic_runtime.prices import SHIPPED, choose_price, read_prices  # noqa: E402
 
 BUILD = HERE.parent / "build" / "bench" / "traces"
 STORMY = "stormy"

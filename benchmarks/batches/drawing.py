@@ -12,8 +12,8 @@ WIDTH, LEFT, RIGHT = 860.0, 64.0, 200.0
 LOSS_TOP, LOSS_HEIGHT = 24.0, 250.0
 WORLD_TOP, WORLD_HEIGHT = 310.0, 90.0
 HEIGHT = WORLD_TOP + WORLD_HEIGHT + 44.0
-COLOURS = ("#222222", "#3b7dd8", "#d1495b", "#66a182", "#7d5ba6")
-DASHES = ("6 4", "none", "none", "none", "none")
+COLOURS = ("#222222", "#3b7dd8", "#e0a030", "#d1495b", "#66a182", "#7d5ba6")
+DASHES = ("6 4", "none", "2 5", "none", "none", "none")
 
 
 def draw(curves: Sequence[Curve]) -> str:

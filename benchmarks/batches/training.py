@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,14 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from digits.model import DigitsNet, distort
 from digits.shards import TEST, TRAIN, Shard, read_shard
-from elastic_runtime.torch import DurableState, GlobalBatches, WorldScaling
+from elastic_runtime.torch import DurableState, GlobalBatches, MicroBatches, WorldScaling
 
 BASE = 2
 """World size for which the rate was chosen."""
 BATCH = 64
 """Samples of a step in a world of that size."""
+MICRO = 8
+"""Samples of a micro-batch."""
 RATE = 0.01
 WARMUP = 40
 """Steps."""
@@ -44,7 +47,8 @@ class Settings:
     plan: dict[int, int]
     """Epoch (from 0) to the world size from its start on."""
     batch: str
-    """``stays``, ``grows`` (the rate stays), ``linear`` or ``sqrt`` (the rate grows with it)."""
+    """``stays``, ``micro`` (it stays, in micro-batches), ``grows`` (the rate stays), ``linear`` or ``sqrt`` (the rate
+    grows with it)."""
 
 
 class Training:
@@ -103,26 +107,41 @@ def evaluate(model: DigitsNet, shard: Shard) -> tuple[float, float]:
 
 def train_with_batch_that_stays(training: Training) -> None:
     """``GlobalBatches``: the same samples in each step, at the same rate."""
-    settings = training.settings
     state = DurableState(model=training.model, optimizer=training.optimizer)
-    batches = GlobalBatches(training.dataset, size=BATCH, seed=0, state=state, epochs=settings.epochs)
+    batches = GlobalBatches(training.dataset, size=BATCH, seed=0, state=state, epochs=training.settings.epochs)
+    _train_by_steps(training, state, batches, lambda batch: [batch])
 
+
+def train_with_micro_batches(training: Training) -> None:
+    """``MicroBatches``: the same samples in each step, too, as whole micro-batches whose gradients are accumulated."""
+    state = DurableState(model=training.model, optimizer=training.optimizer)
+    count, epochs = BATCH // MICRO, training.settings.epochs
+    steps = MicroBatches(training.dataset, MICRO, count, 0, state, optimizer=training.optimizer, epochs=epochs)
+    _train_by_steps(training, state, steps, lambda step: step)
+
+
+def _train_by_steps(
+    training: Training, state: DurableState, steps: Any, batches_of: Callable[[Any], Iterable[Any]]
+) -> None:
     @hvd.elastic.run  # type: ignore[untyped-decorator]  # horovod has no types
     def run(state: DurableState) -> None:
-        epoch, position = divmod(state.step, batches.plan.steps_per_epoch)
+        epoch, position = divmod(state.step, steps.plan.steps_per_epoch)
         if position == 0:
             training.stand(state, epoch)
-        for batch in batches:
+        for step in steps:
             training.optimizer.zero_grad()
-            loss = training.loss(batch.data, batch.step) * batch.weight
-            torch.autograd.backward(loss)
+            total, samples = torch.zeros(()), 0
+            for batch in batches_of(step):
+                loss = training.loss(batch.data, batch.step) * batch.weight
+                torch.autograd.backward(loss)
+                total, samples = total + loss.detach(), samples + len(batch.indices)
             training.optimizer.step()
-            training.note_step(batch.step, batch.epoch, loss, len(batch.indices), 1.0)
-            if batch.ends_epoch:
-                training.note_epoch(batch.epoch + 1)
+            training.note_step(step.step, step.epoch, total, samples, 1.0)
+            if step.ends_epoch:
+                training.note_epoch(step.epoch + 1)
             state.commit()
-            if batch.ends_epoch:
-                training.stand(state, batch.epoch + 1)
+            if step.ends_epoch:
+                training.stand(state, step.epoch + 1)
 
     run(state)
 
@@ -178,7 +197,7 @@ def main() -> None:
     parser.add_argument("--shards", type=Path, required=True)
     parser.add_argument("--epochs", type=int, required=True)
     parser.add_argument("--plan", type=lambda text: {int(at): size for at, size in json.loads(text).items()})
-    parser.add_argument("--batch", choices=("stays", "grows", "linear", "sqrt"), required=True)
+    parser.add_argument("--batch", choices=("stays", "micro", "grows", "linear", "sqrt"), required=True)
     settings = Settings(**vars(parser.parse_args()))
     torch.set_num_threads(1)
     # A network with maxima in it enlarges differences of rounding, in single precision from 1e-7 to 1e-2 in fifty
@@ -187,7 +206,8 @@ def main() -> None:
     torch.manual_seed(0)
     hvd.init()
     training = Training(settings)
-    (train_with_batch_that_stays if settings.batch == "stays" else train_with_batch_that_grows)(training)
+    ways = {"stays": train_with_batch_that_stays, "micro": train_with_micro_batches}
+    ways.get(settings.batch, train_with_batch_that_grows)(training)
 
 
 if __name__ == "__main__":

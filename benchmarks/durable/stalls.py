@@ -54,11 +54,11 @@ class Clock:
 class Trainer:
     """One rank in training."""
 
-    def __init__(self, megabytes: int, folder: Path) -> None:
-        self._clock, self._folder = Clock(), folder
-        self._model = SizedModel(megabytes)
+    def __init__(self, megabytes: int, folder: Path, device: torch.device) -> None:
+        self._clock, self._folder, self._device = Clock(), folder, device
+        self._model = SizedModel(megabytes).to(device)
         self._optimizer = torch.optim.SGD(self._model.head.parameters(), lr=0.01, momentum=0.9)
-        self._batch = batch()
+        self._batch = tuple(each.to(device) for each in batch())
         spec = CheckpointSpec((folder / "ours").as_uri(), every=EVERY, keep=1)
         self.state = DurableState(model=self._model, optimizer=self._optimizer, checkpoint=spec, clock=self._clock)
 
@@ -71,10 +71,17 @@ class Trainer:
         self._optimizer.zero_grad()
         cross_entropy(self._model(features), labels).backward()  # type: ignore[no-untyped-call]  # of torch
         self._optimizer.step()
+        self._computed()
         committing = time.perf_counter()
         self.state.commit()
+        self._computed()
         end = time.perf_counter()
         return end - begin, end - committing
+
+    def _computed(self) -> None:
+        """What was asked of the device is done; what goes on beside the training is not waited for."""
+        if self._device.type == "cuda":
+            torch.cuda.current_stream(self._device).synchronize()
 
     def _tree(self) -> dict[str, Any]:
         return {"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict(), "step": self.state.step}
@@ -142,12 +149,13 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, required=True, help="size of the model")
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--folder", type=Path, required=True, help="empty; for the checkpoints")
+    parser.add_argument("--device", type=torch.device, default="cpu", help="where the model lies")
     options = parser.parse_args()
     torch.set_num_threads(1)
     hvd.init()
     # async_save wants a process group for the CPU, of one rank as ours.
     dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
-    for line in rounds(Trainer(options.megabytes, options.folder), options.rounds):
+    for line in rounds(Trainer(options.megabytes, options.folder, torch.device(options.device)), options.rounds):
         print(json.dumps(line), flush=True)
     dist.destroy_process_group()
 

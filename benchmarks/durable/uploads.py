@@ -18,7 +18,8 @@ import torch
 from benchmarks.durable.model import SizedModel
 from elastic_runtime.checkpoint.checkpoints import Checkpoints
 from elastic_runtime.checkpoint.store import open_store
-from elastic_runtime.torch.checkpointing.parts import part_writers
+from elastic_runtime.torch.family import TORCH
+from elastic_runtime.training.checkpointing.parts import part_writers
 
 OURS, FILE, SAVED = "ours", "upload_file", "save_and_upload_file"
 METHODS = (OURS, FILE, SAVED)
@@ -42,7 +43,7 @@ def main() -> None:
 
     def upload(method: str, step: int) -> None:
         if method == OURS:
-            checkpoints.write(step, datetime.now(UTC), part_writers({"model": tree}, {}))
+            checkpoints.write(step, datetime.now(UTC), part_writers(TORCH, {"model": tree}, {}))
             return
         if method == SAVED:
             torch.save(tree, path)

@@ -23,8 +23,11 @@ class Section(StrEnum):
 
     LAUNCHER = "launcher"
     CHECKPOINTS = "checkpoints"
+    GPU = "gpu"
     TRACES = "traces"
     DEFERRED_RUNS = "deferred_runs"
+    STATUS = "status"
+    PAGE = "page"
 
 
 def write_section(

@@ -1,4 +1,4 @@
-"""Durable checkpoints, as ``elastic_runtime.torch.checkpointing`` writes them: every so often, and on a notice."""
+"""Durable checkpoints, as ``elastic_runtime.training.checkpointing`` writes them: every so often, and on a notice."""
 
 from __future__ import annotations
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from benchmarks.traces.account import Cause
+from benchmarks.traces.bill import bill
 from benchmarks.traces.costs import Priced
 from benchmarks.traces.policy import PolicyName
-from benchmarks.traces.prices import Price, bill
 from benchmarks.traces.replays import Replay
 from benchmarks.traces.simulator import Outcome
 from benchmarks.traces.trace import HOUR, Trace
+from elastic_runtime.prices import Price
 
 TARGET = 0.95
 """Least goodput that is to be reached (:func:`has_target`)."""

@@ -16,7 +16,7 @@ from benchmarks.traces.progress import Progress
 from benchmarks.traces.scaling import Scaling
 from benchmarks.traces.timeline import Event, Timeline
 from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState
-from elastic_runtime.torch.checkpointing.last_commit import CAUTION, MARGIN, PATIENCE, LastCommit
+from elastic_runtime.training.checkpointing.last_commit import CAUTION, MARGIN, PATIENCE, LastCommit
 
 _EARLY = 0.01
 """Seconds. A commit that is so much too early is a matter of rounding."""
@@ -71,6 +71,7 @@ class Session:
         self._state = SessionState.FORMING
         self._listed: tuple[str, ...] = ()
         self._minimum = 1
+        self._worlds = 0
         self._holders: frozenset[str] = frozenset()
         self._next: Event | None = None
         self._broken = self._copying = self._standing = False
@@ -92,6 +93,7 @@ class Session:
             SessionOutcome.LOST if self._state is SessionState.ENDED else None,
             holders=tuple(each for each in self.members if each in self._holders) if self._holders else None,
             minimum=self._minimum,
+            world=self._worlds,
         )
 
     @property
@@ -118,6 +120,13 @@ class Session:
             self._end()
         elif self.trains or self._standing:
             self._plan()
+
+    def reform(self) -> None:
+        """Form the next world of those that hold the state, and have come therefore."""
+        self.forced_resets += 1
+        self._leave_out([each for each in self.members if each not in self._holders or each in self._ranks.dead])
+        self._holders &= frozenset(self.members)
+        self._form_if_enough(self._costs.forced_reset, self._cause_of_loss)
 
     def keep(self, rank_id: str | None) -> None:
         """While ranks wait: this one is to have the last commit durable. At once, for no other commit will come."""
@@ -195,6 +204,7 @@ class Session:
     def _form(self, members: tuple[str, ...], seconds: float, cause: Cause) -> None:
         self._leave_out([each for each in self.members if each not in members])
         self.members, self._state, self.cause = members, SessionState.FORMING, cause
+        self._worlds += 1
         self._broken = not self._ranks.dead.isdisjoint(members)
         # With a dead one among them they wait until it is missed.
         self._wait_for(None if self._broken else self._timeline.after(seconds, self._settle))

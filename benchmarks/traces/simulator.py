@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import assert_never
 
 from benchmarks.traces.account import Account, Cause
 from benchmarks.traces.checkpoints import Checkpoints
@@ -22,7 +23,9 @@ from elastic_runtime.launcher.decision.facts import (
     Facts,
     Finish,
     ListRanks,
+    MakeWay,
     OpenSession,
+    ReformWorld,
     ReleaseWorker,
 )
 from elastic_runtime.launcher.decision.observe import observe
@@ -187,6 +190,9 @@ class _Simulation:
             case ListRanks(ranks, minimum):
                 assert self._session is not None  # or there were no ranks to list
                 self._session.list_ranks(ranks, minimum)
+            case ReformWorld():
+                assert self._session is not None  # or no world was forming
+                self._session.reform()
             case CloseSession():
                 self._count_resets()
                 self._session = None
@@ -195,8 +201,10 @@ class _Simulation:
             case Finish():
                 self._count_resets()
                 self._session, self._end = None, reason
+            case MakeWay():
+                raise AssertionError("no other launcher is simulated")
             case _:
-                raise AssertionError(f"the simulator does not know of {action}")
+                assert_never(action)
 
     def _open(self, ranks: tuple[str, ...], minimum: int) -> None:
         costs = self._policy.costs

@@ -1,0 +1,1 @@
+"""What only a GPU can show: ``tools/gpu_check.py``."""

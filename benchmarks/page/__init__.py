@@ -1,0 +1,1 @@
+"""The page's API over a folder of many runs."""

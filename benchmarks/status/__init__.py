@@ -1,0 +1,1 @@
+"""What a run's status costs: its launcher, and the training."""
