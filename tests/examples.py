@@ -1,7 +1,8 @@
 """How many examples Hypothesis tries of a property: some while one works, many in CI.
 
-It draws others in every run, so what the few of one run miss, a later one finds; and a failing one is kept and tried
-first (``.hypothesis``).
+Here it draws others in every run, so what the few of one run miss, a later one finds; and a failing one is kept and
+tried first (``.hypothesis``). Where ``CI`` is set it draws the same ones for the same test (Hypothesis' own profile
+for CI).
 """
 
 from __future__ import annotations

@@ -13,12 +13,14 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import isclose
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
 import pytest
 
-from elastic_runtime.status import EventKind, Status, WorkerStatus
+from elastic_runtime.status import EventKind, Status, WorkerState, WorkerStatus
 
 T = TypeVar("T")
 
@@ -29,15 +31,28 @@ PATIENCE = 60.0
 LOOK = 0.02
 """Seconds between two looks."""
 
+SAME = 1e-9
+"""Relative difference up to which two numbers of ``exact.py``, which counts with 64 bits, are the same."""
 
-def until(condition: Callable[[], T | None], what: str | Callable[[], str], patience: float = PATIENCE) -> T:
-    """What ``condition`` returns, as soon as that is something."""
+
+def until(
+    condition: Callable[[], T | None], what: str | Callable[[], str], patience: float = PATIENCE, pause: float = LOOK
+) -> T:
+    """What ``condition`` returns, as soon as that is something; looked at every ``pause`` seconds."""
     deadline = time.monotonic() + patience
     while not (found := condition()):
         if time.monotonic() > deadline:
             raise AssertionError(f"after {patience:.0f} s still not: {what if isinstance(what, str) else what()}")
-        time.sleep(LOOK)
+        time.sleep(pause)
     return found
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process is over: after the last word of it, that takes the kernel a moment."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 @dataclass(frozen=True)
@@ -51,6 +66,7 @@ class Script:
     holds: tuple[int, ...] = ()
     freezes: tuple[int, ...] = ()
     leaves: tuple[int, ...] = ()
+    raises: tuple[int, ...] = ()
     step_seconds: float = 0.0
     doors: dict[str, str] = field(default_factory=dict)
 
@@ -68,6 +84,7 @@ class Script:
                 "holds": self.holds,
                 "freezes": self.freezes,
                 "leaves": self.leaves,
+                "raises": self.raises,
                 "step_seconds": self.step_seconds,
                 "doors": self.doors,
             }
@@ -205,6 +222,18 @@ class PacedRun(ABC):
         return list(found[0])
 
 
+class ResizedRun(PacedRun):
+    """One whose workers the test has in its hands."""
+
+    @abstractmethod
+    def resize(self, workers: int) -> None:
+        """Ask for so many."""
+
+    @abstractmethod
+    def kill_rank(self, rank: int) -> None:
+        """By SIGKILL, where it runs."""
+
+
 @dataclass(frozen=True)
 class Ledger:
     """What every rank trained on, step by step."""
@@ -223,7 +252,7 @@ class Ledger:
         """Step to loss of the global batch; if a step was done again, it had the same again."""
         found: dict[int, float] = {}
         for note in self.notes:
-            assert abs(found.setdefault(note["step"], note["loss"]) - note["loss"]) <= 1e-5 * abs(note["loss"])
+            assert abs(found.setdefault(note["step"], note["loss"]) - note["loss"]) <= SAME * abs(note["loss"])
         return found
 
     def samples(self, epoch: int) -> Counter[int]:
@@ -249,13 +278,29 @@ class Undisturbed:
 
     def assert_same(self, run: PacedRun) -> None:
         """Each step had the same loss of the global batch, and the weights at the end are the same."""
-        assert run.ledger().losses() == pytest.approx(self.ledger.losses(), rel=1e-5)
+        self.assert_same_losses(run)
         self.assert_same_weights(run)
+
+    def assert_same_losses(self, run: PacedRun, steps: range = range(1, 71)) -> None:
+        """Of these steps, and of no others."""
+        wanted = {step: loss for step, loss in self.ledger.losses().items() if step in steps}
+        seen = run.ledger().losses()
+        assert seen.keys() == wanted.keys()
+        others = {
+            step: (seen[step], loss) for step, loss in wanted.items() if not isclose(seen[step], loss, rel_tol=SAME)
+        }
+        assert not others, f"steps with another loss: {others}; world sizes: {run.ledger().sizes()}"
 
     def assert_same_weights(self, run: PacedRun) -> None:
         """At the end."""
         # Relative to the largest: a weight that happens to be near 0 has no digits to compare.
-        assert run.weights() == pytest.approx(self.weights, abs=1e-5 * max(map(abs, self.weights)))
+        assert run.weights() == pytest.approx(self.weights, abs=SAME * max(map(abs, self.weights)))
+
+
+def ready(status: Status) -> list[str]:
+    """Names of the workers that train, or could."""
+    usable = (WorkerState.READY, WorkerState.TRAINING)
+    return [worker.name for worker in status.workers if worker.state in usable]
 
 
 def sizes_of(status: Status) -> list[int]:

@@ -1,21 +1,21 @@
-"""An S3 over HTTP for the tests: moto's server, in a process of its own.
-
-Run as a program it serves on a free port of the given address, which it prints, until its standard input ends: so it
-never outlives who started it.
-"""
+"""An S3 over HTTP for the tests: moto's server, in a process of its own."""
 
 from __future__ import annotations
 
 import functools
-import logging
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
+
+if __name__ == "__main__":  # Started by its path.
+    import sys
+    from pathlib import Path
+
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tests.server_process import serve, server_process
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "tests",
@@ -34,18 +34,8 @@ def s3_server(address: str = "127.0.0.1") -> Iterator[str]:
     if named := os.environ.get(NAMED):
         yield named
         return
-    server = subprocess.Popen(
-        [sys.executable, str(Path(__file__).resolve()), address],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, **CREDENTIALS},
-        text=True,
-    )
-    with server:
-        assert server.stdout is not None
-        port = server.stdout.readline().strip()
-        assert port, "the S3 server has not started"
-        yield f"http://{address}:{port}"
+    with server_process(__file__, address, CREDENTIALS) as url:
+        yield url
 
 
 @functools.cache
@@ -89,20 +79,9 @@ def one_write_at_a_time(application: Callable[..., Iterable[bytes]]) -> Callable
 
 def main() -> None:
     from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
-    from werkzeug.serving import make_server
 
-    class Handler(MotoRequestHandler):
-        protocol_version = "HTTP/1.1"  # connections are kept open, as by every real server
-        disable_nagle_algorithm = True
-
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
     # Not moto's dispatcher, which looks through the folders of all services at every request.
-    application = one_write_at_a_time(create_backend_app("s3"))
-    server = make_server(sys.argv[1], 0, application, threaded=True, request_handler=Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    print(server.server_port, flush=True)
-    sys.stdin.read()
-    server.shutdown()
+    serve(one_write_at_a_time(create_backend_app("s3")), MotoRequestHandler)
 
 
 if __name__ == "__main__":

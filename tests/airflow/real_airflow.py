@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -19,6 +20,8 @@ from tests.airflow.postgres import postgres
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TRAINER = os.environ.get("ELASTIC_TRAINING_TRAINER_PYTHON") or str(REPOSITORY / ".venv-trainer" / "bin" / "python")
+AIRFLOW = os.environ.get("ELASTIC_TRAINING_TEST_AIRFLOW") or sys.executable
+"""Interpreter of the environment that has the Airflow to be tested."""
 QUICK = {
     # A triggerer that was killed counts as gone after 6 s instead of 30, and its triggers go to the next.
     "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "1",
@@ -56,21 +59,35 @@ def _is_airflow(process: psutil.Process) -> bool:
 
 
 @contextmanager
-def stack_without(components: Sequence[str], home: Path, trainings: Trainings) -> Iterator[AirflowStack]:
+def stack_without(
+    components: Sequence[str],
+    home: Path,
+    trainings: Trainings,
+    dags: Path | None = None,
+    dag_ids: Sequence[str] = (DAG_ID,),
+    login: tuple[str, str] | None = None,
+    **more: str,
+) -> Iterator[AirflowStack]:
     """Start all else, wait until it is healthy, stop it; what was left running by then is an error.
 
     Args:
         components: that tests kill, and that are therefore each test's own.
         home: for its files.
         trainings: where the workers run.
+        dags: folder of DAG files; None: the repository's.
+        dag_ids: of DAGs that are waited for.
+        login: name and password of an admin; None: everybody is one.
+        more: environment of every component.
     """
     with postgres() as database:
-        settings = stack_settings(Path(sys.executable), home, trainings, database, **QUICK)
+        settings = stack_settings(Path(AIRFLOW), home, trainings, database, **QUICK, **more)
+        settings = replace(settings, dags=dags or settings.dags)
         stack = AirflowStack(settings)
         try:
             stack.start([component for component in COMPONENTS if component not in components])
-            with AirflowApi(stack.url) as api:
-                stack.wait_until_healthy(api, DAG_ID)
+            with AirflowApi(stack.url, login) as api:
+                for dag_id in dag_ids:
+                    stack.wait_until_healthy(api, dag_id)
             yield stack
         finally:
             left = stack.stop()

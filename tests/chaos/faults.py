@@ -8,14 +8,13 @@ from dataclasses import dataclass, field, replace
 
 import psutil
 
-from elastic_runtime.status import Status, WorkerState, WorkerStatus
+from elastic_runtime.status import Status, WorkerStatus
 from tests.chaos.judge import Applied
 from tests.chaos.plan import Fault, FaultKind
 from tests.local.harness import ScriptedRun
 
 SEARCH = 2.0
 """Seconds for which a fault waits for somebody whom it could hit, before it is left out."""
-_GONE = (WorkerState.LEFT, WorkerState.LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ class Injector:
         return self._signal(now, fault, target)
 
     def _is_here(self, worker: WorkerStatus) -> bool:
-        return worker.state not in _GONE and bool(worker.pids) and self._process(worker.pids[0]) is not None
+        return not worker.state.gone and bool(worker.pids) and self._process(worker.pids[0]) is not None
 
     def _notice(self, now: float, fault: Fault, target: Target) -> bool:
         for worker in target.workers:

@@ -12,7 +12,7 @@ from typing import Any
 
 from elastic_runtime.spec import CheckpointSpec, RecoverySpec, Timing
 from tests.chaos.plan import Plan
-from tests.engines.kinds import HOROVOD, HUB, Kind
+from tests.engines.kinds import HOROVOD, HUB, TORCH, Kind
 from tests.local.harness import ScriptedRun
 
 EPOCHS, STEP_SECONDS = 16, 0.05
@@ -51,4 +51,4 @@ class Job:
         )
 
 
-JOBS = (Job(HOROVOD, durable=True), Job(HUB, durable=False))
+JOBS = (Job(HOROVOD, durable=True), Job(TORCH, durable=True), Job(HUB, durable=False))

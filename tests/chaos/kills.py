@@ -20,9 +20,11 @@ from elastic_runtime.clock import utc_now
 from elastic_runtime.spec import RecoverySpec
 from elastic_runtime.status import EventKind
 from tests.chaos.load import busy_loops
+from tests.engines.kinds import HOROVOD, TORCH
 from tests.local.harness import ScriptedRun
 from tests.paced import Script
 
+SCRIPTS = {kind.engine: kind.script for kind in (HOROVOD, TORCH)}
 RANKS = 3
 SOONEST, LATEST = 0.05, 1.5
 """Seconds from one kill to the next: the survivors are on their way back, wait for the newcomer, or train with it."""
@@ -39,6 +41,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=300, help="(default: %(default)s)")
     parser.add_argument("--load", type=int, default=2, help="busy loops beside the run (default: %(default)s)")
+    parser.add_argument("--engine", choices=list(SCRIPTS), default="horovod", help="(default: %(default)s)")
     # Not for secrets.
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="of the moments and the ranks")
     options = parser.parse_args()
@@ -47,16 +50,17 @@ def main() -> int:
     become_subreaper()
     with tempfile.TemporaryDirectory(prefix="kills-") as folder, busy_loops(options.load):
         try:
-            return _play(Path(folder), options.kills, random.Random(options.seed))
+            return _play(Path(folder), options.kills, options.engine, random.Random(options.seed))
         finally:
             end_descendants()
 
 
-def _play(base: Path, kills: int, chance: random.Random) -> int:
+def _play(base: Path, kills: int, engine: str, chance: random.Random) -> int:
     run = ScriptedRun(
         base,
-        Script("doubles.py", epochs=1_000_000, step_seconds=0.01),
+        Script(SCRIPTS[engine], epochs=1_000_000, step_seconds=0.01),
         (1, RANKS, RANKS),
+        engine=engine,
         recovery=RecoverySpec(backoff=0.1, backoff_maximum=0.1, rank_failures=1_000_000),
     )
     run.patience = PATIENCE

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -15,65 +12,16 @@ from elastic_training.bridge import run
 from elastic_training.clusters.base import (
     LOG_START,
     ClaimOutcome,
-    LogLines,
-    Quiet,
     RunRef,
     RunSummary,
     StatusChanged,
-    Update,
 )
 from elastic_training.clusters.wish import SizeWish
 from tests import paced
 from tests.contract.cluster_kinds import OWNER, Kind
+from tests.contract.watching import NEWER, lines_of, over, started, to_the_end, training, until
 
 pytestmark = pytest.mark.timeout(240)
-PATIENCE = 90.0
-"""Seconds for anything to happen, on a busy machine."""
-NEWER = "the second try"
-
-
-def until(kind: Kind, ref: RunRef, wanted: Callable[[Status], bool]) -> Status:
-    """Watch until the status is as wanted; fails when the run ends before."""
-
-    async def wait() -> Status:
-        last = None
-        async with asyncio.timeout(PATIENCE), aclosing(kind.cluster.watch(ref, None, 1.0)) as updates:
-            async for update in updates:
-                if isinstance(update, StatusChanged):
-                    last = update.status
-                    if wanted(last):
-                        return last
-        raise AssertionError(f"the run ended before: {last}")
-
-    return asyncio.run(wait())
-
-
-def to_the_end(kind: Kind, ref: RunRef, cursor: str) -> list[Update]:
-    """All updates of one watch."""
-
-    async def collect() -> list[Update]:
-        async with asyncio.timeout(PATIENCE), aclosing(kind.cluster.watch(ref, cursor, 1.0)) as updates:
-            return [update async for update in updates]
-
-    return asyncio.run(collect())
-
-
-def training(workers: int) -> Callable[[Status], bool]:
-    return lambda status: status.phase is Phase.RUNNING and status.world_size == workers
-
-
-def over(status: Status) -> bool:
-    return status.phase.final
-
-
-def lines_of(updates: list[Update]) -> list[str]:
-    return [line for update in updates if isinstance(update, LogLines) for line in update.lines]
-
-
-def started(kind: Kind, workers: int = 1) -> RunRef:
-    ref = run(kind.cluster.claim(kind.spec(start=workers), OWNER)).ref
-    until(kind, ref, training(workers))
-    return ref
 
 
 def test_a_plan_says_what_would_run_and_creates_nothing(kind: Kind) -> None:
@@ -259,69 +207,6 @@ def test_delete_ends_a_living_run_and_is_harmless_when_repeated(kind: Kind) -> N
     run(kind.cluster.cancel(ref, "gone", OWNER))
     run(kind.cluster.collect(ref, OWNER))
     assert run(kind.cluster.claim(kind.spec(), OWNER)).outcome is ClaimOutcome.CREATED
-
-
-def test_the_log_goes_on_where_the_last_watcher_stopped(kind: Kind) -> None:
-    ref = started(kind)
-    mine = run(kind.cluster.take_log_lease(ref, OWNER))
-    assert mine.cursor == LOG_START
-
-    async def first_lines() -> LogLines:
-        async with asyncio.timeout(PATIENCE), aclosing(kind.cluster.watch(ref, mine.cursor, 1.0)) as updates:
-            async for update in updates:
-                if isinstance(update, LogLines):
-                    return update
-        raise AssertionError("the watch ended without a line")
-
-    first = asyncio.run(first_lines())
-    run(kind.cluster.advance(ref, mine.token, first.cursor))
-    kind.finish(ref)
-    until(kind, ref, over)
-
-    theirs = run(kind.cluster.take_log_lease(ref, OWNER))
-
-    assert theirs.cursor == first.cursor
-    rest = lines_of(to_the_end(kind, ref, theirs.cursor))
-    assert [*first.lines, *rest] == lines_of(to_the_end(kind, ref, LOG_START))
-    assert rest
-
-
-def test_only_the_last_to_attend_moves_the_cursor(kind: Kind) -> None:
-    ref = run(kind.cluster.claim(kind.spec(), OWNER)).ref
-    assert run(kind.cluster.log_lease_holder(ref)) is None
-    stale, present = run(kind.cluster.take_log_lease(ref, OWNER)), run(kind.cluster.take_log_lease(ref, OWNER))
-    assert run(kind.cluster.log_lease_holder(ref)) == present.token
-    with pytest.raises(OwnershipLost):
-        run(kind.cluster.advance(ref, stale.token, LOG_START))
-    run(kind.cluster.advance(ref, present.token, LOG_START))
-
-
-def test_only_the_last_to_attend_renews_the_lease(kind: Kind) -> None:
-    ref = run(kind.cluster.claim(kind.spec(), OWNER)).ref
-    mine = run(kind.cluster.take_log_lease(ref, OWNER))
-    run(kind.cluster.renew_lease(ref, mine.token))
-    run(kind.cluster.claim(kind.spec(), NEWER))
-    with pytest.raises(OwnershipLost):
-        run(kind.cluster.renew_lease(ref, mine.token))
-    theirs = run(kind.cluster.take_log_lease(ref, NEWER))
-    run(kind.cluster.renew_lease(ref, theirs.token))
-
-
-def test_a_watch_without_log_has_none_and_speaks_at_every_beat(kind: Kind) -> None:
-    ref = started(kind)
-
-    async def some() -> list[Update]:
-        found: list[Update] = []
-        async with asyncio.timeout(PATIENCE), aclosing(kind.cluster.watch(ref, None, 0.1)) as updates:
-            async for update in updates:
-                found.append(update)
-                if isinstance(update, Quiet):
-                    return found
-        raise AssertionError("the watch ended")
-
-    found = asyncio.run(some())
-    assert isinstance(found[0], StatusChanged)
-    assert not lines_of(found)
 
 
 def test_what_never_was_is_not_found(kind: Kind) -> None:

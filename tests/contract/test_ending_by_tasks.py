@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import psutil
 import pytest
 
 from elastic_runtime.errors import RunNotFound
@@ -14,7 +13,8 @@ from elastic_training.clusters.registry import substituted
 from elastic_training.operators.end_training import CancelTrainingOperator, DeleteTrainingOperator
 from elastic_training.ownership import Owner
 from tests.contract.cluster_kinds import Kind, LocalKind
-from tests.contract.test_cluster_contract import training, until
+from tests.contract.watching import training, until
+from tests.paced import has_ended
 from tests.unit.provider.fakes import FakeTaskInstance
 
 pytestmark = pytest.mark.timeout(240)
@@ -29,8 +29,7 @@ def end(kind: type[CancelTrainingOperator]) -> str | None:
 def assert_over(kind: Kind, workers: Iterable[WorkerStatus]) -> None:
     """Where they are processes of this machine, these are gone."""
     if isinstance(kind, LocalKind):
-        pids = [pid for each in workers for pid in each.pids]
-        assert not [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]
+        assert all(has_ended(pid) for each in workers for pid in each.pids)
 
 
 @pytest.mark.parametrize("cancelled", [True, False], ids=["cancelled before", "living"])

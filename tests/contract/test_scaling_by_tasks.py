@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import psutil
 import pytest
 
 from elastic_runtime.status import Status, WorkerState
@@ -14,7 +13,9 @@ from elastic_training.operators.scale_training import ScaleTrainingOperator
 from elastic_training.ownership import Owner
 from elastic_training.sensors.scale_workers import ScaleWorkersSensor
 from tests.contract.cluster_kinds import Kind, LocalKind
-from tests.contract.test_cluster_contract import training, until
+from tests.contract.watching import training, until
+from tests.paced import has_ended
+from tests.paced import until as await_that
 from tests.unit.provider.fake_airflow import FakeAirflow
 from tests.unit.provider.fakes import FakeTaskInstance
 
@@ -42,7 +43,7 @@ def test_each_wish_is_reached_and_who_goes_is_gone(kind: Kind, monkeypatch: pyte
         assert len(found) == size
         if isinstance(kind, LocalKind):
             gone = [pid for name, pids in before.items() if name not in found for pid in pids]
-            assert not [pid for pid in gone if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]
+            await_that(lambda: all(map(has_ended, gone)), f"ends of {gone}")
         before.clear()
         before.update(found)
         return found

@@ -34,3 +34,4 @@ class Kind:
 
 HOROVOD = Kind("horovod", "doubles.py")
 HUB = Kind("hub", "tally.py", (DISTRIBUTION,))
+TORCH = Kind("torch", "parallel.py")

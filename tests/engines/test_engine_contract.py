@@ -62,7 +62,7 @@ def test_newcomers_join_and_go_and_no_step_is_lost(start: Start, undisturbed: Sc
     run.resize(3)
     run.worlds(1, 2, 3)
     run.resize(1)
-    run.until_status(lambda status: sizes_of(status)[-1] == 1, "one rank again")
+    run.until_status(lambda status: sizes_of(status)[-1:] == [1], "one rank again")
     assert_same_end(run, undisturbed)
     assert run.ledger().steps() == ONCE
     assert run.events(EventKind.RANK_FAILED, EventKind.LOST, EventKind.RESTARTED) == []

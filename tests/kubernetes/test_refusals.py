@@ -19,7 +19,7 @@ from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
 from elastic_training.pods import Hardware, SecretRef
 from tests.contract.cluster_kinds import OWNER, KubernetesKind, leaving_nothing
-from tests.contract.test_cluster_contract import over, until
+from tests.contract.watching import over, until
 from tests.kubernetes_namespace import CONNECTION, Namespace
 
 pytestmark = pytest.mark.timeout(300)

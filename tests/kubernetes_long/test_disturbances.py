@@ -15,7 +15,7 @@ from elastic_runtime.status import EventKind, Phase, Status, WorkerState
 from elastic_training.bridge import run
 from elastic_training.clusters.base import ClaimOutcome
 from tests.contract.cluster_kinds import OWNER, KubernetesKind, leaving_nothing
-from tests.contract.test_cluster_contract import NEWER, over, training, until
+from tests.contract.watching import NEWER, over, training, until
 from tests.kubernetes_namespace import REPOSITORY, Namespace
 
 pytestmark = pytest.mark.timeout(600)
@@ -68,7 +68,7 @@ def node_of_a_worker(namespace: Namespace, status: Status) -> str:
 
 
 def gone(status: Status) -> set[str]:
-    return {worker.name for worker in status.workers if worker.state in (WorkerState.LEFT, WorkerState.LOST)}
+    return {worker.name for worker in status.workers if worker.state.gone}
 
 
 def test_a_run_goes_on_and_grows_back_whatever_happens_to_its_workers(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from demo_kit.kubernetes_trainings import prepared
 from elastic_runtime.spec import CheckpointSpec
 from elastic_training.clusters.kubernetes import connection
-from tests.kubernetes_namespace import REPOSITORY, prepare
+from tests.kubernetes_namespace import IMAGE, REPOSITORY, prepare
 from tests.kubernetes_reclaims.pod_run import Place, PodRun
 from tests.paced import SCRIPTS, Script, Undisturbed
 from tests.s3_server import CREDENTIALS, new_bucket, s3_server
@@ -23,15 +24,16 @@ Start = Callable[..., PodRun]
 """Arguments as :class:`PodRun`, but for the place."""
 
 
-@pytest.fixture(scope="session")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    folder = tmp_path_factory.mktemp("shared")
+@contextmanager
+def shared_place(namespace: str, folder: Path, image: str, *scripts: Path) -> Iterator[Place]:
+    """Pods of that image see the folder, and in it the scripts of all those folders."""
     trainer = Path(os.environ["ELASTIC_TRAINING_TRAINER_PYTHON"])
-    with prepared(NAMESPACE, folder, trainer):
-        made = Place(prepare(NAMESPACE), folder)
-        shutil.copytree(SCRIPTS, made.scripts, ignore=shutil.ignore_patterns("__pycache__"))
-        binding = ("clusterrolebinding", f"elastic-training-nodes-{NAMESPACE}")
-        account = f"--serviceaccount={NAMESPACE}:elastic-training-launcher"
+    with prepared(namespace, folder, trainer):
+        made = Place(prepare(namespace), folder, image)
+        for each in scripts:
+            shutil.copytree(each, made.scripts, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+        binding = ("clusterrolebinding", f"elastic-training-nodes-{namespace}")
+        account = f"--serviceaccount={namespace}:elastic-training-launcher"
         made.namespace.kubectl("apply", f"--filename={REPOSITORY / 'deploy' / 'rbac-nodes.yaml'}")
         made.namespace.kubectl("delete", *binding, "--ignore-not-found")
         made.namespace.kubectl("create", *binding, "--clusterrole=elastic-training-nodes", account)
@@ -41,6 +43,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         finally:
             made.offer(room=False)
             made.namespace.kubectl("delete", *binding)
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with shared_place(NAMESPACE, tmp_path_factory.mktemp("shared"), IMAGE, SCRIPTS) as made:
+        yield made
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from elastic_training.clusters.base import ClaimOutcome
 from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
 from elastic_training.pods import Pods, PodShape, Volume
 from tests.kubernetes_namespace import CONNECTION, IMAGE, Namespace
-from tests.paced import PacedRun, Script
+from tests.paced import ResizedRun, Script
 
 TIMING = Timing(heartbeat=0.2, stop_grace=2.0, leave_grace=6.0, gather=120.0, tick=0.1)
 """A run begins with all its workers, however long one's pod takes on a busy machine."""
@@ -33,6 +33,7 @@ class Place:
     namespace: Namespace
     folder: Path
     """That the pods see under the same path; the scripts are in it."""
+    image: str = IMAGE
 
     @property
     def cluster(self) -> KubernetesCluster:
@@ -41,7 +42,7 @@ class Place:
         others = {"labelSelector": {"matchLabels": {PART_LABEL: Part.WORKER}}, "topologyKey": "kubernetes.io/hostname"}
         alone = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [others]}}
         worker = PodShape(node_selector={POOL: "yes"}, affinity=alone)
-        pods = Pods(image=IMAGE, image_pull_policy="IfNotPresent", volumes=[volume], worker=worker)
+        pods = Pods(image=self.image, image_pull_policy="IfNotPresent", volumes=[volume], worker=worker)
         return KubernetesCluster(CONNECTION, self.namespace.name, pods)
 
     def offer(self, room: bool) -> None:
@@ -54,7 +55,7 @@ class Place:
         return self.folder / "scripts"
 
 
-class PodRun(PacedRun):
+class PodRun(ResizedRun):
     """One run, from its claim to its last pod.
 
     Args:
@@ -62,13 +63,20 @@ class PodRun(PacedRun):
         script: what the ranks run.
         workers: minimum, start and maximum.
         name: of the run; a new one unless given.
+        slots: ranks of each worker.
         spec: further fields of the RunSpec.
     """
 
     patience = 150.0
 
     def __init__(
-        self, place: Place, script: Script, workers: tuple[int, int, int], name: str | None = None, **spec: Any
+        self,
+        place: Place,
+        script: Script,
+        workers: tuple[int, int, int],
+        name: str | None = None,
+        slots: int = 1,
+        **spec: Any,
     ) -> None:
         uid = uuid4().hex
         super().__init__(place.folder / uid, script)
@@ -80,7 +88,7 @@ class PodRun(PacedRun):
             name=name or f"paced-{uid[:10]}",
             uid=uid,
             command=script.command(place.scripts),
-            workers=WorkersSpec(minimum, start, maximum),
+            workers=WorkersSpec(minimum, start, maximum, slots),
             environment=self.environment(spec.pop("environment", {})),
             timing=TIMING,
             **spec,
@@ -138,10 +146,14 @@ class PodRun(PacedRun):
         """Names of the workers that train."""
         return {worker.name for worker in self.status().workers if worker.state is WorkerState.TRAINING}
 
+    def read(self, worker: str, path: str) -> str:
+        """A file, as that worker's ranks see it."""
+        return self._kubectl("exec", WorkerName.parse(worker).pod, "--container=worker", "--", "cat", path)
+
     # Making things happen
 
     def resize(self, workers: int) -> None:
-        """Ask for so many."""
+        """See :class:`ResizedRun`."""
         assert run(self._cluster.set_size(self.ref, workers, uuid4().hex))
 
     def delete_pods(self, part: Part) -> None:
@@ -152,8 +164,12 @@ class PodRun(PacedRun):
         """Without a word, and for good."""
         self._place.namespace.kill_launcher(self.ref.name)
 
+    def kill_worker(self, name: str) -> None:
+        """Its pod, at once and without a word: as where its node is switched off."""
+        self._kubectl("delete", "pod", WorkerName.parse(name).pod, "--grace-period=0", "--force", "--wait=false")
+
     def kill_rank(self, rank: int) -> None:
-        """By SIGKILL, in its pod."""
+        """See :class:`ResizedRun`."""
         self._kubectl(
             "exec", WorkerName.parse(self.worker(rank).name).pod, "--", "sh", "-c", f"kill -9 {self.rank_pid(rank)}"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,16 +18,17 @@ from elastic_runtime.errors import RunNotFound
 from elastic_runtime.rundir import ReclaimNotice, RunDir
 from elastic_runtime.spec import RunSpec, WorkersSpec
 from elastic_runtime.status import Phase, Status
-from tests.paced import PacedRun, Script, until
+from tests.paced import ResizedRun, Script, until
 
 
-class ScriptedRun(PacedRun):
+class ScriptedRun(ResizedRun):
     """One run, from its folder down to its last process.
 
     Args:
         base: an empty folder.
         script: what the ranks run.
         workers: minimum, start and maximum.
+        slots: ranks of each worker.
         command: instead of the script's own.
         path: folders to import from besides, of every process of the run.
         spec: further fields of the RunSpec.
@@ -39,6 +41,7 @@ class ScriptedRun(PacedRun):
         workers: tuple[int, int, int] = (1, 2, 4),
         command: Sequence[str] | None = None,
         path: Sequence[Path] = (),
+        slots: int = 1,
         **spec: Any,
     ) -> None:
         super().__init__(base, script)
@@ -48,7 +51,7 @@ class ScriptedRun(PacedRun):
             name="scripted",
             uid=base.name,
             command=tuple(command or script.command()),
-            workers=WorkersSpec(minimum, start, maximum),
+            workers=WorkersSpec(minimum, start, maximum, slots),
             environment=self.environment(spec.pop("environment", {})),
             **spec,
         )
@@ -80,6 +83,12 @@ class ScriptedRun(PacedRun):
         """End every hold, await the launcher's end, and return the final status."""
         self.go_on()
         return self.end()
+
+    def succeed(self) -> Status:
+        """As :meth:`finish`; fails with the log unless the run was a success."""
+        status = self.finish()
+        assert status.phase is Phase.SUCCEEDED, self.report("succeeded")
+        return status
 
     def end(self, patience: float | None = None) -> Status:
         """Await the launcher's end; nothing may be left then."""
@@ -124,8 +133,12 @@ class ScriptedRun(PacedRun):
     # Making things happen
 
     def resize(self, workers: int) -> None:
-        """Ask for so many."""
+        """See :class:`ResizedRun`."""
         self.folder.write_size(workers)
+
+    def kill_rank(self, rank: int) -> None:
+        """See :class:`ResizedRun`."""
+        os.kill(self.rank_pid(rank), signal.SIGKILL)
 
     def reclaim(self, worker: str, seconds: float = 30.0) -> None:
         """Give a worker its notice."""

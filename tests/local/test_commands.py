@@ -63,3 +63,12 @@ def test_every_line_of_every_rank_is_in_the_log_in_order(start: Start) -> None:
         assert lines == [f"line {number}" for number in range(1000)]
     assert Counter(found)[("worker-0", "0", "stderr", "no newline at the end")] <= 1
     assert sorted(of for _, of, stream, text in found if text == "no newline at the end") == ["0", "1"]
+
+
+def test_how_a_rank_writes_its_own_log_is_its_scripts_to_say(start: Start) -> None:
+    script = "import logging; logging.basicConfig(format='mine: %(message)s', level='INFO'); logging.info('so be it')"
+    run = start(Script("talkative.py"), command=("python", "-c", script))
+    run.end()
+    found = [line for line in run.log().splitlines() if line.endswith("so be it")]
+    assert found
+    assert all("<stderr>: mine: so be it" in line for line in found)

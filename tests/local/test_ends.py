@@ -32,7 +32,14 @@ def test_a_run_that_is_asked_to_end_ends(start: Start) -> None:
     run = start(HELD)
     run.at(10)
     run.folder.ask_to_end("enough is enough")
-    assert cancelled(run).startswith("cancelled: enough is enough")
+    assert cancelled(run) == "cancelled: enough is enough"
+
+
+def test_why_a_run_was_cancelled_is_not_what_its_ranks_wrote_last(start: Start) -> None:
+    run = start(HELD, command=("bash", "-c", "echo noise >&2; exec sleep 60"))
+    run.until(lambda: "noise" in run.log(), "its words")
+    run.folder.ask_to_end("enough")
+    assert run.end().reason == "cancelled: enough"
 
 
 def test_a_launcher_that_is_terminated_cancels_its_run(start: Start) -> None:
@@ -42,10 +49,11 @@ def test_a_launcher_that_is_terminated_cancels_its_run(start: Start) -> None:
     assert "SIGTERM" in cancelled(run)
 
 
-def test_a_run_whose_folder_is_deleted_ends(start: Start) -> None:
+def test_a_run_whose_folder_is_deleted_ends(start: Start, tmp_path: Path) -> None:
     run = start(HELD)
     run.at(10)
-    shutil.rmtree(run.folder.path)
+    gone = run.folder.path.rename(tmp_path / "gone")  # At once: the launcher writes into it all the time.
+    shutil.rmtree(gone)
     run.until(lambda: run.launcher.poll() is not None, "the launcher has ended", 15.0, alive=False)
     assert run.launcher.returncode == 1
     run.assert_nothing_left()

@@ -42,6 +42,22 @@ def test_an_exception_in_the_training_is_in_the_reason(start: Start) -> None:
     assert time.monotonic() - begun < 20, "Gloo's own time-out of 30 s was waited for"
 
 
+def test_the_first_that_failed_is_named_and_not_those_that_failed_for_its_sake(start: Start) -> None:
+    run = start(Script("faulty.py", ("one_raises",)), workers=(3, 3, 3), recovery=RecoverySpec(rank_failures=2))
+    reason = failed(run, FailureKind.RANK_FAILED)
+    status = run.status()
+    first = status.first_failure
+    assert first is not None
+    assert (first.message, first.exit_code) == ("ValueError: no such sample: 4711", 1)
+    begin, where = first.traceback.split("\n")[:2]
+    assert begin == "Traceback (most recent call last):"
+    assert "faulty.py" in where, "what leads to the script is told, too"
+    assert 'raise ValueError("no such sample: 4711")' in first.traceback
+    assert first.worker in {worker.name for worker in status.workers}
+    assert reason.endswith(f"; rank {first.rank} on {first.worker} failed first: ValueError: no such sample: 4711")
+    assert "HorovodInternalError" in run.log(), "the others did not fail for its sake"
+
+
 @pytest.mark.parametrize(
     ("command", "words"),
     [

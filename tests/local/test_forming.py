@@ -93,7 +93,7 @@ def test_the_loss_of_one_who_waited_for_a_newcomer_leaves_the_state_with_the_oth
     run.resize(3)
     run.at(NEWCOMER)
     killed = kill(veteran)
-    run.until_status(lambda status: sizes_of(status)[-1] == 3, "three ranks")
+    run.until_status(lambda status: sizes_of(status)[-1:] == [3], "three ranks")
     assert time.monotonic() - killed < SOON
 
     status = run.finish()

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from elastic_runtime.status import EventKind, Phase, Status, WorkerState
+from elastic_runtime.status import EventKind, Phase
 from tests.local.conftest import Start
-from tests.paced import Script, Undisturbed, sizes_of
+from tests.local.harness import ScriptedRun
+from tests.paced import Script, Undisturbed, ready, sizes_of
 
 pytestmark = pytest.mark.timeout(180)
-
-
-def ready(status: Status) -> list[str]:
-    usable = (WorkerState.READY, WorkerState.TRAINING)
-    return [worker.name for worker in status.workers if worker.state in usable]
 
 
 def test_resizes_change_nothing_about_the_training(start: Start, undisturbed: Undisturbed) -> None:
@@ -49,8 +45,15 @@ def test_resizes_change_nothing_about_the_training(start: Start, undisturbed: Un
     undisturbed.assert_same(run)
 
 
+def at_its_door(run: ScriptedRun, known: set[str]) -> bool:
+    """Whether a rank stands there of a worker that was not known before."""
+    names = {worker.name for worker in run.status().workers if not worker.state.gone} - known
+    return any((run.base / "at" / name).exists() for name in names)
+
+
 def test_wishes_that_overtake_each_other_end_at_the_last_one(start: Start) -> None:
-    run = start(Script("exact.py", holds=(5, 10, 15, 20), freezes=(12,), doors={"worker-3": "wait"}), (1, 2, 5))
+    doors = {"worker-3": "wait", "worker-4": "wait"}
+    run = start(Script("exact.py", holds=(5, 10, 15, 20), freezes=(12,), doors=doors), (1, 2, 5))
     run.at(5)
     run.resize(4)  # Two at once: rank 0 hears of one world while the wish for another is here.
     run.resize(3)
@@ -58,11 +61,13 @@ def test_wishes_that_overtake_each_other_end_at_the_last_one(start: Start) -> No
     run.go(5)
 
     run.at(10)
+    known = {worker.name for worker in run.status().workers}  # with worker-3, if the first wish has come so far
     run.resize(4)
-    run.at("worker-3")  # The survivors stand in the reset, and wait for it,
+    run.until(lambda: at_its_door(run, known), "a newcomer at its door")  # The survivors stand in the reset,
     run.resize(2)  # when the next wish comes.
     run.until_status(lambda status: status.target_size == 2, "the wish is known")
-    run.go("worker-3")
+    for name in doors:  # and those of newcomers after it
+        run.go(name)
     run.worlds(2, 3, 4, 2)
     run.go(10)
 

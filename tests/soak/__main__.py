@@ -28,7 +28,9 @@ STEP = 0.02
 """Seconds that a step takes at least."""
 SETTLE = 5.0
 """Seconds after a change that count for neither side."""
-SIZES = (3, 2)
+START = 2
+"""Workers while it is undisturbed."""
+SIZES = (3, START)
 """Asked for one after the other, while the strangers are there."""
 
 
@@ -61,17 +63,18 @@ def soak(base: Path, connections: int, seconds: float, quiet: float) -> Figures:
     run = ScriptedRun(base, Script("doubles.py", epochs=10_000_000, step_seconds=STEP, commit_every=10), (1, 2, 3))
     run.start()
     try:
-        run.worlds(2)
+        run.worlds(START)
         with memory_of(run.launcher.pid) as worst:
             before = stand(quiet, "undisturbed")
             with strangers(connections, listening(run)) as seen:
                 stand(SETTLE, "the strangers come")
-                spans, resizes = [], []
+                spans, resizes = [stand(seconds / (len(SIZES) + 1), f"{connections} strangers")], []
                 for size in SIZES:
-                    spans.append(stand(seconds / (len(SIZES) + 1), f"{connections} strangers"))
                     resizes.append(resize(run, size))
                     stand(SETTLE, f"{size} workers")
-                spans.append(stand(seconds / (len(SIZES) + 1), f"{connections} strangers"))
+                    span = stand(seconds / (len(SIZES) + 1), f"{connections} strangers")
+                    if size == START:  # Other sizes make other steps, whoever knocks.
+                        spans.append(span)
                 held, made = median(each.held for each in seen), seen[-1].made
             stand(SETTLE, "the strangers go")
             after = stand(quiet, "undisturbed")

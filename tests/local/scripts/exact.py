@@ -1,10 +1,11 @@
 """Training with our helpers: DurableState and GlobalBatches, with a ledger of what every rank trained on.
 
-An argument is a number of megabytes that the checkpoints hold besides.
+An argument is a number of megabytes that the checkpoints hold besides. ``DEVICE`` is where it trains (``cuda``).
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
 import horovod.torch as hvd
@@ -28,9 +29,11 @@ def main() -> None:
     pace = Pace.from_environment()
     pace.door()
     torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)  # So that rounding, which grows with the steps, is far below any difference.
     hvd.init()
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+    device = torch.device(os.environ.get("DEVICE", "cpu"))
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
     ballast = {"ballast": torch.zeros(int(sys.argv[1]) << 20, dtype=torch.uint8)} if sys.argv[1:] else {}
@@ -40,10 +43,15 @@ def main() -> None:
 
     @hvd.elastic.run
     def train(state: DurableState) -> None:
-        pace.note(joined=state.step, rank=hvd.rank(), size=hvd.size())
+        pace.note(
+            joined=state.step, rank=hvd.rank(), size=hvd.size(), local_rank=hvd.local_rank(),
+            local_size=hvd.local_size(), cross_rank=hvd.cross_rank(), cross_size=hvd.cross_size(),
+            worker=os.environ["ELASTIC_RUNTIME_WORKER"], slot=os.environ["ELASTIC_RUNTIME_SLOT"],
+            devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
+        )  # fmt: skip
         pace.hold(state)
         for batch in batches:
-            features, targets = batch.data
+            features, targets = (each.to(device) for each in batch.data)
             optimizer.zero_grad()
             loss = mse_loss(model(features), targets) * batch.weight
             loss.backward()

@@ -34,6 +34,8 @@ class Pace:
     """Steps after which rank 0 stands without a commit, and the others wait for it: no change can happen."""
     leaves: tuple[int, ...] = ()
     """Steps after which the last of several ranks ends as if all were done."""
+    raises: tuple[int, ...] = ()
+    """Steps after which every rank raises, the first time."""
     step_seconds: float = 0.0
     """That every step takes at least."""
     doors: dict[str, str] = field(default_factory=dict)
@@ -72,6 +74,9 @@ class Pace:
         if step in self.leaves and (world := current_world()).rank == world.size - 1 > 0:
             raise SystemExit(0)
         at, go = (Path(self.folder, name, str(step)) for name in ("at", "go"))
+        if step in self.raises and first_rank_says(not at.exists()):
+            at.touch()
+            raise ValueError(f"no label for sample {step}")
         if step in self.holds:
             while not first_rank_says(go.exists()):
                 at.touch()

@@ -1,6 +1,14 @@
-"""A plain Elastic Horovod script, which knows nothing of this project: TorchState and ElasticSampler."""
+"""A plain Elastic Horovod script, which knows nothing of this project: TorchState and ElasticSampler.
+
+With the argument ``durable`` its state is wrapped in one line; with ``notice`` it saves a file of its own before
+workers are taken, and begins with it.
+"""
 
 from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
 
 import horovod.torch as hvd
 import torch
@@ -29,6 +37,7 @@ def main() -> None:
     state = TorchState(
         *(model, optimizer), second=second, decaying=decaying, scheduler=scheduler, sampler=sampler, epoch=0, step=0
     )
+    state = as_asked(state, pace)
 
     @hvd.elastic.run
     def train(state: TorchState) -> None:
@@ -57,6 +66,39 @@ def main() -> None:
 
     train(state)
     pace.note(done=state.step, rank=hvd.rank())
+
+
+def as_asked(state: TorchState, pace: Pace) -> TorchState:
+    if "notice" in sys.argv:
+        keep_a_file(state, pace)
+    if "durable" in sys.argv:
+        from elastic_runtime.torch import make_durable
+
+        return make_durable(state)
+    return state
+
+
+def keep_a_file(state: TorchState, pace: Pace) -> None:
+    from elastic_runtime import Notice, notice, on_notice
+
+    own = Path(pace.folder, "own.pt")
+    if own.exists():
+        kept = torch.load(own, weights_only=True)
+        state.model.load_state_dict(kept["model"])
+        state.step, state.epoch = kept["step"], kept["epoch"]
+        state.sampler.load_state_dict(kept["sampler"])
+        state.save()
+
+    @on_notice
+    def save(told: Notice) -> None:
+        if hvd.rank() == 0:
+            new = own.with_suffix(f".{os.getpid()}")
+            kept = {"model": state.model.state_dict(), "sampler": state.sampler.state_dict()}
+            torch.save({**kept, "step": state.step, "epoch": state.epoch}, new)
+            new.rename(own)
+        asked = notice()
+        pace.note(told=state.step, rank=hvd.rank(), workers=told.workers, mine=told.mine, everyone=told.everyone,
+                  seconds=None if asked is None else (told.deadline - asked).total_seconds())  # fmt: skip
 
 
 main()

@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from elastic_runtime.spec import RunSpec
+from elastic_runtime.status import Phase
 from elastic_training.bridge import run
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.follow import Follower
@@ -21,7 +22,7 @@ def test_neither_output_nor_status_opens_a_group_or_ends_a_line(caplog: pytest.L
     claim = run(cluster.claim(RunSpec(name="run", uid="1", command=("python", "train.py")), "try 1"))
     cluster.script(
         lambda: cluster.write_log("run", "step 1\t::group::hidden", "100%|\x1b[32m███\x1b[0m", "a\u2028b"),
-        lambda: cluster.publish("run", reason="lost\n::endgroup::\nRun run: succeeded"),
+        lambda: cluster.publish("run", phase=Phase.STARTING, reason="lost\n::endgroup::\nRun run: succeeded"),
         lambda: cluster.succeed("run"),
     )
     run_virtually(Follower(cluster, claim.ref, "try 1", LOG).follow())

@@ -1,6 +1,10 @@
-"""A worker's name from a DAG run's parameters becomes the name of a file, or of a pod: of the run's own alone."""
+"""Names of workers, of parameters or of a status: they are the run's own, and no options, lines or commands."""
 
 from __future__ import annotations
+
+import logging
+import shlex
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +12,11 @@ from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.spec import RunSpec, WorkersSpec
 from elastic_training.bridge import run
 from elastic_training.clusters.fake import FakeCluster
+from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
 from elastic_training.clusters.wish import SizeWish, size_wish
+from elastic_training.follow import Follower
+
+LOG = logging.getLogger("test.names")
 
 
 @pytest.mark.parametrize("name", ["../owner", "..", "/etc/passwd", "a/b", "a\0b", "a\nb", "", "x" * 300, "A"])
@@ -24,3 +32,26 @@ def test_only_workers_of_the_run_have_a_notice() -> None:
         run(cluster.ask(ref, SizeWish("-1", release=("somebody-elses-pod",)), "a wish"))
     assert run(cluster.size(ref)) == 2
     assert cluster.named("run").document.requests == ()
+
+
+@pytest.mark.parametrize(
+    "name", ["--kubeconfig=/tmp/theirs", "-n kube-system", "a; reboot", "a\nforged line", "$(reboot)"]
+)
+def test_a_name_in_a_status_is_no_option_and_no_command(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    shell = KubernetesCluster("kubernetes_default", "ml").shell_in(name)
+    assert shell[3] == f"pod/{name}"
+    assert shlex.split(shlex.join(shell)) == list(shell)
+
+    class Pods(FakeCluster):
+        def shell_in(self, worker: str) -> tuple[str, ...]:
+            return KubernetesCluster("kubernetes_default", "ml").shell_in(worker)
+
+    cluster = Pods()
+    ref = run(cluster.claim(RunSpec("run", "1", ("python",), WorkersSpec(1, 1, 1)), "me")).ref
+    worker = replace(cluster.named("run").status.workers[0], name=name, ranks=(0,))
+    cluster.publish("run", workers=(worker,))
+    cluster.script(lambda: cluster.succeed("run"))
+    with caplog.at_level(logging.INFO):
+        run(Follower(cluster, ref, "me", LOG).follow())
+    (told,) = [record.getMessage() for record in caplog.records if "shell" in record.getMessage()]
+    assert len(told.splitlines()) == 1

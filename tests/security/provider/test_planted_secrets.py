@@ -1,4 +1,4 @@
-"""Six secrets are planted in a training; whoever looks at what Airflow and people are shown finds none of them."""
+"""Seven secrets are planted in a training; whoever looks at what Airflow and people are shown finds none of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from airflow.sdk._shared.secrets_masker import _secrets_masker
 from airflow.sdk.execution_time.task_runner import _serialize_rendered_fields
 from airflow.serialization.serialized_objects import DagSerialization
 
-from elastic_runtime.documents import to_plain
+from elastic_runtime.documents import to_json, to_plain
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.status import FailureKind
 from elastic_training.bridge import run
@@ -28,7 +28,7 @@ from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.pods import Pods, PodShape
 from elastic_training.redaction import redacted, remember_secrets
 from elastic_training.settings import Recovery, Workers
-from tests.unit.provider.operator_bench import NAME, deferred, operator, ref_in, trying
+from tests.unit.provider.operator_bench import NAME, deferred, operator, ref_in, run_in, trying
 
 SECRETS = {
     "environment": "planted-in-environment",
@@ -37,6 +37,7 @@ SECRETS = {
     "connection": "planted-in-connection",
     "variable": "planted-in-variable",
     "checkpoints": "planted-in-checkpoints",
+    "store": "planted-in-store",
 }
 ANY = re.compile("planted-in-")
 TEMPLATE = {
@@ -50,10 +51,18 @@ TEMPLATE = {
 
 
 @pytest.fixture(autouse=True)
+def store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection with the checkpoint store's credentials, which Airflow has not been asked for yet."""
+    said = {"conn_type": "aws", "login": SECRETS["store"], "password": SECRETS["store"] + "'\"\\"}
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(said))
+
+
+@pytest.fixture(autouse=True)
 def masker() -> Iterator[None]:
     """Airflow's, which knows what it has read from connections and variables, and afterwards what it knew before."""
     masker = _secrets_masker()
     patterns, replacer = set(masker.patterns), masker.replacer
+    masker.patterns, masker.replacer = set(), None  # Or a word that another test has made a secret hides half of ours.
     for known in ("connection", "variable"):
         mask_secret(SECRETS[known])
     yield
@@ -76,6 +85,8 @@ def planted(**more: Any) -> ElasticHorovodOperator:
             worker=PodShape(template=TEMPLATE),
         ),
         "workers": Workers(max="4", gpus=1),
+        "checkpoint_uri": "s3://bucket/runs",
+        "checkpoint_conn_id": "store",
     }
     return operator(**settings | more)
 
@@ -127,14 +138,21 @@ def test_log_xcom_and_trigger_have_none(fake: FakeCluster, monkeypatch: pytest.M
     assert log.debug.called
     assert log.info.called
     assert not ANY.search(str(log.mock_calls))
+    assert SECRETS["store"] in fake.credentials["AWS_SECRET_ACCESS_KEY"], "the ranks have them"
+    assert SECRETS["store"] not in run_in(fake).spec.environment.values()
+    assert SECRETS["store"] not in to_json(run_in(fake).spec)
 
 
 def test_manifests_and_dry_run_show_none(fake: FakeCluster) -> None:
     train = planted()
     pods = train.pods.of_run(train.workers, "trainer:1")
-    objects = run_objects(train.spec(NAME), "owner", pods, namespace="here")
+    credentials = train.store_credentials()
+    assert credentials is not None
+    objects = run_objects(train.spec(NAME), "owner", pods, namespace="here", credentials=credentials.variables)
     shown = render(objects.all())
     assert not ANY.search(shown)
+    assert "AWS_SECRET_ACCESS_KEY: (not shown)" in shown
+    assert SECRETS["store"] not in repr((objects, credentials))
     assert "DB_PASSWORD" in shown
     assert not ANY.search(json.dumps(objects.root()["metadata"]))
     out = io.StringIO()

@@ -59,6 +59,37 @@ def idle(port: int, count: int) -> Iterator[None]:
         yield
 
 
+def client_hello(context: ssl.SSLContext) -> bytes:
+    """What one who begins TLS sends first."""
+    begun = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), begun, server_hostname=LAUNCHER).do_handshake()
+    return begun.read()
+
+
+def count_handshakes(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
+    """The sockets of those that the launcher does from now on."""
+    done: list[socket.socket] = []
+    handshake = agents._handshake
+
+    async def counted(sock: socket.socket, context: ssl.SSLContext) -> Streams:
+        done.append(sock)
+        return await handshake(sock, context)
+
+    monkeypatch.setattr(agents, "_handshake", counted)
+    return done
+
+
+async def crowd(stack: contextlib.AsyncExitStack, desk: Desk, words: bytes, count: int) -> list[socket.socket]:
+    """So many connect and say that, and no more."""
+    loop, sockets = asyncio.get_running_loop(), [stack.enter_context(socket.socket()) for _ in range(count)]
+    for sock in sockets:
+        sock.setblocking(False)
+        await loop.sock_connect(sock, ("127.0.0.1", desk.port))
+        await loop.sock_sendall(sock, words)
+    return sockets
+
+
 async def dial(desk: Desk, tls: Path) -> Streams:
     return await asyncio.open_connection("127.0.0.1", desk.port, ssl=agent_context(tls), server_hostname=LAUNCHER)
 
@@ -126,10 +157,7 @@ def test_without_descriptors_connections_wait_until_there_are_some(tls: Path, ca
 @pytest.mark.parametrize("what", ["nothing", "half a handshake", "garbage", "drops"])
 def test_one_that_does_not_come_to_a_hello_is_cut(tls: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agents, "GREETING", 0.4)
-    begun = ssl.MemoryBIO()
-    with contextlib.suppress(ssl.SSLWantReadError):
-        agent_context(tls).wrap_bio(ssl.MemoryBIO(), begun, server_hostname=LAUNCHER).do_handshake()
-    handshake = begun.read()
+    handshake, handshakes = client_hello(agent_context(tls)), count_handshakes(monkeypatch)
 
     async def run() -> None:
         async with listening(tls, spec()) as desk:
@@ -151,9 +179,65 @@ def test_one_that_does_not_come_to_a_hello_is_cut(tls: Path, what: str, monkeypa
             assert loop.time() - begin < 3.0
             writer.transport.abort()
             assert desk.arrivals == []
+            assert len(handshakes) == (what == "drops")  # Nobody else has cost one.
             async with joined(desk, tls):
                 pass
             await desk.until(lambda: len(desk.ends) == 1)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("knowing", [False, True])
+def test_a_crowd_that_begins_handshakes_costs_few_and_holds_up_no_agent(
+    tls: Path, monkeypatch: pytest.MonkeyPatch, knowing: bool
+) -> None:
+    """Strangers, and those that repeat what they have heard of an agent."""
+    monkeypatch.setattr(agents, "HANDSHAKES", 5.0)
+    begun = client_hello(agent_context(tls) if knowing else ssl.create_default_context())
+    handshakes = count_handshakes(monkeypatch)
+
+    async def run() -> None:
+        async with listening(tls, spec()) as desk, contextlib.AsyncExitStack() as stack:
+            loop = asyncio.get_running_loop()
+            begin = loop.time()
+            await crowd(stack, desk, begun, 60)
+            async with joined(desk, tls):
+                assert len(handshakes) <= 5 + 5 * (loop.time() - begin) + 1
+            await desk.until(lambda: len(desk.ends) == 1)
+
+    asyncio.run(run())
+
+
+def test_an_agent_stands_in_no_line_of_strangers(tls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of them come after it than there are seats and turns, while it is slow to begin."""
+    monkeypatch.setattr(agents, "HANDSHAKES", 1.0)
+    monkeypatch.setattr(agents, "SEATS", 4)
+    strangers, agent = client_hello(ssl.create_default_context()), client_hello(agent_context(tls))
+
+    async def run() -> None:
+        async with listening(tls, spec()) as desk, contextlib.AsyncExitStack() as stack:
+            handshakes = count_handshakes(monkeypatch)
+            await crowd(stack, desk, strangers, 10)
+            await desk.until(lambda: len(handshakes) == 1)
+            [slow] = await crowd(stack, desk, agent, 1)
+            await crowd(stack, desk, strangers, 10)
+            async with asyncio.timeout(SOON):
+                answer = await asyncio.get_running_loop().sock_recv(slow, 5)
+            assert answer[:1] == b"\x16", "the launcher's half of the handshake"
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("size", [0, 39, 16 * 1024 + 1, 65535])
+def test_a_record_that_cannot_be_a_client_hello_is_not_waited_for(tls: Path, size: int) -> None:
+    async def run() -> None:
+        async with listening(tls, spec()) as desk:
+            reader, writer = await asyncio.open_connection("127.0.0.1", desk.port)
+            writer.write(bytes((22, 3, 1)) + size.to_bytes(2, "big"))
+            begin = asyncio.get_running_loop().time()
+            assert await hung_up_on(reader)
+            assert asyncio.get_running_loop().time() - begin < agents.GREETING / 2
+            writer.transport.abort()
 
     asyncio.run(run())
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.torch.checkpointing.archives import read_archive
+from elastic_runtime.torch.archives import read_archive
 
 HONEST = {"weight": torch.arange(4.0), "shape": torch.Size([2]), "plain": [1, (2.0, "x"), {True, None}], "raw": b"\xff"}
 GIB = 1 << 30

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from elastic_runtime.checkpoint.checkpoints import Checkpoints
-from elastic_runtime.checkpoint.s3 import bucket, download, store
+from elastic_runtime.checkpoint.objects import download, store
+from elastic_runtime.checkpoint.s3 import bucket
 from elastic_runtime.errors import InvalidSettings, StoreUnavailable
 from tests.faulty_proxy import FaultyProxy, Refuse, Send, matching
 from tests.security.runtime.hostile_checkpoints import CONTENT, NAME, manifest, newest, part, signed, write
@@ -157,8 +158,8 @@ def test_a_listing_has_an_end(
     honest: Checkpoints, place: Place, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bucket, "MOST_LISTED", 3)
-    monkeypatch.setattr(bucket, "_PAGE", 1)
-    monkeypatch.setattr(bucket.Bucket, "objects", lambda self, prefix: [bucket.Listed(prefix, 0.0)])
+    monkeypatch.setattr(bucket, "PAGE", 1)
+    monkeypatch.setattr(bucket.S3Bucket, "objects", lambda self, prefix: [bucket.Listed(prefix, 0.0)])
     pages = []
 
     def answer(request: object) -> Send | None:

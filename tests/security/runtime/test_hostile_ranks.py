@@ -13,7 +13,7 @@ from elastic_runtime.rank_link import RANK_FD
 from elastic_runtime.wire import AgentMessage, Output, RankExited, RankSaid
 from tests.unit.runtime.worker_bench import Worker, code, with_worker
 
-WRITE = f"import os; write = lambda data: os.write(int(os.environ['{RANK_FD}']), data);"
+WRITE = f"import json, os; write = lambda data: os.write(int(os.environ['{RANK_FD}']), data);"
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,24 @@ WRITE = f"import os; write = lambda data: os.write(int(os.environ['{RANK_FD}']),
         'b\'{"type":"progress","step":\' + b"9" * 4000 + b"}\\n"',
         'b\'{"type":"colour","of":"the sky"}\\n\'',
         'b\'{"type":["progress"]}\\n\'',
+        'b\'{"type":"outputs_saved","files":-1,"bytes":1}\\n\'',
         'b\'{"type":"resumed","uri":"a\\\\u000ab","step":1}\\n\'',
+        *(
+            f"json.dumps({{'type': 'returned', 'value': {value}}}).encode() + b'\\n'"
+            for value in (
+                "'[' * 8000",
+                "'1' * 8193",
+                "'1' * 5000",
+                "'NaN'",
+                "'1e999'",
+                "'no JSON'",
+                "'1, 2'",
+                "''",
+                "7",
+            )
+        ),
+        r"""json.dumps({'type': 'returned', 'value': '"\\ud800"'}).encode() + b'\n'""",
+        r"""json.dumps({'type': 'returned', 'value': '"\\u0000"'}).encode() + b'\n'""",
     ],
 )
 def test_what_no_rank_has_to_say_is_left_out_and_the_rest_is_heard(words: str) -> None:

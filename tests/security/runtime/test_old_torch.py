@@ -57,5 +57,5 @@ def test_the_helpers_are_not_imported_with_it_and_the_warm_process_says_why(
             monkeypatch.delitem(sys.modules, name)
 
     with pytest.raises(InvalidSettings, match=r"torch 2\.9\.1"):
-        importlib.import_module("elastic_runtime.torch.state.durable")
-    assert "torch 2.9.1" in preload(["elastic_runtime.torch.state.durable"])
+        importlib.import_module("elastic_runtime.torch.durable")
+    assert "torch 2.9.1" in preload(["elastic_runtime.torch.durable"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import traceback
 from functools import partial
@@ -27,9 +28,12 @@ def test_a_rank_that_asks_twice_takes_one_place_at_the_barrier() -> None:
 
 def threads_at(function: str) -> int:
     """How many threads are in a function of that name."""
-    return sum(
-        function in {frame.name for frame in traceback.extract_stack(at)} for at in sys._current_frames().values()
-    )
+    gc.disable()  # or the collector may wait for ever for the lock that is held meanwhile (python/cpython#106883)
+    try:
+        frames = sys._current_frames()
+    finally:
+        gc.enable()
+    return sum(function in {frame.name for frame in traceback.extract_stack(at)} for at in frames.values())
 
 
 def test_a_rank_that_is_done_twice_is_done_once() -> None:

@@ -24,9 +24,17 @@ from elastic_runtime.launcher.record.fitting import ROOM, fitted
 from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.launcher.record.run_record import RunRecord
 from elastic_runtime.plausible import METRICS, check_agent, check_hello, check_rank
-from elastic_runtime.rank_link import CheckpointFailed, CheckpointWritten, Metrics, Progress, decode_rank_message
+from elastic_runtime.rank_link import (
+    MAX_RETURNED,
+    CheckpointFailed,
+    CheckpointWritten,
+    Metrics,
+    Progress,
+    decode_rank_message,
+)
 from elastic_runtime.spec import CheckpointSpec, RunSpec
 from elastic_runtime.status import MAX_METRICS, Event, EventKind, Phase, Status, WorkerState, WorkerStatus
+from elastic_runtime.status_figures import GpuFigures
 from elastic_runtime.wire import (
     AgentMessage,
     Heartbeat,
@@ -70,10 +78,14 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Hello("w", "node", 1, 0, "lo"),
         Hello("w", "node", 1, 1, "../../etc/x"),
         Hello("w", "node", 1, 1, "a-name-that-is-too-long"),
+        Hello("w", "node", 1, 1, "lo", "10.0.0.7 slots=99\nevil.example"),
+        Hello("w", "node", 1, 1, "lo", "fe80::1%a\nevil.example"),
+        Hello("w", "node", 1, 1, "lo", "evil.example"),
     ],
 )
 def test_a_hello_that_no_agent_says_is_refused(hello: Hello) -> None:
     check_hello(Hello("run-worker-x7k2p", "node_1.example", 77, 1, "eth0"), 1)
+    check_hello(Hello("run-worker-x7k2p", "node_1.example", 77, 1, "eth0", "10.0.0.7"), 1)
     with pytest.raises(InvalidDocument) as refused:
         check_hello(hello, 1)
     assert len(str(refused.value)) < 200
@@ -100,6 +112,15 @@ def test_a_hello_that_no_agent_says_is_refused(hello: Hello) -> None:
         Heartbeat(-1.0, 0),
         Heartbeat(1e300, 0),
         Heartbeat(0.0, 10**400),
+        Heartbeat(0.0, 0, -1.0),
+        Heartbeat(0.0, 0, None, 1e300),
+        Heartbeat(0.0, 0, gpus=(GpuFigures(0, "x"),) * 65),
+        Heartbeat(0.0, 0, gpus=(GpuFigures(0, "x" * 64),)),
+        Heartbeat(0.0, 0, gpus=(GpuFigures(0, "\x1b[2J"),)),
+        Heartbeat(0.0, 0, gpus=(GpuFigures(-1, "x"),)),
+        Heartbeat(0.0, 0, gpus=(GpuFigures(0, "x", 101.0),)),
+        Heartbeat(0.0, 0, gpus=(GpuFigures(0, "x", None, -1),)),
+        Heartbeat(0.0, 0, gpus=(GpuFigures(0, "x", None, None, 10**30),)),
         Noticed("x" * 1000, NOON),
     ],
 )
@@ -301,12 +322,13 @@ def test_the_largest_status_fits_a_config_map() -> None:
         metrics={f"{number}{long[:97]}": 1e-300 for number in range(MAX_METRICS)},
         workers=workers,
         worker_seconds={worker.name: 1e9 for worker in workers},
+        returned="\\" * MAX_RETURNED,
     )
     assert len(to_json(status)) > 2 * ROOM
     text = fitted(status)
     assert len(text) <= ROOM
     shown = from_json(Status, text)
-    assert (shown.phase, shown.reason) == (status.phase, status.reason)
+    assert (shown.phase, shown.reason, shown.returned) == (status.phase, status.reason, status.returned)
     small = Status("run", "uid", Phase.RUNNING, "well", NOON)
     assert fitted(small) == to_json(small)
 

@@ -1,15 +1,23 @@
-"""An S3 for the tests of the stores, and what those of the S3 store share."""
+"""Servers for the tests of the stores, and what the tests of one store share."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
 
 from elastic_runtime.checkpoint.checkpoints import Checkpoints
-from elastic_runtime.checkpoint.s3 import S3Store, upload
+from elastic_runtime.checkpoint.objects import upload
+from elastic_runtime.checkpoint.s3 import S3Store
+from tests import azure_server as azure_servers
+from tests import gcs_server as gcs_servers
+from tests.azure_server import azure_server, connection_string
 from tests.faulty_proxy import FaultyProxy, faulty_proxy
+from tests.gcs_server import gcs_server
 from tests.s3_server import CREDENTIALS, s3_server
+from tests.unit.checkpoints.clouds_bench import PIECE as SMALL
+from tests.unit.checkpoints.clouds_bench import Cloud
 from tests.unit.checkpoints.s3_bench import PIECE, Place
 
 
@@ -25,6 +33,32 @@ def s3(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
     for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": s3_url}.items():
         monkeypatch.setenv(name, value)
     return s3_url
+
+
+@pytest.fixture(scope="session")
+def gcs_url() -> Iterator[str]:
+    with gcs_server() as url:
+        yield url
+
+
+@pytest.fixture
+def gs(gcs_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of a Google Cloud Storage that is used in this test."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_url)
+    return gcs_url
+
+
+@pytest.fixture(scope="session")
+def azure_url() -> Iterator[str]:
+    with azure_server() as url:
+        yield url
+
+
+@pytest.fixture
+def az(azure_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of an Azure Blob Storage that is used in this test."""
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", connection_string(azure_url))
+    return azure_url
 
 
 @pytest.fixture
@@ -73,3 +107,22 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     monkeypatch.setattr("botocore.endpoint.time", NoTime)
     return pauses
+
+
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the tries of a request."""
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+
+
+@pytest.fixture(params=["gs", "az"])
+def cloud(request: pytest.FixtureRequest, gs: str, az: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
+    """One of the two, in front of it a proxy."""
+    monkeypatch.setattr(upload, "PIECE", SMALL)
+    is_google = request.param == "gs"
+    uri = f"gs://{gcs_servers.new_bucket()}/run" if is_google else f"az://{azure_servers.new_container()}/run"
+    with faulty_proxy(gs if is_google else az) as proxy:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)
+        monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", connection_string(proxy.url))
+        yield Cloud(request.param, proxy, uri)
+    gc.collect()  # The clients leave the connection of an answer that is an error to it.

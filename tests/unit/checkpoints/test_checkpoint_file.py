@@ -138,9 +138,13 @@ def test_a_store_that_cannot_be_written_to_is_unavailable(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("uri", "problem"),
     [
-        ("gs://bucket/run", r"no checkpoint store knows 'gs://bucket/run' \(known schemes: file"),
-        ("/just/a/path", "no checkpoint store knows '/just/a/path'"),
-        ("", "no checkpoint store knows ''"),
+        (
+            "ftp://host/run",
+            "there is no store for 'ftp://host/run'.*install the package that brings",
+        ),
+        ("s3a://bucket/run", r"there is no store for 's3a://bucket/run'\. Write s3://bucket/prefix"),
+        ("/just/a/path", "there is no store for '/just/a/path'"),
+        ("", "there is no store for ''"),
         ("file://relative/path", "not the URI of a folder on this machine"),
         ("file:///", "not the URI of a folder on this machine"),
         ("file:///a?b=c", "has a query or a fragment"),
@@ -148,7 +152,7 @@ def test_a_store_that_cannot_be_written_to_is_unavailable(tmp_path: Path) -> Non
     ],
 )
 def test_a_uri_that_no_store_knows_is_refused_with_the_remedy(uri: str, problem: str) -> None:
-    with pytest.raises(InvalidSettings, match=rf"^checkpoint: .*{problem}.*Write|Leave") as raised:
+    with pytest.raises(InvalidSettings, match=rf"^checkpoint: .*{problem}") as raised:
         validate_store_uri(uri)
     assert raised.value.field == "checkpoint"
 

@@ -12,7 +12,8 @@ import pytest
 
 from elastic_runtime.checkpoint import open_store, validate_store_uri
 from elastic_runtime.checkpoint.checkpoints import Checkpoints, opened_checkpoint
-from elastic_runtime.checkpoint.s3 import S3Store, store, upload
+from elastic_runtime.checkpoint.objects import store, upload
+from elastic_runtime.checkpoint.s3 import S3Store
 from elastic_runtime.errors import InvalidSettings
 from tests.faulty_proxy import FaultyProxy, Refuse, matching
 from tests.unit.checkpoints.s3_bench import LARGE, Place, newest, read_model, write

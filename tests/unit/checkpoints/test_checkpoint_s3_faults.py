@@ -12,7 +12,8 @@ import pytest
 
 from elastic_runtime.checkpoint import open_store
 from elastic_runtime.checkpoint.checkpoints import Checkpoints
-from elastic_runtime.checkpoint.s3 import S3Store, bucket, store
+from elastic_runtime.checkpoint.objects import store
+from elastic_runtime.checkpoint.s3 import S3Store, bucket
 from elastic_runtime.errors import InvalidSettings, StoreUnavailable
 from tests.faulty_proxy import Fault, FaultyProxy, Hold, LoseAnswer, Refuse, Request, Strip, matching
 from tests.s3_server import NAMED
@@ -87,7 +88,7 @@ def test_a_fault_that_lasts_costs_one_checkpoint_and_nothing_stays(
 def test_a_server_that_does_not_answer_is_given_up(
     checkpoints: Checkpoints, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch, pauses: list[float]
 ) -> None:
-    monkeypatch.setitem(bucket._TIMEOUTS, "read_timeout", 0.1)
+    monkeypatch.setattr(bucket, "READ_TIMEOUT", 0.1)
     go_on = threading.Event()
     proxy.fault = matching(Hold(go_on), "GET", "/.register")
     with pytest.raises(StoreUnavailable, match="Read timeout"):

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from elastic_runtime.checkpoint.checkpoints import Checkpoints, StoredCheckpoint
-from elastic_runtime.checkpoint.s3 import S3Store, store
+from elastic_runtime.checkpoint.objects import store
+from elastic_runtime.checkpoint.s3 import S3Store
 from elastic_runtime.errors import OwnershipLost, StoreUnavailable
 from tests.faulty_proxy import Fault, FaultyProxy, Hold, Refuse, Request, matching
 from tests.unit.checkpoints.s3_bench import LARGE, Place, newest, write
@@ -34,7 +35,7 @@ import os, signal, sys
 from datetime import UTC, datetime
 from elastic_runtime.checkpoint import open_store
 from elastic_runtime.checkpoint.checkpoints import Checkpoints
-from elastic_runtime.checkpoint.s3 import upload
+from elastic_runtime.checkpoint.objects import upload
 upload.PIECE = 5 << 20
 def model(stream):
     stream.write(bytes(11 << 20))

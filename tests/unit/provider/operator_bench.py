@@ -18,7 +18,7 @@ from tests.unit.provider.fakes import FakeTaskInstance
 
 def operator(**more: Any) -> ElasticHorovodOperator:
     settings: dict[str, Any] = {"command": ["python", "train.py"], "workers": Workers(min=1, start=2, max=4)}
-    return ElasticHorovodOperator(task_id="train", **(settings | {"deferrable": False} | more))
+    return ElasticHorovodOperator(**(settings | {"task_id": "train", "deferrable": False} | more))
 
 
 def trying(number: int = 1, **more: Any) -> FakeTaskInstance:
@@ -30,6 +30,11 @@ NAME = run_name("nightly", trying().run_id, "train")
 
 def run_in(fake: FakeCluster) -> FakeRun:
     return fake.runs[NAME]
+
+
+def told(task_instance: FakeTaskInstance) -> dict[str, Any]:
+    """The XComs that it has pushed, without those of its buttons, which differ between Airflow's versions."""
+    return {key: each for key, each in task_instance.pushed.items() if not key.endswith("_link")}
 
 
 def ref_in(fake: FakeCluster) -> RunRef:

@@ -14,6 +14,7 @@ from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.naming import run_name
 from elastic_training.ownership import Owner
+from elastic_training.sensors.scale_workers import ScaleWorkersSensor
 from elastic_training.triggers.world_size import WorldSizeTrigger
 from tests.unit.provider.fakes import FakeTaskInstance
 from tests.unit.provider.virtual_time import run_virtually
@@ -53,3 +54,16 @@ def outcome_of(trigger: WorldSizeTrigger) -> Any:
 
     (payload,) = run_virtually(first())
     return payload
+
+
+def sensor(**more: Any) -> ScaleWorkersSensor:
+    """Asks for three workers, or for what is said."""
+    settings: dict[str, Any] = {"training_task_id": "train", "workers": 3, "deferrable": False}
+    if "release" in more:
+        settings.pop("workers")
+    return ScaleWorkersSensor(task_id="more", **(settings | more))
+
+
+def done(more: ScaleWorkersSensor, **about: Any) -> bool:
+    """Whether one look of the sensor says so."""
+    return bool(more.poke(context(**about)))

@@ -15,7 +15,8 @@ from elastic_training.clusters.base import differing
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.exceptions import TrainingCancelled, TrainingFailed, TrainingHopeless
 from elastic_training.triggers.training_run import TrainingRunTrigger
-from tests.unit.provider.operator_bench import NAME, deferred, operator, ref_in, run_in, trying
+from tests.unit.provider.fakes import FakeTaskInstance
+from tests.unit.provider.operator_bench import NAME, deferred, operator, ref_in, run_in, told, trying
 
 
 class TestInTheWorker:
@@ -34,7 +35,7 @@ class TestInTheWorker:
 
     def test_name_and_cluster_are_there_while_it_trains(self, fake: FakeCluster) -> None:
         ti, seen = trying(), []
-        fake.script(lambda: seen.append(dict(ti.pushed)), lambda: fake.succeed(NAME))
+        fake.script(lambda: seen.append(told(ti)), lambda: fake.succeed(NAME))
         operator().execute({"ti": ti})
         assert seen == [{"run_name": NAME, "cluster": "local"}]
 
@@ -80,7 +81,7 @@ class TestInTheWorker:
         train = operator(wait_for_completion=False, deferrable=True)
         for number in (1, 2):
             assert train.execute({"ti": (ti := trying(number))}) is None
-            assert ti.pushed == {"run_name": NAME, "cluster": "local"}
+            assert told(ti) == {"run_name": NAME, "cluster": "local"}
         assert run_in(fake).status.phase is Phase.RUNNING
         assert run_in(fake).spec.timing.lease == 0
         assert differing(run_in(fake).spec, operator().spec(NAME)) == ("lease",)
@@ -173,3 +174,17 @@ class TestTries:
         deferred(operator(deferrable=True), trying())
         deferred(operator(deferrable=True), trying(run_id="another"))
         assert len(fake.runs) == 2
+
+
+class TestContinuing:
+    def test_another_trainings_checkpoints_are_gone_on_from(self, fake: FakeCluster, store: str) -> None:
+        first = operator(checkpoint_uri=store, deferrable=True)
+        deferred(first, trying())
+        second = operator(checkpoint_uri=store, deferrable=True, continues="train", task_id="go_on")
+        deferred(second, FakeTaskInstance("go_on", try_number=2))
+        (one, two) = fake.runs.values()
+        assert one.spec.name != two.spec.name
+        assert one.spec.checkpoint is not None
+        assert two.spec.checkpoint is not None
+        assert one.spec.checkpoint.uri == two.spec.checkpoint.uri == f"{store}/{NAME}"
+        assert two.spec.checkpoint.resume

@@ -17,7 +17,7 @@ from elastic_training.clusters.fake import FakeCluster
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.triggers.training_run import TrainingRunTrigger
 from tests.unit.provider.fakes import FakeTaskInstance
-from tests.unit.provider.operator_bench import NAME, deferred, operator, ref_in, run_in, trying
+from tests.unit.provider.operator_bench import NAME, deferred, operator, ref_in, run_in, told, trying
 from tests.unit.provider.virtual_time import run_virtually
 
 
@@ -33,7 +33,7 @@ class TestDeferred:
     def test_it_waits_in_a_trigger_with_an_absolute_deadline(self, fake: FakeCluster) -> None:
         before = datetime.now(UTC)
         parting = deferred(operator(deferrable=True, execution_timeout=timedelta(hours=1)), ti := trying())
-        assert ti.pushed == {"run_name": NAME, "cluster": "local"}
+        assert told(ti) == {"run_name": NAME, "cluster": "local"}
         assert isinstance(parting.trigger, TrainingRunTrigger)
         assert parting.trigger.ref == ref_in(fake)
         assert parting.trigger.deadline is not None

@@ -32,10 +32,12 @@ class TestAtParse:
             ({"cluster": "moon/base/camp"}, "cluster"),
             ({"cluster": "moon/Base"}, "cluster"),
             ({"cluster": None}, "cluster"),
-            ({"cluster": "moon"}, "image"),
             ({"cluster": "moon", "image": "no image"}, "image"),
             ({"cluster": "moon", "pods": {"image": "trainer:1"}}, "pods"),
             ({"pods": Pods(hardware=Hardware(gpus=1))}, "pods.hardware"),
+            ({"continues": "train"}, "continues"),
+            ({"continues": 7, "checkpoint_uri": "file:///runs"}, "continues"),
+            ({"continues": "train", "checkpoint_uri": "file:///runs", "fresh": True}, "continues"),
             ({"workers": 3}, "workers"),
             ({"recovery": "elastic"}, "recovery"),
             ({"on_finish": "forget"}, "on_finish"),
@@ -108,6 +110,8 @@ class TestAtParse:
     def test_the_pods_of_another_cluster_need_an_image_in_one_of_two_places(self) -> None:
         operator(cluster="moon/base", image="trainer:1")
         operator(cluster="moon", pods=Pods(image="trainer:1"))
+        with pytest.raises(AirflowFailException, match="image: there is none for the pods of cluster 'moon'"):
+            operator(cluster="moon").execute({"ti": trying()})
 
 
 class TestRendering:
@@ -222,11 +226,11 @@ class TestRendering:
     ) -> None:
         asked: list[tuple[str, Pods | None]] = []
 
-        def get_cluster(name: str, pods: Pods | None = None) -> FakeCluster:
+        def cluster_called(name: str, pods: Pods | None = None) -> FakeCluster:
             asked.append((name, pods))
             return fake
 
-        monkeypatch.setattr("elastic_training.operators.training_arguments.get_cluster", get_cluster)
+        monkeypatch.setattr("elastic_training.operators.training_arguments.cluster_called", cluster_called)
         train = operator(
             deferrable=True,
             cluster="{{ params.cluster }}",

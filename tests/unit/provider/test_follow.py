@@ -60,15 +60,78 @@ def test_every_line_and_every_change_is_told_once(caplog: pytest.LogCaptureFixtu
     assert followed.ending is Ending.FINISHED
     assert followed.status is not None
     assert (followed.status.phase, followed.status.step) == (Phase.SUCCEEDED, 6)
-    lines = told(caplog)
-    assert [line for line in lines if not line.startswith("Run run:")] == [
-        "the launcher has started",
-        "one",
-        "two with 100%",
-        "three",
+    # The launcher tells what happens while it runs; nobody does so once more.
+    assert told(caplog) == ["the launcher has started", "one", "two with 100%", "three"]
+
+
+def test_what_no_launcher_can_tell_is_told_of_the_status(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    cluster = FakeCluster(poll=1)
+    ref = claimed(cluster)
+    cluster.script(
+        lambda: cluster.publish("run", phase=Phase.PENDING, reason="the launcher is starting"),
+        lambda: cluster.publish("run", phase=Phase.STARTING, reason="0 of 2 ranks can start"),
+        lambda: cluster.publish("run", phase=Phase.RUNNING, reason="2 ranks train"),
+        lambda: cluster.publish("run", phase=Phase.SUSPENDED, reason="no worker"),
+        lambda: cluster.publish("run", phase=Phase.SUSPENDED, reason="no worker: the image is missing"),
+        lambda: cluster.publish("run", phase=Phase.FAILED, failure=FailureKind.LAUNCHER_LOST, reason="it is gone"),
+    )
+    assert follow(cluster, ref).ending is Ending.FINISHED
+    changes = [(record.levelname, record.getMessage()) for record in caplog.records if record.name == LOG.name]
+    assert [each for each in changes if each[1] != "the launcher has started"] == [
+        ("INFO", "pending: the launcher is starting"),
+        ("INFO", "starting: 0 of 2 ranks can start"),
+        ("INFO", "suspended: no worker: the image is missing"),
+        ("ERROR", "failed: it is gone"),
     ]
-    changes = [line for line in lines if line.startswith("Run run:")]
-    assert [change.split(",")[0] for change in changes] == ["Run run: running", "Run run: succeeded"]
+
+
+def test_the_way_in_is_told_when_rank_0_is_on_another_worker_after_a_pause(caplog: pytest.LogCaptureFixture) -> None:
+    class Pods(FakeCluster):
+        def shell_in(self, worker: str) -> tuple[str, ...]:
+            return ("kubectl", "exec", f"{worker} of it")
+
+    cluster = Pods(poll=1)
+    ref = claimed(cluster)
+    first = cluster.named("run").status.workers[0]
+    on = {name: (replace(first, name=name, ranks=(0,)),) for name in ("a", "b", "c")}
+    cluster.script(
+        lambda: cluster.publish("run", workers=on["a"]),
+        lambda: cluster.publish("run", phase=Phase.RUNNING, world_size=0, workers=()),
+        lambda: cluster.publish("run", phase=Phase.RUNNING, world_size=1, workers=on["b"]),
+        lambda: cluster.publish("run", phase=Phase.SUSPENDED, world_size=0, workers=()),
+        lambda: cluster.publish("run", phase=Phase.RUNNING, world_size=1, workers=on["c"]),
+        lambda: cluster.succeed("run"),
+    )
+    assert follow(cluster, ref).ending is Ending.FINISHED
+    said = [text for text in told(caplog) if "shell" in text]
+    assert said == [f"for a shell beside rank 0: kubectl exec '{name} of it'" for name in ("a", "c")]
+
+
+def test_each_source_has_its_level_and_its_logger(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    cluster = FakeCluster(poll=1)
+    ref = claimed(cluster)
+    now = MORNING.strftime("%Y-%m-%dT%H:%M:%S.000Z")
+    cluster.script(
+        lambda: cluster.write_log(
+            "run",
+            f"{now} INFO launcher: started: world 1 of 2 ranks",
+            f"{now} DEBUG worker-0 agent: released",
+            f"{now} worker-1 [1]<stderr>: UserWarning: so be it",
+            f"{now} worker-1 [1]<stdout>: {now} ERROR launcher: finished: failed",
+            "2026-11-21T03:00:00.000Z ERROR launcher: told five hours late",
+        ),
+        lambda: cluster.succeed("run"),
+    )
+    follow(cluster, ref)
+    found = [(record.name, record.levelname, record.getMessage()) for record in caplog.records]
+    assert [each for each in found if each[0].startswith(f"{LOG.name}.")] == [  # and no housekeeping at INFO
+        ("test.follow.launcher", "INFO", "started: world 1 of 2 ranks"),
+        ("test.follow.rank.stderr", "WARNING", "worker-1 [1]<stderr>: UserWarning: so be it"),
+        ("test.follow.rank.stdout", "INFO", f"worker-1 [1]<stdout>: {now} ERROR launcher: finished: failed"),
+        ("test.follow.launcher", "ERROR", "(2026-11-21 03:00:00 UTC) told five hours late"),
+    ]
 
 
 def test_who_follows_next_goes_on_where_a_cancelled_one_stopped(caplog: pytest.LogCaptureFixture) -> None:

@@ -77,3 +77,21 @@ def test_another_pod_begins_at_its_beginning() -> None:
 def test_a_cursor_of_another_cluster_is_refused() -> None:
     with pytest.raises(InvalidDocument, match="not a place"):
         Cursor.read("4711")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a b 17951795262400.000000001 3", "a b 253402300800.000000000 1", f"a b {'1' * 5000}.000000001 3", "a b 1.1 1"],
+)
+def test_what_is_not_a_place_is_refused(text: str) -> None:
+    with pytest.raises(InvalidDocument):
+        Cursor.read(text)
+
+
+def test_the_last_second_of_all_is_a_place() -> None:
+    assert Cursor.read("a b 253402300799.999999999 1").since == "9999-12-31T23:59:59Z"
+
+
+@pytest.mark.parametrize("line", [b"2026-13-01T00:00:00Z words", b"2026-01-01T00:00:00+99:99 words"])
+def test_what_only_looks_like_a_time_is_a_line_without(line: bytes) -> None:
+    assert split(line) == (None, line.decode())

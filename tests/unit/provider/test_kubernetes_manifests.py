@@ -19,6 +19,7 @@ from elastic_runtime import runobjects
 from elastic_runtime.agent.__main__ import parse_arguments
 from elastic_runtime.documents import from_json
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.shipment import pack
 from elastic_runtime.spec import RunSpec
 from elastic_training.clusters.kubernetes.manifests.objects import Capabilities, pods_digest, render, run_objects
 from elastic_training.ownership import Owner
@@ -48,6 +49,19 @@ def test_the_root_carries_spec_and_owner_and_owns_all_others() -> None:
         (owner,) = manifest["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["name"], owner["uid"]) == ("ConfigMap", SPEC.name, ROOT_UID)
         assert owner["blockOwnerDeletion"] is True
+
+
+def test_files_are_in_no_document_that_is_watched_and_the_launcher_alone_finds_them() -> None:
+    spec = replace(SPEC, scripts=pack({"train.py": b"print()"}))
+    assert spec.scripts is not None
+    objects = objects_of(spec=spec)
+    found = everything(objects)
+    assert spec.scripts.packed not in str(found)
+    assert from_json(RunSpec, found["ConfigMap root"]["data"][runobjects.SPEC_KEY]).scripts == spec.scripts.slip()
+    assert spec.scripts.digest in render(objects.all())
+    for pod, there in zip(pods_of(objects), (True, False), strict=True):
+        (tls,) = (each["secret"]["items"] for each in pod["spec"]["volumes"] if "secret" in each)
+        assert ({"key": "scripts", "path": "scripts"} in tls) is there
 
 
 @pytest.mark.parametrize("map_index", [-1, 3])
@@ -92,7 +106,7 @@ def test_each_role_gets_its_own_key_alone() -> None:
     secret = everything(objects_of())["Secret tls"]
     assert {name: base64.b64decode(data) for name, data in secret["data"].items()} == TLS
     for pod, role in zip(pods_of(objects_of()), ("launcher", "agent"), strict=True):
-        (volume,) = pod["spec"]["volumes"]
+        (volume,) = (each for each in pod["spec"]["volumes"] if "secret" in each)
         assert [item["path"] for item in volume["secret"]["items"]] == ["ca.crt", f"{role}.crt", f"{role}.key"]
         assert volume["secret"]["defaultMode"] == 0o440
         assert container_of(pod)["volumeMounts"][0]["mountPath"] == runobjects.TLS_FOLDER

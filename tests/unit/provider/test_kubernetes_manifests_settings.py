@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from elastic_runtime import runobjects
 from elastic_training.clusters.kubernetes.manifests.placement import SPOT
 from elastic_training.pods import Hardware, Pods, PodShape, SecretRef, Volume
-from tests.unit.provider.manifests_bench import container_of, everything, objects_of, pods_of
+from tests.unit.provider.manifests_bench import SPEC, container_of, everything, objects_of, pods_of
 
 
 class TestSettings:
@@ -48,6 +49,21 @@ class TestSettings:
         assert "aws" not in str(launcher)
         assert "/data" not in str(launcher)
         assert {"name": "NCCL_DEBUG", "value": "INFO"} in container_of(launcher)["env"]
+
+    def test_workers_have_a_place_for_the_hostfile_where_mpi_looks(self) -> None:
+        launcher, worker = pods_of(objects_of())
+        (place,) = (each for each in container_of(worker)["volumeMounts"] if each["mountPath"] == "/etc/mpi")
+        (volume,) = (each for each in worker["spec"]["volumes"] if each["name"] == place["name"])
+        assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": "1Mi"}
+        assert "hostfile" not in str(launcher)
+
+    @pytest.mark.parametrize(
+        ("hostfile", "mount"), [(None, "/etc/mpi/"), ("/etc/mpi/hostfile", "/etc/mpi"), ("/data/hosts", "/data")]
+    )
+    def test_a_folder_of_the_users_own_for_it_is_left_alone(self, hostfile: str | None, mount: str) -> None:
+        pods = Pods(image="registry/trainer:1", volumes=[Volume(mount, empty_dir=True)])
+        _, worker = pods_of(objects_of(pods, replace(SPEC, hostfile=hostfile)))
+        assert [each["mountPath"] for each in container_of(worker)["volumeMounts"]] == [runobjects.TLS_FOLDER, mount]
 
     def test_a_queue_holds_the_launchers_job_and_each_worker_pod(self) -> None:
         found = everything(objects_of(Pods(image="t:1", queue="team")))

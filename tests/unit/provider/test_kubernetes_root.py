@@ -28,6 +28,7 @@ documents = st.builds(
     requests=st.lists(st.builds(SizeRequest, words, st.integers(1, 9), st.just(BEGAN), st.booleans()), max_size=3).map(
         tuple
     ),
+    stacks=st.none() | words,
     complete=st.booleans(),
 )
 

@@ -10,6 +10,7 @@ HEAVY = ("torch", "horovod", "sklearn", "numpy", "boto3", "kubernetes", "kuberne
 DAG_FILE = """
 from datetime import timedelta
 from airflow.providers.common.compat.sdk import DAG
+from elastic_training.decorators.elastic_horovod import elastic_horovod_task
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.operators.end_training import CancelTrainingOperator, DeleteTrainingOperator
 from elastic_training.operators.reclaim_worker import ReclaimWorkerOperator
@@ -39,6 +40,9 @@ with DAG("nightly", schedule=None, params={"most": 4}):
         image="registry/trainer:1",
         workers=Workers(min="{{ params.most }}", start=4, max=8, gpus=1, shm="2Gi", spot=True),
         pods=pods,
+    )
+    ElasticHorovodOperator(
+        task_id="shipped", command=["python", "train.py"], workers=Workers(), scripts=["{{ params.model }}/train.py"]
     )
     more = ScaleWorkersSensor(task_id="more", training_task_id="train", workers=3)
     less = ReclaimWorkerOperator(task_id="less", training_task_id="train")

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import io
+import logging
 from datetime import UTC, datetime
 
 import pytest
 
 from elastic_runtime.launcher.record.output import OutputLog
 from elastic_training.clusters.fake import FakeCluster
-from elastic_training.rank_lines import is_shown, ranks_shown
+from elastic_training.rank_lines import LogLine, Source, ranks_shown, read_line
 from tests.unit.provider.operator_bench import NAME, deferred, operator, trying
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, 5000, tzinfo=UTC)
@@ -26,12 +27,39 @@ def written(rank: int | None, text: str = "loss 0.5", stream: str = "stdout") ->
 )
 def test_lines_of_other_ranks_are_left_out(ranks: list[int] | None, shown: list[int | None]) -> None:
     for stream in ("stdout", "stderr"):
-        assert [each for each in (0, 1, 12, None) if is_shown(written(each, stream=stream), ranks)] == shown
-    assert is_shown(LAUNCHER, ranks)
+        assert [each for each in (0, 1, 12, None) if read_line(written(each, stream=stream)).is_shown(ranks)] == shown
+    assert read_line(LAUNCHER).is_shown(ranks)
 
 
 def test_a_rank_cannot_speak_for_another() -> None:
-    assert not is_shown(written(1, written(0)), [0])
+    assert not read_line(written(1, written(0))).is_shown([0])
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_rank_cannot_speak_for_the_launcher(stream: str) -> None:
+    read = read_line(written(1, LAUNCHER, stream))
+    assert read.source == f"rank.{stream}"
+    assert read.text == f"run-worker-x7k2p.r1 [1]<{stream}>: {LAUNCHER}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "no time launcher: x",
+        "2026-11-21T12:00:00Z LOUD launcher: x",
+        "2026-11-21T12:00:00Z INFO somebody: x",
+        "Traceback (most recent call last):",
+    ],
+)
+def test_what_has_no_shape_of_ours_is_passed_on_as_it_is(line: str) -> None:
+    assert read_line(line) == LogLine(Source.OTHER, logging.INFO, line)
+
+
+def test_a_time_that_is_none_is_no_error() -> None:
+    read = read_line("2026-99-99T99:99:99Z INFO launcher: x")
+    assert (read.source, read.text, read.time) == (Source.LAUNCHER, "x", None)
+    assert read.told_at(NOON) == "x"
 
 
 def test_what_is_given() -> None:

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from elastic_runtime.status import Checkpoint, Event, EventKind, FailureKind, Phase, Status, World
+from elastic_runtime.status import Checkpoint, Event, EventKind, FailureKind, Outputs, Phase, Status, World
 from elastic_training.result import result_document, world_sizes
 
 BEGIN = datetime(2026, 11, 21, 8, tzinfo=UTC)
@@ -42,7 +43,20 @@ def test_the_document_is_plain_json_and_complete() -> None:
     assert document["checkpoint"] == {"uri": "file:///runs/run/120", "step": 120, "time": "2026-11-21T08:01:29.000Z"}
     assert (document["seconds"], document["worker_seconds_total"]) == (80.0, 100.5)
     assert document["events"][0]["kind"] == "started"
+    assert (document["usage"][0]["seconds"], document["cost"]) == (100.5, None)
     assert len(document["history"]) == 5
+
+
+def test_what_the_function_has_returned_is_a_part_of_it_if_it_is_json() -> None:
+    assert result_document(FINAL)["returned"] is None
+    assert result_document(replace(FINAL, returned='{"accuracy": 0.97}'))["returned"] == {"accuracy": 0.97}
+    assert result_document(replace(FINAL, returned="no JSON"))["returned"] is None
+
+
+def test_the_folder_of_outputs_is_named_in_it() -> None:
+    assert result_document(FINAL)["outputs"] is None
+    left = Outputs("s3://b/run/outputs-7", files=2, bytes=30)
+    assert result_document(replace(FINAL, outputs=left))["outputs"] == {"uri": left.uri, "files": 2, "bytes": 30}
 
 
 def test_world_sizes_leave_out_pauses_and_repetitions() -> None:

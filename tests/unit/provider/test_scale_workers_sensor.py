@@ -11,27 +11,17 @@ from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
     AirflowSensorTimeout,
-    AirflowSkipException,
 )
 from airflow.sdk.exceptions import AirflowRescheduleException
 
-from elastic_runtime.errors import ClusterUnavailable, InvalidSettings, MissingRight
+from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.status import FailureKind, Phase
-from elastic_training.airflow_tasks import GRACE
 from elastic_training.bridge import run
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.registry import substituted
-from elastic_training.sensors.scale_workers import ScaleWorkersSensor
 from tests.unit.provider.fake_airflow import FakeAirflow
-from tests.unit.provider.scale_bench import DATE, NAME, TI, context, outcome_of, train, trigger_of
+from tests.unit.provider.scale_bench import NAME, TI, context, done, outcome_of, sensor, train, trigger_of
 from tests.unit.provider.virtual_time import run_virtually
-
-
-def sensor(**more: Any) -> ScaleWorkersSensor:
-    settings: dict[str, Any] = {"training_task_id": "train", "workers": 3, "deferrable": False}
-    if "release" in more:
-        settings.pop("workers")
-    return ScaleWorkersSensor(task_id="more", **(settings | more))
 
 
 @pytest.fixture(autouse=True)
@@ -45,10 +35,6 @@ def slow() -> Iterator[FakeCluster]:
     """A cluster in which only the test makes things happen."""
     with substituted("local", cluster := FakeCluster(automatic=False, poll=1)):
         yield cluster
-
-
-def done(more: ScaleWorkersSensor, **about: Any) -> bool:
-    return bool(more.poke(context(**about)))
 
 
 @pytest.mark.parametrize(
@@ -216,251 +202,6 @@ class TestWhen:
             lambda: slow.train(NAME, slow.named(NAME).size),
         )
         assert outcome_of(trigger)["outcome"] == "reached"
-
-
-class TestWhetherItWillTrain:
-    """Each of them for no longer than one look, whether it is the first one or a trigger's."""
-
-    @pytest.mark.parametrize("deferrable", [False, True])
-    def test_a_typo_fails_at_once(self, fake: FakeCluster, airflow: FakeAirflow, deferrable: bool) -> None:
-        more = sensor(training_task_id="trian", deferrable=deferrable)
-        with pytest.raises(AirflowFailException, match="Do you mean 'train'"):
-            more.execute(context())
-
-    def test_a_typo_is_seen_in_the_dag_itself(self, fake: FakeCluster, airflow: FakeAirflow) -> None:
-        class Dag:
-            dag_id, task_ids = TI.dag_id, ["train", "more"]
-
-            def has_task(self, task_id: str) -> bool:
-                return task_id in self.task_ids
-
-        airflow.trouble = ConnectionError("away")
-        with pytest.raises(AirflowFailException, match="Do you mean 'train'"):
-            sensor(training_task_id="trian").execute(context() | {"dag": Dag()})
-        assert not done(sensor())
-
-    @pytest.mark.parametrize("state", ["failed", "upstream_failed", "removed", "skipped", "success"])
-    @pytest.mark.parametrize(("policy", "raised"), [("fail", AirflowException), ("skip", AirflowSkipException)])
-    def test_it_will_not(
-        self, fake: FakeCluster, airflow: FakeAirflow, state: str, policy: str, raised: type[Exception]
-    ) -> None:
-        airflow.dags[TI.dag_id][TI.run_id]["train"] = state
-        for deferrable in (False, True):
-            with pytest.raises(raised, match=state) as caught:
-                sensor(if_finished=policy, deferrable=deferrable).execute(context())
-            assert type(caught.value) is raised
-
-    def test_it_fails_before_its_run_while_the_sensor_is_deferred(
-        self, fake: FakeCluster, airflow: FakeAirflow
-    ) -> None:
-        more = sensor(deferrable=True)
-        trigger = trigger_of(more)
-        airflow.dags[TI.dag_id][TI.run_id]["train"] = "upstream_failed"
-        with pytest.raises(AirflowException, match="upstream_failed"):
-            more.execute_complete(context(), outcome_of(trigger))
-
-    @pytest.mark.parametrize(("policy", "raised"), [("fail", AirflowException), ("skip", AirflowSkipException)])
-    def test_its_run_ends_before(
-        self, fake: FakeCluster, airflow: FakeAirflow, policy: str, raised: type[Exception]
-    ) -> None:
-        train(fake)
-        fake.succeed(NAME)
-        assert not done(sensor(if_finished=policy))  # The task has not taken the result yet.
-        airflow.dags[TI.dag_id][TI.run_id]["train"] = "success"
-        with pytest.raises(raised, match="succeeded") as caught:
-            sensor(if_finished=policy).execute(context())
-        assert type(caught.value) is raised
-
-    def test_a_training_that_will_be_retried_is_waited_for(self, fake: FakeCluster, airflow: FakeAirflow) -> None:
-        train(fake)
-        fake.fail(NAME, FailureKind.RANK_FAILED, "it broke")
-        airflow.dags[TI.dag_id][TI.run_id]["train"] = "up_for_retry"
-        assert not done(sensor())
-
-    def test_airflow_is_not_asked_while_the_training_runs_nor_at_each_poke(
-        self, fake: FakeCluster, airflow: FakeAirflow
-    ) -> None:
-        more = sensor()
-        for _ in range(5):
-            assert not done(more)
-        assert airflow.looks == 1
-        train(fake)
-        for _ in range(5):
-            done(more)
-        assert airflow.looks == 1
-
-    def test_an_airflow_that_does_not_answer_is_waited_for(self, fake: FakeCluster, airflow: FakeAirflow) -> None:
-        airflow.trouble = ConnectionError("away")
-        assert not done(sensor())
-        train(fake)
-        fake.succeed(NAME)
-        with pytest.raises(AirflowException, match="succeeded"):  # That much is known without it.
-            done(sensor())
-
-
-class TestAnotherDag:
-    def test_the_latest_run_that_lives(self, fake: FakeCluster) -> None:
-        for number in range(3):
-            train(fake, uid=str(number), dag_id="other", run_id=f"run {number}")
-        train(fake, uid="9")
-        fake.succeed(next(name for name, run in fake.runs.items() if run.spec.uid == "2"))
-        assert not done(sensor(training_dag_id="other"))
-        assert [each.size for each in fake.runs.values()] == [2, 3, 2, 2]
-
-    def test_it_has_two_minutes_to_come(self, fake: FakeCluster, airflow: FakeAirflow) -> None:
-        other = {"training_dag_id": "other"}
-        assert not done(sensor(**other))
-        long_ago = datetime.now(UTC) - GRACE
-        with pytest.raises(AirflowFailException, match="no DAG of that id"):
-            done(sensor(**other), start_date=long_ago)
-        airflow.dags["other"] = {"yesterday": {"train": "success"}}
-        with pytest.raises(AirflowException, match="no task 'train' of DAG 'other' runs"):
-            done(sensor(**other), start_date=long_ago)
-        airflow.dags["other"]["today"] = {"train": None}
-        assert not done(sensor(**other), start_date=long_ago)
-
-    def test_of_the_same_logical_date(self, fake: FakeCluster, airflow: FakeAirflow) -> None:
-        other = {"training_dag_id": "other", "training_run": "same_logical_date"}
-        airflow.dags["other"] = {"run 0": {"train": "running"}, "run 1": {"train": "running"}}
-        for number in range(2):
-            train(fake, uid=str(number), dag_id="other", run_id=f"run {number}")
-        assert not done(sensor(**other))
-        airflow.dates[DATE] = "run 0"
-        assert not done(sensor(**other))
-        assert [each.size for each in fake.runs.values()] == [3, 2]
-
-    def test_no_logical_date_to_go_by(self, fake: FakeCluster) -> None:
-        with pytest.raises(AirflowFailException, match="no logical date"):
-            sensor(training_run="same_logical_date").execute(context() | {"logical_date": None})
-
-    def test_another_dag_run_or_map_index_is_another_training(self, fake: FakeCluster, airflow: FakeAirflow) -> None:
-        airflow.dags[TI.dag_id] |= {"another": {"train": "running"}, TI.run_id: {"train_0": "running"}}
-        train(fake)
-        assert not done(sensor(training_run_id="another"))
-        assert not done(sensor(map_index="0"))
-        assert run(fake.size(run(fake.find(NAME)))) == 2
-
-
-class TestTrouble:
-    def test_a_cluster_that_does_not_answer_is_no_failure(self, fake: FakeCluster, monkeypatch: Any) -> None:
-        train(fake)
-        more = sensor()
-        with monkeypatch.context() as patch:
-
-            async def away(_: Any) -> Any:
-                raise ClusterUnavailable("the API server does not answer")
-
-            patch.setattr(fake, "find", away)
-            for _ in range(3):
-                assert not done(more)
-        assert not done(more)
-        assert done(more)
-
-    def test_what_waiting_cannot_help_fails(self, fake: FakeCluster, monkeypatch: Any) -> None:
-        async def refused(_: Any) -> Any:
-            raise MissingRight("may not get configmaps")
-
-        monkeypatch.setattr(fake, "find", refused)
-        for deferrable in (False, True):
-            with pytest.raises(AirflowFailException, match="may not get"):
-                sensor(deferrable=deferrable).execute(context())
-
-
-OUTCOMES: list[tuple[dict[str, Any], type[Exception] | None]] = [
-    ({}, AirflowException),
-    ({"if_finished": "skip"}, AirflowSkipException),
-    ({"soft_fail": True}, AirflowSkipException),
-    ({"never_fail": True}, AirflowSkipException),
-    ({"silent_fail": True}, AirflowException),
-]
-
-
-class TestTheSameOutcomeEverywhere:
-    """At the first look, from the trigger, and poked."""
-
-    @pytest.mark.parametrize(("settings", "raised"), OUTCOMES)
-    def test_when_the_training_has_ended(
-        self, fake: FakeCluster, airflow: FakeAirflow, settings: Any, raised: type[Exception]
-    ) -> None:
-        later = sensor(deferrable=True, **settings)
-        trigger = trigger_of(later)
-        airflow.dags[TI.dag_id][TI.run_id]["train"] = "failed"
-        found = []
-        for look in (
-            lambda: sensor(**settings).execute(context()),
-            lambda: sensor(deferrable=True, **settings).execute(context()),
-            lambda: later.execute_complete(context(), outcome_of(trigger)),
-        ):
-            with pytest.raises(AirflowException) as caught:
-                look()
-            found.append(type(caught.value))
-        assert found == [raised] * 3
-
-    @pytest.mark.parametrize(("settings", "raised"), OUTCOMES)
-    def test_when_the_size_is_out_of_bounds(self, fake: FakeCluster, settings: Any, raised: type[Exception]) -> None:
-        if raised is AirflowException or "if_finished" in settings:
-            raised = AirflowFailException
-        settings = settings | {"workers": 9}
-        later = sensor(deferrable=True, **settings)
-        trigger = trigger_of(later)
-        train(fake)
-        for look in (
-            lambda: sensor(**settings).execute(context()),
-            lambda: sensor(deferrable=True, **settings).execute(context()),
-            lambda: later.execute_complete(context(), outcome_of(trigger)),
-        ):
-            with pytest.raises(raised) as caught:
-                look()
-            assert isinstance(caught.value, raised)
-
-    @pytest.mark.parametrize(("settings", "raised"), OUTCOMES)
-    def test_when_the_time_is_over(self, fake: FakeCluster, settings: Any, raised: type[Exception]) -> None:
-        if raised is AirflowException or "if_finished" in settings:
-            raised = AirflowSensorTimeout
-        later = sensor(deferrable=True, timeout=60, **settings)
-        trigger = trigger_of(later)
-        trigger.deadline = datetime.now(UTC) - timedelta(seconds=1)
-        with pytest.raises(raised):
-            later.execute_complete(context(), outcome_of(trigger))
-        with pytest.raises(raised):
-            sensor(timeout=0, poke_interval=0.01, **settings).execute(context())
-
-    @pytest.mark.parametrize(
-        ("settings", "raised"),
-        [({}, Exception), ({"soft_fail": True}, Exception), ({"never_fail": True}, AirflowSkipException)],
-    )
-    def test_when_a_look_fails_in_a_way_that_nobody_expects(
-        self, fake: FakeCluster, monkeypatch: Any, settings: Any, raised: type[Exception]
-    ) -> None:
-        later = sensor(deferrable=True, **settings)
-        trigger = trigger_of(later)
-
-        async def broken(_: Any) -> Any:
-            raise ZeroDivisionError("a bug")
-
-        monkeypatch.setattr(fake, "find", broken)
-        for look in (
-            lambda: sensor(**settings).execute(context()),
-            lambda: sensor(deferrable=True, **settings).execute(context()),
-            lambda: later.execute_complete(context(), outcome_of(trigger)),
-        ):
-            with pytest.raises(raised) as caught:
-                look()
-            assert isinstance(caught.value, AirflowSkipException) == (raised is AirflowSkipException)
-
-    def test_silent_fail_goes_on_after_such_a_look(self, fake: FakeCluster, monkeypatch: Any) -> None:
-        train(fake)
-        more = sensor(deferrable=True, silent_fail=True)
-        find, broken = fake.find, [True, False, True]
-
-        async def sometimes(name: str) -> Any:
-            if broken and broken.pop():
-                raise ZeroDivisionError("a bug")
-            return await find(name)
-
-        monkeypatch.setattr(fake, "find", sometimes)
-        assert outcome_of(trigger_of(more))["outcome"] == "reached"
-        assert not broken
 
 
 def test_reschedule_keeps_its_place(fake: FakeCluster) -> None:

@@ -14,6 +14,8 @@ from asgiref.sync import SyncToAsync
 from elastic_runtime.documents import from_plain
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import FailureKind, Phase, Series, Status
+from elastic_runtime.status_figures import Hardware
+from elastic_training.archive.document import without_curves
 from elastic_training.bridge import run
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.fake import FakeCluster
@@ -69,12 +71,14 @@ def test_it_comes_back_from_its_serialized_form(ref: RunRef) -> None:
 
 def test_one_event_with_the_whole_final_status(fake: FakeCluster, ref: RunRef) -> None:
     curves: dict[str, Any] = {"series": {"loss": Series(1, (7,), (0.0,), (0.25,))}, "throughput": Series(1, (7,))}
+    curves |= {"sample_throughput": Series(1, (7,)), "hardware": {"worker-0": Hardware((1.0,))}}
     fake.script(lambda: fake.publish("run", step=7, metrics={"loss": 0.25}, **curves), lambda: fake.succeed("run"))
     (event,) = run_virtually(events_of(trigger_of(ref)))
     assert event.payload["ending"] == "finished"
     status = from_plain(Status, event.payload["status"])
     assert (status.phase, status.step, status.metrics) == (Phase.SUCCEEDED, 7, {"loss": 0.25})
-    assert (status.series, status.throughput) == ({}, Series()), "they stay with the run"
+    assert status == without_curves(status), "they stay with the run"
+    assert (status.series, status.throughput, status.hardware) == ({}, Series(), {})
 
 
 def test_a_deadline_in_the_past_ends_it(ref: RunRef) -> None:

@@ -52,6 +52,9 @@ class Place:
     def cancel(self) -> str | None:
         return self.cancelled
 
+    def stacks_asked(self) -> str | None:
+        return None
+
     def lease_age(self) -> float | None:
         return None
 

@@ -7,26 +7,21 @@ from __future__ import annotations
 
 import ctypes
 import os
-import pickle
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
 
-import horovod.torch.elastic.state as elastic_state
 import horovod.torch.mpi_ops
 import pytest
-import torch
-from horovod.runner.elastic import worker
+from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
+from elastic_runtime.engines import gloo_sockets as engine_sockets
+from elastic_runtime.engines.gloo_sockets import cut, notice_silence, open_sockets
 from elastic_runtime.engines.horovod import rank as adaptation
 from elastic_runtime.engines.horovod import rendezvous_client
-from elastic_runtime.engines.horovod.gloo_sockets import cut, notice_silence, open_sockets
 from elastic_runtime.engines.horovod.rendezvous_client import cut_when_given_up, still_assigned
-from elastic_runtime.engines.horovod.rendezvous_tokens import TOKEN
 from elastic_runtime.errors import OwnershipLost
-from elastic_runtime.torch.state.handlers import StateDictHandler
 from tests.unit.runtime.driver_bench import SOON, Bench, bench, in_thread
 
 
@@ -136,7 +131,7 @@ class TestReset:
         self, horovod_calls: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, c_sockets: tuple[int, int]
     ) -> None:
         monkeypatch.setattr(adaptation, "still_assigned", lambda: True)
-        rank = adaptation._Rank()
+        rank = adaptation.Rank(horovod.torch.mpi_ops)
         rank.init()
         rank.reset()
         (old, _), (new, _) = horovod_calls.c
@@ -149,9 +144,9 @@ class TestReset:
         self, horovod_calls: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         log = horovod_calls.log
-        rank = adaptation._Rank()
+        rank = adaptation.Rank(horovod.torch.mpi_ops)
         monkeypatch.setattr(adaptation, "before_reset", [lambda: log.append("hook")])
-        monkeypatch.setattr(adaptation, "cut", lambda sockets: log.append(f"cut {len(sockets)}"))
+        monkeypatch.setattr(engine_sockets, "cut", lambda sockets, **_: log.append(f"cut {len(sockets)}"))
         monkeypatch.setattr(adaptation, "still_assigned", lambda: log.append("ask") or True)
         rank.init()
         rank.reset()
@@ -161,7 +156,7 @@ class TestReset:
         self, horovod_calls: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(adaptation, "still_assigned", lambda: False)
-        rank = adaptation._Rank()
+        rank = adaptation.Rank(horovod.torch.mpi_ops)
         rank.init()
         with pytest.raises(SystemExit) as end:
             rank.reset()
@@ -172,6 +167,73 @@ class TestReset:
 def as_rank(host: str, ours: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in ours.environment(host).items():
         monkeypatch.setenv(name, value)
+
+
+class TroubledState:
+    """Loses a rank at each of these, once; interrupts the training at the first commit, as if some left only or not."""
+
+    def __init__(self, *troubles: str, leaving: bool = False) -> None:
+        self._troubles, self._leaving, self.log = list(troubles), leaving, []
+
+    def _do(self, what: str) -> None:
+        self.log.append(what)
+        if what in self._troubles:
+            self._troubles.remove(what)
+            raise HorovodInternalError(what)
+
+    def commit(self) -> None:
+        self.log.append("commit")
+        if self.log.count("commit") == 1:
+            raise HostsUpdatedInterrupt(self._leaving)
+
+    def __getattr__(self, name: str) -> Callable[[], None]:
+        return lambda: self._do(name)
+
+
+class TestRun:
+    @pytest.fixture(autouse=True)
+    def alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(adaptation, "notification_manager", SimpleNamespace(
+            init=lambda: None, register_listener=lambda _: None, remove_listener=lambda _: None
+        ))  # fmt: skip
+        monkeypatch.setattr(adaptation, "_reset", lambda: None)
+
+    def test_goes_from_world_to_world_and_says_when_it_is_over(self) -> None:
+        state = TroubledState()
+        assert adaptation.run(lambda state: state.commit() or "result")(state) == "result"
+        assert state.log == ["sync", "commit", "on_reset", "sync", "commit", "on_run_end"]
+
+    def test_has_nothing_to_sync_where_some_have_left_and_nobody_comes(self) -> None:
+        state = TroubledState(leaving=True)
+        adaptation.run(TroubledState.commit)(state)
+        assert state.log == ["sync", "commit", "on_reset", "commit", "on_run_end"]
+        lost = TroubledState("on_reset", leaving=True)
+        adaptation.run(TroubledState.commit)(lost)
+        assert lost.log == ["sync", "commit", "on_reset", "restore", "on_reset", "sync", "commit", "on_run_end"]
+
+    @pytest.mark.parametrize(
+        ("trouble", "log"),
+        [
+            ("sync", "sync restore on_reset sync commit on_reset sync commit on_run_end"),
+            ("on_reset", "sync commit on_reset restore on_reset sync commit on_run_end"),
+            ("on_run_end", "sync commit on_reset sync commit on_run_end restore on_reset sync commit on_run_end"),
+        ],
+    )
+    def test_recovers_from_a_loss_wherever_it_is(self, trouble: str, log: str) -> None:
+        state = TroubledState(trouble)
+        adaptation.run(TroubledState.commit)(state)
+        assert " ".join(state.log) == log
+
+    def test_any_other_error_ends_it(self) -> None:
+        state = TroubledState()
+
+        def train(_state: TroubledState) -> None:
+            raise RuntimeError("a bug of the script")
+
+        with pytest.raises(RuntimeError, match="a bug"):
+            adaptation.run(train)(state)
+        assert state.log == ["sync"]
+        assert len(rendezvous_client.while_waiting) == 0
 
 
 class TestStillAssigned:
@@ -257,78 +319,3 @@ class TestGivenUp:
                 pass
             ours.exit("a", 0)
         assert not hung_up(c_sockets[1])
-
-
-def other_rank_0(scheduler: Any) -> Callable[..., Any]:
-    """``broadcast_object`` of a rank that is not 0: what comes is a copy of rank 0's, by pickle."""
-    return lambda _value, **_arguments: pickle.loads(pickle.dumps(scheduler))
-
-
-def training(rate: float) -> tuple[torch.optim.SGD, torch.optim.lr_scheduler.LRScheduler]:
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=rate)
-    return optimizer, torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
-
-
-def step(optimizer: torch.optim.Optimizer, scheduler: Any) -> float:
-    optimizer.step()
-    scheduler.step()
-    return float(optimizer.param_groups[0]["lr"])
-
-
-class TestScheduler:
-    """horovod#1281: a scheduler in TorchState is pickled with a copy of its optimizer."""
-
-    def test_stock_leaves_the_optimizer_without_a_scheduler(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        optimizer, scheduler = training(0.8)
-        state = elastic_state.TorchState(scheduler=scheduler)
-        state._bcast_object = other_rank_0({"scheduler": training(0.8)[1]} | {"model": None, "optimizer": None})
-        state.sync()
-        assert state.scheduler is not scheduler
-        assert state.scheduler.optimizer is not optimizer
-        optimizer.step()
-        with pytest.warns(UserWarning, match="overridden"):  # as torch sees it: the copy's step() is not wrapped
-            state.scheduler.step()
-        assert optimizer.param_groups[0]["lr"] == 0.8
-        assert scheduler.get_last_lr() == [0.8]
-
-    def test_the_very_scheduler_stays_and_moves_the_very_optimizer(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        registry = [(torch.optim.lr_scheduler.LRScheduler, StateDictHandler)]
-        monkeypatch.setattr(elastic_state, "_handler_registry", registry)
-        rank_0 = training(0.8)
-        assert step(*rank_0) == 0.4
-        optimizer, scheduler = training(0.8)
-        optimizer.param_groups[0]["lr"] = 0.4  # as the optimizer's own handler does
-        state = elastic_state.TorchState(scheduler=scheduler)
-        monkeypatch.setattr("elastic_runtime.torch.state.handlers.broadcast_tree", lambda *_: rank_0[1].state_dict())
-        state._bcast_object = other_rank_0({"model": None, "optimizer": None})
-        state.sync()
-        assert state.scheduler is scheduler
-        assert scheduler.optimizer is optimizer
-        assert scheduler.state_dict() == rank_0[1].state_dict()
-        assert step(optimizer, state.scheduler) == step(*rank_0) == 0.2
-
-    def test_it_goes_back_to_the_last_commit(self) -> None:
-        optimizer, scheduler = training(0.8)
-        handler = StateDictHandler(scheduler)
-        step(optimizer, scheduler)
-        handler.save()
-        committed = dict(scheduler.state_dict())
-        step(optimizer, scheduler)
-        for _ in range(2):  # what is kept is no part of what is used
-            handler.restore()
-            assert scheduler.state_dict() == committed
-            step(optimizer, scheduler)
-
-
-@pytest.mark.parametrize("value", ["1", "true", "TRUE"])
-def test_autotune_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    monkeypatch.setenv("HOROVOD_AUTOTUNE", value)
-    with pytest.raises(SystemExit, match="HOROVOD_AUTOTUNE hangs"):
-        adaptation.install()
-
-
-def test_a_horovod_that_shows_no_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(TOKEN, "a.b")
-    monkeypatch.delattr(worker, TOKEN, raising=False)
-    with pytest.raises(SystemExit, match=r"build it with images/trainer/build-horovod\.sh"):
-        adaptation.install()

@@ -15,8 +15,9 @@ import psutil
 import pytest
 
 from elastic_runtime import certificates, rank_link
-from elastic_runtime.agent.agent import Agent, AgentSettings
+from elastic_runtime.agent.agent import Agent
 from elastic_runtime.agent.notices.services import NO_METADATA, Metadata
+from elastic_runtime.agent.settings import AgentSettings
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import to_json, write_atomically
 from elastic_runtime.errors import ClusterUnavailable
@@ -25,6 +26,8 @@ from elastic_runtime.spec import NoticeService, RunSpec
 from elastic_runtime.wire import (
     Handover,
     Heartbeat,
+    Host,
+    Hosts,
     Noticed,
     Output,
     RankExited,
@@ -43,6 +46,11 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run") / "tls"
     certificates.create(folder)
     return folder
+
+
+def ends(desk: Desk) -> list[tuple[str, int]]:
+    """Of ranks, with their codes; how long ago they were is the machine's affair."""
+    return [(each.rank_id, each.code) for each in desk.of(RankExited)]
 
 
 @asynccontextmanager
@@ -88,6 +96,20 @@ def test_says_who_it_is_and_that_it_lives(tls: Path) -> None:
     asyncio.run(run())
 
 
+def test_a_rank_finds_the_hosts_of_its_world_in_a_file(tls: Path) -> None:
+    run_spec = RunSpec("digits", "uid", ("sh", "-c", 'cat "$ELASTIC_RUNTIME_HOSTFILE"'), warm=False)
+
+    async def run() -> None:
+        async with agent(tls, run_spec) as (desk, _):
+            desk.arrivals[0].send(Hosts((Host("10.0.0.1", 2), Host("10.0.0.2", 1))))
+            desk.arrivals[0].send(StartRank("worker-0.0.0~0", 0, {}))
+            await desk.until(lambda: bool(desk.of(RankExited)))
+            lines = [line for each in desk.of(Output) for line in each.lines]
+            assert lines == ["10.0.0.1 slots=2", "10.0.0.2 slots=1"]
+
+    asyncio.run(run())
+
+
 def test_a_rank_finds_in_its_environment_where_it_is(tls: Path) -> None:
     names = [rank_link.RUN_NAME, rank_link.WORKER_NAME, rank_link.SLOT, "HOROVOD_RANK", "OWN"]
     command = ("sh", "-c", "; ".join(f'echo "${name}"' for name in names))
@@ -99,7 +121,7 @@ def test_a_rank_finds_in_its_environment_where_it_is(tls: Path) -> None:
             await desk.until(lambda: bool(desk.of(RankExited)))
             lines = [line for each in desk.of(Output) for line in each.lines]
             assert lines == ["digits", "worker-0", "0", "3", "own"]
-            assert desk.of(RankExited) == [RankExited("worker-0.0.0~0", 0)]
+            assert ends(desk) == [("worker-0.0.0~0", 0)]
 
     asyncio.run(run())
 
@@ -110,7 +132,7 @@ def test_stops_a_rank_when_told(tls: Path) -> None:
             await start(desk)
             desk.arrivals[0].send(Handover("worker-1", utc_now()))  # nobody listens: no error
             desk.arrivals[0].send(StopRank("worker-0.0.0~0", SOON))
-            await desk.until(lambda: desk.of(RankExited) == [RankExited("worker-0.0.0~0", -signal.SIGTERM)])
+            await desk.until(lambda: ends(desk) == [("worker-0.0.0~0", -signal.SIGTERM)])
 
     asyncio.run(run())
 

@@ -22,7 +22,8 @@ from elastic_runtime import certificates
 from elastic_runtime.agent import agent as module
 from elastic_runtime.agent import dialling
 from elastic_runtime.agent.__main__ import parse_arguments
-from elastic_runtime.agent.agent import Agent, AgentSettings
+from elastic_runtime.agent.agent import Agent
+from elastic_runtime.agent.settings import AgentSettings
 from elastic_runtime.certificates import launcher_context
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import to_json, write_atomically
@@ -256,21 +257,36 @@ def _handles_sigterm(pid: int) -> bool:
     return bool(int(caught.split()[1], 16) & 1 << (signal.SIGTERM - 1))
 
 
+def _has_v6_loopback() -> bool:
+    return any(each.address == "::1" for each in psutil.net_if_addrs()["lo"])
+
+
 class TestArguments:
     WORDS = ("--worker", "w", "--launcher", "[fd00::1]:7077", "--tls", "/tls", "--slots", "2", "--node", "n")
 
     def test_name_an_interface_by_its_address(self) -> None:
         found = parse_arguments([*self.WORDS, "--address", "127.0.0.1", "--redial"])
         assert (found.interface, found.redial, found.slots, found.node) == ("lo", True, 2, "n")
+        assert (found.address, parse_arguments([*self.WORDS]).address) == ("127.0.0.1", "127.0.0.1")
+
+    @pytest.mark.skipif(not _has_v6_loopback(), reason="there is no IPv6 here")
+    def test_write_an_address_as_programs_do(self) -> None:
+        assert parse_arguments([*self.WORDS, "--address", "0:0:0:0:0:0:0:1"]).address == "::1"
+
+    def test_have_a_place_for_the_hostfile_where_a_pod_has_one(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = str(tmp_path / "hostfile")
+        monkeypatch.setattr("elastic_runtime.agent.__main__.HOSTFILE", path)
+        assert parse_arguments([*self.WORDS, "--redial"]).hostfile == path
+        assert parse_arguments([*self.WORDS]).hostfile is None, "a folder of a machine may be anybody's"
+        monkeypatch.setattr("elastic_runtime.agent.__main__.HOSTFILE", str(tmp_path / "no such folder" / "hostfile"))
+        assert parse_arguments([*self.WORDS, "--redial"]).hostfile is None
 
     def test_name_an_address_that_is_here(self) -> None:
         with pytest.raises(InvalidSettings, match=r"--address: no network interface here has the address 192\.0\.2\.7"):
             parse_arguments([*self.WORDS, "--address", "192.0.2.7"])
         assert dialling.interface_of("::1" if socket.has_ipv6 and _has_v6_loopback() else "127.0.0.1") == "lo"
-
-
-def _has_v6_loopback() -> bool:
-    return any(each.address == "::1" for each in psutil.net_if_addrs()["lo"])
 
 
 def test_a_silent_machine_is_noticed(tls: Path) -> None:

@@ -11,7 +11,8 @@ from benchmarks.durable.measures import NONE_LOST, TWENTIETH, Row, as_measures, 
 from benchmarks.durable.sink import s3_sink
 from benchmarks.harness.measures import Bound, Target
 from elastic_runtime.checkpoint.checkpoints import Checkpoints, PartStream
-from elastic_runtime.checkpoint.s3 import S3Store, upload
+from elastic_runtime.checkpoint.objects import upload
+from elastic_runtime.checkpoint.s3 import S3Store
 from elastic_runtime.errors import OwnershipLost
 
 

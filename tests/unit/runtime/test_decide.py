@@ -1,7 +1,7 @@
 """The launcher's decision while a run is elastic and goes on, row by row.
 
-In fixed mode: test_decide_fixed. Its end: test_decide_ends. Its own place: test_decide_place. What holds for any facts
-whatever: test_decide_properties.
+While it forms a world, or is suspended: test_decide_suspended. In fixed mode: test_decide_fixed. Its end:
+test_decide_ends. Its own place: test_decide_place. What holds for any facts whatever: test_decide_properties.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from elastic_runtime.launcher.decision.facts import (
     Decision,
     ListRanks,
     OpenSession,
-    ReformWorld,
     ReleaseWorker,
 )
 from elastic_runtime.status import Phase
@@ -31,7 +30,6 @@ from tests.unit.runtime.decide_bench import (
     by_its_words,
     ended,
     facts,
-    forming,
     session,
     settings,
     since,
@@ -228,118 +226,6 @@ TRAINING = [
         Decision((), Phase.RUNNING, "the ranks are ending"),
     ),
 ]
-HERE = (A, B, C)
-FORMS = [
-    Row(
-        "a newcomer has not come yet, and all who hold the state are there",
-        facts(3, *HERE, session=forming()),
-        Decision((), Phase.RUNNING, "a new world is forming"),
-        clocks=since(forming_since=NOW - 120),
-    ),
-    Row(
-        "one was lost, and others hold the state",
-        facts(3, *HERE, session=forming("a", holders=("b",))),
-        Decision((ReformWorld(),), Phase.RUNNING, "a ended before the new world was complete"),
-    ),
-    Row(
-        "a newcomer was lost for good",
-        facts(3, *HERE, session=forming("c")),
-        Decision((ReformWorld(),), Phase.RUNNING, "c ended before the new world was complete"),
-    ),
-    Row(
-        "one was lost, and the others are on their way back",
-        facts(3, *HERE, session=forming("a", holders=("b",), given_up=True)),
-        Decision((), Phase.RUNNING, "a new world is forming"),
-    ),
-    Row(
-        "nobody who holds the state is left",
-        facts(3, *HERE, session=forming("a", "b", holders=())),
-        Decision(
-            (CloseSession(),),
-            Phase.SUSPENDED,
-            "a and b ended before the new world was complete, and nobody who has the state is left",
-        ),
-    ),
-    Row(
-        "nobody who holds the state is left, and the others were on their way back",
-        facts(3, *HERE, session=forming("a", "b", holders=(), given_up=True)),
-        Decision(
-            (CloseSession(),),
-            Phase.SUSPENDED,
-            "a and b ended before the new world was complete, and nobody who has the state is left",
-        ),
-    ),
-    Row(
-        "a rank of a session's first world was lost for good",
-        facts(3, *HERE, session=forming("c", holders=None)),
-        Decision(
-            (CloseSession(),),
-            Phase.SUSPENDED,
-            "c ended before the new world was complete, and nobody who has the state is left",
-        ),
-    ),
-    Row(
-        "a newcomer does not come",
-        facts(3, *HERE, session=forming()),
-        Decision((ReformWorld(),), Phase.RUNNING, "no new world within 120 s"),
-        clocks=since(forming_since=NOW - 120.1),
-    ),
-    Row(
-        "a newcomer did not come, and the others are on their way back",
-        facts(3, *HERE, session=forming(given_up=True)),
-        Decision((), Phase.RUNNING, "a new world is forming"),
-        clocks=since(forming_since=NOW - 240),
-    ),
-    Row(
-        "the others do not come back either",
-        facts(3, *HERE, session=forming(given_up=True)),
-        Decision((CloseSession(),), Phase.SUSPENDED, "no new world within 240 s, and its ranks do not come back"),
-        clocks=since(forming_since=NOW - 240.1),
-    ),
-    Row(
-        "a first world may take as long as the start may",
-        facts(3, *HERE, session=forming(holders=None)),
-        Decision((), Phase.RUNNING, "a new world is forming"),
-        clocks=since(forming_since=NOW - 599),
-    ),
-]
-SUSPENDED = [
-    Row(
-        "all who waited for others were lost",
-        facts(2, C, session=session(WAITING, "a", holders=())),
-        Decision((CloseSession(),), Phase.SUSPENDED, "nobody who has the state is left"),
-    ),
-    Row(
-        "too few are here",
-        facts(2, A, session=session(WAITING, "a", "b")),
-        Decision((ListRanks(("a",), 2),), Phase.SUSPENDED, "1 ranks can train, the least is 2"),
-    ),
-    Row(
-        "too few are here, and they are listed",
-        facts(2, A, session=session(WAITING, "a")),
-        Decision((), Phase.SUSPENDED, "1 ranks can train, the least is 2"),
-    ),
-    Row(
-        "a replacement has come",
-        facts(2, B, C, session=session(WAITING, "b")),
-        Decision((ListRanks(("b", "c"), 2),), Phase.SUSPENDED, "2 ranks can train, the least is 2"),
-    ),
-    Row(
-        "all ranks were lost",
-        facts(2, A, B, session=ended(SessionOutcome.LOST)),
-        Decision((CloseSession(),), Phase.SUSPENDED, "all ranks were lost: rank 0 (a) ended with SIGKILL"),
-    ),
-    Row(
-        "all ranks were lost, and new ones can start",
-        facts(2, A, B),
-        Decision((OpenSession(("a", "b"), 2),), Phase.SUSPENDED, "2 ranks can start"),
-    ),
-    Row(
-        "all ranks were lost, and too few can start",
-        facts(2, A),
-        Decision((), Phase.SUSPENDED, "1 of 2 ranks can start"),
-    ),
-]
 
 
 class TestTable:
@@ -347,7 +233,7 @@ class TestTable:
     def test_decides(self, row: Row) -> None:
         assert row.decide() == row.decided
 
-    @by_its_words([*TRAINING, *FORMS, *SUSPENDED])
+    @by_its_words(TRAINING)
     def test_decides_once_trained(self, row: Row) -> None:
         assert row.decide(trained=True) == row.decided
 

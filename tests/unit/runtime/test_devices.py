@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.agent.devices import WorkerShares, pools, slot_environment
+from elastic_runtime.agent.devices import WorkerShares, lacking, pools, slot_environment
 
 
 def nvidia(root: Path, count: int) -> None:
@@ -50,7 +50,11 @@ class TestPools:
     def test_are_what_the_environment_leaves(self, tmp_path: Path) -> None:
         nvidia(tmp_path, 8)
         assert pools({"CUDA_VISIBLE_DEVICES": "2,GPU-x"}, tmp_path) == {"CUDA_VISIBLE_DEVICES": ["2", "GPU-x"]}
-        assert pools({"CUDA_VISIBLE_DEVICES": ""}, tmp_path) == {}
+        assert pools({"CUDA_VISIBLE_DEVICES": "MIG-1, 3"}, tmp_path) == {"CUDA_VISIBLE_DEVICES": ["MIG-1", "3"]}
+        for none in ("", "-1", "-1,0", "NoDevFiles", "none,1"):
+            assert pools({"CUDA_VISIBLE_DEVICES": none}, tmp_path) == {}
+        assert pools({"CUDA_VISIBLE_DEVICES": "1,-1,2"}, tmp_path) == {"CUDA_VISIBLE_DEVICES": ["1"]}
+        assert pools({"ZE_AFFINITY_MASK": "0.1,1"}, tmp_path)["ZE_AFFINITY_MASK"] == ["0.1", "1"]
 
     def test_are_divided_by_the_variable_that_is_set(self, tmp_path: Path) -> None:
         """HIP's numbers would be relative to what ROCr leaves."""
@@ -64,6 +68,13 @@ class TestPools:
 
     def test_of_a_machine_without_accelerators_are_none(self, tmp_path: Path) -> None:
         assert pools({}, tmp_path) == {}
+
+
+def test_slots_without_a_device_of_their_own_are_told_of() -> None:
+    assert lacking(3, {"CUDA_VISIBLE_DEVICES": ["0", "1"], "ZE_AFFINITY_MASK": ["0", "1", "2"]}) == (
+        "2 in CUDA_VISIBLE_DEVICES"
+    )
+    assert lacking(2, {"CUDA_VISIBLE_DEVICES": ["0", "1"]}) == lacking(2, {}) == ""
 
 
 @pytest.mark.parametrize("variable", ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"])

@@ -28,6 +28,7 @@ from elastic_runtime.status import (
     WorkerStatus,
     World,
 )
+from elastic_runtime.status_figures import GpuFigures, Hardware
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 123000, UTC)
 SPEC = RunSpec(
@@ -48,11 +49,13 @@ STATUS = Status(
     metrics={"loss": 0.5},
     series={"loss": Series(2, (1, 3), (9.0, 9.5), (1.0, 0.5))},
     asked=(SizeAsked(NOON, 2),),
-    workers=(WorkerStatus("worker-0", "node", WorkerState.LOST, NOON, 1, (0,), (7, 8)),),
+    workers=(WorkerStatus("worker-0", "node", WorkerState.LOST, NOON, 1, (0,), (7, 8), gpus=(GpuFigures(0, "A"),)),),
     events=(Event(NOON, EventKind.NOTICE, "soon", "worker-0", 3),),
     checkpoint=Checkpoint("file:///there/3", 3, NOON),
     history=(World(NOON, 2, 1), World(NOON, 0, 1, 3)),
     worker_seconds={"worker-0": 1.5},
+    hardware={"worker-0": Hardware((9.0, 9.5), {"cpu_percent": (None, 1.5)})},
+    lost_seconds={"starting": 1.5},
 )
 
 
@@ -84,6 +87,7 @@ class Odd:
     inner: tuple[World, ...] = field(default=())
     steps: tuple[int, ...] = ()
     values: tuple[float, ...] = ()
+    gaps: tuple[float | None, ...] = ()
 
 
 @pytest.mark.parametrize(
@@ -104,6 +108,10 @@ class Odd:
         ({"number": 3, "steps": "12"}, "steps"),
         ({"number": 3, "values": [0.5, "1"]}, "values"),
         ({"number": 3, "values": 1}, "values"),
+        ({"number": 3, "values": [1.0, float("inf")]}, "values"),
+        ({"number": 3, "values": [None]}, "values"),
+        ({"number": 3, "gaps": [None, "1"]}, "gaps"),
+        ({"number": 3, "gaps": [None, float("nan")]}, "gaps"),
         ({"number": 3, "inner": [{"time": "2026-01-02T12:00:00", "size": 1, "generation": 1}]}, "no time zone"),
     ],
 )
@@ -123,6 +131,12 @@ def test_what_is_wrong_is_said_at_once_and_in_words() -> None:
     with pytest.raises(InvalidDocument) as refused:
         from_plain(Odd, {"number": "3", "share": None})
     assert str(refused.value) == "not a Odd: str, not int @ $.number; NoneType, not a number @ $.share"
+
+
+def test_a_status_of_an_older_launcher_is_read() -> None:
+    added = ("sample_throughput", "hardware", "lost_seconds")
+    plain = {name: value for name, value in to_plain(STATUS).items() if name not in added}
+    assert from_plain(Status, plain) == replace(STATUS, sample_throughput=Series(), hardware={}, lost_seconds={})
 
 
 def test_a_whole_number_is_a_number() -> None:

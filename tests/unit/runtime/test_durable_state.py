@@ -16,7 +16,8 @@ from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.rank_link import Progress
 from elastic_runtime.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState
-from elastic_runtime.torch.state.trees import copy_tree, tensors_of
+from elastic_runtime.torch.family import TORCH
+from elastic_runtime.training.trees import copy_tree, tensors_of
 from tests.unit.runtime.durable_bench import after, everything, same, step, training
 from tests.unit.runtime.rank_bench import Agent, Clock
 
@@ -42,12 +43,14 @@ def test_restore_goes_back_to_the_commit_and_training_from_there_is_the_same() -
 
 
 def test_copies_use_the_memory_of_the_copy_before_where_it_fits() -> None:
-    one = copy_tree({"a": torch.zeros(3), "b": [torch.zeros(2), 5]})
-    addresses = [tensor.data_ptr() for tensor in tensors_of(one)]
-    two = copy_tree({"a": torch.ones(3), "b": [torch.ones(4), 6]}, onto=one)
-    assert [tensor.tolist() for tensor in tensors_of(two)] == [[1] * 3, [1] * 4]
+    one = copy_tree(TORCH, {"a": torch.zeros(3), "b": [torch.zeros(2), 5]})
+    addresses = [tensor.data_ptr() for tensor in tensors_of(TORCH, one)]
+    two = copy_tree(TORCH, {"a": torch.ones(3), "b": [torch.ones(4), 6]}, onto=one)
+    assert [tensor.tolist() for tensor in tensors_of(TORCH, two)] == [[1] * 3, [1] * 4]
     assert two["b"][1] == 6
-    assert [tensor.data_ptr() == address for tensor, address in zip(tensors_of(two), addresses, strict=True)] == [
+    assert [
+        tensor.data_ptr() == address for tensor, address in zip(tensors_of(TORCH, two), addresses, strict=True)
+    ] == [
         True,
         False,
     ]

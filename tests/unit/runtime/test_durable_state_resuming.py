@@ -17,7 +17,8 @@ from elastic_runtime.errors import InvalidDocument, InvalidSettings
 from elastic_runtime.rank_link import CHECKPOINT, CheckpointSkipped, CheckpointWritten, Resumed
 from elastic_runtime.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState, load_checkpoint
-from elastic_runtime.torch.checkpointing.parts import part_writers
+from elastic_runtime.torch.family import TORCH
+from elastic_runtime.training.checkpointing.parts import part_writers
 from tests.unit.runtime.durable_bench import after, everything, of_kind, same, step, training
 from tests.unit.runtime.rank_bench import Agent
 
@@ -90,7 +91,7 @@ def test_code_in_a_checkpoint_is_not_run_but_passed_over(
         state.step = 1
         state.commit()
     payload = {"weight": torch.zeros(2, 2), "bias": Payload(proof)} if nested else Payload(proof)
-    parts = part_writers({"model": payload}, {"step": 2})
+    parts = part_writers(TORCH, {"model": payload}, {"step": 2})
     bad = Checkpoints(open_store(spec.uri), fence=1, keep=3).write(2, utc_now(), parts)
 
     again = DurableState(model=nn.Linear(2, 2), checkpoint=spec, link=agent.link)

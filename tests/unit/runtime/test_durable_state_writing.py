@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import zipfile
@@ -13,7 +14,7 @@ import torch
 from elastic_runtime.checkpoint.file import FileStore
 from elastic_runtime.checkpoint.store import Draft
 from elastic_runtime.errors import InvalidSettings, OwnershipLost, StoreUnavailable
-from elastic_runtime.rank_link import CheckpointFailed, CheckpointWritten
+from elastic_runtime.rank_link import CheckpointFailed, CheckpointWritten, Metrics
 from elastic_runtime.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState, load_checkpoint
 from tests.unit.runtime.durable_bench import after, of_kind, same, step, training
@@ -34,6 +35,20 @@ def test_periodic_ones_are_written_beside_the_training(spec: CheckpointSpec, age
     state.finish()
     assert [message.step for message in of_kind(CheckpointWritten, agent.heard())] == [5]
     assert same(load_checkpoint(written.uri), after(3))
+
+
+def test_what_is_reported_is_written_beside_the_checkpoints(spec: CheckpointSpec, agent: Agent) -> None:
+    with DurableState(**training(), checkpoint=spec, link=agent.link) as state:
+        for _ in range(3):
+            step(state)
+            agent.link.send(Metrics({"loss": 1.0 / state.step}, state.step))
+            state.commit()
+    folder = Path(spec.uri.removeprefix("file://"), "metrics")
+    lines = [json.loads(line) for file in sorted(folder.iterdir()) for line in file.read_text().splitlines()]
+    assert [line["values"]["loss"] for line in lines if "values" in line] == [1.0, 1.0 / 2, 1.0 / 3]
+    assert lines[-1]["step"] == 3
+    [last] = of_kind(CheckpointWritten, agent.heard())
+    assert last.stalled >= last.seconds > 0, "the training waits for the last one"
 
 
 def test_what_is_written_has_the_manifests_sums_alone_and_the_scripts_own_files_keep_theirs(

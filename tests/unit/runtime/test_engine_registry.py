@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,13 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_ours_is_found() -> None:
     assert find_engine("horovod").name == "horovod"
+
+
+def test_where_there_is_no_horovod_a_session_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "elastic_runtime.engines.horovod.session", None)  # As if it could not be imported.
+    calls: Any = None
+    with pytest.raises(InvalidSettings, match="Horovod cannot be imported here"):
+        find_engine("horovod").session(calls, "127.0.0.1", 0, calls)
 
 
 @pytest.mark.usefixtures("installed")

@@ -12,7 +12,8 @@ import torch
 from elastic_runtime.checkpoint import open_store
 from elastic_runtime.checkpoint.checkpoints import Checkpoints
 from elastic_runtime.errors import StoreUnavailable
-from elastic_runtime.torch.checkpointing.parts import part_writers
+from elastic_runtime.torch.family import TORCH
+from elastic_runtime.training.checkpointing.parts import part_writers
 
 
 def test_is_the_stores_fault_and_leaves_nothing(tmp_path: Path) -> None:
@@ -24,7 +25,7 @@ def test_is_the_stores_fault_and_leaves_nothing(tmp_path: Path) -> None:
     try:
         with pytest.raises(StoreUnavailable, match="File too large"):
             checkpoints.write(
-                1, datetime(2026, 11, 21, 12, tzinfo=UTC), part_writers({"model": torch.zeros(100_000)}, {})
+                1, datetime(2026, 11, 21, 12, tzinfo=UTC), part_writers(TORCH, {"model": torch.zeros(100_000)}, {})
             )
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

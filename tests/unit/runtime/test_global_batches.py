@@ -14,8 +14,8 @@ from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.torch.batches.global_batches import Batch, GlobalBatches
-from elastic_runtime.torch.batches.plan import BatchPlan, epoch_order
+from elastic_runtime.torch.global_batches import Batch, GlobalBatches
+from elastic_runtime.training.batches.plan import BatchPlan, epoch_order
 from tests.examples import costly
 
 worlds = st.integers(1, 9)

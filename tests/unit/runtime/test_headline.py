@@ -10,7 +10,7 @@ import pytest
 
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.headline import Headline, headline
-from elastic_runtime.status import MAX_MESSAGE, MAX_REASON, FailureKind, Phase
+from elastic_runtime.status import MAX_MACHINE_NAME, MAX_MESSAGE, MAX_REASON, MAX_USAGE, FailureKind, Phase, Usage
 from tests.unit.runtime.test_kubernetes_publishing import BASE, FIGURES, HEADLINES
 
 LATER = replace(BASE, updated=BASE.updated + timedelta(seconds=1))
@@ -28,9 +28,10 @@ def test_figures_are_no_news(change: dict[str, Any]) -> None:
 
 def test_shows_the_scalars_of_the_status_and_stays_small() -> None:
     failed = replace(BASE, phase=Phase.FAILED, failure=FailureKind.RANK_FAILED)
-    ended = replace(failed, reason="😀" * MAX_REASON, finished=BASE.updated)
+    usage = (Usage("x" * MAX_MACHINE_NAME, "y" * MAX_MACHINE_NAME, 12345678.123, 12345678.123),) * MAX_USAGE
+    ended = replace(failed, reason="😀" * MAX_REASON, finished=BASE.updated, usage=usage)
     found = from_json(Headline, text := to_json(headline(ended)))
-    for name in ("run", "uid", "phase", "failure", "updated", "finished", "world_size", "target_size", "step"):
+    for name in ("run", "uid", "phase", "failure", "updated", "finished", "world_size", "target_size", "step", "usage"):
         assert getattr(found, name) == getattr(ended, name), name
     assert len(found.reason) == MAX_MESSAGE
-    assert len(text) < 8192
+    assert len(text) < 16384

@@ -12,13 +12,26 @@ import pytest
 
 from elastic_runtime.errors import ClusterUnavailable, ElasticError, MissingRight, OwnershipLost, RunNotFound
 from elastic_runtime.launcher.kubernetes.publishing import Publisher, due
-from elastic_runtime.status import Event, EventKind, Phase, Series, Status, WorkerState, WorkerStatus, World
+from elastic_runtime.status import (
+    Event,
+    EventKind,
+    Phase,
+    Series,
+    Status,
+    Usage,
+    WorkerState,
+    WorkerStatus,
+    World,
+)
+from elastic_runtime.status_figures import GpuFigures, Hardware
 from tests.unit.provider.virtual_time import run_virtually
 from tests.unit.runtime.kubernetes_bench import NOON, spec, status
 
 RUN = spec()
 WORKER = WorkerStatus("w", "node", WorkerState.TRAINING, NOON, 1, (0,), (7,), seconds=1.0, cpu_percent=5.0)
-BASE = status(RUN, workers=(WORKER,), worker_seconds={"w": 1.0}, step=3, metrics={"loss": 1.0})
+BASE = status(
+    RUN, workers=(WORKER,), worker_seconds={"w": 1.0}, usage=(Usage(seconds=1.0),), step=3, metrics={"loss": 1.0}
+)
 LATER = replace(BASE, updated=NOON + timedelta(seconds=1))
 
 HEADLINES: dict[str, dict[str, Any]] = {
@@ -33,7 +46,16 @@ FIGURES: dict[str, dict[str, Any]] = {
     "step": {"step": 4},
     "metrics": {"metrics": {"loss": 0.5}, "series": {"loss": Series(1, (4,), (9.0,), (0.5,))}},
     "throughput": {"throughput": Series(1, (4,), (9.0,), (2.5,))},
-    "seconds": {"worker_seconds": {"w": 2.0}, "workers": (replace(WORKER, seconds=2.0),)},
+    "samples": {"sample_throughput": Series(1, (4,), (9.0,), (80.0,))},
+    "hardware": {"hardware": {"w": Hardware((9.0,), {"cpu_percent": (50.0,)})}},
+    "lost": {"lost_seconds": {"starting": 1.0}},
+    "network": {"workers": (replace(WORKER, receive_bytes_per_second=1.0, transmit_bytes_per_second=2.0),)},
+    "gpus": {"workers": (replace(WORKER, gpus=(GpuFigures(0, "A", 9.0),)),)},
+    "seconds": {
+        "worker_seconds": {"w": 2.0},
+        "usage": (Usage(seconds=2.0),),
+        "workers": (replace(WORKER, seconds=2.0),),
+    },
     "usage": {"workers": (replace(WORKER, cpu_percent=9.0, memory_bytes=5),)},
 }
 

@@ -28,7 +28,8 @@ from elastic_runtime.launcher.kubernetes import __main__ as program
 from elastic_runtime.launcher.kubernetes import service
 from elastic_runtime.launcher.kubernetes.leadership import fenced, next_term
 from elastic_runtime.launcher.kubernetes.settings import LauncherSettings, read_settings
-from elastic_runtime.runobjects import COMPLETE, HEADLINE, SPEC_KEY, ObjectNames, Term
+from elastic_runtime.runobjects import COMPLETE, HEADLINE, SCRIPTS_KEY, SPEC_KEY, ObjectNames, Term
+from elastic_runtime.shipment import content, pack
 from elastic_runtime.status import FailureKind, Phase, Status
 from tests.unit.provider.virtual_time import run_virtually
 from tests.unit.runtime.fake_kubernetes import FakePlace
@@ -103,6 +104,22 @@ class TestBegin:
             await place.change(CONFIG_MAPS, RUN.name, changes)
             with pytest.raises(error, match=words):
                 await service.begin(place.api, SETTINGS)
+
+        within(test)
+
+    def test_finds_the_files_that_came_with_the_run_beside_its_certificates(self, tmp_path: Path) -> None:
+        shipment = pack({"train.py": b"pass"})
+        slip, settings = spec(scripts=shipment.slip()), replace(SETTINGS, tls=tmp_path)
+
+        async def test(place: FakePlace) -> None:
+            await place.change(CONFIG_MAPS, RUN.name, {"data": {SPEC_KEY: to_json(slip)}})
+            with pytest.raises(InvalidDocument, match="cannot be read"):
+                await service.begin(place.api, settings)
+            (tmp_path / SCRIPTS_KEY).write_bytes(content(shipment))
+            assert (await service.begin(place.api, settings)).spec.scripts == shipment
+            (tmp_path / SCRIPTS_KEY).write_bytes(b"x" * 2**20)
+            with pytest.raises(InvalidSettings, match="more than 256 KiB"):
+                await service.begin(place.api, settings)
 
         within(test)
 

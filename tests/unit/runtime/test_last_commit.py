@@ -20,10 +20,11 @@ from elastic_runtime.errors import OwnershipLost, StoreUnavailable
 from elastic_runtime.rank_link import CheckpointWritten, LastCommitBy
 from elastic_runtime.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState, load_checkpoint
-from elastic_runtime.torch.checkpointing import notices
-from elastic_runtime.torch.checkpointing.last_commit import LastCommit
-from elastic_runtime.torch.checkpointing.parts import part_writers
-from elastic_runtime.torch.state import durable as module
+from elastic_runtime.torch.family import TORCH
+from elastic_runtime.training.checkpointing import notices
+from elastic_runtime.training.checkpointing.last_commit import LastCommit
+from elastic_runtime.training.checkpointing.parts import part_writers
+from elastic_runtime.training.state import durable as module
 from tests.unit.runtime.rank_bench import Agent, Clock
 
 pytestmark = pytest.mark.usefixtures("horovod")
@@ -285,7 +286,7 @@ class TestWaiting:
     def test_nothing_is_written_where_another_has_come_as_far(self, stand: Stand, step: int) -> None:
         stand.train(3)
         checkpoints = Checkpoints(open_store(stand.spec.uri), stand.spec.fence, keep=1)
-        checkpoints.write(step, utc_now(), part_writers({}, {"step": step}))
+        checkpoints.write(step, utc_now(), part_writers(TORCH, {}, {"step": step}))
         stand.taken_at(60.0, keeper="a.0.0")
         stand.wait(3)
         assert (stand.written(), stand.published()) == ([], [step])
@@ -299,7 +300,7 @@ class TestWaiting:
         checkpoints = Checkpoints(open_store(spec.uri), spec.fence, keep=1)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Checkpoints, "reaches", lambda self, step: False)
-            checkpoints.write(4, utc_now(), part_writers({}, {"step": 4}))
+            checkpoints.write(4, utc_now(), part_writers(TORCH, {}, {"step": 4}))
             stand.taken_at(60.0, keeper="a.0.0")
             stand.wait()
         assert stand.published() == [3, 4]

@@ -10,7 +10,9 @@ import pytest
 
 from elastic_runtime.framing import LineReader
 from elastic_runtime.rank_link import (
+    MOST_LEAVING,
     RANK_FD,
+    AgentWord,
     HandoverWanted,
     LastCommitBy,
     Progress,
@@ -32,6 +34,15 @@ def pair() -> Iterator[tuple[RankLink, socket.socket]]:
     link.close()
 
 
+def heard(link: RankLink) -> list[AgentWord]:
+    """What is new."""
+    words: list[AgentWord] = []
+    link.hearers.append(words.append)
+    link.hear()
+    link.hearers.remove(words.append)
+    return words
+
+
 def test_sends_lines(pair: tuple[RankLink, socket.socket]) -> None:
     link, agent = pair
     link.send(Progress(7))
@@ -44,21 +55,34 @@ def test_sends_lines(pair: tuple[RankLink, socket.socket]) -> None:
 
 def test_hears_what_was_said_since_and_never_waits(pair: tuple[RankLink, socket.socket]) -> None:
     link, agent = pair
-    assert list(link.poll()) == []
+    assert heard(link) == []
     line = encode_rank_message(WANTED)
     agent.sendall(line + b'{"type":"colour"}\n' + line[:10])
-    assert list(link.poll()) == [WANTED]
-    assert list(link.poll()) == []
+    assert heard(link) == [WANTED]
+    assert heard(link) == []
     agent.sendall(line[10:] + encode_rank_message(LAST) + encode_rank_message(LastCommitBy(None)))
-    assert list(link.poll()) == [WANTED, LAST, LastCommitBy(None)]
+    assert heard(link) == [WANTED, LAST, LastCommitBy(None)]
+
+
+def test_remembers_who_leaves_and_no_more_than_so_many(pair: tuple[RankLink, socket.socket]) -> None:
+    link, agent = pair
+    later = datetime(2026, 1, 4, tzinfo=UTC)
+    agent.sendall(encode_rank_message(WANTED) + encode_rank_message(LAST))
+    link.hear()
+    for number in range(MOST_LEAVING + 5):
+        agent.sendall(encode_rank_message(HandoverWanted(f"other-{number}", later)))
+        link.hear()
+    agent.sendall(encode_rank_message(HandoverWanted("worker-1", later)))
+    link.hear()
+    assert (len(link.leaving), link.leaving["worker-1"], link.last_commit) == (MOST_LEAVING, later, LAST)
 
 
 def test_an_agent_that_is_gone_is_no_error(pair: tuple[RankLink, socket.socket]) -> None:
     link, agent = pair
     agent.close()
-    assert list(link.poll()) == []
+    assert heard(link) == []
     link.send(Progress(1))
-    assert list(link.poll()) == []
+    assert heard(link) == []
 
 
 def test_sending_to_one_that_is_gone_is_none_either(pair: tuple[RankLink, socket.socket]) -> None:
@@ -66,7 +90,7 @@ def test_sending_to_one_that_is_gone_is_none_either(pair: tuple[RankLink, socket
     agent.close()
     link.send(Progress(1))
     link.send(Progress(2))
-    assert list(link.poll()) == []
+    assert heard(link) == []
 
 
 def test_is_found_in_the_environment_and_leaves_its_descriptor_to_others() -> None:
@@ -84,4 +108,4 @@ def test_without_an_agent_nobody_listens() -> None:
     link = RankLink.from_environment({})
     assert not link.connected
     link.send(Progress(1))
-    assert list(link.poll()) == []
+    assert heard(link) == []

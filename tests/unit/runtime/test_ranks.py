@@ -142,7 +142,8 @@ class TestLink:
             link = RankLink.from_environment()
             link.send(Progress(2))
             select.select([link._socket], [], [])
-            print([message.worker for message in link.poll()])"""
+            link.hear()
+            print([*link.leaving])"""
 
         async def test(worker: Worker) -> None:
             worker.ranks.start_rank("a", code(rank), {}, None)

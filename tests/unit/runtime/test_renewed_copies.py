@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime.torch.state.copies import Loan, RenewedCopy, host_memory
+from elastic_runtime.torch.family import TORCH
+from elastic_runtime.training.state.copies import Loan, RenewedCopy, host_memory
 
 
 def address(copy: RenewedCopy) -> int:
@@ -22,12 +23,12 @@ def renewed(copy: RenewedCopy, value: int) -> int:
 
 
 def test_without_a_loan_one_piece_of_memory_is_enough() -> None:
-    copy = RenewedCopy()
+    copy = RenewedCopy(TORCH)
     assert len({renewed(copy, value) for value in range(4)}) == 1
 
 
 def test_with_one_loan_at_a_time_two_pieces_take_turns() -> None:
-    copy = RenewedCopy()
+    copy = RenewedCopy(TORCH)
     renewed(copy, 0)
     addresses = set()
     for value in range(1, 9):
@@ -38,7 +39,7 @@ def test_with_one_loan_at_a_time_two_pieces_take_turns() -> None:
 
 
 def test_what_is_reserved_is_what_the_first_loan_needs() -> None:
-    copy = RenewedCopy()
+    copy = RenewedCopy(TORCH)
     first = renewed(copy, 0)
     copy.reserve()
     assert copy._spare is not None
@@ -50,7 +51,7 @@ def test_what_is_reserved_is_what_the_first_loan_needs() -> None:
 
 @given(st.lists(st.sampled_from(["renew", "lend", "give back first", "give back last", "reserve"]), max_size=40))
 def test_what_is_lent_stays_as_it_is_whatever_comes_in_whatever_order(doings: list[str]) -> None:
-    copy, loans, value = RenewedCopy(), list[tuple[Loan, int]](), 0
+    copy, loans, value = RenewedCopy(TORCH), list[tuple[Loan, int]](), 0
     renewed(copy, value)
     for doing in doings:
         if doing == "renew":
@@ -68,13 +69,13 @@ def test_what_is_lent_stays_as_it_is_whatever_comes_in_whatever_order(doings: li
 
 
 def test_a_tree_in_host_memory_is_not_copied() -> None:
-    copy = RenewedCopy()
+    copy = RenewedCopy(TORCH)
     renewed(copy, 1)
     loan = copy.lend()
-    assert host_memory(loan) is loan
+    assert host_memory(TORCH, loan) is loan
 
 
 def test_a_tree_that_is_elsewhere_is_copied() -> None:
     tree = {"w": torch.ones(2), "gpu": torch.empty(3, device="meta")}  # stands for a GPU, as far as devices go
     with pytest.raises(NotImplementedError, match="meta tensor"):  # there is nothing in it to be copied
-        host_memory(Loan(tree, lambda: None))
+        host_memory(TORCH, Loan(tree, lambda: None))

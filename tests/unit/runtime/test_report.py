@@ -7,13 +7,16 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-import horovod.torch as hvd
+import horovod.torch.mpi_ops as hvd
 import pytest
 import torch
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.rank_link import RankLink
-from elastic_runtime.torch import report, reporting
+from elastic_runtime.torch import report
+from elastic_runtime.torch.family import TORCH
+from elastic_runtime.training import reporting
+from elastic_runtime.training.observing import Observing
 
 
 @pytest.fixture
@@ -39,6 +42,17 @@ def heard(agent: socket.socket) -> list[dict[str, Any]]:
 def test_numbers_and_single_tensors_are_sent(agent: socket.socket) -> None:
     report(7, loss=torch.tensor([0.5]), accuracy=1)
     assert heard(agent) == [{"type": "metrics", "values": {"loss": 0.5, "accuracy": 1.0}, "step": 7}]
+
+
+def test_values_belong_to_the_step_that_was_committed_last(
+    agent: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Observing({})
+    monkeypatch.setattr(reporting, "observing", lambda: here)
+    report(loss=1.0)
+    here.committed(21, TORCH)
+    report(loss=0.5)
+    assert [message.get("step") for message in heard(agent)] == [None, 21]
 
 
 def test_what_is_not_finite_is_left_out_and_said_once(agent: socket.socket, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.torch import DurableState, WorldScaling
-from elastic_runtime.torch.scaling.rates import Ramp, RateScaling, ScalingRule, factor, next_ramp
+from elastic_runtime.training.rates import Ramp, RateScaling, ScalingRule, factor, next_ramp
 
 
 @dataclass

@@ -1,21 +1,24 @@
-"""What the simulator of spot traces reads: traces, costs, prices."""
+"""What the simulator of spot traces reads: traces, costs."""
 
 from __future__ import annotations
 
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from benchmarks.traces.account import Account
+from benchmarks.traces.bill import bill
 from benchmarks.traces.costs import Costs, Side, read_costs, with_given
 from benchmarks.traces.made import FOLDER, MADE, make
 from benchmarks.traces.policy import Job, PolicyName, best_fixed_size, job_for
-from benchmarks.traces.prices import SHIPPED, Price, bill, choose_price, read_prices
 from benchmarks.traces.report import has_target
 from benchmarks.traces.scaling import Scaling
 from benchmarks.traces.simulator import Outcome
 from benchmarks.traces.trace import Notices, Stay, parse_trace, read_trace
 from elastic_runtime.errors import InvalidDocument, InvalidSettings
+from elastic_runtime.prices import Price
 from elastic_runtime.spec import Timing
 from tests.unit.runtime.trace_bench import trace
 
@@ -148,35 +151,9 @@ class TestJob:
             Job(3, 4, 2)
 
 
-class TestPrices:
-    def test_those_that_ship_are_of_every_cloud_and_lower_for_spot(self) -> None:
-        book = read_prices()
-        assert {price.cloud for price in book.values()} == {"aws", "gcp", "azure", "alibaba"}
-        assert all(0 < price.spot < price.on_demand and price.source for price in book.values())
-
-    def test_a_type_that_is_not_there_is_named_with_those_that_are(self) -> None:
-        with pytest.raises(InvalidSettings, match=r"aws/x1.*aws/g4dn\.xlarge"):
-            choose_price(read_prices(), "aws/x1")
-
-    @pytest.mark.parametrize(
-        ("text", "says"),
-        [
-            ("[aws", "cannot be read"),
-            ("", "no prices"),
-            ("[aws.big]\nspot = 1.0\n", r"\[aws\.big\] has no 'on_demand'"),
-            ("[aws.big]\nspot = 'low'\non_demand = 1", r"\[aws\.big\]: could not convert"),
-            (SHIPPED.read_text().replace("spot = 0.2475", "spot = -1"), "prices above 0"),
-            (SHIPPED.read_text().replace("date = 2026-11-21", "date = 'today'"), "write a date"),
-        ],
-    )
-    def test_what_is_no_price_book_is_refused(self, tmp_path: Path, text: str, says: str) -> None:
-        path = tmp_path / "prices.toml"
-        path.write_text(text)
-        with pytest.raises(InvalidDocument, match=says):
-            read_prices(path)
-
-    def test_a_bill(self) -> None:
-        price = Price("c", "i", "r", on_demand=2.0, spot=0.5, date=next(iter(read_prices().values())).date, source="s")
+class TestBill:
+    def test_is_of_the_machines_and_of_the_work(self) -> None:
+        price = Price("c", "i", "r", on_demand=Decimal(2), spot=Decimal("0.5"), date=date(2026, 11, 21), source="s")
         made = trace(3600, (0, 3600), (0, 1800))
         outcome = Outcome(
             PolicyName.ELASTIC, Account(), useful=3600.0, steps=0, lost_steps=0, planned_resets=0, forced_resets=0,

@@ -11,10 +11,10 @@ from benchmarks import replay as program
 from benchmarks.harness.sections import read_measures
 from benchmarks.traces.plot import page
 from benchmarks.traces.policy import PolicyName, job_for
-from benchmarks.traces.prices import choose_price, read_prices
 from benchmarks.traces.replays import CASES, replay
 from benchmarks.traces.report import as_measures, has_target, trace_lines
 from benchmarks.traces.trace import parse_trace
+from elastic_runtime.prices import choose_price, read_prices
 from tests.unit.runtime.trace_bench import ELASTIC, FIXED, RESTART, STOCK, trace, with_costs
 
 POLICIES = (ELASTIC, FIXED, STOCK, RESTART)

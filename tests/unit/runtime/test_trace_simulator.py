@@ -6,12 +6,15 @@ import pytest
 
 from benchmarks.traces.account import Cause
 from benchmarks.traces.policy import Policy
+from benchmarks.traces.simulator import TICK
 from benchmarks.traces.trace import Notices
-from elastic_runtime.torch.checkpointing.last_commit import CAUTION, MARGIN
+from elastic_runtime.spec import Timing
+from elastic_runtime.training.checkpointing.last_commit import CAUTION, MARGIN
 from tests.unit.runtime.trace_bench import COSTS, ELASTIC, FIXED, RESTART, STOCK, job, run, trace, with_costs
 
 STAYS = (0.0, 1000.0)
 START = COSTS.machine_start + COSTS.worker_start + COSTS.session_start
+FORMING = Timing().forming
 NO_CHECKPOINTS = with_costs(ELASTIC, checkpoint_every=1e9)
 
 
@@ -48,6 +51,13 @@ class TestChanges:
         outcome = run(made, ELASTIC, job(1, 4), Notices(0.0, silent=True))
         assert outcome.forced_resets == 2
         assert outcome.account.paused[Cause.RECOVERING] == pytest.approx(10 + COSTS.silent_reset)
+
+    def test_a_world_that_cannot_form_with_one_that_vanished_is_given_up(self) -> None:
+        slow = with_costs(NO_CHECKPOINTS, silent_reset=300.0)
+        outcome = run(trace(1500, (0, 1500), (0, 1500), (0, 400), (0, 600)), slow, job(1, 4), Notices(0.0, silent=True))
+        pauses = (700 - 400, FORMING, COSTS.forced_reset)
+        assert outcome.account.paused[Cause.RECOVERING] == pytest.approx(sum(pauses), abs=2 * TICK)
+        assert outcome.history[-1][1:] == (2, 2)
 
 
 class TestBelowTheMinimum:

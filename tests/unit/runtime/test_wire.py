@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from hypothesis import given
@@ -47,18 +47,19 @@ def built(kind: type[Any]) -> st.SearchStrategy[Any]:
     """Any message of that kind."""
     special = {
         wire.RankSaid: {"message": objects},
+        wire.TellRank: {"word": objects},
         wire.StartRank: {"environment": texts},
         wire.Output: {"lines": st.lists(st.text()).map(tuple), "time": moments},
-        wire.Heartbeat: {"cpu_percent": numbers},
-        wire.StopRank: {"grace": numbers},
         wire.Noticed: {"deadline": moments},
         wire.Handover: {"deadline": moments},
         wire.CommitDeadline: {"deadline": st.none() | moments},
         wire.Welcome: {"spec": specs},
         rank_link.Metrics: {"values": st.dictionaries(st.text(), numbers)},
-        rank_link.CheckpointWritten: {"time": moments, "seconds": numbers},
+        rank_link.CheckpointWritten: {"time": moments},
+        rank_link.EngineWord: {"word": objects},
     }
-    return st.builds(kind, **special.get(kind, {}))
+    finite = {name: numbers for name, hint in get_type_hints(kind).items() if hint is float}
+    return st.builds(kind, **(finite | special.get(kind, {})))
 
 
 messages = st.one_of(*(built(kind) for kind in get_args(wire.AgentMessage) + get_args(wire.LauncherMessage)))

@@ -16,6 +16,8 @@ from elastic_runtime.wire import (
     CommitDeadline,
     Handover,
     Hello,
+    Host,
+    Hosts,
     LauncherMessage,
     RankExited,
     Release,
@@ -29,8 +31,8 @@ NOON = datetime(2026, 1, 2, tzinfo=UTC)
 class Connection(AgentConnection):
     """Keeps what it was to send."""
 
-    def __init__(self, name: str, slots: int = 1) -> None:
-        super().__init__(Hello(name, "node", 1, slots, f"eth-{name}"), writer=None)  # type: ignore[arg-type]  # no writer
+    def __init__(self, name: str, slots: int = 1, address: str = "") -> None:
+        super().__init__(Hello(name, "node", 1, slots, f"eth-{name}", address), writer=None)  # type: ignore[arg-type]  # no writer
         self.sent: list[LauncherMessage] = []
 
     def send(self, message: LauncherMessage) -> None:
@@ -46,8 +48,8 @@ class Scene:
         recovery = RecoverySpec(backoff=1.0, backoff_maximum=3.0, backoff_forgiven=60.0)
         self.pool = WorkerPool(recovery, 7.0, lambda: self.now)
 
-    def add(self, name: str, slots: int = 1, ready: bool = True) -> Worker:
-        self.connections[name] = Connection(name, slots)
+    def add(self, name: str, slots: int = 1, ready: bool = True, address: str = "") -> Worker:
+        self.connections[name] = Connection(name, slots, address)
         worker = self.pool.add(self.connections[name], NOON)
         worker.ready = ready
         return worker
@@ -271,3 +273,33 @@ class TestLastWord:
         scene = self.scene()
         self.give_notice(scene, a=9, b=9, c=9)
         assert self.word(scene, by=NOON) == self.word(scene) == CommitDeadline(None)
+
+
+def test_each_worker_is_told_of_each_world_once() -> None:
+    scene = Scene()
+    scene.add("a", slots=2, address="10.0.0.1")
+    scene.add("b", address="10.0.0.2")
+    scene.pool.tell_hosts({})
+    assert scene.sent("a") == []
+    world = {"a.1.0": 2, "b.0.0": 0, "a.0.0": 1}
+    scene.pool.tell_hosts(world)
+    first = Hosts((Host("10.0.0.2", 1), Host("10.0.0.1", 2)))
+    assert scene.sent("a") == scene.sent("b") == [first]
+
+    scene.add("c", address="10.0.0.3")
+    scene.add("of an image from before")
+    scene.pool.remove("b")
+    scene.pool.tell_hosts(world)  # It is over, and no other one has begun.
+    assert (scene.sent("a"), scene.sent("c")) == ([first], [first])
+    scene.pool.tell_hosts({"a.0.0": 0, "a.1.0": 1, "c.0.0": 2})
+    second = Hosts((Host("10.0.0.1", 2), Host("10.0.0.3", 1)))
+    assert (scene.sent("a"), scene.sent("c")) == ([first, second], [first, second])
+    assert scene.sent("of an image from before") == []
+
+
+def test_workers_of_one_address_are_one_host() -> None:
+    scene = Scene()
+    scene.add("a", address="127.0.0.1")
+    scene.add("b", address="127.0.0.1")
+    scene.pool.tell_hosts({"a.0.0": 0, "b.0.0": 1})
+    assert scene.sent("b") == [Hosts((Host("127.0.0.1", 2),))]

@@ -145,8 +145,8 @@ def test_each_rank_has_its_share() -> None:
 
 def test_horovod_is_not_even_imported() -> None:
     script = (
-        "import sys, elastic_runtime.torch.state.durable, elastic_runtime.torch.batches.global_batches,"
-        "elastic_runtime.torch.reporting, elastic_runtime.torch.scaling.world_scaling;"
+        "import sys, elastic_runtime.torch.durable, elastic_runtime.torch.global_batches,"
+        "elastic_runtime.training.reporting, elastic_runtime.torch.world_scaling;"
         "print('horovod' in sys.modules)"
     )
     assert subprocess.check_output([sys.executable, "-c", script], text=True) == "False\n"
@@ -157,7 +157,7 @@ def test_a_cold_rank_is_prepared_whatever_it_imports_first(first: str, monkeypat
     monkeypatch.setenv(WORLD, "elastic_runtime.engines.horovod.world:WORLD")
     script = (
         f"import elastic_runtime.{first}, elastic_runtime.world; elastic_runtime.world.current_world();"
-        "import elastic_runtime.torch.state.durable, horovod.torch.elastic as elastic;"
+        "import elastic_runtime.torch.durable, horovod.torch.elastic as elastic;"
         "from elastic_runtime.engines.horovod import rank; print(elastic.run is rank.run)"
     )
     assert subprocess.check_output([sys.executable, "-c", script], text=True) == "True\n"

@@ -92,6 +92,8 @@ def test_the_name_asks_no_registry_and_carries_the_version(repository: Path) -> 
 
     assert Inputs.collect({}, None, NOTHING).tag == "localhost/elastic-training/trainer:4.5.6"
     assert Inputs.collect({}, "mine:1", NOTHING).tag == "mine:1"
+    assert Inputs.collect({"FAMILY": "torch"}, None, NOTHING).tag == "localhost/elastic-training/trainer:4.5.6"
+    assert Inputs.collect({"FAMILY": "both"}, None, NOTHING).tag == "localhost/elastic-training/trainer:4.5.6-both"
 
 
 def test_pips_settings_reach_the_build_without_folders_of_this_machine(

@@ -60,15 +60,25 @@ def test_every_package_in_a_lock_has_a_digest(path: Path) -> None:
         assert re.search(r"--hash=sha256:[0-9a-f]{64}\b", requirement), requirement
 
 
+TENSORFLOW = {"image-tensorflow", "trainer-tensorflow"}
+
+
 @pytest.mark.parametrize(
     ("file", "old", "new", "which"),
     [
         ("requirements/bill.in", "cyclonedx-bom", "cyclonedx-bom>1", {"airflow", "image-build"}),
         ("requirements/uv.in", "uv", "uv\nruff", {"uv"}),
-        ("requirements/horovod.in", "setuptools<80", "setuptools<81", {"horovod", "image", "trainer"}),
+        (
+            *("requirements/horovod.in", "setuptools<80", "setuptools<81"),
+            {"horovod", "image", "trainer", "horovod-tensorflow", *TENSORFLOW},
+        ),
+        ("requirements/tensorflow.in", "==2.15.1", "==2.15.0", {"horovod-tensorflow", *TENSORFLOW}),
         ("provider/pyproject.toml", '"jinja2>=3"', '"jinja2>=3.1"', {"airflow"}),
-        ("images/trainer/pyproject.toml", '"boto3>=1.36"', '"boto3>=1.37"', {"image", "trainer"}),
-        ("images/trainer/pyproject.toml", '"cattrs>=24.1"', '"cattrs>=25"', {"airflow", "image", "trainer"}),
+        ("images/trainer/pyproject.toml", '"boto3>=1.36"', '"boto3>=1.37"', {"image", "trainer", *TENSORFLOW}),
+        (
+            *("images/trainer/pyproject.toml", '"cattrs>=24.1"', '"cattrs>=25"'),
+            {"airflow", "image", "trainer", *TENSORFLOW},
+        ),
     ],
 )
 def test_a_changed_requirement_makes_the_locks_stale_that_were_made_from_it(
@@ -134,6 +144,11 @@ def test_the_image_has_all_that_its_runtime_needs() -> None:
     needs = project["dependencies"] + [need for extra in extras for need in project["optional-dependencies"][extra]]
     names = {re.split(r"[^\w-]", need, maxsplit=1)[0].replace("_", "-") for need in needs}
     assert names - {"elastic-runtime", "horovod", "torch"} <= set(pins("image.txt"))
+
+
+def test_the_image_with_tensorflow_has_all_that_is_in_the_one_with_torch() -> None:
+    assert set(pins("image.txt")) <= set(pins("image-tensorflow.txt"))
+    assert pins("image-tensorflow.txt")["tensorflow-cpu"] == pins("trainer-tensorflow.txt")["tensorflow-cpu"]
 
 
 def test_torch_and_horovod_are_the_same_wherever_they_are_named() -> None:

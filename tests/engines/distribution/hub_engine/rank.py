@@ -45,6 +45,13 @@ class HubWorld:
     def prepare(self) -> None:
         """Nothing needs to be put right."""
 
+    def enter(self) -> None:
+        if not self.connected:
+            self.enter_next()
+
+    def run(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda state: run(function, state)
+
     def enter_next(self) -> None:
         """Wait for the next world, and be in it; a rank that is left out ends here, with success."""
         if self._stream is None:

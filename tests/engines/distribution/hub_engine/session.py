@@ -12,16 +12,16 @@ import contextlib
 import json
 import secrets
 import socket
-from collections.abc import Coroutine
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from elastic_runtime.engines.base import RankRunner, SessionCallbacks, SessionFact, SessionOutcome, SessionState
 from elastic_runtime.engines.exits import describe, outcome_of
+from elastic_runtime.engines.tasks import SessionTasks
+from elastic_runtime.errors import InvalidDocument
 from hub_engine.rank import ADDRESS, NAME, TOKEN
 
-ANSWER_TIME = 5.0
-"""Seconds that agents have to tell of the end of ranks that were killed."""
 LONGEST = 1 << 24
 """Bytes of a message."""
 
@@ -63,7 +63,7 @@ class HubSession:
         """Of those that were members of the present world, or were to be of the first."""
         self._holders: set[str] = set()
         """Of the state; a newcomer is not one before it has heard of it."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = SessionTasks()
 
     @property
     def fact(self) -> SessionFact:
@@ -83,6 +83,9 @@ class HubSession:
     def rank_of(self) -> dict[str, int]:
         return {rank_id: rank for rank, rank_id in enumerate(self._members)}
 
+    def heard(self, rank_id: str, word: Mapping[str, Any]) -> None:
+        raise InvalidDocument("ranks of this engine talk to its hub")
+
     def committed(self) -> None:
         """Who has the state is known without being told."""
 
@@ -91,7 +94,7 @@ class HubSession:
 
     def open(self, ranks: tuple[str, ...], minimum: int) -> None:
         self._listening = socket.create_server(self._address)
-        self._begin(self._listen())
+        self._tasks.begin(self._listen())
         self.list_ranks(ranks, minimum)
 
     def list_ranks(self, ranks: tuple[str, ...], minimum: int) -> None:
@@ -99,24 +102,13 @@ class HubSession:
         for rank_id in ranks:
             if rank_id not in self._ranks:
                 self._ranks[rank_id] = _Rank()
-                self._begin(self._run(rank_id))
+                self._tasks.begin(self._run(rank_id))
         self._consider()
 
     async def close(self, grace: float) -> None:
         self._closing = True
         self._runner.stop_ranks()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace + ANSWER_TIME):
-                while self._ranks:
-                    await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        await self._tasks.end(self._ranks, grace)
 
     # Processes
 

@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from elastic_runtime import rank_link, wire
 from elastic_runtime.checkpoint.checkpoints import Checkpoints
 from elastic_runtime.checkpoint.file import FileStore
 from elastic_runtime.checkpoint.manifest import Manifest, Part, decode_manifest
-from elastic_runtime.checkpoint.s3.register import Entries
+from elastic_runtime.checkpoint.objects.register import Entries
 from elastic_runtime.documents import from_json, to_json, to_plain
 from elastic_runtime.errors import InvalidDocument, InvalidSettings, OwnershipLost, RunNotFound
 from elastic_runtime.framing import MAX_LINE, LineReader
@@ -26,7 +27,8 @@ from elastic_runtime.headline import Headline, headline
 from elastic_runtime.lines import LineSplitter
 from elastic_runtime.rundir import LauncherProcess, ReclaimNotice, RunDir
 from elastic_runtime.runobjects import Term
-from elastic_runtime.spec import CheckpointSpec, RunSpec
+from elastic_runtime.shipment import pack, unpack
+from elastic_runtime.spec import CheckpointSpec, RunSpec, Shipment
 from elastic_runtime.status import (
     Checkpoint,
     Event,
@@ -40,8 +42,10 @@ from elastic_runtime.status import (
     WorkerStatus,
     World,
 )
-from elastic_runtime.torch.checkpointing import parts
-from elastic_runtime.torch.checkpointing.archives import read_archive
+from elastic_runtime.status_figures import GpuFigures, Hardware
+from elastic_runtime.torch.archives import read_archive
+from elastic_runtime.torch.family import TORCH
+from elastic_runtime.training.checkpointing import parts
 from tests.security.fuzz.inputs import inputs, spoiled, thorough
 from tests.security.runtime.hostile_checkpoints import signed
 
@@ -49,6 +53,7 @@ pytestmark = [pytest.mark.filterwarnings("ignore:Generating overly large repr"),
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SPEC = RunSpec("run", "uid", ("python", "train.py"), checkpoint=CheckpointSpec("file:///checkpoints/run"))
+GPU = GpuFigures(0, "GPU", 1.0, 1, 2)
 STATUS = Status(
     run="run",
     uid="uid",
@@ -59,12 +64,14 @@ STATUS = Status(
     failure=FailureKind.RANK_FAILED,
     metrics={"loss": 0.5},
     series={"loss": Series(1, (1,), (0.0,), (0.5,))},
-    workers=(WorkerStatus("worker-0", "node", WorkerState.TRAINING, NOON, 1, (0,), (1,), 1.0, 1.0, 1),),
+    workers=(WorkerStatus("worker-0", "node", WorkerState.TRAINING, NOON, 1, (0,), (1,), 1.0, 1.0, 1, gpus=(GPU,)),),
     events=(Event(NOON, EventKind.STARTED, "message", "worker-0", 1, 1),),
     checkpoint=Checkpoint("file:///a", 1, NOON),
     history=(World(NOON, 1, 1, 1),),
     asked=(SizeAsked(NOON, 1),),
     worker_seconds={"worker-0": 1.0},
+    hardware={"worker-0": Hardware((0.0, 1.0), {"cpu_percent": (None, 1.0)})},
+    lost_seconds={"starting": 1.0},
 )
 MANIFEST = Manifest(1, NOON, 1, (Part("model.pt", 3, "ab"),))
 WIRE: list[wire.Message] = [
@@ -73,12 +80,14 @@ WIRE: list[wire.Message] = [
     wire.Output("worker-0.0.0", "stdout", ("line",), NOON), wire.Heartbeat(1.0, 1), wire.Noticed("aws", NOON),
     wire.Welcome(SPEC, "worker-0"), wire.StartRank("worker-0.0.0", 0, {"A": "b"}), wire.StopRank("worker-0.0.0", 1.0),
     wire.Handover("worker-0", NOON), wire.CommitDeadline(NOON, "worker-0.0.0"), wire.Release("reason"),
+    wire.TellRank("worker-0.0.0", {"type": "left_out"}), wire.Hosts((wire.Host("10.0.0.7", 2),)),
 ]  # fmt: skip
 RANK: list[rank_link.RankMessage | rank_link.AgentWord] = [
     rank_link.Progress(1), rank_link.Metrics({"loss": 0.5}, 1), rank_link.Resumed("file:///a", 1),
     rank_link.CheckpointWritten("file:///a", 1, NOON, True, 1.0), rank_link.CheckpointSkipped("file:///a", "reason"),
     rank_link.CheckpointFailed(1, "reason"), rank_link.HandoverWanted("worker-0", NOON),
-    rank_link.LastCommitBy(NOON, "worker-0.0.0"),
+    rank_link.LastCommitBy(NOON, "worker-0.0.0"), rank_link.Returned('{"a": 1}'),
+    rank_link.OutputsSaved(2, 30), rank_link.EngineWord({"type": "ready_for_world"}),
 ]  # fmt: skip
 ATTRIBUTES = {"step": 1, "a": {"$tuple": [1, {"$float": "inf"}]}, "b": {"$items": [[{"$tuple": [1]}, None]]}}
 
@@ -119,6 +128,7 @@ PARSERS: dict[str, tuple[Callable[[bytes], object], list[object]]] = {
     "wire": (read_wire, [wire.encode(each) for each in WIRE] + [json.loads(wire.encode(each)) for each in WIRE]),
     "rank link": (read_rank, [json.loads(rank_link.encode_rank_message(each)) for each in RANK]),
     "spec": (as_kind(RunSpec), [to_plain(SPEC)]),
+    "shipment": (lambda data: unpack(from_json(Shipment, data)), [to_plain(pack({"train.py": b"", "lib/a": b"\xff"}))]),
     "checkpoint spec": (as_kind(CheckpointSpec), [to_plain(SPEC.checkpoint)]),
     "status": (as_kind(Status), [to_plain(STATUS)]),
     "headline": (as_kind(Headline), [to_plain(headline(STATUS))]),
@@ -201,7 +211,7 @@ def test_a_store_is_read_or_passed_over(store: Path, data: bytes) -> None:
     checkpoints = Checkpoints(FileStore(store.as_uri()), fence=1, keep=1)
     with contextlib.suppress(OwnershipLost):
         checkpoints.claim()
-    checkpoints.newest(parts.read_parts, lambda uri, reason: None)
+    checkpoints.newest(partial(parts.read_parts, TORCH), lambda uri, reason: None)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,97 @@
+"""A small server with the built pages that answers as the API does, with made-up data."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from elastic_training.console.app import PAGE_POLICY
+
+REPOSITORY = Path(__file__).parents[2]
+ASSETS = REPOSITORY / "provider/src/elastic_training/console/static"
+STATUS = json.loads((Path(__file__).parent / "status.json").read_text())
+TASK = "task?dag_id=digits&run_id=manual&task_id=train&map_index={MAP_INDEX}"
+
+
+AROUND = f'<iframe sandbox="allow-scripts allow-same-origin allow-forms" src="{TASK}" width=900 height=800></iframe>'
+"""As Airflow 3.3 shows a page of others."""
+KINDS = {"js": "text/javascript", "css": "text/css"}
+
+
+def page_of(**changes: Any) -> dict[str, Any]:
+    run = {"name": "digits-train", "place": "local", "dag_id": "digits", "run_id": "manual", "task_id": "train"}
+    return {
+        "run": {**run, "map_index": -1, "try_number": 2, "tries": [1, 2]},
+        "status": STATUS,
+        "message": None,
+        "limits": {"minimum": 1, "maximum": 4},
+        "live": True,
+        "may_edit": True,
+        "cost": None,
+        "links": {
+            "report": "javascript:alert(1)",
+            "log": "/log",
+            "checkpoints": "s3://bucket/run",
+            "timeline": None,
+            "profiles": [],
+        },
+    } | changes
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers: dict[str, Any] = {"task": page_of()}
+        self.asked: list[str] = []
+        self.posts: list[tuple[str, dict[str, Any], str | None]] = []
+        self.url = f"http://127.0.0.1:{self.server_address[1]}/elastic-training/"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        name = urlsplit(self.path).path.rpartition("/")[2]
+        if "/static/" in self.path:
+            self.answer((ASSETS / name).read_bytes(), KINDS[name.rpartition(".")[2]])
+        elif "/api/" in self.path:
+            self.server.asked.append(self.path)
+            self.answer(json.dumps(self.server.answers[name]).encode(), "application/json")
+        elif name == "around":
+            self.answer(AROUND.encode(), "text/html", "frame-src 'self'")
+        else:
+            self.answer((ASSETS / "index.html").read_bytes(), "text/html")
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.posts.append((self.path, body, self.headers["X-Elastic-Training"]))
+        self.answer(b"{}", "application/json")
+
+    def answer(self, body: bytes, kind: str, policy: str = PAGE_POLICY) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Security-Policy", policy)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+@contextmanager
+def serving() -> Iterator[Server]:
+    with Server() as it:
+        thread = threading.Thread(target=it.serve_forever)
+        thread.start()
+        yield it
+        it.shutdown()
+        thread.join()

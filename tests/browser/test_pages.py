@@ -1,0 +1,147 @@
+"""The built pages in a real browser, against a small server that answers as the API does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.browser.console_server import STATUS, TASK, Server, page_of
+
+
+def test_the_tables_hold_the_numbers_of_the_run(server: Server, page: Any) -> None:
+    page.goto(server.url + TASK)
+    for name, series in STATUS["series"].items():
+        chart = page.locator("figure", has_text=name).filter(has=page.locator("figcaption", has_text=name))
+        chart.locator("summary").click()
+        shown = [float(text) for text in chart.locator("tbody td:nth-child(2)").all_inner_texts()]
+        assert shown == pytest.approx(series["values"], rel=1e-3)
+    assert "map_index=-1" in server.asked[0]
+
+
+def test_airflow_3_1_writes_ids_into_addresses_as_they_are(server: Server, page: Any) -> None:
+    page.goto(server.url + TASK.replace("manual", "manual__2026-01-02T03:04:05+00:00"))
+    page.get_by_role("heading", name="World size", exact=True).wait_for()
+    assert "run_id=manual__2026-01-02T03%3A04%3A05%2B00%3A00" in server.asked[0]
+
+
+def test_the_sizes_and_what_explains_them(server: Server, page: Any) -> None:
+    page.goto(server.url + TASK)
+    sizes = [str(world["size"]) for world in STATUS["history"]]
+    page.get_by_text(f"ranks that train: {' → '.join(sizes)}").wait_for()
+    notices = sum(event["kind"] == "notice" for event in STATUS["events"])
+    assert page.get_by_label("Marks").get_by_text(f"notice: {notices}").is_visible()
+
+
+def test_workers_are_chosen_for_the_hardware(server: Server, page: Any) -> None:
+    page.goto(server.url + TASK)
+    chooser = page.get_by_role("group", name="Workers")
+    chooser.get_by_role("button", name="none").click()
+    assert page.get_by_text("Processor (% of a core)").count() == 0
+    name = STATUS["workers"][0]["name"]
+    chooser.get_by_label(name).check()
+    page.get_by_text(f"newest: {name} 95.5").wait_for()
+
+
+def test_events_are_found_by_kind_and_words(server: Server, page: Any) -> None:
+    page.goto(server.url + TASK)
+    search = page.get_by_role("search", name="Events")
+    search.get_by_label("Kind").select_option("notice")
+    notices = [event for event in STATUS["events"] if event["kind"] == "notice"]
+    search.get_by_text(f"{len(notices)} of {len(STATUS['events'])}").wait_for()
+    search.get_by_label("Text").fill("no such words")
+    search.get_by_text(f"0 of {len(STATUS['events'])}").wait_for()
+
+
+def test_scale_asks_for_the_number_with_our_header(server: Server, page: Any) -> None:
+    page.goto(server.url + TASK)
+    field = page.get_by_label("Workers", exact=True).and_(page.locator("input"))
+    field.fill("9")
+    page.get_by_role("button", name="Scale").click()
+    assert field.evaluate("each => each.validity.rangeOverflow")
+    field.fill("3")
+    page.get_by_role("button", name="Scale").click()
+    page.get_by_text("3 workers are asked for").wait_for()
+
+    [(path, body, header)] = server.posts
+    assert path == "/elastic-training/api/v1/scale"
+    assert body == {"dag_id": "digits", "run_id": "manual", "task_id": "train", "map_index": -1, "workers": 3}
+    assert header == "1"
+
+
+def test_links_open_from_within_airflows_frame(server: Server, page: Any) -> None:
+    page.goto(server.url + "around")
+    with page.expect_popup() as opened:
+        page.frame_locator("iframe").get_by_role("link", name="Log").click()
+    assert opened.value.url.endswith("/log")
+
+
+def test_who_may_not_edit_sees_no_button(server: Server, page: Any) -> None:
+    server.answers["task"] = page_of(may_edit=False)
+    page.goto(server.url + TASK)
+    page.get_by_role("heading", name="Workers").wait_for()
+
+    assert page.get_by_role("button", name="Scale").count() == 0
+    assert page.get_by_role("button", name="Send a reclaim notice").count() == 0
+
+
+def test_ending_is_confirmed_first(server: Server, page: Any) -> None:
+    page.goto(server.url + TASK)
+    page.get_by_role("button", name="End the run…").click()
+    assert server.posts == []
+    page.get_by_role("button", name="End it").click()
+    page.get_by_text("The run has been asked to end").wait_for()
+
+    assert server.posts[0][0] == "/elastic-training/api/v1/end"
+
+
+def test_the_rank_that_failed_first_is_on_top(server: Server, page: Any) -> None:
+    failure = {"rank": 2, "worker": "worker-2", "step": 7, "exit_code": 1, "message": "ValueError: no such sample"}
+    failure["traceback"] = 'Traceback (most recent call last):\n  File "train.py", line 3\nValueError: no such sample'
+    server.answers["task"] = page_of(live=False, status={**STATUS, "phase": "failed", "first_failure": failure})
+    page.goto(server.url + TASK)
+    assert page.get_by_role("heading", level=2).first.inner_text() == "Rank 2 on worker-2 failed first"
+    assert 'File "train.py", line 3' in page.get_by_label("Traceback").inner_text()
+
+
+def test_text_of_a_run_is_no_markup_and_no_script(server: Server, page: Any) -> None:
+    bad = "<img src=x onerror=alert(1)>"
+    server.answers["task"] = page_of(status={**STATUS, "reason": bad})
+    page.goto(server.url + TASK)
+    page.get_by_text(bad).first.wait_for()
+
+    assert page.locator("img").count() == 0
+    assert page.locator('a[href^="javascript"]').count() == 0
+    assert page.locator('a[href^="s3"]').count() == 0
+
+
+def test_a_task_without_a_run_says_why(server: Server, page: Any) -> None:
+    server.answers["task"] = page_of(status=None, live=False, message="This task does not train.")
+    page.goto(server.url + TASK)
+
+    page.get_by_text("This task does not train.").wait_for()
+
+
+def test_all_runs_are_listed_with_places_that_are_not_reached(server: Server, page: Any) -> None:
+    row = {"name": "digits-train", "place": "local", "phase": "running", "reason": "", "world_size": 2}
+    row |= {"target_size": 3, "step": 70, "started": None, "finished": None, "updated": STATUS["updated"], "cost": None}
+    row |= {"dag_id": "digits", "run_id": "manual", "task_id": "train", "map_index": -1}
+    unreachable = [{"place": "cluster", "message": "no route"}]
+    server.answers["runs"] = {"total": 1, "runs": [row], "unreachable": unreachable}
+    page.goto(server.url)
+    page.get_by_text("cluster is not reached: no route").wait_for()
+    page.get_by_label("Phase").select_option("failed")
+    page.wait_for_function("() => performance.getEntriesByType('resource').some(e => e.name.includes('phase=failed'))")
+    page.get_by_role("link", name="digits-train").click()
+    page.get_by_role("heading", name="World size", exact=True).wait_for()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_fits_its_width_in_both_themes(server: Server, page: Any, scheme: str, width: int) -> None:
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(server.url + TASK)
+    page.locator("canvas").first.wait_for()
+
+    assert page.evaluate("document.documentElement.scrollWidth") <= width

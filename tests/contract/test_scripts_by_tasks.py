@@ -1,0 +1,90 @@
+"""A function of the DAG file trains in every kind of cluster, with a file of the DAG's folder beside it."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+from airflow.providers.common.compat.sdk import DAG
+
+from elastic_runtime.status import FailureKind, Phase
+from elastic_training.bridge import run
+from elastic_training.clusters.base import LOG_START
+from elastic_training.clusters.registry import substituted
+from elastic_training.decorators.elastic_horovod import elastic_horovod_task
+from elastic_training.result import result_document
+from elastic_training.settings import Workers
+from tests.contract.cluster_kinds import FakeKind, Kind
+from tests.contract.watching import lines_of, over, to_the_end, training, until
+from tests.unit.provider.fakes import FakeTaskInstance
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@elastic_horovod_task(
+    workers=Workers(min=1, max=2), scripts=["cluster_kinds.py"], wait_for_completion=False, deferrable=False
+)
+def train(wanted, *, rate):
+    import os
+    import time
+
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    model = torch.nn.Linear(2, 1)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=rate))
+
+    @hvd.elastic.run
+    def steps(state):
+        while state.left:
+            optimizer.zero_grad()
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+            state.left -= hvd.size() == wanted
+            state.commit()
+            time.sleep(0.02)
+
+    steps(hvd.elastic.TorchState(model=model, optimizer=optimizer, left=10))
+    size = os.path.getsize("cluster_kinds.py")
+    print(f"rank {hvd.rank()} of {hvd.size()} at rate {rate} beside {size} bytes", flush=True)
+    return {"ranks": hvd.size()}
+
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "dags" / "first_training.py"
+
+
+def test_a_function_of_the_dag_file_trains_through_a_resize(kind: Kind) -> None:
+    with DAG("functions", schedule=None):
+        task = train(2, rate=0.125).operator
+    instance = FakeTaskInstance("train", dag_id="functions", run_id=kind.name)
+    with substituted("local", kind.cluster):
+        task.execute({"ti": instance})
+    kind.name = instance.pushed["run_name"]
+    ref = run(kind.cluster.find(kind.name))
+    until(kind, ref, training(1))
+    assert run(kind.cluster.set_size(ref, 2, "more"))
+    if isinstance(kind, FakeKind):  # Which runs nothing.
+        kind.finish(ref)
+        return
+    status = until(kind, ref, over)
+    assert (status.phase, status.failure) == (Phase.SUCCEEDED, None), status.reason
+    assert result_document(status)["returned"] == {"ranks": 2}
+    lines = "\n".join(lines_of(to_the_end(kind, ref, LOG_START)))
+    for rank in (0, 1):
+        assert f"rank {rank} of 2 at rate 0.125 beside" in lines
+    assert FailureKind.LAUNCHER_LOST not in lines
+
+
+@pytest.mark.parametrize("kind", ["local"], indirect=True)
+def test_the_example_trains_well_and_its_result_is_judged(kind: Kind) -> None:
+    dag = runpy.run_path(str(EXAMPLE))["dag"]
+    task, judge = dag.get_task("train"), dag.get_task("judge")
+    task.render_template_fields({"params": {"cluster": "local", "image": "any:1"}})
+    instance = FakeTaskInstance("train", dag_id="first_training", run_id=kind.name)
+    with substituted("local", kind.cluster):
+        result = task.execute({"ti": instance})
+    kind.name = instance.pushed["run_name"]
+    assert (result["steps"], result["returned"]["ranks"]) == (200, 2)
+    assert judge.python_callable(result) > 0.9

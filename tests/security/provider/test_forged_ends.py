@@ -1,0 +1,54 @@
+"""Somebody who can write into a place makes up the end of a run, for the API server to keep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elastic_runtime.spec import RunSpec, WorkersSpec
+from elastic_training import archive
+from elastic_training.bridge import run
+from elastic_training.clusters.fake import FakeCluster
+from elastic_training.clusters.registry import substituted
+from elastic_training.ownership import Owner
+from tests.unit.provider.operator_bench import NAME, operator, trying
+from tests.unit.provider.page_bench import API, IDS, Rendered, rendering, seeing
+
+
+@pytest.fixture(autouse=True)
+def rendered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: str) -> Rendered:
+    monkeypatch.setenv("AIRFLOW__ELASTIC_TRAINING__ARCHIVE", store)
+    return rendering(monkeypatch, tmp_path, store)
+
+
+def forge(place: FakeCluster, **ids: str) -> None:
+    """A run that failed, of the try of a task that has never heard of it."""
+    owner = Owner(**{**IDS, **ids}, map_index=-1, try_number=1, nonce="forged")
+    spec = RunSpec("forged", "forged", ("true",), WorkersSpec(1, 1, 1))
+    run(place.claim(spec, owner.text()))
+    place.succeed("forged")
+
+
+def test_an_end_that_is_kept_is_not_written_over(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    fake.script(lambda: fake.succeed(NAME))
+    operator(checkpoint_uri=store, on_finish="delete").execute({"ti": trying()})
+    forge(fake)
+    assert seeing(monkeypatch).get(f"{API}/runs").json()["total"] == 1
+    found = archive.read(IDS["dag_id"], IDS["run_id"], IDS["task_id"])
+    assert found is not None
+    assert found.name == NAME
+
+
+@pytest.mark.parametrize("task_id", ["train", "prepare"])
+def test_nothing_is_kept_of_tasks_that_do_not_train_there(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, rendered: Rendered, task_id: str
+) -> None:
+    rendered[("nightly", IDS["run_id"], "prepare", -1)] = {"bash_command": "true"}
+    monkeypatch.setattr("elastic_training.console.places.known_places", lambda: ("elsewhere",))
+    with substituted("elsewhere", elsewhere := FakeCluster()):
+        forge(elsewhere, task_id=task_id)
+        assert seeing(monkeypatch).get(f"{API}/runs").json()["total"] == 1
+    assert archive.read(IDS["dag_id"], IDS["run_id"], task_id) is None

@@ -1,0 +1,73 @@
+"""A compromised worker that speaks to the engine: for ranks of others, or more than can be read."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.framing import decode_line
+from elastic_runtime.launcher import agent_reports
+from elastic_runtime.launcher.agent_reports import AgentReports
+from elastic_runtime.launcher.worker_pool import WorkerPool
+from elastic_runtime.rank_link import EngineWord, encode_rank_message
+from elastic_runtime.spec import RecoverySpec
+from elastic_runtime.wire import Hello, RankSaid
+
+WORD = decode_line(encode_rank_message(EngineWord({"type": "peer_lost", "world": 1})))
+
+
+class Session:
+    def __init__(self) -> None:
+        self.heard_of: list[str] = []
+
+    def heard(self, rank_id: str, _word: Any) -> None:
+        self.heard_of.append(rank_id)
+
+
+@pytest.fixture
+def scene() -> SimpleNamespace:
+    """A launcher's reports, with worker-0, which runs its rank."""
+    session, pool = Session(), WorkerPool(RecoverySpec(), 1.0, lambda: 0.0)
+    no: Any = SimpleNamespace()
+    reports = AgentReports(pool, no, no, no, lambda: session, lambda: None, no)  # type: ignore[arg-type, return-value]
+    connection = SimpleNamespace(hello=Hello("worker-0", "node", 1, 1, "lo"))
+    loop = SimpleNamespace(time=lambda: 0.0)
+    return SimpleNamespace(session=session, pool=pool, reports=reports, connection=connection, loop=loop)
+
+
+def come(scene: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_reports.asyncio, "get_running_loop", lambda: scene.loop)
+    scene.reports.came(scene.connection)
+    scene.pool.workers["worker-0"].ranks["worker-0.0.0~0"] = 1
+
+
+def test_a_rank_that_runs_is_heard(scene: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    come(scene, monkeypatch)
+    scene.reports.said(scene.connection, RankSaid("worker-0.0.0~0", WORD))
+    assert scene.session.heard_of == ["worker-0.0.0"]
+
+
+def test_nobody_speaks_for_a_rank_that_does_not_run_there(
+    scene: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    come(scene, monkeypatch)
+    for process in ("worker-1.0.0~0", "worker-0.0.1~0"):
+        with pytest.raises(InvalidDocument):
+            scene.reports.said(scene.connection, RankSaid(process, WORD))
+    assert scene.session.heard_of == []
+
+
+def test_a_flood_is_refused(scene: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_reports, "ENGINE_WORDS_AT_ONCE", 100.0)
+    come(scene, monkeypatch)
+
+    def flood() -> None:
+        for _ in range(200):
+            scene.reports.said(scene.connection, RankSaid("worker-0.0.0~0", WORD))
+
+    with pytest.raises(InvalidDocument, match="more words"):
+        flood()
+    assert 90 < len(scene.session.heard_of) <= 101

@@ -1,0 +1,28 @@
+"""The stores of Google and Azure behind a proxy, for their tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elastic_runtime.checkpoint import open_store
+from elastic_runtime.checkpoint.objects.store import ObjectStore
+from tests.faulty_proxy import FaultyProxy
+
+PIECE = 256 << 10
+"""Bytes: the least that Google takes."""
+LARGE = 2 * PIECE + 5
+"""Bytes: three pieces, the last a small one."""
+
+
+@dataclass
+class Cloud:
+    """One of the two, in front of it a proxy."""
+
+    kind: str
+    proxy: FaultyProxy
+    uri: str
+
+    def opened(self, credentials: dict[str, str] | None = None) -> ObjectStore:
+        opened = open_store(self.uri, credentials)
+        assert isinstance(opened, ObjectStore)
+        return opened

@@ -1,0 +1,245 @@
+"""What the page of a run says, through its routes: while the run goes on, afterwards, and where there is none."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elastic_runtime.clock import utc_now
+from elastic_runtime.errors import ClusterUnavailable
+from elastic_runtime.series import noted
+from elastic_runtime.status import FailureKind, Phase, Series, Usage
+from elastic_training.clusters.fake import FakeCluster
+from elastic_training.console import places
+from elastic_training.console.plugin import ElasticTrainingPlugin
+from tests.unit.provider.operator_bench import NAME, deferred, operator, run_in, trying
+from tests.unit.provider.page_bench import API, CHANGING, IDS, PREFIX, Browser, Rendered, rendering, seeing
+from tests.unit.provider.virtual_time import run_virtually
+
+
+@pytest.fixture(autouse=True)
+def rendered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: str) -> Rendered:
+    return rendering(monkeypatch, tmp_path, store)
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Browser:
+    return seeing(monkeypatch)
+
+
+def shown(client: Browser, **more: Any) -> dict[str, Any]:
+    answer = client.get(f"{API}/task", params={**IDS, **more})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+class TestARun:
+    def test_that_goes_on(self, fake: FakeCluster, store: str, client: Browser) -> None:
+        deferred(operator(checkpoint_uri=store, deferrable=True), trying())
+        curve = noted({"loss": Series()}, {"loss": 0.5}, 40, utc_now())
+        fake.publish(NAME, step=40, series=curve, metrics={"loss": 0.5})
+        page = shown(client)
+        assert page["run"] | IDS == page["run"]
+        assert (page["run"]["name"], page["run"]["place"], page["run"]["tries"]) == (NAME, "local", [1])
+        assert (page["live"], page["may_edit"], page["limits"]) == (True, True, {"minimum": 1, "maximum": 4})
+        assert (page["status"]["phase"], page["status"]["world_size"], page["status"]["step"]) == ("running", 2, 40)
+        assert page["status"]["series"]["loss"]["values"] == [0.5]
+        assert page["links"]["checkpoints"].startswith(store)
+        report = client.get(f"{PREFIX}/{page['links']['report']}")
+        assert report.status_code == 200
+        assert NAME in report.text
+
+    def test_its_log_is_airflows(self, fake: FakeCluster, client: Browser) -> None:
+        deferred(operator(deferrable=True), trying())
+        assert shown(client)["links"]["log"] == (
+            "../dags/nightly/runs/manual__2026-11-21T08%3A00%3A00%2B00%3A00/tasks/train?try_number=1"
+        )
+
+    def test_the_log_of_a_mapped_task(self, fake: FakeCluster, client: Browser, rendered: Rendered) -> None:
+        rendered[("nightly", IDS["run_id"], "train", 3)] = next(iter(rendered.values()))
+        deferred(operator(deferrable=True), trying(map_index=3))
+        assert shown(client, map_index=3)["links"]["log"].endswith("/tasks/train/mapped/3?try_number=1")
+
+    def test_what_it_has_cost_so_far(self, fake: FakeCluster, client: Browser, rendered: Rendered) -> None:
+        next(iter(rendered.values()))["price_book"] = "example"
+        deferred(operator(deferrable=True), trying())
+        fake.publish(NAME, usage=(Usage("spot", "g4dn.xlarge", 3600.0, 0.0),))
+        assert float(shown(client)["cost"]["cost"]) > 0
+
+    def test_that_is_over_and_gone_from_its_place(self, fake: FakeCluster, store: str, client: Browser) -> None:
+        fake.script(lambda: fake.succeed(NAME))
+        operator(checkpoint_uri=store, on_finish="delete").execute({"ti": trying()})
+        page = shown(client)
+        assert (page["status"]["phase"], page["live"], page["may_edit"]) == ("succeeded", False, False)
+        report = client.get(f"{PREFIX}/{page['links']['report']}")
+        assert report.status_code == 200
+        assert NAME in report.text
+        assert "sandbox" in report.headers["Content-Security-Policy"]
+
+    def test_an_earlier_try(self, fake: FakeCluster, store: str, client: Browser) -> None:
+        train = operator(checkpoint_uri=store, deferrable=True)
+        parting = deferred(train, first := trying())
+        fake.fail(NAME, FailureKind.RANK_FAILED, "no such sample", 1)
+        event = run_virtually(anext(parting.trigger.run()))
+        with pytest.raises(Exception, match="no such sample"):
+            train.execute_complete({"ti": first}, event.payload)
+        deferred(operator(checkpoint_uri=store, deferrable=True), trying(2))
+        page = shown(client)
+        assert (page["run"]["try_number"], page["run"]["tries"], page["live"]) == (2, [1, 2], True)
+        before = shown(client, try_number=1)
+        assert (before["status"]["phase"], before["status"]["reason"]) == ("failed", "no such sample")
+        assert (before["live"], before["may_edit"]) == (False, False)
+        assert shown(client, try_number=3)["message"] == "Nothing was kept of try 3."
+
+    def test_there_is_none_yet(self, fake: FakeCluster, client: Browser) -> None:
+        page = shown(client)
+        assert page["status"] is None
+        assert page["message"].startswith("There is no run of this task")
+
+    def test_the_task_is_no_training(self, fake: FakeCluster, client: Browser, rendered: Rendered) -> None:
+        rendered[("nightly", IDS["run_id"], "more", -1)] = {"cluster": "local", "training_task_id": "train"}
+        for task_id in ("more", "prepare"):
+            assert shown(client, task_id=task_id)["message"].startswith("This task is not a training")
+
+    def test_its_place_does_not_answer(
+        self, fake: FakeCluster, client: Browser, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def silent(name: str) -> None:
+            raise ClusterUnavailable("connection refused")
+
+        monkeypatch.setattr(fake, "find", silent)
+        assert shown(client)["message"] == "local does not tell how the run is doing: connection refused"
+
+
+class TestChanges:
+    def test_a_size(self, fake: FakeCluster, client: Browser) -> None:
+        deferred(operator(deferrable=True), trying())
+        answer = client.post(f"{API}/scale", json={**IDS, "workers": 3}, headers=CHANGING)
+        assert (answer.status_code, run_in(fake).status.world_size) == (200, 3)
+
+    def test_a_size_out_of_bounds(self, fake: FakeCluster, client: Browser) -> None:
+        deferred(operator(deferrable=True), trying())
+        answer = client.post(f"{API}/scale", json={**IDS, "workers": 9}, headers=CHANGING)
+        assert answer.status_code == 422
+        assert "9" in answer.json()["message"]
+        assert run_in(fake).status.world_size == 2
+
+    def test_a_notice(self, fake: FakeCluster, client: Browser) -> None:
+        deferred(operator(deferrable=True), trying())
+        worker = run_in(fake).status.workers[0].name
+        answer = client.post(f"{API}/notice", json={**IDS, "worker": worker, "seconds": 30}, headers=CHANGING)
+        assert answer.status_code == 200
+        assert "left" in {str(each.state) for each in run_in(fake).status.workers if each.name == worker}
+        assert client.post(f"{API}/notice", json={**IDS, "worker": "x"}, headers=CHANGING).status_code == 422
+
+    def test_the_end(self, fake: FakeCluster, client: Browser) -> None:
+        deferred(operator(deferrable=True), trying())
+        assert client.post(f"{API}/end", json=IDS, headers=CHANGING).status_code == 200
+        status = run_in(fake).status
+        assert (status.phase, status.reason) == (Phase.FAILED, "ann has ended it on its page")
+        assert client.post(f"{API}/end", json=IDS, headers=CHANGING).status_code == 409
+
+    def test_without_a_run(self, fake: FakeCluster, client: Browser) -> None:
+        assert client.post(f"{API}/end", json=IDS, headers=CHANGING).status_code == 404
+
+
+class TestLists:
+    def test_the_trainings_of_a_dag_run(self, fake: FakeCluster, client: Browser, rendered: Rendered) -> None:
+        rendered[("nightly", IDS["run_id"], "train", 0)] = next(iter(rendered.values()))
+        rendered[("nightly", IDS["run_id"], "more", -1)] = {"cluster": "local"}
+        deferred(operator(deferrable=True), trying())
+        answer = client.get(f"{API}/dag-run", params={"dag_id": "nightly", "run_id": IDS["run_id"]})
+        [newest, mapped] = answer.json()["tasks"]
+        assert (newest["name"], newest["phase"], newest["world_size"]) == (NAME, "running", 2)
+        assert (mapped["map_index"], mapped["phase"]) == (0, None)
+
+    def test_all_runs(self, fake: FakeCluster, client: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("elastic_training.console.places.known_places", lambda: ("local", "no such!"))
+        for number in range(5):
+            deferred(operator(deferrable=True), trying(map_index=number))
+        fake.succeed(next(iter(fake.runs)))
+        answer = client.get(f"{API}/runs", params={"sort": "name", "descending": False, "limit": 2, "offset": 1})
+        found = answer.json()
+        assert (found["total"], [each["name"] for each in found["runs"]]) == (5, sorted(fake.runs)[1:3])
+        [unreachable] = found["unreachable"]
+        assert unreachable["place"] == "no such!"
+        assert client.get(f"{API}/runs", params={"phase": "succeeded"}).json()["total"] == 1
+        assert client.get(f"{API}/runs", params={"search": "NIGHTLY"}).json()["total"] == 5
+        assert client.get(f"{API}/runs", params={"search": "weekly"}).json()["total"] == 0
+
+    def test_by_cost_and_by_end(self, fake: FakeCluster, client: Browser, rendered: Rendered) -> None:
+        settings = next(iter(rendered.values()))
+        names = []
+        for number, book in enumerate(("example", "example", None)):
+            rendered[("nightly", IDS["run_id"], "train", number)] = settings | {"price_book": book}
+            deferred(operator(deferrable=True), trying(map_index=number))
+            names.append(next(reversed(fake.runs)))
+            fake.publish(names[-1], usage=(Usage("spot", "g4dn.xlarge", 3600.0 * (number + 1), 0.0),))
+        fake.succeed(names[0])
+        found = client.get(f"{API}/runs", params={"sort": "cost"}).json()["runs"]
+        assert [each["name"] for each in found] == [names[1], names[0], names[2]]
+        assert Decimal(found[0]["cost"]) == 2 * Decimal(found[1]["cost"]) > 0
+        assert found[2]["cost"] is None
+        found = client.get(f"{API}/runs", params={"sort": "finished"}).json()["runs"]
+        assert found[0]["name"] == names[0]
+
+    def test_places_are_asked_once_however_many_people_look(
+        self, fake: FakeCluster, client: Browser, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked = Counter[str]()
+        list_runs = fake.list
+
+        async def counted() -> Any:
+            asked["list"] += 1
+            return await list_runs()
+
+        now = [100.0]
+        monkeypatch.setattr(fake, "list", counted)
+        monkeypatch.setattr(places, "monotonic", lambda: now[0])
+        with ThreadPoolExecutor(5) as people:
+            answers = list(people.map(lambda _: client.get(f"{API}/runs").json()["total"], range(10)))
+        assert (answers, asked["list"]) == ([0] * 10, 1)
+        deferred(operator(deferrable=True), trying())
+        now[0] += places.FRESH
+        assert (client.get(f"{API}/runs").json()["total"], asked["list"]) == (1, 2)
+
+    def test_places_that_are_asked(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AIRFLOW__ELASTIC_TRAINING__PLACES", "local, spot/training,,local")
+        assert places.known_places() == ("local", "spot/training")
+
+
+class TestInAirflow:
+    def test_the_page_itself(self, client: Browser) -> None:
+        for path in ("/", "/task?dag_id=x", "/dag-run"):
+            answer = client.get(PREFIX + path)
+            assert "script-src 'self';" in answer.headers["Content-Security-Policy"]
+            assert "static/page.js" in answer.text
+        assert client.get(f"{PREFIX}/static/page.js").headers["Content-Type"].startswith("text/javascript")
+
+    def test_in_a_checkout_where_it_is_not_built(
+        self, client: Browser, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr("elastic_training.console.app.files", lambda _: tmp_path)
+        unbuilt = seeing(monkeypatch)
+        answer = unbuilt.get(f"{PREFIX}/")
+        assert answer.status_code == 503
+        assert "make frontend" in answer.text
+        asset = unbuilt.get(f"{PREFIX}/static/page.js")
+        assert asset.status_code == 404
+        assert "make frontend" in asset.json()["detail"]
+
+    def test_what_airflow_is_told(self) -> None:
+        views = {each["destination"]: each for each in ElasticTrainingPlugin.external_views}
+        assert set(views) == {"task_instance", "dag_run", "nav"}
+        assert len({each["url_route"] for each in views.values()}) == 3
+        assert views["task_instance"]["href"] == (
+            "/elastic-training/task?dag_id={DAG_ID}&run_id={RUN_ID}&task_id={TASK_ID}&map_index={MAP_INDEX}"
+        )
+        json.dumps(ElasticTrainingPlugin.external_views)

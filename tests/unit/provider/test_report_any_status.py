@@ -1,0 +1,110 @@
+"""A run's report: whatever its status holds, a page comes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC
+from typing import Any
+from xml.etree import ElementTree
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from elastic_runtime.status import (
+    Checkpoint,
+    Event,
+    EventKind,
+    FailureKind,
+    Phase,
+    Series,
+    SizeAsked,
+    Status,
+    WorkerState,
+    WorkerStatus,
+    World,
+)
+from elastic_runtime.status_figures import GpuFigures, Hardware, HardwareColumn
+from elastic_training.report import render_report
+from tests.unit.provider.reported import EMPTY, Page
+
+TEXTS = st.text(st.characters(), max_size=20) | st.sampled_from(
+    ["</script><b>&", "\x00\x1b[31m", "\ud800", "\"'><svg>"]
+)
+TIMES = st.datetimes(timezones=st.just(UTC))
+COUNTS = st.integers(0, 10**12)
+SERIES = st.builds(
+    Series,
+    stride=st.integers(1, 100),
+    steps=st.lists(st.integers(), max_size=5).map(tuple),
+    times=st.lists(st.floats(), max_size=5).map(tuple),
+    values=st.lists(st.floats(), max_size=5).map(tuple),
+)
+
+
+HARDWARE = st.builds(
+    Hardware,
+    times=st.lists(st.floats(), max_size=5).map(tuple),
+    columns=st.dictionaries(
+        st.sampled_from(HardwareColumn) | TEXTS, st.lists(st.none() | st.floats(), max_size=5).map(tuple), max_size=3
+    ),
+)
+
+
+def some(of: Any, /, **fields: Any) -> Any:
+    return st.lists(st.builds(of, **fields), max_size=3).map(tuple)
+
+
+STATUSES = st.builds(
+    Status,
+    *(TEXTS, TEXTS, st.sampled_from(Phase), TEXTS, TIMES),
+    started=st.none() | TIMES,
+    finished=st.none() | TIMES,
+    failure=st.none() | st.sampled_from(FailureKind),
+    step=st.none() | st.integers(),
+    metrics=st.dictionaries(TEXTS, st.floats(), max_size=3),
+    series=st.dictionaries(TEXTS, SERIES, max_size=3),
+    throughput=SERIES,
+    workers=some(
+        WorkerStatus,
+        name=TEXTS,
+        node=TEXTS,
+        state=st.sampled_from(WorkerState),
+        since=TIMES,
+        slots=COUNTS,
+        seconds=st.floats(),
+        instance_type=st.none() | TEXTS,
+        cpu_percent=st.none() | st.floats(),
+        gpus=some(
+            GpuFigures, index=COUNTS, name=TEXTS, percent=st.none() | st.floats(), memory_bytes=st.none() | COUNTS
+        ),
+    ),
+    sample_throughput=SERIES,
+    lost_seconds=st.dictionaries(TEXTS, st.floats(), max_size=3),
+    hardware=st.dictionaries(TEXTS, HARDWARE, max_size=3),
+    events=some(Event, time=TIMES, kind=st.sampled_from(EventKind), message=TEXTS, step=st.none() | st.integers()),
+    checkpoint=st.none() | st.builds(Checkpoint, uri=TEXTS, step=COUNTS, time=TIMES),
+    history=some(World, time=TIMES, size=COUNTS, generation=COUNTS, step=st.none() | st.integers()),
+    asked=some(SizeAsked, time=TIMES, workers=st.integers()),
+    worker_seconds=st.dictionaries(TEXTS, st.floats(), max_size=3),
+)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(STATUSES, st.dictionaries(TEXTS, TEXTS, max_size=2))
+def test_every_status_makes_a_well_formed_page(status: Status, figures: dict[str, str]) -> None:
+    html = render_report(status, figures)
+    html.encode()
+    root = ElementTree.fromstring(html)
+    assert {each.tag for each in root.iter()} <= {
+        *("html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "p", "code", "div", "b", "span"),
+        *("section", "svg", "line", "text", "path", "circle", "rect", "table", "thead", "tbody", "tr", "th", "td"),
+        *("nav", "a", "pre"),
+    }
+    assert "nan" not in "".join(each.get("d", "") for each in root.iter("path"))
+
+
+@given(TEXTS)
+def test_hostile_texts_stay_texts(text: str) -> None:
+    hostile = f"<b>{text}</b>"
+    shown = Page(render_report(replace(EMPTY, reason=hostile))).tags
+    assert shown == Page(render_report(EMPTY)).tags

@@ -1,0 +1,149 @@
+"""Which rank failed first, and what it said."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from elastic_runtime.launcher.record.failures import LINE, LINES, Failed, Failures, first_of
+from elastic_runtime.launcher.record.tracebacks import Cause, read_last_words
+from elastic_runtime.status_failure import MAX_TRACEBACK, FirstFailure
+
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
+OWN = """\
+step 41
+Traceback (most recent call last):
+  File "/srv/train.py", line 7, in <module>
+    main()
+    ~~~~^^
+  File "/srv/train.py", line 4, in main
+    raise ValueError("no such sample: 4711")
+ValueError: no such sample: 4711
+""".splitlines()
+LOST_PEER = """\
+Traceback (most recent call last):
+  File "/srv/train.py", line 9, in main
+    hvd.allreduce(gradient)
+horovod.common.exceptions.HorovodInternalError: [/tmp/gloo/transport/tcp/pair.cc:598] Connection closed by peer
+""".splitlines()
+CHAINED = [
+    *LOST_PEER,
+    "",
+    "During handling of the above exception, another exception occurred:",
+    "",
+    "Traceback (most recent call last):",
+    '  File "/srv/train.py", line 12, in main',
+    "RuntimeError: the training is broken",
+]
+ABORTED = [
+    "terminate called after throwing an instance of 'gloo::IoException'",
+    "  what():  [pair.cc:598] Connection reset by peer",
+]
+CRASH = ["Fatal Python error: Segmentation fault", "", "Current thread 0x1 (most recent call first):", "  File x in y"]
+
+
+class TestLastWords:
+    @pytest.mark.parametrize(
+        ("lines", "code", "cause", "message", "begin"),
+        [
+            (OWN, 1, Cause.OWN, "ValueError: no such sample: 4711", "Traceback"),
+            ([*OWN, "[W] leaked semaphore"], 1, Cause.OWN, "ValueError: no such sample: 4711", "Traceback"),
+            (OWN[3:], 1, Cause.OWN, "ValueError: no such sample: 4711", "    main()"),
+            (CRASH, -11, Cause.OWN, "Fatal Python error: Segmentation fault", "Fatal"),
+            (LOST_PEER, 1, Cause.CONSEQUENCE, LOST_PEER[-1], "Traceback"),
+            (CHAINED, 1, Cause.CONSEQUENCE, "RuntimeError: the training is broken", "Traceback"),
+            ([*LOST_PEER, "it goes on", *OWN], 1, Cause.OWN, "ValueError: no such sample: 4711", OWN[1]),
+            (ABORTED, -6, Cause.CONSEQUENCE, "ended with SIGABRT", "terminate"),
+            (["bye"], 3, Cause.SILENT, "bye", "bye"),
+            ([], 3, Cause.SILENT, "ended with code 3", ""),
+            (["step 41"], -9, Cause.SILENT, "ended with SIGKILL", "step 41"),
+        ],
+    )
+    def test_tell_what_was_raised(self, lines: list[str], code: int, cause: Cause, message: str, begin: str) -> None:
+        words = read_last_words(lines, code)
+        assert (words.cause, words.message) == (cause, message)
+        assert words.traceback.startswith(begin)
+
+    def test_of_a_chain_hold_its_first_part(self) -> None:
+        assert "HorovodInternalError" in read_last_words(CHAINED, 1).traceback
+
+    def test_are_bounded_at_their_begin_and_keep_the_end(self) -> None:
+        words = read_last_words([OWN[1], *(f"  File {number} {'x' * 300}" for number in range(99)), "KeyError: 1"], 1)
+        assert len(words.traceback) == MAX_TRACEBACK
+        assert words.traceback.endswith("\nKeyError: 1")
+
+    def test_hold_nothing_that_moves_a_cursor_or_folds_a_log(self) -> None:
+        words = read_last_words([OWN[1], "  File x", "ValueError: \x1b[2J::group::\r\u202e"], 1)
+        assert not set("\x1b\r\u202e") & set(words.message + words.traceback)
+        assert "::group::" not in words.traceback
+
+
+def failed(rank: int, cause: Cause, second: float) -> Failed:
+    time = NOON + timedelta(seconds=second)
+    return Failed(cause, FirstFailure(rank, f"worker-{rank}", f"worker-{rank}.0.0", 7, 1, time, "it", ""))
+
+
+class TestChoice:
+    @pytest.mark.parametrize(
+        "others",
+        [
+            [failed(0, Cause.CONSEQUENCE, 0.0), failed(2, Cause.CONSEQUENCE, 0.5)],
+            [failed(0, Cause.SILENT, 0.0), failed(2, Cause.CONSEQUENCE, 0.5)],
+            [failed(0, Cause.OWN, 1.5), failed(2, Cause.SILENT, 2.0)],
+            [],
+        ],
+    )
+    def test_is_the_cause_in_whichever_order_they_are_told(self, others: list[Failed]) -> None:
+        for order in itertools.permutations([failed(1, Cause.OWN, 1.0), *others]):
+            first = first_of(order)
+            assert first is not None
+            assert first.rank == 1
+
+    def test_is_the_first_that_was_killed_where_the_others_only_miss_it(self) -> None:
+        told = [failed(0, Cause.CONSEQUENCE, 0.0), failed(1, Cause.SILENT, 1.0), failed(2, Cause.SILENT, 2.0)]
+        for order in itertools.permutations(told):
+            first = first_of(order)
+            assert first is not None
+            assert first.rank == 1
+
+    def test_is_nobody_where_none_failed(self) -> None:
+        assert first_of([]) is None
+
+
+class TestFailures:
+    def test_go_by_the_end_and_not_by_the_word_of_it(self) -> None:
+        failures = Failures(lambda: NOON)
+        for worker, ago in (("worker-0", 0.1), ("worker-1", 2.0)):
+            failures.heard(f"{worker}.0.0~0", OWN)
+            failures.ended(f"{worker}.0.0~0", ago)
+            failures.failed(f"{worker}.0.0", 1, worker, None, 5)
+        assert failures.first is not None
+        assert (failures.first.worker, failures.first.time) == ("worker-1", NOON - timedelta(seconds=2))
+
+    def test_of_a_world_that_was_overcome_do_not_count(self) -> None:
+        failures = Failures(lambda: NOON)
+        failures.failed("worker-0.0.0", 1, "worker-0", 0, 5)
+        failures.world()
+        assert failures.first is None
+
+    def test_of_a_process_are_not_blamed_on_the_next_under_its_name(self) -> None:
+        failures = Failures(lambda: NOON)
+        failures.heard("worker-0.0.0~0", OWN)
+        failures.failed("worker-0.0.0", 1, "worker-0", 0, 5)
+        failures.world()
+        failures.failed("worker-0.0.0", -9, "worker-0", 0, 5)
+        assert failures.first is not None
+        assert (failures.first.message, failures.first.traceback) == ("ended with SIGKILL", "")
+
+    def test_keep_little_of_a_worker_that_claims_many_ranks_and_writes_much(self) -> None:
+        failures = Failures(lambda: NOON)
+        for incarnation in range(1000):
+            failures.heard(f"worker-0.0.{incarnation}", ["x" * 60_000] * 10)
+        kept = failures._spoken  # what is held, not what is told
+        lines = [line for slots in kept.values() for spoken in slots.values() for line in spoken.lines]
+        assert len(lines) <= LINES
+        assert all(len(line) <= LINE for line in lines)
+        failures.gone("worker-0")
+        assert not kept

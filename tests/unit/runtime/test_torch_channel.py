@@ -1,0 +1,130 @@
+"""The rank's side of torch.distributed, against a session that is played."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from elastic_runtime.engines.torch import messages
+from elastic_runtime.engines.torch.channel import Channel, WorldLost
+from elastic_runtime.engines.torch.messages import (
+    AllDone,
+    AnotherWanted,
+    EnterWorld,
+    LeftOut,
+    StoreAnswer,
+    WorldBroken,
+)
+from elastic_runtime.engines.torch.store import AgentStore
+from elastic_runtime.framing import LineReader
+from elastic_runtime.rank_link import EngineWord, RankLink, encode_rank_message
+
+
+class Session:
+    """The agent's end of the line, and what stands behind it."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock, self._lines, self._heard = sock, LineReader(), iter(())
+
+    def say(self, *words: messages.SessionWord) -> None:
+        self.sock.sendall(
+            b"".join(encode_rank_message(EngineWord(messages.write_session_word(word))) for word in words)
+        )
+
+    def hears(self) -> messages.RankWord:
+        """The next word."""
+        while (plain := next(self._heard, None)) is None:
+            self._heard = self._lines.feed(self.sock.recv(65536))
+        return messages.read_rank_word(plain["word"])
+
+
+class Bench:
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        theirs.settimeout(10)
+        self.link, self.session = RankLink(ours), Session(theirs)
+        self.serials: list[int] = []
+        self.told = threading.Event()
+        self.broken = threading.Event()
+        self.channel = Channel(self.link, self.another, self.broken.set)
+
+    def another(self, serial: int) -> None:
+        self.serials.append(serial)
+        self.told.set()
+
+    def enter(self, world: int) -> None:
+        self.session.say(EnterWorld(world, 0, 2))
+        assert self.channel.next_world(lambda: None, 0.01) == EnterWorld(world, 0, 2)
+        assert self.session.hears() == messages.ReadyForWorld()
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    made = Bench()
+    yield made
+    made.session.sock.close()
+    assert made.broken.wait(10), "its thread has ended"
+    made.link.close()
+
+
+def test_waits_for_a_world_and_looks_around_meanwhile(bench: Bench) -> None:
+    looks = []
+
+    def look() -> None:
+        looks.append(1)
+        if len(looks) == 2:
+            bench.session.say(LeftOut())
+
+    assert bench.channel.next_world(look, 0.01) is None
+    assert len(looks) >= 2
+
+
+def test_a_world_is_broken_for_whoever_waits_in_it(bench: Bench) -> None:
+    bench.enter(1)
+    threading.Thread(target=lambda: [bench.session.hears(), bench.session.say(WorldBroken(1))]).start()
+    with pytest.raises(WorldLost):
+        AgentStore(bench.channel, timedelta(seconds=10)).get("address")
+    assert bench.broken.is_set()
+    with pytest.raises(WorldLost):
+        bench.channel.done()
+    assert bench.session.hears() == messages.Done(1)
+    bench.enter(2)
+    assert not bench.channel.is_broken
+
+
+def test_a_store_that_does_not_answer_is_not_waited_for_for_ever(bench: Bench) -> None:
+    bench.enter(1)
+    with pytest.raises(TimeoutError):
+        AgentStore(bench.channel, timedelta(milliseconds=10)).wait(["a"])
+
+
+def test_the_store_reads_what_others_have_set(bench: Bench) -> None:
+    bench.enter(1)
+    store = AgentStore(bench.channel, timedelta(seconds=10))
+    bench.session.say(StoreAnswer(1), StoreAnswer(2, "AAE="), StoreAnswer(3, number=4))
+    store.set("a", b"\x00\x01")
+    assert store.get("a") == b"\x00\x01"
+    assert store.add("n", 2) == 4
+    asked = [bench.session.hears() for _ in range(3)]
+    assert asked[0] == messages.StoreAsk(1, 1, "set", ("a",), "AAE=")
+    assert asked[2] == messages.StoreAsk(1, 3, "add", ("n",), amount=2)
+
+
+def test_words_of_an_earlier_world_are_left_out(bench: Bench) -> None:
+    bench.enter(2)
+    bench.session.say(WorldBroken(1), AllDone(1), AnotherWanted(1, 5), AnotherWanted(2, 6))
+    assert bench.told.wait(10)
+    assert (bench.serials, bench.channel.is_broken) == ([6], False)
+
+
+def test_the_end_of_the_agent_ends_every_wait(bench: Bench) -> None:
+    bench.enter(1)
+    bench.session.sock.close()
+    with pytest.raises(ConnectionError):
+        bench.channel.done()
+    with pytest.raises(ConnectionError):
+        bench.channel.next_world(lambda: None, 0.01)

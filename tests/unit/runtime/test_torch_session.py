@@ -1,0 +1,244 @@
+"""The launcher's side of torch.distributed: what ranks hear when others come, go and are lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from elastic_runtime.engines.base import SessionCallbacks, SessionOutcome, SessionState
+from elastic_runtime.engines.torch import messages
+from elastic_runtime.engines.torch.messages import (
+    AllDone,
+    AnotherWanted,
+    Connected,
+    Done,
+    EnterWorld,
+    LeftOut,
+    PeerLost,
+    ReadyForWorld,
+    StoreAnswer,
+    StoreAsk,
+    Synced,
+    WorldBroken,
+)
+from elastic_runtime.engines.torch.session import TorchSession
+from elastic_runtime.errors import InvalidDocument
+
+
+@dataclass
+class Workers:
+    """Implements RankRunner: ranks that run until they are told to end, or :meth:`end`."""
+
+    told: dict[str, list[messages.SessionWord]] = field(default_factory=dict)
+    ends: dict[str, asyncio.Future[int]] = field(default_factory=dict)
+    stopped: list[str] = field(default_factory=list)
+
+    def interface(self, rank_id: str) -> str:
+        return f"eth-{rank_id}"
+
+    async def run_rank(self, rank_id: str, attempt: int, environment: Mapping[str, str]) -> int:
+        assert (environment[messages.NAME], environment["GLOO_SOCKET_IFNAME"], attempt) == (
+            rank_id,
+            f"eth-{rank_id}",
+            0,
+        )
+        self.ends[rank_id] = asyncio.get_running_loop().create_future()
+        return await self.ends[rank_id]
+
+    def tell(self, rank_id: str, word: Mapping[str, Any]) -> None:
+        read = messages.read_session_word(word)
+        assert read is not None
+        self.told.setdefault(rank_id, []).append(read)
+
+    def stop_rank(self, rank_id: str) -> None:
+        self.stopped.append(rank_id)
+
+    def stop_ranks(self) -> None:
+        for end in self.ends.values():
+            if not end.done():
+                end.set_result(-15)
+
+
+class Bench:
+    """A session, and all that it did."""
+
+    def __init__(self) -> None:
+        self.workers, self.worlds, self.exits, self.over = Workers(), [], [], []
+        self.session = TorchSession(
+            self.workers,
+            SessionCallbacks(
+                lambda: None, self.worlds.append, lambda *exit_: self.exits.append(exit_), self.over.append
+            ),
+        )
+
+    def say(self, rank_id: str, *words: messages.RankWord) -> None:
+        for word in words:
+            self.session.heard(rank_id, messages.write_rank_word(word))
+
+    def heard(self, rank_id: str) -> list[messages.SessionWord]:
+        """Since it was asked last."""
+        return self.workers.told.pop(rank_id, [])
+
+    async def end(self, rank_id: str, code: int) -> None:
+        self.workers.ends[rank_id].set_result(code)
+        await turns()
+        assert rank_id in self.over
+
+    async def form(self, world: int, *members: str) -> None:
+        """They are all ready, and become this world, whose state they have."""
+        await turns()
+        for rank_id in members:
+            self.say(rank_id, ReadyForWorld())
+        for rank, rank_id in enumerate(members):
+            assert self.heard(rank_id)[-1] == EnterWorld(world, rank, len(members))
+            self.say(rank_id, Connected(world), Synced(world))
+
+
+async def turns() -> None:
+    """Whatever can happen, does."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def scene(test: Callable[[Bench], Awaitable[None]]) -> Callable[[], None]:
+    async def play() -> None:
+        bench = Bench()
+        try:
+            await test(bench)
+        finally:
+            await bench.session.close(0.0)
+
+    return lambda: asyncio.run(play())
+
+
+@scene
+async def test_newcomers_are_waited_for_while_the_others_train(bench: Bench) -> None:
+    session = bench.session
+    session.open(("a",), 1)
+    await bench.form(1, "a")
+    assert (session.fact.state, session.fact.holders, bench.worlds) == (SessionState.SETTLED, ("a",), [["a"]])
+    session.list_ranks(("a", "b"), 1)
+    await asyncio.sleep(0)
+    assert bench.heard("a") == []
+    bench.say("b", ReadyForWorld())
+    assert bench.heard("a") == [AnotherWanted(1, 1)]
+    assert bench.heard("b") == []
+    bench.say("a", ReadyForWorld())
+    assert (bench.heard("a"), bench.heard("b")) == ([EnterWorld(2, 0, 2)], [EnterWorld(2, 1, 2)])
+    assert (session.fact.state, session.fact.holders) == (SessionState.FORMING, ("a",))
+    bench.say("a", Connected(2), Synced(2))
+    bench.say("b", Connected(2))
+    assert session.fact.holders == ("a",), "b has not heard of the state"
+    bench.say("b", Synced(2))
+    assert (session.fact.state, session.fact.holders) == (SessionState.SETTLED, ("a", "b"))
+    assert bench.worlds == [["a"], ["a", "b"]]
+
+
+@scene
+async def test_who_is_listed_no_more_leaves_at_a_commit(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 1)
+    await bench.form(1, "a", "b")
+    bench.session.list_ranks(("b",), 1)
+    assert bench.heard("a") == bench.heard("b") == [AnotherWanted(1, 1)]
+    bench.say("a", ReadyForWorld())
+    assert bench.heard("a") == []
+    bench.say("b", ReadyForWorld())
+    assert (bench.heard("a"), bench.heard("b")) == ([LeftOut()], [EnterWorld(2, 0, 1)])
+    await bench.end("a", 0)
+    assert bench.exits == [("a", 0, True)]
+    assert bench.session.fact.outcome is None
+
+
+@scene
+async def test_a_loss_is_told_to_those_who_have_not_noticed(bench: Bench) -> None:
+    bench.session.open(("a", "b", "c"), 1)
+    await bench.form(1, "a", "b", "c")
+    bench.say("b", ReadyForWorld())  # It has noticed.
+    await bench.end("a", -9)
+    assert (bench.heard("b"), bench.heard("c")) == ([], [WorldBroken(1)])
+    assert bench.session.fact.state is SessionState.FORMING
+    bench.say("c", ReadyForWorld())
+    assert (bench.heard("b"), bench.heard("c")) == ([EnterWorld(2, 0, 2)], [EnterWorld(2, 1, 2)])
+    assert bench.exits == [("a", -9, False)]
+
+
+@scene
+async def test_a_rank_that_cannot_reach_another_breaks_the_world_for_all(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 1)
+    await bench.form(1, "a", "b")
+    bench.say("a", PeerLost(1))
+    assert bench.heard("b") == [WorldBroken(1)]
+
+
+@scene
+async def test_words_of_another_world_or_of_strangers_are_left_out(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 1)
+    await bench.form(1, "a", "b")
+    bench.say("a", PeerLost(2), PeerLost(0), Done(7), StoreAsk(3, 1, "set", ("k",)))
+    bench.say("z", ReadyForWorld(), PeerLost(1))
+    bench.session.list_ranks(("a", "b", "c"), 1)
+    await asyncio.sleep(0)
+    bench.say("c", PeerLost(1), Synced(1), StoreAsk(1, 1, "set", ("k",)))
+    assert not bench.workers.told
+    assert bench.session.fact.state is SessionState.SETTLED
+    with pytest.raises(InvalidDocument):
+        bench.session.heard("a", {"type": "enter_world", "world": 1, "rank": 0, "size": 1})
+
+
+@scene
+async def test_ranks_find_each_other_in_the_worlds_store(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 1)
+    await bench.form(1, "a", "b")
+    bench.say("a", StoreAsk(1, 5, "get", ("k",)))
+    bench.say("b", StoreAsk(1, 6, "set", ("k",), "MQ=="))
+    assert (bench.heard("a"), bench.heard("b")) == ([StoreAnswer(5, "MQ==")], [StoreAnswer(6)])
+    bench.say("a", ReadyForWorld())
+    await bench.form(2, "a", "b")
+    bench.say("a", StoreAsk(2, 7, "check", ("k",)))
+    assert bench.heard("a") == [StoreAnswer(7, number=0)]
+
+
+@scene
+async def test_the_end_is_when_all_are_done(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 1)
+    await bench.form(1, "a", "b")
+    bench.say("a", Done(1))
+    assert bench.heard("a") == []
+    bench.say("b", Done(1))
+    assert bench.heard("a") == bench.heard("b") == [AllDone(1)]
+    assert bench.session.fact.state is SessionState.FINISHING
+    await bench.end("a", 0)
+    await bench.end("b", 0)
+    assert bench.session.fact.outcome is SessionOutcome.SUCCEEDED
+
+
+@scene
+async def test_a_world_that_is_given_up_loses_those_that_did_not_come(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 1)
+    await asyncio.sleep(0)
+    for rank_id in ("a", "b"):
+        bench.say(rank_id, ReadyForWorld())
+    assert bench.heard("a") == [EnterWorld(1, 0, 2)]
+    bench.say("a", Connected(1), Synced(1))
+    bench.session.reform()
+    assert bench.workers.stopped == ["b"]
+    assert bench.session.fact.given_up
+    assert bench.heard("a") == [WorldBroken(1)]
+    await bench.end("b", -15)
+    assert bench.exits == [("b", -15, True)]
+    bench.say("a", ReadyForWorld())
+    assert bench.session.fact.state is SessionState.FORMING
+
+
+@scene
+async def test_a_start_that_fails_says_who_failed(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 2)
+    await asyncio.sleep(0)
+    await bench.end("b", 7)
+    fact = bench.session.fact
+    assert (fact.outcome, fact.holders) == (SessionOutcome.FAILED, None)
+    assert "(b) ended with code 7" in fact.detail

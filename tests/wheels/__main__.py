@@ -1,0 +1,209 @@
+"""Installs the wheels into clean environments, one for each version of Airflow, and trains there as a user would.
+
+For each: a training deferred to success; one marked as failed and one cleared while deferred, with the seconds until
+nothing of it is left; the rendered fields, in which a secret is masked. PostgreSQL, real components, real Horovod.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import psutil  # noqa: E402 - what comes from scripts/ needs the path
+
+from demo_kit import processes  # noqa: E402
+from demo_kit.airflow_api import AirflowApi  # noqa: E402
+from demo_kit.airflow_stack import COMPONENTS, COMPONENTS_OF_2, AirflowStack, StackSettings  # noqa: E402
+from tests.airflow.postgres import postgres  # noqa: E402
+from tests.wheels.airflow_2 import USER, AirflowApi2  # noqa: E402
+
+VERSIONS = ("2.11.2", "3.3.2")
+DAG_ID, TASK_ID, POOL = "wheels", "train", "gate"
+FOREVER = 100_000
+"""Steps."""
+PATIENCE = 180.0
+"""Seconds for what should take a few."""
+GONE = 30.0
+"""Seconds from a mark to the end of the training's last process, at most."""
+SECRET = "planted-secret-of-the-environment"
+
+
+@dataclass(frozen=True, slots=True)
+class Airflow:
+    """One that runs."""
+
+    stack: AirflowStack
+    api: AirflowApi
+
+    def training(self) -> list[psutil.Process]:
+        """Launchers, agents and ranks that live."""
+        return [process for process in processes.marked(self.stack.mark) if not _is_airflow(process)]
+
+    def state(self, run_id: str) -> str:
+        """Of the training's task."""
+        return self.api.task_states(DAG_ID, run_id).get(TASK_ID, "none")
+
+    def deferred(self) -> str:
+        """Start a training, and return its DAG run's id once it is deferred and two ranks train."""
+        run_id = self.api.trigger(DAG_ID, {"steps": FOREVER})
+        self.until(lambda: self.state(run_id) == "deferred" and self.trains(), "a training that is deferred")
+        return run_id
+
+    def trains(self) -> bool:
+        """Whether ranks that live have told of a step."""
+        found = [json.loads(path.read_text()) for path in self.stack.settings.home.glob("training/*/status.json")]
+        return any(each["phase"] == "running" and each["metrics"] for each in found)
+
+    def until(self, condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> float:
+        """Wait. Returns the seconds that it took. Raises TimeoutError."""
+        begin = time.monotonic()
+        while not condition():
+            self.stack.check()
+            if time.monotonic() - begin > seconds:
+                raise TimeoutError(f"{what}: not within {seconds:.0f} s")
+            time.sleep(0.2)
+        return time.monotonic() - begin
+
+    def gone(self) -> float:
+        """Seconds until no process of a training is left."""
+        return self.until(lambda: not self.training(), "the training's processes are gone")
+
+
+def main() -> int:
+    """Exit status 1 when something is not as it should be."""
+    parser = argparse.ArgumentParser(prog="python -m tests.wheels", description=__doc__)
+    parser.add_argument("--airflow", nargs="*", default=VERSIONS, help="versions (default: %(default)s)")
+    parser.add_argument("--trainer", type=Path, default=ROOT / ".venv-trainer" / "bin" / "python")
+    options = parser.parse_args()
+    os.environ.pop("PYTHONPATH", None)  # Nothing of the sources may be found there.
+    build = ROOT / "build" / "wheels"
+    troubles: list[str] = []
+    for version in options.airflow:
+        say(f"Airflow {version}: installing the wheels")
+        python = environment(build / version, version)
+        with (
+            tempfile.TemporaryDirectory(prefix="wheels-") as home,
+            airflow(version, python, Path(home), options.trainer) as it,
+        ):
+            troubles += [f"Airflow {version}: {each}" for each in story(version, it)]
+    print("\n".join(troubles) or "well")
+    return int(bool(troubles))
+
+
+def environment(folder: Path, version: str) -> Path:
+    """A virtual environment with that Airflow and the wheels, made anew. Returns its interpreter."""
+    uv = ROOT / ".venv" / "bin" / "uv"
+    wheels = sorted((ROOT / "build" / "dist").glob("*.whl"))
+    python = folder / "bin" / "python"
+    for words in (
+        ("venv", "--quiet", "--clear", "--seed", "--python", sys.executable, str(folder)),
+        (
+            *("pip", "install", "--quiet", "--python", str(python), "--reinstall-package", "elastic-runtime"),
+            *("--reinstall-package", "airflow-provider-elastic-training", f"apache-airflow=={version}"),
+            *("asyncpg", "psycopg2-binary", *map(str, wheels)),
+        ),
+    ):
+        subprocess.run([uv, *words], check=True)
+    return python
+
+
+@contextmanager
+def airflow(version: str, python: Path, home: Path, trainer: Path) -> Iterator[Airflow]:
+    """That Airflow, healthy. What was left of it, or of its trainings, at the end is an error."""
+    second = version.startswith("2.")
+    with postgres() as database:
+        settings = StackSettings(
+            python=python,
+            home=home / "airflow",
+            dags=Path(__file__).with_name("dags"),
+            database=database,
+            environment={
+                "AIRFLOW__API__WORKERS": "1",
+                # Of Airflow 2's API.
+                "AIRFLOW__API__AUTH_BACKENDS": "airflow.api.auth.backend.basic_auth",
+                "AIRFLOW__API__ENABLE_XCOM_DESERIALIZE_SUPPORT": "True",
+                "AIRFLOW__ELASTIC_TRAINING__LOCAL_PYTHON": str(trainer),
+                "AIRFLOW__ELASTIC_TRAINING__LOCAL_ROOT": str(home / "airflow" / "training"),
+            },
+        )
+        stack = AirflowStack(settings)
+        try:
+            stack.start(COMPONENTS_OF_2 if second else COMPONENTS)
+            if second:
+                stack.command("users", "create", *("--role", "Admin", "--username", USER, "--password", USER),
+                              *("--email", "a@example.org", "--firstname", "A", "--lastname", "B"))  # fmt: skip
+            with (AirflowApi2 if second else AirflowApi)(stack.url) as api:
+                stack.wait_until_healthy(api, DAG_ID)
+                yield Airflow(stack, api)
+        finally:
+            left = stack.stop()
+        assert left == [], f"these did not end by themselves: {left}"
+
+
+def story(version: str, it: Airflow) -> list[str]:
+    """What the module says. Returns what was wrong."""
+    troubles: list[str] = []
+
+    def expect(holds: bool, what: str) -> None:
+        say(f"Airflow {version}: {what}{'' if holds else ' -- WRONG'}")
+        if not holds:
+            troubles.append(what)
+
+    it.api.set_pool(POOL, 1)
+    run_id = it.api.trigger(DAG_ID, {"steps": 30})
+    states: set[str] = set()
+
+    def over() -> bool:
+        states.add(it.state(run_id))
+        return bool(states & {"success", "failed"})
+
+    taken = it.until(over, "the end of a short training")
+    result = it.api.xcom(DAG_ID, run_id, TASK_ID)
+    expect("success" in states, f"a training has ended as {sorted(states)} after {taken:.1f} s")
+    expect("deferred" in states, "it was deferred")
+    expect("succeeded" in str(result), "its result says so, too")  # Airflow 2 has it as text.
+    expect(it.gone() < GONE, "nothing of it is left")
+    fields = str(it.api.rendered_fields(DAG_ID, run_id, TASK_ID))
+    expect(SECRET not in fields and "DB_PASSWORD" in fields, "the rendered fields mask the secret")
+    logs = "\n".join(it.api.log_lines(DAG_ID, run_id, TASK_ID))
+    expect(SECRET not in logs, f"the log of {len(logs)} characters has no secret")
+
+    run_id = it.deferred()
+    it.api.set_task_state(DAG_ID, run_id, TASK_ID, "failed")
+    taken = it.gone()
+    expect(taken < GONE, f"marked as failed while deferred: gone after {taken:.1f} s")
+
+    run_id = it.deferred()
+    it.api.set_pool(POOL, 0)  # No next try comes to do the work.
+    it.api.clear(DAG_ID, run_id, TASK_ID)
+    taken = it.gone()
+    expect(taken < GONE, f"cleared while deferred: gone after {taken:.1f} s")
+    it.api.set_task_state(DAG_ID, run_id, TASK_ID, "failed")
+    return troubles
+
+
+def say(words: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {words}", flush=True)
+
+
+def _is_airflow(process: psutil.Process) -> bool:
+    try:
+        return "AIRFLOW_HOME" in process.environ()
+    except psutil.NoSuchProcess:
+        return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())
