@@ -9,7 +9,7 @@ import signal
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
@@ -27,13 +27,13 @@ from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.kubernetes import connection
 from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
 from elastic_training.clusters.local import TIMES, LocalCluster
+from tests import paced
 from tests.contract.distribution.sqlite_place import SqlitePlace
 from tests.kubernetes_namespace import CONNECTION, Namespace
 
 OWNER = "the first try"
 _WORD = "/tmp/word"
 """In every worker's pod."""
-_KILLED = 128 + signal.SIGKILL
 TRAINING = Path(__file__).parent / "training" / "train.py"
 
 
@@ -159,18 +159,30 @@ class KubernetesKind(Kind):
         self._namespace.kill_launcher(ref.name)
 
     def _say(self, ref: RunRef, word: str) -> None:
+        told: set[str] = set()
+        script = f"echo -n {word} > {_WORD}.new; mv {_WORD}.new {_WORD}"
+
+        def all_told() -> bool:
+            pods = self._running(ref) - told
+            for pod in pods:
+                # A pod may be over before the API server says so, and a rank that hears the word at once may be over,
+                # and with it this shell, before the shell's end is told. The next look tells it from a failure.
+                with suppress(subprocess.CalledProcessError):
+                    self._namespace.kubectl("exec", pod, "--", "sh", "-c", script)
+                    told.add(pod)
+            return not pods
+
+        paced.until(all_told, f"each running worker has been told to {word}", pause=0.2)
+
+    def _running(self, ref: RunRef) -> set[str]:
+        """Pods of workers in which a program can still be started."""
         of_run = runobjects.selector(run=ref.name, part=Part.WORKER)
         found = json.loads(self._namespace.kubectl("get", "pods", f"--selector={of_run}", "--output=json"))["items"]
-        # In one that is being deleted nothing can be started any more.
-        pods = [each["metadata"]["name"] for each in found if "deletionTimestamp" not in each["metadata"]]
-        script = f"echo -n {word} > {_WORD}.new; mv {_WORD}.new {_WORD}"
-        for pod in pods:
-            try:
-                self._namespace.kubectl("exec", pod, "--", "sh", "-c", script)
-            except subprocess.CalledProcessError as error:
-                # A rank that hears it at once may be over, and with it this shell, before the shell's end is told.
-                if error.returncode != _KILLED and "not found" not in error.stderr:
-                    raise
+        return {
+            pod["metadata"]["name"]
+            for pod in found
+            if "deletionTimestamp" not in pod["metadata"] and pod["status"].get("phase") == "Running"
+        }
 
 
 @contextmanager
