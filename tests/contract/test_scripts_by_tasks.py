@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import DAG
@@ -13,6 +14,7 @@ from elastic_training.bridge import run
 from elastic_training.clusters.base import LOG_START
 from elastic_training.clusters.registry import substituted
 from elastic_training.decorators.elastic_horovod import elastic_horovod_task
+from elastic_training.decorators.elastic_torch import elastic_torch_task
 from elastic_training.result import result_document
 from elastic_training.settings import Workers
 from tests.contract.cluster_kinds import FakeKind, Kind
@@ -22,10 +24,16 @@ from tests.unit.provider.fakes import FakeTaskInstance
 pytestmark = pytest.mark.timeout(240)
 
 
-@elastic_horovod_task(
-    workers=Workers(min=1, max=2), scripts=["cluster_kinds.py"], wait_for_completion=False, deferrable=False
-)
-def train(wanted, *, rate):
+SETTINGS = {
+    "workers": Workers(min=1, max=2),
+    "scripts": ["cluster_kinds.py"],
+    "wait_for_completion": False,
+    "deferrable": False,
+}
+
+
+@elastic_horovod_task(**SETTINGS)
+def by_horovod(wanted, *, rate):
     import os
     import time
 
@@ -52,13 +60,45 @@ def train(wanted, *, rate):
     return {"ranks": hvd.size()}
 
 
+@elastic_torch_task(**SETTINGS)
+def by_torch(wanted, *, rate):
+    import os
+    import time
+
+    import torch
+    from torch import distributed
+
+    from elastic_runtime.torch import DurableState, elastic
+
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+
+    @elastic.run
+    def steps(state):
+        parallel = torch.nn.parallel.DistributedDataParallel(model)
+        while state.left:
+            optimizer.zero_grad()
+            parallel(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+            state.left -= distributed.get_world_size() == wanted
+            state.commit()
+            time.sleep(0.02)
+
+    steps(DurableState(model=model, optimizer=optimizer, left=10))
+    rank, ranks = distributed.get_rank(), distributed.get_world_size()
+    size = os.path.getsize("cluster_kinds.py")
+    print(f"rank {rank} of {ranks} at rate {rate} beside {size} bytes", flush=True)
+    return {"ranks": ranks}
+
+
 EXAMPLE = Path(__file__).resolve().parents[2] / "dags" / "first_training.py"
 
 
-def test_a_function_of_the_dag_file_trains_through_a_resize(kind: Kind) -> None:
+@pytest.mark.parametrize("train", [by_horovod, by_torch], ids=["horovod", "torch"])
+def test_a_function_of_the_dag_file_trains_through_a_resize(kind: Kind, train: Any) -> None:
     with DAG("functions", schedule=None):
         task = train(2, rate=0.125).operator
-    instance = FakeTaskInstance("train", dag_id="functions", run_id=kind.name)
+    instance = FakeTaskInstance(task.task_id, dag_id="functions", run_id=kind.name)
     with substituted("local", kind.cluster):
         task.execute({"ti": instance})
     kind.name = instance.pushed["run_name"]

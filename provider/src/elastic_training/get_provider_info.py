@@ -19,7 +19,7 @@ def get_provider_info() -> dict[str, Any]:
     return {
         "package-name": "airflow-provider-elastic-training",
         "name": _NAME,
-        "description": "Elastic Horovod training runs as tasks: scaled, preempted, resumed and watched.",
+        "description": "Elastic training runs, by Horovod or torch.distributed, as tasks: scaled, resumed and watched.",
         "integrations": [{"integration-name": _NAME, "external-doc-url": "https://horovod.ai/", "tags": ["software"]}],
         "operators": [
             {
@@ -27,6 +27,8 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [
                     "elastic_training.operators.capacity_decision",
                     "elastic_training.operators.elastic_horovod",
+                    "elastic_training.operators.elastic_torch",
+                    "elastic_training.operators.elastic_training",
                     "elastic_training.operators.end_training",
                     "elastic_training.operators.reclaim_worker",
                     "elastic_training.operators.scale_training",
@@ -46,9 +48,10 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "task-decorators": [
             {
-                "class-name": "elastic_training.decorators.elastic_horovod.elastic_horovod_task",
-                "name": "elastic_horovod",
+                "class-name": f"elastic_training.decorators.elastic_{engine}.elastic_{engine}_task",
+                "name": f"elastic_{engine}",
             }
+            for engine in ("horovod", "torch")
         ],
         "hooks": [{"integration-name": _NAME, "python-modules": ["elastic_training.hooks.elastic_training"]}],
         "extra-links": [f"elastic_training.links.{each}" for each in _LINKS],

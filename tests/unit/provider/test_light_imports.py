@@ -12,6 +12,7 @@ from datetime import timedelta
 from airflow.providers.common.compat.sdk import DAG
 from elastic_training.decorators.elastic_horovod import elastic_horovod_task
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
+from elastic_training.operators.elastic_torch import ElasticTorchOperator
 from elastic_training.operators.end_training import CancelTrainingOperator, DeleteTrainingOperator
 from elastic_training.operators.reclaim_worker import ReclaimWorkerOperator
 from elastic_training.sensors.scale_workers import ScaleWorkersSensor
@@ -44,6 +45,7 @@ with DAG("nightly", schedule=None, params={"most": 4}):
     ElasticHorovodOperator(
         task_id="shipped", command=["python", "train.py"], workers=Workers(), scripts=["{{ params.model }}/train.py"]
     )
+    ElasticTorchOperator(task_id="by_torch", command=["python", "train.py"], workers=Workers())
     more = ScaleWorkersSensor(task_id="more", training_task_id="train", workers=3)
     less = ReclaimWorkerOperator(task_id="less", training_task_id="train")
     more >> less

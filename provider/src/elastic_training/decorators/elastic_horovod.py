@@ -5,64 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from airflow.providers.common.compat.sdk import DecoratedOperator, TaskDecorator, task_decorator_factory
+from airflow.providers.common.compat.sdk import TaskDecorator, task_decorator_factory
 
-from elastic_runtime.errors import InvalidSettings
-from elastic_training.functions import (
-    Serializer,
-    check_arguments,
-    check_call,
-    check_function,
-    command_of,
-    serializer_of,
-    shipped_function,
-)
+from elastic_training.decorators.of_function import TrainsByFunction, fields_of, renderers_of
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
-from elastic_training.redaction import remember_secrets
-from elastic_training.templating import as_environment, plain
 
 
-class ElasticHorovodDecoratedOperator(DecoratedOperator, ElasticHorovodOperator):
+class ElasticHorovodDecoratedOperator(TrainsByFunction, ElasticHorovodOperator):
     """Each rank calls the function; see :func:`elastic_horovod_task`."""
 
     custom_operator_name = "@task.elastic_horovod"
-    template_fields: Sequence[str] = (
-        "op_args",
-        "op_kwargs",
-        *(field for field in ElasticHorovodOperator.template_fields if field != "command"),
-    )
-    template_fields_renderers: ClassVar[dict[str, str]] = {
-        **DecoratedOperator.template_fields_renderers,
-        **ElasticHorovodOperator.template_fields_renderers,
-    }
-    shallow_copy_attrs: Sequence[str] = ("python_callable",)
-
-    def __init__(
-        self, *, python_callable: Callable[..., Any], serializer: str = Serializer.SOURCE, **kwargs: Any
-    ) -> None:
-        if "command" in kwargs:
-            raise InvalidSettings("command", "the function is what is run", "Use ElasticHorovodOperator for a command")
-        self.serializer = serializer_of(serializer)
-        check_function(python_callable, self.serializer)
-        validated_only = kwargs.get("_airflow_mapped_validation_only", False)
-        super().__init__(python_callable=python_callable, command=command_of(self.serializer), **kwargs)
-        self.op_kwargs = as_environment(self.op_kwargs)  # which is shown without secrets
-        check_arguments(self.op_args, self.op_kwargs, self.serializer)
-        if not validated_only:
-            check_call(python_callable, self.op_args, self.op_kwargs)
-
-    def shipped_files(self) -> dict[str, bytes]:
-        """The function and its arguments, and what is to be shipped beside it. Raises InvalidSettings."""
-        beside = super().shipped_files()
-        function = shipped_function(self.python_callable, self.op_args, self.op_kwargs, self.serializer)
-        if taken := sorted(beside.keys() & function.keys()):
-            raise InvalidSettings("scripts", f"{taken[0]} is a name of the function's own files", "Rename it")
-        return beside | function
-
-    def remember_secrets(self) -> None:
-        """Those of the arguments, too."""
-        super().remember_secrets()
-        remember_secrets([plain(self.op_args), plain(self.op_kwargs)])
+    template_fields: Sequence[str] = fields_of(ElasticHorovodOperator)
+    template_fields_renderers: ClassVar[dict[str, str]] = renderers_of(ElasticHorovodOperator)
 
 
 def elastic_horovod_task(

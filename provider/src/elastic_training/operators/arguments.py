@@ -64,8 +64,8 @@ FOREIGN = {
     "min_workers": "workers=Workers(min=...)",
     "max_workers": "workers=Workers(max=...)",
     "bash_command": "command=[...]",
-    "python_callable": "@task.elastic_horovod above the function",
-    "use_dill": '@task.elastic_horovod(serializer="cloudpickle")',
+    "python_callable": "@task.elastic_horovod or @task.elastic_torch above the function",
+    "use_dill": 'serializer="cloudpickle", of the decorators',
     "requirements": "image=..., of an image that has them",
     "cwd": "working_directory=...",
 }
@@ -74,18 +74,19 @@ _LAUNCHERS = ("horovodrun", "torchrun", "mpirun", "mpiexec", "srun", "accelerate
 _LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "horovod.runner", "horovod.runner.launch")
 
 
-def check_foreign(operator: str, given: Iterable[str]) -> None:
+def check_foreign(operator: str, given: Iterable[str], foreign: Mapping[str, str] = FOREIGN) -> None:
     """Refuse what other operators call by another name.
 
     Args:
         operator: its class.
         given: names of arguments that are not this operator's own.
+        foreign: what says the same here, by name.
 
     Raises:
         InvalidSettings: with what to write instead.
     """
     for name in given:
-        if ours := FOREIGN.get(name):
+        if ours := foreign.get(name):
             raise InvalidSettings(name, f"{operator} has no such argument", f"Write {ours}")
 
 

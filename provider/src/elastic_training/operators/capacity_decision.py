@@ -12,7 +12,7 @@ from elastic_runtime.printable import printable
 from elastic_runtime.status import FailureKind
 from elastic_training.airflow_tasks import present_airflow
 from elastic_training.airflow_versions import human_branch
-from elastic_training.operators.elastic_horovod import FAILURE_KEY
+from elastic_training.operators.elastic_training import FAILURE_KEY
 
 if TYPE_CHECKING:
     from airflow.providers.standard.operators.hitl import HITLBranchOperator

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
 from airflow.providers.common.compat.sdk import BaseOperatorLink
 
-from elastic_runtime.errors import ElasticError, InvalidSettings
+from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.hostfile import check_hostfile
 from elastic_runtime.observe import ObserveSpec
 from elastic_runtime.shipment import pack
@@ -29,14 +29,15 @@ from elastic_training.airflow_versions import folder_of
 from elastic_training.bridge import run
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import check_cluster, cluster_called, has_pods, location
-from elastic_training.horovod_knobs import horovod_of, merged
+from elastic_training.former_folder import former_folder
 from elastic_training.jupyter import jupyter_of
 from elastic_training.kubernetes_syntax import image as image_name
 from elastic_training.lineage import TellsLineage
 from elastic_training.links import LINKS
-from elastic_training.naming import TaskIdentity, run_name
+from elastic_training.naming import run_name
 from elastic_training.observe import Observe
 from elastic_training.operators.arguments import (
+    FOREIGN,
     check_checkpoint_uri,
     check_command,
     check_environment,
@@ -67,6 +68,10 @@ class OnFinish(StrEnum):
 class TrainingArguments(TellsLineage):
     """Mix-in for operators: checks their arguments at parse, and makes a spec of them once they are rendered."""
 
+    engine: ClassVar[str]
+    """Of the runs: a name of :mod:`elastic_runtime.engines.registry`."""
+    foreign: ClassVar[Mapping[str, str]] = FOREIGN
+    """Arguments that are refused, and what says the same here."""
     dag_id: str
     task_id: str
     operator_extra_links: Collection[BaseOperatorLink] = LINKS
@@ -83,7 +88,6 @@ class TrainingArguments(TellsLineage):
     environment: Any
     scripts: Any
     observe: Any
-    horovod: Any
     jupyter: Any
     working_directory: Any
     hostfile: str | None
@@ -99,7 +103,7 @@ class TrainingArguments(TellsLineage):
     @classmethod
     def partial(cls, **arguments: Any) -> Any:
         """As Airflow's, for mapped tasks; Airflow keeps and shows what it is given as it is."""
-        check_foreign(cls.__name__, arguments)
+        check_foreign(cls.__name__, arguments, cls.foreign)
         if "environment" in arguments:
             arguments["environment"] = as_environment(arguments["environment"])
         return super().partial(**arguments)  # type: ignore[misc]  # the Airflow base that this is mixed into has it
@@ -120,8 +124,6 @@ class TrainingArguments(TellsLineage):
             self.checkpoints = self._checkpoints()
         self._check_plan()
         self._check_observe()
-        if not is_template(self.horovod):
-            self.horovod = horovod_of(self.horovod)
         check_checkpoint_uri(self.checkpoint_uri)
         check_store_connection(self.checkpoint_uri, self.checkpoint_conn_id)
         check_text("image", self.image, '"registry/trainer:1"')
@@ -223,7 +225,6 @@ class TrainingArguments(TellsLineage):
         workers, lost = self._workers().spec(), recovery.spec()
         jupyter = jupyter_of(self.jupyter, pods=True)
         fixed_size = has_fixed_size(workers, lost) and self.size_plan is None
-        knobs = horovod_of(self.horovod).environment(fixed_size=fixed_size)
         versions = (
             PLAN_VERSION if self.size_plan is not None else 1,
             SCRIPTS_VERSION if files else 1,
@@ -238,7 +239,7 @@ class TrainingArguments(TellsLineage):
             workers=workers,
             recovery=lost,
             checkpoint=checkpoint,
-            environment=merged(check_environment(self.environment), knobs),
+            environment=self.rank_environment(fixed_size=fixed_size),
             working_directory=self.working_directory or None,
             warm=self.warm,
             log_limit=self.log_limit,
@@ -248,8 +249,20 @@ class TrainingArguments(TellsLineage):
             observe=observe,
             hostfile=self.hostfile or None,
             jupyter=jupyter.spec() if jupyter else None,
+            engine=self.engine,
             version=max(versions),
         )
+
+    def rank_environment(self, *, fixed_size: bool) -> dict[str, str]:  # noqa: ARG002  # some engines' depends on it
+        """Extra variables of every rank, from rendered fields.
+
+        Args:
+            fixed_size: whether the run never has another size.
+
+        Raises:
+            InvalidSettings: what only rendering has shown.
+        """
+        return dict(check_environment(self.environment))
 
     def shipped_files(self) -> dict[str, bytes]:
         """What goes to the workers, by name. Raises InvalidSettings."""
@@ -268,30 +281,11 @@ class TrainingArguments(TellsLineage):
         if self.continues:
             return replace(owner.task, task_id=self.continues, map_index=-1).name
         # A first try has no checkpoints yet, so only the others look for them.
-        return self._former_folder(owner.task) if name == owner.task.name and owner.try_number > 1 else None
-
-    def _former_folder(self, task: TaskIdentity) -> str | None:
-        """The checkpoints' folder of a run from before names told deployments apart, if it alone has any.
-
-        Best effort: a store that this process cannot reach has none.
-        """
-        if not self.checkpoint_uri or task.former_name is None or parse_bool("fresh", self.fresh):
+        if name != owner.task.name or owner.try_number == 1:
             return None
-        from elastic_runtime.checkpoint.store import open_store
-
-        prefix = self.checkpoint_uri.rstrip("/")
-        try:
-            credentials = self.store_credentials()
-            for name in (task.name, task.former_name):
-                store = open_store(f"{prefix}/{name}", credentials.variables if credentials else None)
-                try:
-                    if store.names():
-                        return None if name == task.name else name
-                finally:
-                    store.close()
-        except ElasticError:
+        if not self.checkpoint_uri or parse_bool("fresh", self.fresh):
             return None
-        return None
+        return former_folder(owner.task, self.checkpoint_uri, self.store_credentials)
 
     def remember_secrets(self) -> None:
         """Have Airflow mask what looks secret in this task's environment, in all that this process logs."""

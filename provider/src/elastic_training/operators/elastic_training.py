@@ -1,0 +1,335 @@
+"""What the operators that train have in common, whichever engine makes their ranks a world."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+    BaseOperator,
+    conf,
+)
+
+from elastic_runtime.clock import utc_now
+from elastic_runtime.documents import from_plain
+from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.spec import LOG_LIMIT
+from elastic_runtime.status import Phase, Status
+from elastic_training.airflow_versions import policies_are_asked
+from elastic_training.assets import tell_outlets
+from elastic_training.bridge import run
+from elastic_training.clusters.base import RunRef
+from elastic_training.clusters.cluster import Cluster
+from elastic_training.clusters.connected import LOCAL
+from elastic_training.clusters.registry import get_cluster, own_name
+from elastic_training.deployment import deployment
+from elastic_training.failure_block import failure_block
+from elastic_training.follow import Ending, Followed, Follower
+from elastic_training.jupyter import Jupyter
+from elastic_training.links import addresses
+from elastic_training.listeners import listeners_of, tell_of_claim
+from elastic_training.listeners.callbacks import TrainingCallback, check_callbacks, path_of
+from elastic_training.observe import Observe
+from elastic_training.operators.arguments import check_foreign, exit_codes
+from elastic_training.operators.ending import EndsRuns
+from elastic_training.operators.training_arguments import OnFinish, TrainingArguments
+from elastic_training.ownership import Owner
+from elastic_training.pods import Pods
+from elastic_training.price_book import cost_of
+from elastic_training.rank_lines import ranks_shown
+from elastic_training.redaction import masked
+from elastic_training.result import result_document
+from elastic_training.settings import Checkpoints, Recovery, Workers, parse_bool, whole_number
+from elastic_training.size_plan import SizePlan
+from elastic_training.task_memory import TaskMemory, name_of_run
+from elastic_training.templating import RendersSettings, as_environment
+from elastic_training.triggers.training_run import TrainingRunTrigger
+
+FAILURE_KEY = "failure"
+"""XCom key of the result document of a run that failed."""
+RUN_NAME_KEY, CLUSTER_KEY = "run_name", "cluster"
+"""XCom keys under which the run can be found from the moment in which it is claimed."""
+_TRIGGER_FAILED = "__fail__"
+"""Airflow's ``next_method`` when the trigger itself failed or timed out, in 2.x and 3.x alike."""
+
+
+class ElasticTrainingOperator(EndsRuns, TrainingArguments, RendersSettings, BaseOperator):
+    """Trains on workers that may come and go, and returns the result document; a base for one class per engine.
+
+    ``execute`` creates the run, or adopts the one that an earlier try of this task has left alive. A run that has
+    ended without success is followed by a new one, which starts from the newest valid checkpoint of the old.
+
+    Every parameter that is templated takes the output of another task as well; ``workers``, ``recovery`` and
+    ``checkpoints`` then as a mapping of their fields.
+
+    Args:
+        command: of one rank, as a list: ``["python", "train.py"]``. Templated.
+        workers: how many. Templated.
+        checkpoint_uri: where durable checkpoints go, ``file:///…``; each run has a folder of its own under it. None:
+            nowhere, and every new run starts from the beginning. Templated.
+        checkpoint_conn_id: Airflow connection with the store's credentials, for the ranks; None: their own. Templated.
+        checkpoints: how often, and how many stay. Templated.
+        recovery: what happens when workers are lost. Templated.
+        size_plan: how many workers at which times; the launcher sees to it. Templated.
+        cluster: where the workers run: ``"local"``, or in pods: ``"CONNECTION"`` or ``"CONNECTION/NAMESPACE"``, an
+            Airflow connection of type kubernetes, or a place that another package brings. Templated.
+        image: of launcher and workers, where they are pods; ``pods``: all else about these. Templated.
+        environment: extra variables of every rank. Templated.
+        scripts: files and folders of the DAG's folder that are shipped to the workers, ``["train.py", "lib/"]``; then
+            they are what a rank's directory has, and on its PYTHONPATH. 256 KiB, compressed. Templated.
+        observe: traces, TensorBoard's events, Prometheus' figures; all off. Templated.
+        jupyter: a pod with Jupyter beside the workers', for whoever has its token; off. Templated.
+        working_directory: of every rank; None: that of the scripts, or the run's own folder on this machine. Templated.
+        hostfile: path at which each worker has the hosts of the present world, as mpirun reads them; in pods only.
+            None: ``/etc/mpi/hostfile`` there. Ranks find the path in ELASTIC_RUNTIME_HOSTFILE, on this machine too.
+        fresh: start over: adopt no living run (it is ended) and resume from no checkpoint, with *every* try of the
+            task. Templated: ``"{{ params.fresh }}"``.
+        warm: keep a process in every worker that has imported what the engine's ranks need.
+        log_limit: bytes of the ranks' output that are kept, 1 GiB; of more, only the last lines.
+        log_ranks: ranks whose lines come into the task's log, ``[0]``; ``[]``: none's, None: all. The launcher's do.
+        on_finish: see :class:`OnFinish`.
+        wait_for_completion: False: the task succeeds as soon as its run is created or adopted. The run then has no
+            lease: it ends by itself, by its limits, or by a CancelTrainingOperator, and nobody takes its result.
+        skip_on_exit_code: one or several: the task is skipped when the script failed with one of them.
+        fail_on_exit_code: one or several: the task is not retried when the script failed with one of them.
+        callbacks: :class:`~elastic_training.listeners.callbacks.TrainingCallback` classes, or their dotted paths.
+        continues: id of a training task in the same DAG run, not a mapped one, whose checkpoints this one goes on from
+            and adds to, at the same ``checkpoint_uri``. Templated.
+        price_book: path of what machines cost, or ``"example"``, for the cost in the result document; None:
+            ``[elastic_training] price_book``. Templated.
+        retry_policy: as Airflow's, since 3.3; a TrainingRetryPolicy also before.
+        deferrable: wait in the triggerer. Default: Airflow's ``[operators] default_deferrable``.
+        kwargs: of every operator. ``execution_timeout`` counts from the start of the try and is kept while deferred.
+
+    Raises:
+        InvalidSettings: at parse, for what is known then.
+        TrainingFailed: from ``execute``; the task is retried and resumes.
+        TrainingCancelled: from ``execute``, when somebody ended the run; the task is not retried.
+        TrainingHopeless: from ``execute``, for a code of ``fail_on_exit_code``; the task is not retried.
+        AirflowSkipException: from ``execute``, for a code of ``skip_on_exit_code``.
+    """
+
+    template_fields: Sequence[str] = (
+        "command",
+        "workers",
+        "checkpoint_uri",
+        "checkpoint_conn_id",
+        "checkpoints",
+        "recovery",
+        "size_plan",
+        "cluster",
+        "image",
+        "pods",
+        "environment",
+        "scripts",
+        "observe",
+        "jupyter",
+        "working_directory",
+        "fresh",
+        "continues",
+        "price_book",
+    )
+    template_ext: Sequence[str] = ()  # A word of a command that ends with ".sh" is a word, not a file to be read.
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        "command": "bash",
+        **dict.fromkeys(
+            (
+                *("workers", "checkpoints", "recovery", "size_plan", "pods"),
+                *("environment", "scripts", "observe", "jupyter"),
+            ),
+            "json",
+        ),
+    }
+    ui_color = "#dbe9f6"
+
+    def __init__(
+        self,
+        *,
+        command: Sequence[Any],
+        workers: Workers | Mapping[str, Any] | Any,
+        checkpoint_uri: str | Any | None = None,
+        checkpoint_conn_id: str | Any | None = None,
+        checkpoints: Checkpoints | Mapping[str, Any] | Any | None = None,
+        recovery: Recovery | Mapping[str, Any] | Any | None = None,
+        size_plan: SizePlan | Any | None = None,
+        cluster: str | Any = LOCAL,
+        image: str | Any | None = None,
+        pods: Pods | None = None,
+        environment: Mapping[str, Any] | Any | None = None,
+        scripts: Sequence[Any] | Any | None = None,
+        observe: Observe | Mapping[str, Any] | Any | None = None,
+        jupyter: Jupyter | Mapping[str, Any] | Any | None = None,
+        working_directory: str | Any | None = None,
+        hostfile: str | None = None,
+        fresh: bool | str | Any = False,
+        warm: bool = True,
+        log_limit: int = LOG_LIMIT,
+        log_ranks: int | Collection[int] | None = None,
+        on_finish: str = OnFinish.KEEP.value,
+        wait_for_completion: bool = True,
+        skip_on_exit_code: int | Collection[int] | None = None,
+        fail_on_exit_code: int | Collection[int] | None = None,
+        callbacks: type[TrainingCallback] | str | Collection[type[TrainingCallback] | str] | None = None,
+        continues: str | Any | None = None,
+        price_book: str | Any | None = None,
+        retry_policy: Any | None = None,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        **kwargs: Any,
+    ) -> None:
+        check_foreign(type(self).__name__, kwargs, self.foreign)
+        if policies_are_asked():
+            kwargs["retry_policy"] = retry_policy
+        super().__init__(**kwargs)
+        self.command = command
+        self.workers = workers
+        self.checkpoint_uri = checkpoint_uri
+        self.checkpoint_conn_id = checkpoint_conn_id
+        self.checkpoints = Checkpoints() if checkpoints is None else checkpoints
+        self.recovery = Recovery() if recovery is None else recovery
+        self.size_plan = size_plan
+        self.cluster = cluster
+        self.image = image
+        self.pods = Pods() if pods is None else pods
+        self.environment = as_environment({} if environment is None else environment)
+        self.scripts = scripts
+        self.observe = Observe() if observe is None else observe
+        self.jupyter = jupyter
+        self.working_directory = working_directory
+        self.hostfile = hostfile
+        self.fresh = fresh
+        self.warm = parse_bool("warm", warm)
+        self.log_limit = whole_number("log_limit", log_limit, least=0)
+        self.log_ranks = ranks_shown("log_ranks", log_ranks)
+        self.on_finish = on_finish
+        self.wait_for_completion = parse_bool("wait_for_completion", wait_for_completion)
+        self.skip_on_exit_code = exit_codes("skip_on_exit_code", skip_on_exit_code)
+        self.fail_on_exit_code = exit_codes("fail_on_exit_code", fail_on_exit_code)
+        self.continues = continues
+        self.price_book = price_book
+        self.retry_policy = retry_policy
+        self.deferrable = parse_bool("deferrable", deferrable)
+        self.callbacks = check_callbacks(callbacks, deferrable=self.deferrable)
+        self._claimed: tuple[Cluster, RunRef, str] | None = None
+        self._killed = False
+        self.check_what_is_known()
+
+    def execute(self, context: Any) -> dict[str, Any] | None:
+        """Create or adopt the run, then wait for it: here, or deferred, or not at all."""
+        task_instance = context["ti"]
+        self.remember_secrets()
+        owner = self._owner(task_instance)
+        memory = TaskMemory(context, self.log)
+        cluster, ref = self._claim(owner, memory)
+        if self.retries and not self.checkpoint_uri and owner.try_number == 1:
+            self.log.warning(
+                "The task has retries and no checkpoint_uri: a new try of a run that failed begins at the beginning. "
+                'Write checkpoint_uri="s3://bucket/runs"'
+            )
+        if self.do_xcom_push:
+            links = addresses(cluster, own_name(self.cluster), ref, owner, self.checkpoint_conn_id)
+            for key, value in {RUN_NAME_KEY: ref.name, CLUSTER_KEY: self.cluster, **links}.items():
+                task_instance.xcom_push(key=key, value=value)
+        if not self.wait_for_completion:
+            return None
+        deadline = utc_now() + self.execution_timeout if self.execution_timeout else None
+        if self.deferrable:
+            until = deadline.isoformat() if deadline else None
+            where = (own_name(self.cluster), ref.name, ref.uid)
+            callbacks = [path_of(each) for each in self.callbacks]
+            keeping = {"conn_id": self.checkpoint_conn_id, "price_book": self.price_book}
+            trigger = TrainingRunTrigger(*where, owner.text(), until, self.log_ranks, callbacks, keeping)
+            self.defer(trigger=trigger, method_name="execute_complete", kwargs=memory.luggage)
+        # Here Airflow itself keeps execution_timeout, and calls on_kill.
+        listeners = listeners_of(owner.text(), self.callbacks)
+        follower = Follower(cluster, ref, owner.text(), self.log, ranks=self.log_ranks, listeners=listeners)
+        followed = run(follower.follow())
+        return self._conclude(context, cluster, ref, owner.text(), followed, memory)
+
+    @staticmethod
+    def _owner(task_instance: Any) -> Owner:
+        try:
+            return Owner.of(task_instance, deployment())
+        except InvalidSettings as error:
+            raise AirflowFailException(str(error)) from error
+
+    def _claim(self, owner: Owner, memory: TaskMemory) -> tuple[Cluster, RunRef]:
+        try:
+            cluster, place = self.creating_cluster(), own_name(self.cluster)
+            name = run(name_of_run(cluster, place, owner.task, memory.run(), self.log))
+            run(memory.look_back(cluster, name))
+            spec = self.spec(name, self.folder(owner, name))
+            self.log.debug("Wanted run %s:\n%s", name, masked(run(cluster.plan(spec))))
+            fresh, keep = parse_bool("fresh", self.fresh), self.keeper(cluster, place).keep_before
+            claim = run(cluster.claim(spec, owner.text(), fresh=fresh, before_takeover=keep))
+        except InvalidSettings as error:
+            # Of a value that the API server refuses, its words quote the value.
+            raise AirflowFailException(masked(str(error))) from None
+        self._claimed, self._place = (cluster, claim.ref, owner.text()), place
+        memory.claimed(claim.ref, place, owner.deployment, spec.checkpoint.uri if spec.checkpoint else None)
+        self.log.info("Run %s (uid %s) is %s: %s", name, claim.ref.uid, claim.outcome, claim.note)
+        if claim.warning:
+            self.log.warning("%s", claim.warning)
+        if self._killed:
+            self.on_kill()
+        run(tell_of_claim(claim, listeners_of(owner.text(), self.callbacks), self.log))
+        return cluster, claim.ref
+
+    def execute_complete(self, context: Any, event: Mapping[str, Any], failures: Any = None) -> dict[str, Any]:
+        """Take the result after the trigger has fired."""
+        status = None if event["status"] is None else from_plain(Status, event["status"])
+        followed = Followed(Ending(event["ending"]), status, event["detail"])
+        ref = RunRef(event["name"], event["uid"])
+        memory = TaskMemory(context, self.log, failures)
+        return self._conclude(context, get_cluster(self.cluster), ref, event["owner"], followed, memory)
+
+    def _conclude(
+        self, context: Any, cluster: Cluster, ref: RunRef, owner: str, followed: Followed, memory: TaskMemory
+    ) -> dict[str, Any]:
+        status = followed.status
+        match followed.ending:
+            case Ending.DEADLINE:
+                reason = f"execution_timeout of {self.execution_timeout} has passed"
+                self.cancel(cluster, own_name(self.cluster), ref, reason, owner)
+                raise AirflowTaskTimeout(f"training run {ref.name} was still {followed.detail or 'going on'}")
+            case Ending.VANISHED | Ending.SUPERSEDED:
+                raise AirflowException(f"training run {ref.name} is out of this try's hands: {followed.detail}")
+        assert status is not None
+        self._written = status.checkpoint
+        self.remember_secrets()
+        # The reason of a failure has a rank's last words, and who knows what these are.
+        cost = cost_of(status, self.price_book, self.log)
+        report = run(self.keeper(cluster, own_name(self.cluster)).keep(ref, status, cost))
+        document: dict[str, Any] = masked(result_document(status, cost, report))
+        if status.phase is Phase.SUCCEEDED:
+            memory.succeeded(status)
+            tell_outlets(context, self.outlets, status)
+            self.clear_up(cluster, ref, owner, status)
+            return document
+        task_instance = context["ti"]
+        # Pushed, not returned: a task behind this one, with a trigger rule for it, can branch on the kind.
+        task_instance.xcom_push(key=FAILURE_KEY, value=document)
+        if first := status.first_failure:
+            block = failure_block(first, cluster.worker_log(ref.name, first.worker))
+            self.log.error("%s", masked(block))
+        hopeless = status.exit_code in self.fail_on_exit_code
+        told = replace(status, reason=masked(status.reason))
+        raised = memory.failed(told, task_instance, self.retry_policy, hopeless=hopeless)
+        self.clear_up(cluster, ref, owner, status)
+        if status.exit_code in self.skip_on_exit_code:
+            raise AirflowSkipException(f"training run {ref.name} ended with code {status.exit_code}")
+        raise raised
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
+        """As Airflow's; a run for which nobody will wait any more, as its trigger has failed for good, is cancelled."""
+        if next_method == _TRIGGER_FAILED:
+            task_instance = context["ti"]
+            timed_out = "timeout" in str((next_kwargs or {}).get("error", "")).lower()
+            if timed_out or task_instance.try_number > task_instance.max_tries:
+                reason = "its trigger timed out" if timed_out else "its trigger failed"
+                self.cancel_of_try(context, own_name(self.cluster), self._owner(task_instance), reason)
+        return super().resume_execution(next_method, next_kwargs, context)

@@ -1,0 +1,96 @@
+"""The sisters for torch.distributed: what is their own, beside what all operators that train have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import DAG, BaseOperator, task
+from airflow.serialization.serialized_objects import DagSerialization
+
+from elastic_runtime.errors import InvalidSettings
+from elastic_training.clusters.fake import FakeCluster
+from elastic_training.decorators.elastic_torch import ElasticTorchDecoratedOperator
+from elastic_training.observe import Observe
+from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
+from elastic_training.operators.elastic_torch import ElasticTorchOperator
+from elastic_training.settings import Workers
+from tests.unit.provider.operator_bench import deferred, run_in, trying
+
+ARGUMENTS: dict[str, Any] = {
+    "task_id": "train",
+    "command": ["python", "train.py"],
+    "workers": Workers(min=1, start=2, max=4),
+    "environment": {"RATE": "0.1"},
+}
+
+
+@pytest.fixture(autouse=True)
+def dag() -> Iterator[DAG]:
+    with DAG("nightly", schedule=None) as made:
+        yield made
+
+
+def test_the_run_is_that_of_the_sister_but_for_its_engine() -> None:
+    ours = ElasticTorchOperator(**ARGUMENTS).spec("nightly")
+    theirs = ElasticHorovodOperator(**ARGUMENTS | {"task_id": "other"}).spec("nightly")
+    assert (ours.engine, theirs.engine) == ("torch", "horovod")
+    assert replace(ours, uid=theirs.uid, engine=theirs.engine) == theirs
+
+
+def test_it_takes_what_the_sister_takes_but_for_horovods_knobs() -> None:
+    theirs = set(ElasticHorovodOperator.template_fields)
+    assert theirs - set(ElasticTorchOperator.template_fields) == {"horovod"}
+    with pytest.raises(InvalidSettings, match="horovod") as told:
+        ElasticTorchOperator(**ARGUMENTS, horovod={"cycle_time_ms": 2})
+    assert "ElasticHorovodOperator" in str(told.value)
+
+
+@pytest.mark.parametrize("observe", [Observe(timeline=True), {"timeline": "yes"}])
+def test_horovods_timeline_is_refused_at_parse(observe: Any) -> None:
+    with pytest.raises(InvalidSettings, match="Horovod's"):
+        ElasticTorchOperator(**ARGUMENTS, checkpoint_uri="file:///runs", observe=observe)
+
+
+def test_horovods_timeline_is_refused_once_a_template_says_so() -> None:
+    asked = ElasticTorchOperator(
+        **ARGUMENTS, checkpoint_uri="file:///runs", observe=Observe(timeline="{{ params.trace }}")
+    )
+    asked.render_template_fields({"params": {"trace": "true"}})
+    with pytest.raises(InvalidSettings, match="Horovod's"):
+        asked.spec("nightly")
+
+
+def test_its_run_is_created_and_awaited(fake: FakeCluster) -> None:
+    asked = ElasticTorchOperator(**ARGUMENTS, deferrable=True)
+    assert deferred(asked, trying()).method_name == "execute_complete"
+    assert run_in(fake).document.spec.engine == "torch"
+
+
+def test_a_serialised_dag_has_the_same_fields(dag: DAG) -> None:
+    ElasticTorchOperator(**ARGUMENTS)
+    (again,) = DagSerialization.from_dict(DagSerialization.to_dict(dag)).tasks
+    assert set(again.template_fields) == set(ElasticTorchOperator.template_fields)
+
+
+def test_a_function_trains_with_it() -> None:
+    @task.elastic_torch(workers=Workers(min=1, max=2))
+    def train(rate: float) -> float:
+        return rate
+
+    operator = train(0.5).operator
+    assert isinstance(operator, ElasticTorchDecoratedOperator)
+    assert isinstance(operator, BaseOperator)
+    assert operator.custom_operator_name == "@task.elastic_torch"
+    assert operator.spec("nightly").engine == "torch"
+
+
+def test_a_command_beside_a_function_is_refused_with_the_operator_that_takes_it() -> None:
+    def train() -> None:
+        return None
+
+    with pytest.raises(InvalidSettings, match="command") as told:
+        task.elastic_torch(workers=Workers(), command=["python"])(train)()
+    assert "ElasticTorchOperator" in str(told.value)
