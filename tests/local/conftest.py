@@ -18,13 +18,26 @@ from tests.s3_server import CREDENTIALS, new_bucket, s3_server
 Start = Callable[..., ScriptedRun]
 
 
+ENGINES: dict[str, dict[str, Any]] = {
+    "horovod": {},
+    "torch": {"engine": "torch"},
+    "torch-in-place": {"engine": "torch", "environment": {"IN_PLACE": "1"}},
+}
+"""What the spec says for it, by the name of a test's parameter."""
+each_engine = pytest.mark.parametrize("start", ENGINES, indirect=True)
+"""For tests of ``exact.py``: the same history, and the same training, whoever connects the ranks."""
+both_engines = pytest.mark.parametrize("start", ["horovod", "torch"], indirect=True)
+"""The same, where no planned change is."""
+
+
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts runs; arguments as :class:`ScriptedRun`, but for the folder."""
+def start(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Start]:
+    """Starts runs, by Horovod or as :data:`each_engine` says; arguments as :class:`ScriptedRun`, but for the folder."""
     runs: list[ScriptedRun] = []
+    engine = ENGINES[getattr(request, "param", "horovod")]
 
     def begin(script: Script, *arguments: Any, **spec: Any) -> ScriptedRun:
-        runs.append(ScriptedRun(tmp_path / f"run-{len(runs)}", script, *arguments, **spec))
+        runs.append(ScriptedRun(tmp_path / f"run-{len(runs)}", script, *arguments, **engine, **spec))
         return runs[-1].start()
 
     yield begin

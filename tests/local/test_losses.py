@@ -12,7 +12,7 @@ import pytest
 
 from elastic_runtime.spec import CheckpointSpec, RecoverySpec, Timing
 from elastic_runtime.status import EventKind, FailureKind, Phase, Status, WorkerState
-from tests.local.conftest import Start
+from tests.local.conftest import Start, both_engines, each_engine
 from tests.local.harness import ScriptedRun
 from tests.local.vanishing import vanish
 from tests.paced import Script, Undisturbed, has_ended, sizes_of, until
@@ -46,6 +46,7 @@ def await_three(run: ScriptedRun, worlds_before: int) -> None:
     )
 
 
+@each_engine
 def test_killed_ranks_cost_what_came_after_the_last_commit(start: Start, undisturbed: Undisturbed) -> None:
     run = start(Script("exact.py", commit_every=5, holds=(23, 43)), (1, 3, 3), recovery=SLOW_RETURN)
     killed: set[str] = set()
@@ -70,6 +71,7 @@ def test_killed_ranks_cost_what_came_after_the_last_commit(start: Start, undistu
     undisturbed.assert_same(run)
 
 
+@both_engines
 def test_a_killed_agent_is_a_lost_worker_and_another_comes(start: Start, undisturbed: Undisturbed) -> None:
     run = start(Script("exact.py", holds=(20, 30)), (1, 3, 3), recovery=SLOW_RETURN)
     run.at(20)
@@ -103,6 +105,7 @@ def test_a_killed_agent_is_a_lost_worker_and_another_comes(start: Start, undistu
     undisturbed.assert_same(run)
 
 
+@both_engines
 def test_a_worker_that_is_killed_before_the_deadline_of_its_notice(start: Start, undisturbed: Undisturbed) -> None:
     run = start(Script("exact.py", freezes=(20,), holds=(25,)), (1, 3, 3), recovery=SLOW_RETURN)
     run.at(20)  # Nobody commits, so nobody leaves.
@@ -132,6 +135,7 @@ def test_a_worker_that_is_killed_before_the_deadline_of_its_notice(start: Start,
     undisturbed.assert_same(run)
 
 
+@both_engines
 def test_all_ranks_killed_at_once_start_again_from_the_newest_checkpoint(
     start: Start, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
@@ -169,6 +173,7 @@ def test_all_ranks_killed_at_once_start_again_from_the_newest_checkpoint(
     undisturbed.assert_same(run)
 
 
+@both_engines
 def test_newcomers_that_die_before_they_have_joined_harm_nobody(start: Start, undisturbed: Undisturbed) -> None:
     doors = {"worker-2": "kill", "worker-3": "exit", "worker-4": "wait"}
     run = start(Script("exact.py", holds=(10, 20, 30), doors=doors), (1, 2, 5), recovery=RecoverySpec(backoff=0.1))
@@ -196,6 +201,7 @@ def ranks_of(status: Status) -> set[int]:
     return {rank for worker in status.workers for rank in worker.ranks}
 
 
+@both_engines
 def test_a_run_below_its_minimum_is_suspended_and_goes_on(start: Start, undisturbed: Undisturbed) -> None:
     run = start(Script("exact.py", holds=(20,)), (2, 2, 2), recovery=SLOW_RETURN)
     run.at(20)
@@ -213,6 +219,7 @@ def test_a_run_below_its_minimum_is_suspended_and_goes_on(start: Start, undistur
     undisturbed.assert_same(run)
 
 
+@both_engines
 def test_a_run_below_its_minimum_for_too_long_fails(start: Start) -> None:
     run = start(Script("exact.py", holds=(20,)), (2, 2, 2), recovery=RecoverySpec(backoff=60.0, max_wait=1.0))
     run.at(20)
@@ -223,6 +230,7 @@ def test_a_run_below_its_minimum_for_too_long_fails(start: Start) -> None:
     assert "fewer than 2 ranks" in status.reason
 
 
+@both_engines
 def test_a_machine_that_vanishes_without_ending_its_connections(start: Start, undisturbed: Undisturbed) -> None:
     """Stock Horovod's ranks wait for it for 30 s, until Gloo gives up."""
     silence = 4.0

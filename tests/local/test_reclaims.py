@@ -11,7 +11,7 @@ import pytest
 
 from elastic_runtime.spec import CheckpointSpec, RecoveryMode, RecoverySpec
 from elastic_runtime.status import EventKind, Phase, Status
-from tests.local.conftest import Start
+from tests.local.conftest import Start, both_engines
 from tests.local.harness import ScriptedRun
 from tests.paced import Script, Undisturbed, sizes_of
 
@@ -39,6 +39,7 @@ def resumed_at(status: Status) -> list[int | None]:
     return [event.step for event in status.events if event.kind is EventKind.RESUMED and "checkpoint" in event.message]
 
 
+@both_engines
 def test_no_step_is_lost_when_all_workers_are_taken_at_their_deadline(
     start: Start, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
@@ -66,6 +67,7 @@ def test_no_step_is_lost_when_all_workers_are_taken_at_their_deadline(
     undisturbed.assert_same(run)
 
 
+@both_engines
 def test_workers_that_are_killed_before_their_deadline_have_handed_over(
     start: Start, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
@@ -92,6 +94,7 @@ def test_workers_that_are_killed_before_their_deadline_have_handed_over(
     undisturbed.assert_same(run)
 
 
+@both_engines
 @pytest.mark.parametrize(
     ("mode", "size", "killed", "writer"),
     [(RecoveryMode.ELASTIC, 2, 0, 1), (RecoveryMode.FIXED, 3, 1, 0)],

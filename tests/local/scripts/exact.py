@@ -1,6 +1,7 @@
 """Training with our helpers: DurableState and GlobalBatches, with a ledger of what every rank trained on.
 
-An argument is a number of megabytes that the checkpoints hold besides. ``DEVICE`` is where it trains (``cuda``).
+By Horovod or by torch.distributed, whichever its ranks are started by. An argument is a number of megabytes that the
+checkpoints hold besides. ``DEVICE`` is where it trains (``cuda``).
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 import os
 import sys
 
-import horovod.torch as hvd
 import torch
+from exact_engines import kit
 from pace import Pace
 from torch.nn.functional import mse_loss
 from torch.utils.data import TensorDataset
@@ -30,35 +31,34 @@ def main() -> None:
     pace.door()
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)  # So that rounding, which grows with the steps, is far below any difference.
-    hvd.init()
+    engine = kit()
     torch.manual_seed(0)
     device = torch.device(os.environ.get("DEVICE", "cpu"))
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1)).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    optimizer = engine.optimizer(torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), model)
     ballast = {"ballast": torch.zeros(int(sys.argv[1]) << 20, dtype=torch.uint8)} if sys.argv[1:] else {}
     state = DurableState(model=model, optimizer=optimizer, **ballast)
     data = dataset()
     batches = GlobalBatches(data, size=BATCH, seed=7, state=state, epochs=pace.epochs)
 
-    @hvd.elastic.run
+    @engine.run
     def train(state: DurableState) -> None:
         pace.note(
-            joined=state.step, rank=hvd.rank(), size=hvd.size(), local_rank=hvd.local_rank(),
-            local_size=hvd.local_size(), cross_rank=hvd.cross_rank(), cross_size=hvd.cross_size(),
+            joined=state.step, **engine.places(),
             worker=os.environ["ELASTIC_RUNTIME_WORKER"], slot=os.environ["ELASTIC_RUNTIME_SLOT"],
             devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
         )  # fmt: skip
+        parallel = engine.parallel(model)
         pace.hold(state)
         for batch in batches:
             features, targets = (each.to(device) for each in batch.data)
             optimizer.zero_grad()
-            loss = mse_loss(model(features), targets) * batch.weight
+            loss = mse_loss(parallel(features), targets) * batch.weight
             loss.backward()
             optimizer.step()
-            total = float(hvd.allreduce(loss.detach(), name="loss"))
+            total, places = engine.mean(loss.detach()), engine.places()
             pace.note(
-                step=batch.step, epoch=batch.epoch, rank=hvd.rank(), size=hvd.size(),
+                step=batch.step, epoch=batch.epoch, rank=places["rank"], size=places["size"],
                 samples=batch.indices.tolist(), loss=total,
             )  # fmt: skip
             if batch.step % pace.commit_every == 0:
@@ -67,9 +67,8 @@ def main() -> None:
             pace.hold(state)
 
     train(state)
-    pace.note(
-        done=state.step, rank=hvd.rank(), weights=[float(w) for p in model.parameters() for w in p.detach().flatten()]
-    )
+    weights = [float(weight) for each in model.parameters() for weight in each.detach().flatten()]
+    pace.note(done=state.step, rank=engine.places()["rank"], weights=weights)
 
 
 main()

@@ -204,6 +204,33 @@ def test_a_new_iteration_goes_on_in_the_new_world_where_the_state_stands() -> No
     assert list(batches(state, epochs=2)) == []
 
 
+@pytest.mark.parametrize("loader", [{}, {"num_workers": 2}])
+def test_an_iteration_goes_on_where_the_world_changes_in_its_midst(loader: dict[str, Any]) -> None:
+    world = SimpleNamespace(rank=0, size=2)
+    state = SimpleNamespace(step=0)
+    plan = BatchPlan(10, 4, 7, 2)
+    data = Squares() if loader else tensors()
+    iterated = GlobalBatches(data, size=4, seed=7, state=state, epochs=2, world=world, **loader)
+    seen: list[tuple[int, list[int]]] = []
+    for batch in iterated:
+        share = plan.share(batch.step, world.rank, world.size)
+        assert (batch.indices.tolist(), batch.weight) == (share.indices.tolist(), share.weight)
+        assert contents(batch)
+        seen.append((batch.step, batch.indices.tolist()))
+        if batch.step in (2, 5):
+            world.rank, world.size = {2: (2, 3), 5: (0, 1)}[batch.step]
+    assert [step for step, _ in seen] == list(range(1, 7))
+
+
+def test_a_world_that_changes_after_the_last_batch_changes_nothing() -> None:
+    world = SimpleNamespace(rank=0, size=2)
+    iterated = batches(SimpleNamespace(step=0), size=20)
+    iterated._world = world
+    for _ in iterated:
+        world.size = 3
+    assert iterated.step == len(iterated)
+
+
 def test_going_back_gives_the_same_batch_again() -> None:
     state = SimpleNamespace(step=0)
     everything = batches(state)

@@ -32,6 +32,19 @@ def batches(rank: int = 0, size: int = 1, step: int = 0, **options: Any) -> Micr
     return MicroBatches(data, 3, 4, 5, SimpleNamespace(step=step), world=world, **options)
 
 
+def test_steps_go_on_with_other_shares_where_the_world_changes_in_their_midst() -> None:
+    optimizer, plan = Optimizer(), BatchPlan(22, 12, 5)
+    steps = batches(size=2, optimizer=optimizer)
+    seen = []
+    for step in steps:
+        place = steps.world
+        wanted = [share.indices.tolist() for share in plan.micro_shares(step.step, place.rank, place.size, 3)]
+        assert [batch.indices.tolist() for batch in step] == wanted
+        seen.append(len(wanted))
+        steps._world = SimpleNamespace(rank=1, size=4)
+    assert optimizer.passes == seen == [2, 1]
+
+
 @given(st.integers(1, 60), st.integers(1, 9), st.integers(1, 9), st.integers(1, 12), st.integers(0, 9))
 def test_every_world_has_the_same_micro_batches_and_weights_them_alike(
     samples: int, size: int, count: int, ranks: int, seed: int

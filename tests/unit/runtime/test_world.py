@@ -56,8 +56,8 @@ class Threads:
         for tensor, first in zip(tensors, self.gather([tensor.clone() for tensor in tensors])[0], strict=True):
             tensor.copy_(first)
 
-    def interrupt(self) -> Exception:
-        return Another()
+    def change(self) -> None:
+        raise Another
 
     def handler(self, value: object) -> None:
         return None

@@ -70,8 +70,13 @@ class World(Place, Protocol):
     def enter(self) -> None:
         """Be in a world: in the present one, or wait for the first. Where there will be none, the process ends."""
 
-    def run(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The training function, made to go through one world after another; its first argument is the state."""
+    def run(self, function: Callable[..., Any], *, in_place: bool = False) -> Callable[..., Any]:
+        """The training function, made to go through one world after another; its first argument is the state.
+
+        Args:
+            function: it.
+            in_place: the engine may have :meth:`change` return in the next world, instead of calling it anew there.
+        """
 
     def barrier(self) -> None:
         """Wait until all ranks are here; a collective."""
@@ -85,8 +90,14 @@ class World(Place, Protocol):
         They are torch's, or numpy's arrays where the script uses TensorFlow.
         """
 
-    def interrupt(self) -> Exception:
-        """What a state raises on all ranks at once, for the engine to end this world and make the next."""
+    def change(self) -> None:
+        """A state calls it on all ranks at once, at a commit, for the engine to end this world and make the next.
+
+        Returns, where the training function may stay where it is, in the next world, with the state in sync.
+
+        Raises:
+            Exception: the engine's interrupt, which leaves the training function.
+        """
 
     def handler(self, value: object) -> Handler | None:
         """One that the script has registered with the engine for this kind of value, or the engine's for its own."""

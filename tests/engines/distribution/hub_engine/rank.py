@@ -49,7 +49,7 @@ class HubWorld:
         if not self.connected:
             self.enter_next()
 
-    def run(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def run(self, function: Callable[..., Any], *, in_place: bool = False) -> Callable[..., Any]:
         return lambda state: run(function, state)
 
     def enter_next(self) -> None:
@@ -85,8 +85,8 @@ class HubWorld:
     def broadcast(self, tensors: Sequence[Any]) -> None:
         raise NotImplementedError("ranks of this engine have no tensors")
 
-    def interrupt(self) -> Exception:
-        return WorldChanges()
+    def change(self) -> None:
+        raise WorldChanges
 
     def handler(self, value: object) -> None:
         """No kind of value is this engine's own."""
@@ -132,7 +132,7 @@ class State:
         """Hear whether the world changes. Raises as :meth:`commit`."""
         WORLD.barrier()
         if WORLD.changes:
-            raise WORLD.interrupt()
+            WORLD.change()
 
     def restore(self) -> None:
         """Back to the last commit."""

@@ -32,11 +32,7 @@ def through_worlds(
     is_new = has_all = False
     while True:
         try:
-            if is_new:
-                state.on_reset()
-            kept_outputs.in_world()
-            if not has_all:
-                state.sync()
+            into_world(state, is_new=is_new, has_all=has_all)
             synced()
             return train()
         except interrupt as change:
@@ -48,6 +44,21 @@ def through_worlds(
             has_all = False
         reset()
         is_new = True
+
+
+def into_world(state: Any, *, is_new: bool = True, has_all: bool = False) -> None:
+    """What a rank does once it is connected to the others: then it has rank 0's state; a collective.
+
+    Args:
+        state: elastic.
+        is_new: it was in another world before.
+        has_all: there is nobody who has not that state already.
+    """
+    if is_new:
+        state.on_reset()
+    kept_outputs.in_world()
+    if not has_all:
+        state.sync()
 
 
 def ending_with_its_word(state: Any, function: Callable[[], Any]) -> Callable[[], Any]:

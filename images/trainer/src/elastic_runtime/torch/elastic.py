@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, overload
 
 from elastic_runtime.world import WORLD, current_world
 
@@ -41,7 +41,13 @@ def init() -> None:
     current_world().enter()
 
 
-def run(function: Callable[..., Result]) -> Callable[..., Result]:
+@overload
+def run(function: Callable[..., Result]) -> Callable[..., Result]: ...
+@overload
+def run(*, in_place: bool = ...) -> Callable[[Callable[..., Result]], Callable[..., Result]]: ...
+def run(
+    function: Callable[..., Result] | None = None, *, in_place: bool = False
+) -> Callable[..., Result] | Callable[[Callable[..., Result]], Callable[..., Result]]:
     """A decorator for the training function, which takes the state, and whatever else it is called with.
 
     The function is called in each world anew, when the state is the same on all ranks. It is left at a commit where the
@@ -49,9 +55,19 @@ def run(function: Callable[..., Result]) -> Callable[..., Result]:
 
     Args:
         function: it.
+        in_place: have :meth:`DurableState.commit` return in the next world where workers come or go as planned, so that
+            the function goes on with its next step; it is called anew after losses alone. Only newcomers go through its
+            beginning then, so until its first commit it may have no collectives of its own besides the making of
+            ``DistributedDataParallel``. ``GlobalBatches`` and ``MicroBatches`` go on with the shares of the next world;
+            what else depends on rank or world size has to be asked for at each step. With the engine ``horovod`` it has
+            no effect.
 
     Returns:
         The function that trains to the end, in as many worlds as it takes.
     """
-    wrapped: Callable[..., Result] = current_world().run(function)
-    return wrapped
+
+    def elastic(trained: Callable[..., Result]) -> Callable[..., Result]:
+        wrapped: Callable[..., Result] = current_world().run(trained, in_place=in_place)
+        return wrapped
+
+    return elastic if function is None else elastic(function)

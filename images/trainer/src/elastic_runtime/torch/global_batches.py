@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.training.batches.plan import Share
-from elastic_runtime.training.batches.position import Batch, BatchPosition
+from elastic_runtime.training.batches.position import Batch, BatchPosition, Shares
 from elastic_runtime.world import Place
 
 _OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "generator", "persistent_workers")
@@ -95,8 +95,10 @@ class GlobalBatches(LoadedBatches):
     """
 
     def __iter__(self) -> Iterator[Batch]:
-        """From the batch after :attr:`step`, for the world as it is now."""
-        shares = self.shares()
+        """From the batch after :attr:`step`, in whichever world."""
+        return self.through_worlds(self._in_world)
+
+    def _in_world(self, shares: Shares) -> Generator[Batch, None, None]:
         with closing(self.fetch(shares)) as fetched:
             for share, data in zip(shares, fetched, strict=True):
                 self.move_to(share.step)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.torch.global_batches import LoadedBatches
 from elastic_runtime.training.batches.plan import Share, idle
-from elastic_runtime.training.batches.position import Batch
+from elastic_runtime.training.batches.position import Batch, Shares
 from elastic_runtime.world import Place
 
 
@@ -107,9 +107,10 @@ class MicroBatches(LoadedBatches):
         return idle(self._count, self.world.size)
 
     def __iter__(self) -> Iterator[MicroStep]:
-        """From the step after :attr:`step`, for the world as it is now."""
-        whole = self.shares()
+        """From the step after :attr:`step`, in whichever world."""
+        return self.through_worlds(self._in_world)
 
+    def _in_world(self, whole: Shares) -> Generator[MicroStep, None, None]:
         def cut(step: int) -> list[Share]:
             return self.plan.micro_shares(step, whole.rank, whole.ranks, self._size)
 

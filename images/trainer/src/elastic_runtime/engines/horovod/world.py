@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 from elastic_runtime.engines.horovod import frameworks
 from elastic_runtime.engines.horovod.frameworks import Framework
@@ -47,8 +47,8 @@ class HorovodWorld:
 
         horovod.torch.init()
 
-    def run(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """See :class:`World`."""
+    def run(self, function: Callable[..., Any], *, in_place: bool = False) -> Callable[..., Any]:  # noqa: ARG002
+        """See :class:`World`. Horovod always calls it anew."""
         import horovod.torch.elastic
 
         wrapped: Callable[..., Any] = horovod.torch.elastic.run(function)
@@ -66,11 +66,11 @@ class HorovodWorld:
         """See :class:`World`."""
         _framework().broadcast(tensors)
 
-    def interrupt(self) -> Exception:
+    def change(self) -> None:
         """Always with a sync to follow."""
         from horovod.common.exceptions import HostsUpdatedInterrupt
 
-        return cast(Exception, HostsUpdatedInterrupt(False))
+        raise HostsUpdatedInterrupt(False)
 
     def handler(self, value: object) -> Handler | None:
         """What a script has registered with its framework's Horovod."""

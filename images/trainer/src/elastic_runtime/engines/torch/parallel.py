@@ -2,28 +2,32 @@
 
 Its reducer, with its hooks in the parameters' gradients, belongs to one process group. What torch has for another one
 (``_update_process_group``) aborts a survivor next to a newcomer, since the survivor's buckets were rebuilt after its
-first step and the newcomer's were not. So the hooks are removed when a world is left, and those wrappers that the
-script made before its training function are made anew, as the same objects, by all ranks in the next.
+first step and the newcomer's were not. So the hooks are removed when a world is left, and wrappers are made anew, as
+the same objects, by all ranks in the next: those that the script made before its training function, and where that goes
+on in place, those that it has made since, as a newcomer makes them in its beginning.
 """
 
 from __future__ import annotations
 
 import functools
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch.nn.parallel import DistributedDataParallel
+
+_Made = weakref.WeakKeyDictionary[DistributedDataParallel, tuple[tuple[Any, ...], dict[str, Any]]]
+"""With the arguments beside the module, in the order in which they were made."""
 
 
 class Wrappers:
     """Of this process."""
 
     def __init__(self) -> None:
-        self._made: weakref.WeakKeyDictionary[DistributedDataParallel, tuple[tuple[Any, ...], dict[str, Any]]]
-        self._made = weakref.WeakKeyDictionary()
-        self._passing: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
-        self.in_training = False
-        """Whether the training function runs: it is called in each world anew, and makes its wrappers there."""
+        self._before: _Made = weakref.WeakKeyDictionary()
+        self._within: _Made = weakref.WeakKeyDictionary()
+        self._in_training = False
         self._init: Any = None
 
     def watch(self) -> None:
@@ -35,20 +39,33 @@ class Wrappers:
         @functools.wraps(init)
         def made(wrapper: DistributedDataParallel, module: Any, *args: Any, **kwargs: Any) -> None:
             init(wrapper, module, *args, **kwargs)
-            if self.in_training:
-                self._passing.add(wrapper)
-            else:
-                self._made[wrapper] = args, kwargs
+            (self._within if self._in_training else self._before)[wrapper] = args, kwargs
 
         DistributedDataParallel.__init__ = made  # type: ignore[method-assign, assignment]
 
+    @contextmanager
+    def in_training(self) -> Iterator[None]:
+        """Around a call of the training function: what it makes belongs to that call."""
+        self._within.clear()
+        self._in_training = True
+        try:
+            yield
+        finally:
+            self._in_training = False
+
     def release(self) -> None:
         """Before a process group is given up."""
-        for wrapper in [*self._made, *self._passing]:
+        for wrapper in [*self._before, *self._within]:
             wrapper._remove_autograd_hooks()  # type: ignore[no-untyped-call]
-        self._passing.clear()
 
     def rebuild(self) -> None:
-        """In a new process group; a collective."""
-        for wrapper, (args, kwargs) in list(self._made.items()):
+        """In a new process group, those that were made before the training function; a collective."""
+        self._make_anew(self._before)
+
+    def rebuild_within(self) -> None:
+        """Once the state is in sync, those that the training function has made, which goes on; a collective."""
+        self._make_anew(self._within)
+
+    def _make_anew(self, made: _Made) -> None:
+        for wrapper, (args, kwargs) in list(made.items()):
             self._init(wrapper, wrapper.module, *args, **kwargs)

@@ -19,7 +19,7 @@ from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from elastic_runtime import kept_outputs
 from elastic_runtime.engines.gloo_sockets import GlooSockets
-from elastic_runtime.engines.through_worlds import ending_with_its_word, through_worlds
+from elastic_runtime.engines.through_worlds import ending_with_its_word, into_world, through_worlds
 from elastic_runtime.engines.torch.channel import Channel, WorldLost
 from elastic_runtime.engines.torch.messages import EnterWorld
 from elastic_runtime.engines.torch.parallel import Wrappers
@@ -57,6 +57,7 @@ class Rank:
         self._wrappers = Wrappers()
         self._wrappers.watch()
         self._state: Any = None
+        self._in_place = False
         self._changes = 0
         self._channel = Channel(link, self._another, self._sockets.cut) if link.connected else None
 
@@ -69,9 +70,9 @@ class Rank:
         else:
             self._into_next(self._channel)
 
-    def run(self, state: Any, function: Callable[[], Any]) -> Any:
+    def run(self, state: Any, function: Callable[[], Any], *, in_place: bool) -> Any:
         """Through all worlds to the end of the training; see :func:`~elastic_runtime.torch.elastic.run`."""
-        self._state = state
+        self._state, self._in_place = state, in_place
         state.on_hosts_updated(float(self._changes))
         train = ending_with_its_word(state, function)
         try:
@@ -79,7 +80,20 @@ class Rank:
             whole = functools.partial(self._train, train)
             return through_worlds(state, whole, WorldChanges, self.is_loss, self._reset, self._synced)
         finally:
-            self._state = None
+            self._state, self._in_place = None, False
+
+    def change(self) -> None:
+        """At a commit that all ranks have just made; see :meth:`~elastic_runtime.world.World.change`.
+
+        Raises:
+            WorldChanges: the training function is to be left.
+        """
+        if not self._in_place:
+            raise WorldChanges
+        self._reset()
+        into_world(self._state)
+        self._synced()
+        self._wrappers.rebuild_within()
 
     def is_loss(self, error: Exception) -> bool:
         """Whether it says that a rank is lost; the others hear of it then."""
@@ -95,11 +109,8 @@ class Rank:
         return of_peers or self._channel.is_broken
 
     def _train(self, train: Callable[[], Any]) -> Any:
-        self._wrappers.in_training = True
-        try:
+        with self._wrappers.in_training():
             result = train()
-        finally:
-            self._wrappers.in_training = False
         if self._channel:
             self._channel.done()
         return result

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from elastic_runtime.engines.torch.messages import NAME
-from elastic_runtime.engines.torch.rank import WorldChanges, this_rank
+from elastic_runtime.engines.torch.rank import this_rank
 
 
 class TorchWorld:
@@ -45,12 +45,12 @@ class TorchWorld:
         """See :class:`World`."""
         this_rank().enter()
 
-    def run(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def run(self, function: Callable[..., Any], *, in_place: bool = False) -> Callable[..., Any]:
         """See :class:`World`."""
 
         @wraps(function)
         def elastic(state: Any, *args: Any, **kwargs: Any) -> Any:
-            return this_rank().run(state, lambda: function(state, *args, **kwargs))
+            return this_rank().run(state, lambda: function(state, *args, **kwargs), in_place=in_place)
 
         return elastic
 
@@ -72,9 +72,9 @@ class TorchWorld:
         for work in [dist.broadcast(each, src=0, async_op=True) for each in flat]:
             work.wait()
 
-    def interrupt(self) -> Exception:
+    def change(self) -> None:
         """See :class:`World`."""
-        return WorldChanges()
+        this_rank().change()
 
     def handler(self, value: object) -> None:
         """No kind of value is this engine's own."""

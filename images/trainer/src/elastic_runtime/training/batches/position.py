@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.rank_link import BatchSize, shared_link
 from elastic_runtime.training.batches.plan import BatchPlan, Indices, Share
 from elastic_runtime.world import Place, current_world
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,22 @@ class BatchPosition:
         if one_epoch:
             end = min(end, (1 + self.step // self.plan.steps_per_epoch) * self.plan.steps_per_epoch)
         return Shares(self.plan, range(first, end + 1), world.rank, world.size)
+
+    def through_worlds(self, in_world: Callable[[Shares], Generator[T, None, None]]) -> Iterator[T]:
+        """What a function yields for each step to the end of the training, also where one ends in another world.
+
+        Args:
+            in_world: yields for these shares, in one world.
+        """
+        while True:
+            shares = self.shares()
+            with closing(in_world(shares)) as steps:
+                for step in steps:
+                    yield step
+                    if (shares.rank, shares.ranks) != (self.world.rank, self.world.size):
+                        break
+                else:
+                    return
 
     def _tell_size(self, world: Place) -> None:
         """For the samples a second in the run's status; again when another rank has become the first."""

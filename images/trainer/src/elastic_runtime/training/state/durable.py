@@ -126,7 +126,7 @@ class DurableState:
     # What the engine calls
 
     def on_hosts_updated(self, timestamp: float, _update: object = None) -> None:
-        """Hosts have changed; in any thread. The next :meth:`commit` interrupts the training."""
+        """Hosts have changed; in any thread. The next :meth:`commit` takes the rank to another world."""
         self._changed = max(self._changed, timestamp)
 
     def on_reset(self) -> None:
@@ -165,7 +165,8 @@ class DurableState:
         for what comes: others that take over, or their own end.
 
         Raises:
-            Exception: the engine's interrupt; see :meth:`check_host_updates`.
+            Exception: the engine's interrupt, unless it takes the rank to another world here and now
+                (:func:`elastic_runtime.torch.elastic.run` with ``in_place=True``).
             OwnershipLost: on rank 0, when a checkpoint was refused because the run has a newer owner.
         """
         self.save()
@@ -213,7 +214,8 @@ class DurableState:
                 self._end_at_exit()
                 self._writer.begin(self._snapshot(), handover=True)
         if agreed.updated > agreed.seen:
-            raise self._world.interrupt()
+            self._world.change()
+            return False
         return agreed.stand
 
     def _stands(self) -> bool:
