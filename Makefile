@@ -123,8 +123,8 @@ soak: setup ## a run trains while 2,000 connections of strangers are held; CONNE
 test-wheels: build ## the wheels in clean environments with Airflow 2.11 and 3.3: deferred, marked, cleared; Debian; five minutes
 	@$(AIRFLOW)/python -m tests.wheels
 
-demo: setup $(if $(filter kubernetes,$(CLUSTER)),image) ## the digits DAG through real Airflow, with a report; CLUSTER=kubernetes: with pods; KEEP=1: Airflow stays up
-	$(if $(filter kubernetes,$(CLUSTER)),tools/cluster with --) $(AIRFLOW)/python scripts/demo.py --cluster $(CLUSTER) $(if $(KEEP),--keep)
+demo: setup $(if $(filter kubernetes,$(CLUSTER)),image) ## the digits DAG through real Airflow, with a report; CLUSTER=kubernetes: with pods; ENGINE=torch; KEEP=1: Airflow stays up
+	$(if $(filter kubernetes,$(CLUSTER)),tools/cluster with --) $(AIRFLOW)/python scripts/demo.py --cluster $(CLUSTER) $(if $(ENGINE),--engine $(ENGINE)) $(if $(KEEP),--keep)
 
 bench: setup ## our launcher against horovodrun, and spot traces; writes benchmarks/RESULTS.md
 	$(TRAINER)/python benchmarks/run.py

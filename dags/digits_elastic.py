@@ -8,6 +8,8 @@ instance. *evaluate* loads the checkpoint that *train* has left and fails the ru
 neither torch nor scikit-learn. The ranks of *train* run in that environment, too, or in pods of the image that
 `make image` builds, when `cluster` names an Airflow connection to Kubernetes. The pods then see `folder` at the same
 path, through the claim that `claim` names.
+
+There are two DAGs of it: `digits_elastic` trains with Elastic Horovod, `digits_elastic_torch` with torch.distributed.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from airflow.providers.common.compat.sdk import DAG, AirflowSkipException, Param
 
 from elastic_training import __version__
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
+from elastic_training.operators.elastic_torch import ElasticTorchOperator
+from elastic_training.operators.elastic_training import ElasticTrainingOperator
 from elastic_training.operators.reclaim_worker import ReclaimWorkerOperator
 from elastic_training.pods import Pods, Volume
 from elastic_training.sensors.scale_workers import ScaleWorkersSensor
@@ -121,61 +125,69 @@ def evaluate(training: dict[str, Any], folder: str, min_accuracy: str) -> dict[s
     return found
 
 
-with DAG(
-    dag_id="digits_elastic",
-    description="Elastic training on handwritten digits: grows, loses a worker, goes on",
-    schedule=None,
-    params=PARAMS,
-    render_template_as_native_obj=False,
-    default_args={"retries": 0},
-    tags=["elastic-training", "example"],
-    doc_md=__doc__,
-) as dag:
-    data = prepare(SHARDS, CODE, "{{ params.test_fraction }}", "{{ params.seed }}")
+def digits(dag_id: str, operator: type[ElasticTrainingOperator]) -> DAG:
+    """The DAG, with the operator of one engine."""
+    with DAG(
+        dag_id=dag_id,
+        description=f"Elastic training on handwritten digits by {operator.engine}: grows, loses a worker, goes on",
+        schedule=None,
+        params=PARAMS,
+        render_template_as_native_obj=False,
+        default_args={"retries": 0},
+        tags=["elastic-training", "example"],
+        doc_md=__doc__,
+    ) as dag:
+        data = prepare(SHARDS, CODE, "{{ params.test_fraction }}", "{{ params.seed }}")
 
-    train = ElasticHorovodOperator(
-        task_id="train",
-        command=[
-            "python",
-            f"{CODE}/digits_train.py",
-            f"--shards={SHARDS}",
-            f"--ledger={RUN_FOLDER}/ledger",
-            "--epochs={{ params.epochs }}",
-            "--batch-size={{ params.batch_size }}",
-            "--learning-rate={{ params.learning_rate }}",
-            "--seed={{ params.seed }}",
-            f"--hold-until={{% if params.hold %}}{RELEASED}{{% endif %}}",
-        ],
-        workers=Workers(
-            min="{{ params.min_workers }}", start="{{ params.start_workers }}", max="{{ params.max_workers }}"
-        ),
-        checkpoint_uri="file://{{ params.folder }}/checkpoints",
-        checkpoints=Checkpoints(every="{{ params.checkpoint_every }}"),
-        recovery=Recovery(mode="elastic", max_wait=timedelta(minutes=10)),
-        cluster="{{ params.cluster }}",
-        image="{{ params.image }}",
-        pods=Pods(volumes=[Volume(mount="{{ params.folder }}", claim="{{ params.claim }}")]),
-        deferrable=True,
-    )
+        train = operator(
+            task_id="train",
+            command=[
+                "python",
+                f"{CODE}/digits_train.py",
+                f"--engine={operator.engine}",
+                f"--shards={SHARDS}",
+                f"--ledger={RUN_FOLDER}/ledger",
+                "--epochs={{ params.epochs }}",
+                "--batch-size={{ params.batch_size }}",
+                "--learning-rate={{ params.learning_rate }}",
+                "--seed={{ params.seed }}",
+                f"--hold-until={{% if params.hold %}}{RELEASED}{{% endif %}}",
+            ],
+            workers=Workers(
+                min="{{ params.min_workers }}", start="{{ params.start_workers }}", max="{{ params.max_workers }}"
+            ),
+            checkpoint_uri="file://{{ params.folder }}/checkpoints",
+            checkpoints=Checkpoints(every="{{ params.checkpoint_every }}"),
+            recovery=Recovery(mode="elastic", max_wait=timedelta(minutes=10)),
+            cluster="{{ params.cluster }}",
+            image="{{ params.image }}",
+            pods=Pods(volumes=[Volume(mount="{{ params.folder }}", claim="{{ params.claim }}")]),
+            deferrable=True,
+        )
 
-    more = ScaleWorkersSensor(
-        task_id="more",
-        training_task_id="train",
-        workers="{{ params.more_workers }}",
-        cluster="{{ params.cluster }}",
-        deferrable=True,
-        poke_interval=1,
-        timeout=600,
-    )
+        more = ScaleWorkersSensor(
+            task_id="more",
+            training_task_id="train",
+            workers="{{ params.more_workers }}",
+            cluster="{{ params.cluster }}",
+            deferrable=True,
+            poke_interval=1,
+            timeout=600,
+        )
 
-    reclaim = ReclaimWorkerOperator(
-        task_id="reclaim",
-        training_task_id="train",
-        grace="{{ params.reclaim_grace }}",
-        cluster="{{ params.cluster }}",
-        pre_execute=skip_unless_reclaim,
-    )
+        reclaim = ReclaimWorkerOperator(
+            task_id="reclaim",
+            training_task_id="train",
+            grace="{{ params.reclaim_grace }}",
+            cluster="{{ params.cluster }}",
+            pre_execute=skip_unless_reclaim,
+        )
 
-    data >> [train, more]
-    more >> reclaim >> release(RELEASED)
-    train >> evaluate(train.output, SHARDS, "{{ params.min_accuracy }}")
+        data >> [train, more]
+        more >> reclaim >> release(RELEASED)
+        train >> evaluate(train.output, SHARDS, "{{ params.min_accuracy }}")
+    return dag
+
+
+horovod = digits("digits_elastic", ElasticHorovodOperator)
+by_torch = digits("digits_elastic_torch", ElasticTorchOperator)

@@ -1,7 +1,8 @@
-"""Train a small network on handwritten digits: one rank of an elastic Horovod training.
+"""Train a small network on handwritten digits: one rank of an elastic training.
 
-The training script of the DAG ``digits_elastic``; runs under plain ``horovodrun`` too, then without durable
-checkpoints. Each rank process keeps a ledger of the samples that it has trained on (:mod:`digits.ledger`).
+The training script of the DAGs ``digits_elastic`` and ``digits_elastic_torch``; runs under plain ``horovodrun`` and
+``torchrun`` too, then without durable checkpoints. Each rank process keeps a ledger of the samples that it has trained
+on (:mod:`digits.ledger`).
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import horovod.torch as hvd
 import torch
+from torch import nn
 from torch.nn import functional
 from torch.utils.data import TensorDataset
 
+from digits.engines import ENGINES, Engine
 from digits.ledger import Entry, Ledger
 from digits.model import DigitsNet, distort
 from digits.shards import TRAIN, read_shard
@@ -33,6 +35,7 @@ HOLD_PAUSE, HOLD_AT_MOST = 0.1, 600.0
 class Settings:
     """From the command line."""
 
+    engine: str
     shards: Path
     ledger: Path
     epochs: int
@@ -47,62 +50,61 @@ def main() -> None:
     settings = parse_arguments()
     torch.set_num_threads(1)
     torch.manual_seed(settings.seed)
-    hvd.init()
+    engine = ENGINES[settings.engine]()
 
     shard = read_shard(settings.shards / TRAIN)
     # Each sample carries its index, so that the ledger holds what came out of the loader, not what was planned.
     dataset = TensorDataset(shard.images, shard.labels, torch.arange(len(shard)))
     model = DigitsNet()
-    optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=settings.learning_rate, momentum=0.9, weight_decay=5e-4),
-        named_parameters=model.named_parameters(),
-    )
-    state = DurableState(model=model, optimizer=optimizer)
+    sgd = torch.optim.SGD(model.parameters(), lr=settings.learning_rate, momentum=0.9, weight_decay=5e-4)
+    state = DurableState(model=model, optimizer=engine.optimizer(sgd, model))
     with Ledger(settings.ledger) as ledger:
-        train(state, dataset, settings, ledger)
+        engine.run(lambda state: train(engine, state, dataset, settings, ledger))(state)
 
 
-@hvd.elastic.run  # type: ignore[untyped-decorator]  # horovod has no types
-def train(state: DurableState, dataset: TensorDataset, settings: Settings, ledger: Ledger) -> None:
-    """To the last step of the last epoch; Horovod calls it anew for each world."""
+def train(engine: Engine, state: DurableState, dataset: TensorDataset, settings: Settings, ledger: Ledger) -> None:
+    """To the last step of the last epoch; called anew for each world."""
+    network = engine.parallel(state.model)
     batches = GlobalBatches(dataset, size=settings.batch_size, seed=settings.seed, state=state, epochs=settings.epochs)
     last_epoch = len(batches) - len(batches) // settings.epochs
     for batch in batches:
         set_learning_rate(state.optimizer, settings.learning_rate * schedule(batch.step, len(batches)))
-        loss, samples = train_step(state, batch, len(dataset), settings.seed)
+        loss, samples = train_step(network, state, batch, len(dataset), settings.seed)
+        rank, size = engine.place()
         try:
             state.commit()
         finally:
             # Word of a new world comes as an exception out of commit, after it has committed the step.
             if samples:
                 moment = time.time()
-                ledger.append(Entry(batch.step, batch.epoch, hvd.rank(), hvd.size(), samples, loss, moment))
+                ledger.append(Entry(batch.step, batch.epoch, rank, size, samples, loss, moment))
         if settings.hold_until and last_epoch <= batch.step < len(batches):
-            hold(state, settings.hold_until)
+            hold(engine, state, settings.hold_until)
 
 
-def hold(state: DurableState, until: Path) -> None:
+def hold(engine: Engine, state: DurableState, until: Path) -> None:
     """Wait for a file to be there; commits meanwhile, so that ranks can come and go. Each world trains a step before.
 
     The ranks decide together: one that saw the file a moment before the others would train while they commit.
     """
     deadline = time.monotonic() + HOLD_AT_MOST
     while True:
-        over = until.exists() or time.monotonic() > deadline
-        if hvd.allreduce(torch.tensor(float(over)), name="hold", op=hvd.Sum).item():
+        if engine.any(until.exists() or time.monotonic() > deadline):
             return
         time.sleep(HOLD_PAUSE)
         state.commit()
 
 
-def train_step(state: DurableState, batch: Batch, dataset_size: int, seed: int) -> tuple[float, tuple[int, ...]]:
+def train_step(
+    network: nn.Module, state: DurableState, batch: Batch, dataset_size: int, seed: int
+) -> tuple[float, tuple[int, ...]]:
     """Update the model once.
 
     Returns:
         The mean loss of this rank's samples, and which they were: none where the batch has fewer samples than ranks.
     """
     images, labels, indices = batch.data
-    logits = state.model(distort(images, indices, dataset_size, seed << 32 | batch.step))
+    logits = network(distort(images, indices, dataset_size, seed << 32 | batch.step))
     loss = functional.cross_entropy(logits, labels)
     state.optimizer.zero_grad()
     torch.autograd.backward(loss * batch.weight)
@@ -128,7 +130,8 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 def parse_arguments() -> Settings:
     """Raises SystemExit with what is wrong."""
-    parser = argparse.ArgumentParser(description="One rank of an elastic Horovod training on handwritten digits.")
+    parser = argparse.ArgumentParser(description="One rank of an elastic training on handwritten digits.")
+    parser.add_argument("--engine", choices=ENGINES, default="horovod", help="what makes the ranks a world")
     parser.add_argument("--shards", type=Path, required=True, help="folder that digits.shards has written to")
     parser.add_argument("--ledger", type=Path, required=True, help="folder for the ledgers of the rank processes")
     parser.add_argument("--epochs", type=int, default=40, help="passes over the train shard")

@@ -1,4 +1,4 @@
-"""``make demo``: the DAG ``digits_elastic`` through a real Airflow, with figures and a report at the end.
+"""``make demo``: a DAG of ``digits_elastic.py`` through a real Airflow, with figures and a report at the end.
 
 Starts an Airflow of its own under ``build/demo`` (API server, scheduler, DAG processor, triggerer), runs the DAG,
 stops everything again, also on ctrl-C and on failure (with ``--keep``, a run that has ended is left to be looked at
@@ -33,7 +33,7 @@ from rich.table import Table  # noqa: E402
 
 from demo_kit.airflow_api import AirflowApi  # noqa: E402
 from demo_kit.airflow_stack import AirflowStack, StackFailed  # noqa: E402
-from demo_kit.digits_run import DAG_ID, FINAL, DigitsRun, local_trainings, stack_settings  # noqa: E402
+from demo_kit.digits_run import DAG_IDS, FINAL, DigitsRun, local_trainings, stack_settings  # noqa: E402
 from demo_kit.look_back import LookBack, Phase, problems  # noqa: E402
 from demo_kit.progress import ProgressLine  # noqa: E402
 from demo_kit.trainings import Trainings  # noqa: E402
@@ -78,10 +78,11 @@ def _run(arguments: argparse.Namespace, console: Console) -> list[str]:
         progress.show("Airflow starts: database, API server, scheduler, DAG processor, triggerer")
         stack.start()
         with AirflowApi(stack.url) as api:
-            stack.wait_until_healthy(api, DAG_ID)
+            stack.wait_until_healthy(api, DAG_IDS[arguments.engine])
             start = Phase("airflow_start", began, time.time() - began)
             console.print(f"Airflow is up at {stack.url}, logs in {stack.logs}", highlight=False, soft_wrap=True)
-            run = DigitsRun(stack, api, trainings, {"epochs": arguments.epochs, "seed": arguments.seed})
+            params = {"epochs": arguments.epochs, "seed": arguments.seed}
+            run = DigitsRun(stack, api, trainings, params, DAG_IDS[arguments.engine])
             deadline = time.monotonic() + LONGEST
             while (snapshot := run.snapshot()).state not in FINAL:
                 stack.check()
@@ -160,7 +161,7 @@ def _wait(stack: AirflowStack, run: DigitsRun, console: Console) -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Run the DAG digits_elastic through a real Airflow.")
+    parser = argparse.ArgumentParser(description="Run a DAG of digits_elastic.py through a real Airflow.")
     trainer = os.environ.get("ELASTIC_TRAINING_TRAINER_PYTHON") or REPOSITORY / ".venv-trainer" / "bin" / "python"
     parser.add_argument("--trainer-python", type=Path, default=Path(trainer), help="default: %(default)s")
     parser.add_argument(
@@ -169,6 +170,7 @@ def _arguments() -> argparse.Namespace:
         default="local",
         help="where the workers run; default: %(default)s",
     )
+    parser.add_argument("--engine", choices=DAG_IDS, default="horovod", help="of the training; default: %(default)s")
     parser.add_argument("--keep", action="store_true", help="leave Airflow up until ctrl-C once the run has ended")
     parser.add_argument("--epochs", type=int, default=32, help="passes over the train shard; default: %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="of split, weights and order; default: %(default)s")

@@ -1,4 +1,4 @@
-"""One run of the DAG ``digits_elastic`` on a stack of our own: settings, start, look at it, look back on it."""
+"""One run of a DAG of ``digits_elastic.py`` on a stack of our own: settings, start, look at it, look back on it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from elastic_training.naming import run_name
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DAG_ID = "digits_elastic"
+DAG_IDS = {"horovod": DAG_ID, "torch": "digits_elastic_torch"}
+"""By engine."""
 DEPLOYMENT = "demo"
 """Of Airflow: known here, so that the names of its runs are."""
 FINAL = ("success", "failed")
@@ -71,6 +73,7 @@ class DigitsRun:
         api: of that stack.
         trainings: where the workers run.
         params: of the DAG, where they differ from its defaults.
+        dag_id: one of :data:`DAG_IDS`.
     """
 
     def __init__(
@@ -79,26 +82,28 @@ class DigitsRun:
         api: AirflowApi,
         trainings: Trainings,
         params: Mapping[str, object] | None = None,
+        dag_id: str = DAG_ID,
     ) -> None:
+        self.dag_id = dag_id
         self._stack = stack
         self._api = api
         self._trainings = trainings
         self.params = {"folder": str(stack.settings.home / "digits"), **trainings.params, **(params or {})}
-        self.run_id = api.trigger(DAG_ID, self.params)
-        self.training = run_name(DAG_ID, self.run_id, "train", deployment=DEPLOYMENT)
+        self.run_id = api.trigger(self.dag_id, self.params)
+        self.training = run_name(self.dag_id, self.run_id, "train", deployment=DEPLOYMENT)
         self.ledger = Path(str(self.params["folder"])) / self.run_id / "ledger"
 
     @property
     def page(self) -> str:
         """Address of the training's task."""
-        return f"{self._stack.url}/dags/{DAG_ID}/runs/{quote(self.run_id, safe='')}/tasks/train"
+        return f"{self._stack.url}/dags/{self.dag_id}/runs/{quote(self.run_id, safe='')}/tasks/train"
 
     def snapshot(self) -> Snapshot:
         """One look."""
         # The states first: a run that is over by then has all its states.
-        state = self._api.run_state(DAG_ID, self.run_id)
+        state = self._api.run_state(self.dag_id, self.run_id)
         training = self._trainings.status(self.training)
-        return Snapshot(state, self._api.task_states(DAG_ID, self.run_id), training)
+        return Snapshot(state, self._api.task_states(self.dag_id, self.run_id), training)
 
     def wait_until(self, wanted: Callable[[Snapshot], bool], seconds: float, pause: float = 0.3) -> Snapshot:
         """The first snapshot that is as wanted.
@@ -126,7 +131,7 @@ class DigitsRun:
 
     def xcom(self, task_id: str, key: str = "return_value") -> Any:
         """What a task has pushed; None when it has not."""
-        return self._api.xcom(DAG_ID, self.run_id, task_id, key)
+        return self._api.xcom(self.dag_id, self.run_id, task_id, key)
 
     def training_log(self) -> list[str]:
         """Every line that the launcher has written."""
@@ -134,7 +139,7 @@ class DigitsRun:
 
     def log_lines(self, task_id: str) -> list[str]:
         """Of the first try."""
-        return self._api.log_lines(DAG_ID, self.run_id, task_id)
+        return self._api.log_lines(self.dag_id, self.run_id, task_id)
 
     def look_back(self, epochs: int, before: tuple[Phase, ...] = ()) -> LookBack | None:
         """What it amounts to; None when there is no result of the training.
@@ -147,6 +152,6 @@ class DigitsRun:
         entries, status = read_entries(self.ledger), self._trainings.status(self.training)
         if not (shards and result and entries and status):
             return None
-        phases = (*before, *task_phases(self._api.task_instances(DAG_ID, self.run_id)))
+        phases = (*before, *task_phases(self._api.task_instances(self.dag_id, self.run_id)))
         accuracy = evaluation["accuracy"] if evaluation else None
         return look_back(entries, shards["train"], epochs, status, accuracy, phases)

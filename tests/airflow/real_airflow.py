@@ -14,7 +14,7 @@ import psutil
 from demo_kit import processes
 from demo_kit.airflow_api import AirflowApi
 from demo_kit.airflow_stack import COMPONENTS, AirflowStack
-from demo_kit.digits_run import DAG_ID, DigitsRun, local_trainings, stack_settings
+from demo_kit.digits_run import DAG_IDS, DigitsRun, local_trainings, stack_settings
 from demo_kit.trainings import Trainings
 from tests.airflow.postgres import postgres
 
@@ -37,9 +37,9 @@ class Airflow:
         self.api = api
         self.trainings = trainings
 
-    def run_digits(self, **params: object) -> DigitsRun:
-        """Start a run of the DAG."""
-        return DigitsRun(self.stack, self.api, self.trainings, params)
+    def run_digits(self, engine: str = "horovod", **params: object) -> DigitsRun:
+        """Start a run of the DAG, by that engine."""
+        return DigitsRun(self.stack, self.api, self.trainings, params, DAG_IDS[engine])
 
     def training_processes(self) -> list[psutil.Process]:
         """Launchers, agents and ranks that live: what this Airflow has started, and has kept its own settings from."""
@@ -64,7 +64,7 @@ def stack_without(
     home: Path,
     trainings: Trainings,
     dags: Path | None = None,
-    dag_ids: Sequence[str] = (DAG_ID,),
+    dag_ids: Sequence[str] = tuple(DAG_IDS.values()),
     login: tuple[str, str] | None = None,
     **more: str,
 ) -> Iterator[AirflowStack]:

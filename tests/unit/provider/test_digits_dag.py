@@ -26,9 +26,9 @@ def module() -> ModuleType:
     return loaded
 
 
-@pytest.fixture(scope="module")
-def dag(module: ModuleType) -> Any:
-    return module.dag
+@pytest.fixture(params=["horovod", "by_torch"], scope="module")
+def dag(module: ModuleType, request: pytest.FixtureRequest) -> Any:
+    return getattr(module, request.param)
 
 
 def test_more_and_reclaim_run_beside_the_training_and_evaluate_after_it(dag: Any) -> None:
@@ -100,6 +100,7 @@ def test_the_training_gets_the_parameters_and_a_folder_of_its_own_run(dag: Any) 
     assert rendered[1] == f"{folder}/code/digits_train.py"
     assert f"--shards={folder}/shards" in rendered
     assert f"--ledger={folder}/ledger" in rendered
+    assert f"--engine={train.engine}" in rendered
     assert "--seed=0" in rendered
     assert f"--hold-until={folder}/released" in rendered
     workers = train.render_template(train.workers, context).spec()
