@@ -12,7 +12,7 @@ from typing import Any
 
 from elastic_runtime.spec import CheckpointSpec, RecoverySpec, Timing
 from tests.chaos.plan import Plan
-from tests.engines.kinds import HOROVOD, HUB, TORCH, Kind
+from tests.engines.kinds import HOROVOD, HUB, TORCH, TORCH_IN_PLACE, Kind
 from tests.local.harness import ScriptedRun
 
 EPOCHS, STEP_SECONDS = 16, 0.05
@@ -31,8 +31,8 @@ class Job:
 
     @property
     def engine(self) -> str:
-        """Its name."""
-        return self.kind.engine
+        """Its name, and how it is used."""
+        return self.kind.name
 
     def run(self, plan: Plan, base: Path) -> ScriptedRun:
         """One that is not started yet."""
@@ -51,4 +51,7 @@ class Job:
         )
 
 
-JOBS = (Job(HOROVOD, durable=True), Job(TORCH, durable=True), Job(HUB, durable=False))
+JOBS = (
+    *(Job(kind, durable=True) for kind in (HOROVOD, TORCH, TORCH_IN_PLACE)),
+    Job(HUB, durable=False),
+)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.engines.kinds import HOROVOD, HUB, TORCH, Kind
+from tests.engines.kinds import HOROVOD, HUB, TORCH, TORCH_IN_PLACE, Kind
 from tests.local.harness import ScriptedRun
 
 Start = Callable[..., ScriptedRun]
 
 
-@pytest.fixture(scope="session", params=[HUB, HOROVOD, TORCH], ids=lambda kind: kind.engine)
+@pytest.fixture(scope="session", params=[HUB, HOROVOD, TORCH, TORCH_IN_PLACE], ids=lambda kind: kind.name)
 def kind(request: pytest.FixtureRequest) -> Kind:
     found: Kind = request.param
     return found

@@ -23,15 +23,27 @@ class Kind:
     script: str
     """Whose weights are the same to the last bit whatever the worlds, 7 steps an epoch."""
     path: tuple[Path, ...] = ()
+    in_place: bool = False
+    """Whether its script stays in its loop at planned changes."""
+
+    @property
+    def name(self) -> str:
+        """Of the engine, and of how it is used."""
+        return f"{self.engine}-in-place" if self.in_place else self.engine
 
     def run(self, base: Path, workers: tuple[int, int, int], **more: Any) -> ScriptedRun:
         """One that is not started; ``more``: of the script's pace, or of the RunSpec."""
         pace = {name: more.pop(name) for name in PACE if name in more}
         script = Script(self.script, **{"epochs": 3, **pace})
-        spec = {"recovery": RecoverySpec(backoff=0.5), **more}
+        spec = {
+            "recovery": RecoverySpec(backoff=0.5),
+            "environment": {"IN_PLACE": "1"} if self.in_place else {},
+            **more,
+        }
         return ScriptedRun(base, script, workers, path=self.path, engine=self.engine, **spec)
 
 
 HOROVOD = Kind("horovod", "doubles.py")
 HUB = Kind("hub", "tally.py", (DISTRIBUTION,))
 TORCH = Kind("torch", "parallel.py")
+TORCH_IN_PLACE = Kind("torch", "parallel.py", in_place=True)

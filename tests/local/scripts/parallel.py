@@ -1,5 +1,6 @@
 """The training of ``doubles.py`` under torch.distributed, with DistributedDataParallel."""
 
+import os
 import time
 from typing import Any
 
@@ -39,7 +40,7 @@ def main() -> None:
     data = dataset()
     batches = GlobalBatches(data, size=BATCH, seed=7, state=state, epochs=pace.epochs)
 
-    @elastic.run
+    @elastic.run(in_place=bool(os.environ.get("IN_PLACE")))
     def train(state: DurableState) -> None:
         parallel = DistributedDataParallel(Given(model))
         parallel.register_comm_hook(None, total)

@@ -68,4 +68,7 @@ class Wrappers:
 
     def _make_anew(self, made: _Made) -> None:
         for wrapper, (args, kwargs) in list(made.items()):
+            hooks = wrapper._comm_hooks
             self._init(wrapper, wrapper.module, *args, **kwargs)
+            for hook, state in hooks[len(wrapper._comm_hooks) :]:  # What mixed precision needs, it has registered.
+                wrapper.register_comm_hook(state, hook)
