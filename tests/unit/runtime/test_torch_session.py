@@ -88,13 +88,13 @@ class Bench:
         await turns()
         assert rank_id in self.over
 
-    async def form(self, world: int, *members: str) -> None:
+    async def form(self, world: int, *members: str, same_state: bool = False) -> None:
         """They are all ready, and become this world, whose state they have."""
         await turns()
         for rank_id in members:
             self.say(rank_id, ReadyForWorld())
         for rank, rank_id in enumerate(members):
-            assert self.heard(rank_id)[-1] == EnterWorld(world, rank, len(members))
+            assert self.heard(rank_id)[-1] == EnterWorld(world, rank, len(members), same_state)
             self.say(rank_id, Connected(world), Synced(world))
 
 
@@ -147,7 +147,7 @@ async def test_who_is_listed_no_more_leaves_at_a_commit(bench: Bench) -> None:
     bench.say("a", ReadyForWorld())
     assert bench.heard("a") == []
     bench.say("b", ReadyForWorld())
-    assert (bench.heard("a"), bench.heard("b")) == ([LeftOut()], [EnterWorld(2, 0, 1)])
+    assert (bench.heard("a"), bench.heard("b")) == ([LeftOut()], [EnterWorld(2, 0, 1, True)])
     await bench.end("a", 0)
     assert bench.exits == [("a", 0, True)]
     assert bench.session.fact.outcome is None
@@ -197,7 +197,7 @@ async def test_ranks_find_each_other_in_the_worlds_store(bench: Bench) -> None:
     bench.say("b", StoreAsk(1, 6, "set", ("k",), "MQ=="))
     assert (bench.heard("a"), bench.heard("b")) == ([StoreAnswer(5, "MQ==")], [StoreAnswer(6)])
     bench.say("a", ReadyForWorld())
-    await bench.form(2, "a", "b")
+    await bench.form(2, "a", "b", same_state=True)
     bench.say("a", StoreAsk(2, 7, "check", ("k",)))
     assert bench.heard("a") == [StoreAnswer(7, number=0)]
 

@@ -13,7 +13,7 @@ def through_worlds(
     train: Callable[[], Any],
     interrupt: type[Exception],
     is_loss: Callable[[Exception], bool],
-    reset: Callable[[], None],
+    reset: Callable[[], bool | None],
     synced: Callable[[], None] = lambda: None,
 ) -> Any:
     """Train, from world to world until it is done.
@@ -21,44 +21,46 @@ def through_worlds(
     Args:
         state: elastic.
         train: called in each world anew, when the state is the same on all ranks.
-        interrupt: raised by the state where the world changes; with a true ``skip_sync`` nobody comes who has no state.
+        interrupt: raised by the state where the world changes; with a true ``skip_sync`` all have the same state.
         is_loss: whether an error means that a rank is lost, so that the last commit is gone back to.
-        reset: into the next world. Ends the process of a rank that is in none.
+        reset: into the next world. Ends the process of a rank that is in none. Returns whether all have the same state.
         synced: called when the state is the same on all ranks.
 
     Returns:
         What ``train`` has returned.
     """
-    is_new = has_all = False
+    is_new = has_same = False
     while True:
         try:
-            into_world(state, is_new=is_new, has_all=has_all)
+            into_world(state, is_new=is_new, has_same=has_same)
             synced()
             return train()
         except interrupt as change:
-            has_all = getattr(change, "skip_sync", False)  # Some have left, nobody comes.
+            skips_sync = getattr(change, "skip_sync", False)
         except Exception as error:
             if not is_loss(error):
                 raise
             state.restore()
-            has_all = False
-        reset()
+            skips_sync = False
+        has_same = bool(reset()) or skips_sync
         is_new = True
 
 
-def into_world(state: Any, *, is_new: bool = True, has_all: bool = False) -> None:
+def into_world(state: Any, *, is_new: bool = True, has_same: bool = False) -> None:
     """What a rank does once it is connected to the others: then it has rank 0's state; a collective.
 
     Args:
         state: elastic.
         is_new: it was in another world before.
-        has_all: there is nobody who has not that state already.
+        has_same: so have all others, already.
     """
     if is_new:
         state.on_reset()
     kept_outputs.in_world()
-    if not has_all:
+    if not has_same:
         state.sync()
+    elif hasattr(state, "on_same_state"):
+        state.on_same_state()
 
 
 def ending_with_its_word(state: Any, function: Callable[[], Any]) -> Callable[[], Any]:

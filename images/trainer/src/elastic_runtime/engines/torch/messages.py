@@ -87,6 +87,8 @@ class EnterWorld:
     world: int
     rank: int
     size: int
+    same_state: bool = False
+    """All its ranks have left the world before at the same commit, so their states are the same already."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ on in place, those that it has made since, as a newcomer makes them in its begin
 from __future__ import annotations
 
 import functools
+import inspect
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 _Made = weakref.WeakKeyDictionary[DistributedDataParallel, tuple[tuple[Any, ...], dict[str, Any]]]
 """With the arguments beside the module, in the order in which they were made."""
+
+_ARGUMENTS = inspect.signature(DistributedDataParallel.__init__)
 
 
 class Wrappers:
@@ -58,17 +61,23 @@ class Wrappers:
         for wrapper in [*self._before, *self._within]:
             wrapper._remove_autograd_hooks()  # type: ignore[no-untyped-call]
 
-    def rebuild(self) -> None:
-        """In a new process group, those that were made before the training function; a collective."""
-        self._make_anew(self._before)
+    def rebuild(self, *, has_same: bool) -> None:
+        """In a new process group, those that were made before the training function; a collective.
 
-    def rebuild_within(self) -> None:
+        Args:
+            has_same: all ranks have the same parameters already, so that rank 0's need not be sent.
+        """
+        self._make_anew(self._before, has_same)
+
+    def rebuild_within(self, *, has_same: bool) -> None:
         """Once the state is in sync, those that the training function has made, which goes on; a collective."""
-        self._make_anew(self._within)
+        self._make_anew(self._within, has_same)
 
-    def _make_anew(self, made: _Made) -> None:
+    def _make_anew(self, made: _Made, has_same: bool) -> None:
         for wrapper, (args, kwargs) in list(made.items()):
             hooks = wrapper._comm_hooks
-            self._init(wrapper, wrapper.module, *args, **kwargs)
+            given = _ARGUMENTS.bind(wrapper, wrapper.module, *args, **kwargs)
+            given.arguments["init_sync"] = not has_same and given.arguments.get("init_sync", True)
+            self._init(*given.args, **given.kwargs)
             for hook, state in hooks[len(wrapper._comm_hooks) :]:  # What mixed precision needs, it has registered.
                 wrapper.register_comm_hook(state, hook)

@@ -90,10 +90,10 @@ class Rank:
         """
         if not self._in_place:
             raise WorldChanges
-        self._reset()
-        into_world(self._state)
+        has_same = self._reset()
+        into_world(self._state, has_same=has_same)
         self._synced()
-        self._wrappers.rebuild_within()
+        self._wrappers.rebuild_within(has_same=has_same)
 
     def is_loss(self, error: Exception) -> bool:
         """Whether it says that a rank is lost; the others hear of it then."""
@@ -119,23 +119,25 @@ class Rank:
         if self._channel:
             self._channel.synced()
 
-    def _reset(self) -> None:
+    def _reset(self) -> bool:
         call_back()
         kept_outputs.world_ends()
         assert self._channel is not None, "or nothing is a loss, and no world changes"
         if self._channel.is_broken:
             self._sockets.cut()
         # Else it stays until all others have left it, too: nobody's last collective is broken off.
-        self._into_next(self._channel)
+        return self._into_next(self._channel)
 
-    def _into_next(self, channel: Channel) -> None:
+    def _into_next(self, channel: Channel) -> bool:
+        """Returns whether all have the same state there."""
         while True:
             place = channel.next_world(self._while_waiting, LOOK)
             self._destroy()
             if place is None:
                 sys.exit(0)
             try:
-                return self._connect(channel, place)
+                self._connect(channel, place)
+                return place.same_state
             except Exception as error:
                 if not self.is_loss(error):
                     raise
@@ -148,7 +150,7 @@ class Rank:
             dist.init_process_group(_backend(), store=store, rank=rank, world_size=size, timeout=CONNECTING)
         _set_pg_timeout(PATIENCE)
         self._sockets.notice_silence()
-        self._wrappers.rebuild()
+        self._wrappers.rebuild(has_same=place.same_state)
         channel.connected()
 
     def _destroy(self) -> None:

@@ -189,7 +189,7 @@ class TorchSession:
             self._runner.stop_ranks()
         self._say(decision)
         if decision.form:
-            self._form(decision.form)
+            self._form(decision.form, same_state=decision.same_state)
         self._callbacks.on_change()
 
     def _say(self, decision: Decision) -> None:
@@ -206,11 +206,11 @@ class TorchSession:
             self._changes += 1
             self._tell_members(messages.AnotherWanted(world.number, self._changes))
 
-    def _form(self, chosen: tuple[str, ...]) -> None:
+    def _form(self, chosen: tuple[str, ...], *, same_state: bool) -> None:
         self._world = _World(self._world.number + 1, chosen)
         for rank, rank_id in enumerate(chosen):
             self._set(rank_id, ready=False)
-            self._tell(rank_id, messages.EnterWorld(self._world.number, rank, len(chosen)))
+            self._tell(rank_id, messages.EnterWorld(self._world.number, rank, len(chosen), same_state))
         self._consider()
 
     def _set(self, rank_id: str, **changes: bool) -> None:

@@ -153,8 +153,12 @@ class DurableState:
         """Take rank 0's state; a collective. Rank 0 itself does not change."""
         self._resume()  # again, for a rank that has become the first one since it was made
         self._has_commits = self._values.sync(self._world, self._has_commits)
-        self._is_writer = self._world.rank == 0
         self.save()
+        self.on_same_state()
+
+    def on_same_state(self) -> None:
+        """This rank is in a world whose ranks all have the same state, as it was saved last."""
+        self._is_writer = self._world.rank == 0
         self._may_resume = False
         self._notices.last_commit.begin()
 
