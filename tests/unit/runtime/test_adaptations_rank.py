@@ -206,7 +206,7 @@ class TestRun:
     def test_has_nothing_to_sync_where_some_have_left_and_nobody_comes(self) -> None:
         state = TroubledState(leaving=True)
         adaptation.run(TroubledState.commit)(state)
-        assert state.log == ["sync", "commit", "on_reset", "commit", "on_run_end"]
+        assert state.log == ["sync", "commit", "on_reset", "on_same_state", "commit", "on_run_end"]
         lost = TroubledState("on_reset", leaving=True)
         adaptation.run(TroubledState.commit)(lost)
         assert lost.log == ["sync", "commit", "on_reset", "restore", "on_reset", "sync", "commit", "on_run_end"]
