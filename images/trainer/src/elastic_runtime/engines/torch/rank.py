@@ -59,6 +59,7 @@ class Rank:
         self._state: Any = None
         self._in_place = False
         self._changes = 0
+        self._store: AgentStore | None = None
         self._channel = Channel(link, self._another, self._sockets.cut) if link.connected else None
 
     def enter(self) -> None:
@@ -146,7 +147,9 @@ class Rank:
         self._changes = 0
         os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.size), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
         with self._sockets.connecting():
+            # torch holds the part in C++ alone, and asks it again for further groups: it cannot do without this one.
             store, rank, size = AgentStore(channel, CONNECTING), place.rank, place.size
+            self._store = store
             dist.init_process_group(_backend(), store=store, rank=rank, world_size=size, timeout=CONNECTING)
         _set_pg_timeout(PATIENCE)
         self._sockets.notice_silence()
