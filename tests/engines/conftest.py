@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.engines.kinds import HOROVOD, HUB, TORCH, TORCH_IN_PLACE, Kind
+from elastic_runtime.status import Phase
+from tests.engines.kinds import KINDS, Kind
 from tests.local.harness import ScriptedRun
 
 Start = Callable[..., ScriptedRun]
+ONCE = dict.fromkeys(range(1, 22), 1)
+"""Every step of a run, and how often it is done where nothing is lost."""
 
 
-@pytest.fixture(scope="session", params=[HUB, HOROVOD, TORCH, TORCH_IN_PLACE], ids=lambda kind: kind.name)
-def kind(request: pytest.FixtureRequest) -> Kind:
-    found: Kind = request.param
-    return found
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every engine, or those for which a module's ``concerns`` is true."""
+    if "kind" in metafunc.fixturenames:
+        concerns = getattr(metafunc.module, "concerns", lambda _kind: True)
+        kinds = [kind for kind in KINDS if concerns(kind)]
+        metafunc.parametrize("kind", kinds, ids=lambda kind: kind.name, scope="session")
 
 
 @pytest.fixture
@@ -43,3 +50,20 @@ def undisturbed(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield run
     finally:
         run.close()
+
+
+def assert_same_end(run: ScriptedRun, undisturbed: ScriptedRun) -> None:
+    status = run.finish()
+    assert status.phase is Phase.SUCCEEDED, run.report("no success")
+    assert run.weights() == undisturbed.weights()
+
+
+def stand(run: ScriptedRun, step: int, size: int) -> None:
+    """Await that so many ranks stand at this step, and that the status knows of them."""
+    run.at(step)
+    run.until_status(lambda status: status.world_size == size, f"a world of {size}")
+
+
+def kill(run: ScriptedRun, *ranks: int) -> None:
+    for pid in [run.rank_pid(rank) for rank in ranks]:
+        os.kill(pid, signal.SIGKILL)

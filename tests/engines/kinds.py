@@ -25,6 +25,8 @@ class Kind:
     path: tuple[Path, ...] = ()
     in_place: bool = False
     """Whether its script stays in its loop at planned changes."""
+    restarts: bool = False
+    """Whether ranks are started anew for each world, at the script's newest checkpoint, instead of going on to it."""
 
     @property
     def name(self) -> str:
@@ -47,3 +49,5 @@ HOROVOD = Kind("horovod", "doubles.py")
 HUB = Kind("hub", "tally.py", (DISTRIBUTION,))
 TORCH = Kind("torch", "parallel.py")
 TORCH_IN_PLACE = Kind("torch", "parallel.py", in_place=True)
+TORCHRUN = Kind("torchrun", "restarting.py", restarts=True)
+KINDS = (HUB, HOROVOD, TORCH, TORCH_IN_PLACE, TORCHRUN)

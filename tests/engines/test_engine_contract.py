@@ -5,42 +5,14 @@ Each run ends with the very weights of one that nobody has disturbed.
 
 from __future__ import annotations
 
-import os
-import signal
-
 import pytest
 
 from elastic_runtime.status import EventKind, FailureKind, Phase
-from tests.engines.conftest import Start
+from tests.engines.conftest import ONCE, Start, assert_same_end, kill, stand
 from tests.local.harness import ScriptedRun
 from tests.paced import sizes_of
 
 pytestmark = pytest.mark.timeout(120)
-
-STEPS = range(1, 22)
-ONCE = dict.fromkeys(STEPS, 1)
-
-
-def assert_same_end(run: ScriptedRun, undisturbed: ScriptedRun) -> None:
-    status = run.finish()
-    assert status.phase is Phase.SUCCEEDED, run.report("no success")
-    assert run.weights() == undisturbed.weights()
-
-
-def assert_handed_on(run: ScriptedRun) -> None:
-    """The state was never lost. Gloo may abort the survivor of a killed rank, and it was then."""
-    assert not run.events(EventKind.RESTARTED) or "SIGABRT" in run.log(), run.report("restarted")
-
-
-def stand(run: ScriptedRun, step: int, size: int) -> None:
-    """Await that so many ranks stand at this step, and that the status knows of them."""
-    run.at(step)
-    run.until_status(lambda status: status.world_size == size, f"a world of {size}")
-
-
-def kill(run: ScriptedRun, *ranks: int) -> None:
-    for pid in [run.rank_pid(rank) for rank in ranks]:
-        os.kill(pid, signal.SIGKILL)
 
 
 def test_a_clean_end(undisturbed: ScriptedRun) -> None:
@@ -80,27 +52,6 @@ def test_the_first_rank_leaves_with_a_notice(start: Start, undisturbed: Scripted
     assert run.events(EventKind.RANK_FAILED, EventKind.LOST, EventKind.RESTARTED) == []
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_lost_rank_costs_what_came_after_the_last_commit(start: Start, undisturbed: ScriptedRun, rank: int) -> None:
-    run = start((1, 2, 2), holds=(5,))
-    stand(run, 5, 2)
-    kill(run, rank)
-    run.until_status(lambda status: len(status.history) >= 3 and status.world_size == 2, "two ranks again")
-    assert_same_end(run, undisturbed)
-    assert_handed_on(run)
-    assert len(run.events(EventKind.RANK_FAILED)) == 1 + run.log().count("SIGABRT")
-
-
-def test_a_survivor_waits_below_the_minimum_with_the_state(start: Start, undisturbed: ScriptedRun) -> None:
-    run = start((2, 2, 2), holds=(5,))
-    stand(run, 5, 2)
-    kill(run, 0)
-    run.until_status(lambda status: status.phase is Phase.SUSPENDED, "too few")
-    run.until_status(lambda status: status.phase is Phase.RUNNING and status.world_size == 2, "two ranks again")
-    assert_same_end(run, undisturbed)
-    assert_handed_on(run)
-
-
 def test_all_lost_is_a_new_start(start: Start, undisturbed: ScriptedRun) -> None:
     run = start((1, 2, 2), holds=(5,))
     stand(run, 5, 2)
@@ -108,31 +59,6 @@ def test_all_lost_is_a_new_start(start: Start, undisturbed: ScriptedRun) -> None
     run.until_status(lambda _: run.events(EventKind.RESTARTED), "another start")
     assert_same_end(run, undisturbed)
     assert run.ledger().steps()[1] == 2
-
-
-def test_a_newcomer_that_dies_on_its_way_costs_nothing(start: Start, undisturbed: ScriptedRun) -> None:
-    run = start((1, 2, 3), holds=(5,), doors={"worker-2": "kill"})
-    stand(run, 5, 2)
-    run.resize(3)
-    run.at("worker-2")
-    run.worlds(2, 3)
-    assert_same_end(run, undisturbed)
-    assert run.ledger().steps() == ONCE
-    assert run.events(EventKind.RESTARTED) == []
-
-
-def test_the_last_that_has_the_state_dies_while_a_newcomer_is_on_its_way(
-    start: Start, undisturbed: ScriptedRun
-) -> None:
-    run = start((1, 1, 2), holds=(5,), doors={"worker-1": "wait"})
-    stand(run, 5, 1)
-    run.resize(2)
-    run.at("worker-1")
-    kill(run, 0)
-    run.until_status(lambda _: run.events(EventKind.RANK_FAILED), "the loss")
-    run.go("worker-1")
-    run.until_status(lambda _: run.events(EventKind.RESTARTED), "another start")
-    assert_same_end(run, undisturbed)
 
 
 def test_a_rank_that_fails_before_there_is_a_world_ends_the_run(start: Start) -> None:

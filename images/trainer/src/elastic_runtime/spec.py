@@ -200,6 +200,27 @@ class RecoverySpec:
     """Where the agents listen for reclaim notices, beside SIGTERM."""
 
 
+RESTART_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
+"""Those that a script can heed, and that nothing else here uses."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestartSpec:
+    """How processes are ended for the next world's, with an engine whose ranks do not go from world to world."""
+
+    signal: str = "SIGTERM"
+    """One of :data:`RESTART_SIGNALS`, upon which a script writes its checkpoint and ends."""
+    grace: float = 25.0
+    """Seconds that it has, before it is killed. Less than a worker has to leave (:attr:`Timing.leave_grace`)."""
+
+    def __post_init__(self) -> None:
+        if self.signal not in RESTART_SIGNALS:
+            remedy = f"Write one of {', '.join(RESTART_SIGNALS)}"
+            raise InvalidSettings("restart.signal", f"{self.signal!r} is not a signal to be heeded", remedy)
+        if not 0 <= self.grace <= 3600:
+            raise InvalidSettings("restart.grace", f"{self.grace:g} s is not 0 to 3600", "Write seconds within that")
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointSpec:
     """Where durable checkpoints go and how often."""
@@ -285,6 +306,8 @@ class RunSpec:
     its agent's own."""
     jupyter: JupyterSpec | None = None
     """Beside the workers, where these are pods."""
+    restart: RestartSpec = field(default_factory=RestartSpec)
+    """Of engines that restart their ranks: only ``torchrun`` does."""
     version: int = 1
     """The oldest that a runtime has to understand."""
 

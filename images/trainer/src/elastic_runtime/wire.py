@@ -138,6 +138,8 @@ class StopRank:
 
     rank_id: str
     grace: float
+    interrupt: int = field(default=0, metadata=SPARSE)
+    """Signal for its own process alone, which may have children to work with until it has ended; 0: SIGTERM for all."""
 
 
 @dataclass(frozen=True, slots=True)

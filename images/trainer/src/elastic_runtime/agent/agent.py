@@ -240,8 +240,8 @@ class Agent:
             match message:
                 case StartRank():
                     self._start(message, ranks)
-                case StopRank(rank_id, grace):
-                    stop = asyncio.create_task(ranks.stop_rank(rank_id, grace))
+                case StopRank(rank_id, grace, interrupt):
+                    stop = asyncio.create_task(ranks.stop_rank(rank_id, grace, interrupt))
                     self._stops.add(stop)
                     stop.add_done_callback(self._stops.discard)
                 case Handover(worker, deadline):

@@ -140,10 +140,10 @@ class Ranks:
             rank.readers.append(loop.create_task(self._forward(rank_id, stream, read)))
         rank.listening = loop.create_task(self._listen(rank))
 
-    def signal(self, rank_id: str, number: int) -> None:
-        """Send a signal to a rank's process group; a rank that has ended is left alone."""
+    def signal(self, rank_id: str, number: int, *, alone: bool = False) -> None:
+        """Send a signal to a rank's process group, or its own process; a rank that has ended is left alone."""
         if rank_id in self._ranks:
-            self._zygote.signal(rank_id, number)
+            self._zygote.signal(rank_id, number, alone=alone)
 
     def dump_stacks(self) -> None:
         """Have every rank write on stderr where it stands, as far as it can."""
@@ -158,9 +158,9 @@ class Ranks:
     def _hosts(self) -> Path:
         return self._hostfile or self._outputs.resolve() / "hostfile"
 
-    async def stop_rank(self, rank_id: str, grace: float) -> None:
-        """SIGTERM, and after ``grace`` seconds SIGKILL."""
-        self.signal(rank_id, signal.SIGTERM)
+    async def stop_rank(self, rank_id: str, grace: float, interrupt: int = 0) -> None:
+        """SIGTERM, or what ``interrupt`` says to its own process alone, and after ``grace`` seconds SIGKILL."""
+        self.signal(rank_id, interrupt or signal.SIGTERM, alone=bool(interrupt))
         if rank := self._ranks.get(rank_id):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace):

@@ -12,7 +12,8 @@ It speaks JSON with its client, one datagram a message, over the socket whose de
 
     client: {"start": NAME, "command": […], "environment": {…}, "directory": …} with three descriptors:
                                                                                 stdout, stderr, rank link
-            {"signal": NAME, "number": N}            to the process group of what runs under that name
+            {"signal": NAME, "number": N, "alone": …}    to the process group of what runs under that name, or to its
+                                                     own process alone
     zygote: {"ready": WARM, "detail": …} once;  {"started": NAME, "pid": …};  {"exited": NAME, "code": …}
 
 It ends with its parent, and what it forked ends with it, however that ended: the kernel sees to it.
@@ -92,7 +93,7 @@ class Zygote:
                     return None
                 message = json.loads(data)
                 if "signal" in message:
-                    self._signal(message["signal"], message["number"])
+                    self._signal(message["signal"], message["number"], os.kill if message["alone"] else os.killpg)
                 elif child := self._fork(message, descriptors):
                     for descriptor in (wake_read, wake_write):
                         os.close(descriptor)
@@ -108,10 +109,10 @@ class Zygote:
                 return
             self._say(exited=self._ranks.pop(pid), code=os.waitstatus_to_exitcode(status))
 
-    def _signal(self, rank_id: str, number: int) -> None:
+    def _signal(self, rank_id: str, number: int, send: Callable[[int, int], None]) -> None:
         for pid, name in self._ranks.items():
             if name == rank_id:  # Not reaped yet, so the pid is still this rank's.
-                os.killpg(pid, number)
+                send(pid, number)
 
     def _fork(self, message: dict[str, Any], descriptors: list[int]) -> _Rank | None:
         rank_id = message["start"]

@@ -83,10 +83,10 @@ class ZygoteClient:
             return False
         return True
 
-    def signal(self, name: str, number: int) -> None:
-        """Send a signal to the process group of what runs under that name, if it still does."""
+    def signal(self, name: str, number: int, *, alone: bool = False) -> None:
+        """Send a signal to what runs under that name, if it still does, and unless ``alone`` to its process group."""
         with contextlib.suppress(OSError):  # It is gone, and what it ran with it.
-            self._control.send(json.dumps({"signal": name, "number": number}).encode())
+            self._control.send(json.dumps({"signal": name, "number": number, "alone": alone}).encode())
 
     async def close(self) -> None:
         """Hang up, and end it; what it had forked and has not ended, ends with it."""

@@ -81,6 +81,12 @@ class RankRunner(Protocol):
     def stop_ranks(self) -> None:
         """Ask every rank to end."""
 
+    def interrupt_ranks(self) -> None:
+        """Ask every rank to write its checkpoint and end, as the run's ``restart`` says; who does not is killed."""
+
+    def kill_ranks(self) -> None:
+        """End every rank at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class SessionCallbacks:

@@ -12,7 +12,9 @@ from elastic_runtime.engines.base import Engine
 from elastic_runtime.errors import InvalidSettings
 
 GROUP = "elastic_runtime.engines"
-_OWN = {name: EntryPoint(name, f"elastic_runtime.engines.{name}:ENGINE", GROUP) for name in ("horovod", "torch")}
+_OWN = {
+    name: EntryPoint(name, f"elastic_runtime.engines.{name}:ENGINE", GROUP) for name in ("horovod", "torch", "torchrun")
+}
 
 
 def find_engine(name: str) -> Engine:

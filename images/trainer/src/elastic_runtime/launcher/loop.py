@@ -99,7 +99,7 @@ class Launcher:
         self._settings = DecisionSettings(spec.workers, spec.recovery, spec.timing)
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
-        self._pool = WorkerPool(spec.recovery, spec.timing.stop_grace, self._loop.time)
+        self._pool = WorkerPool(spec.recovery, spec.timing.stop_grace, self._loop.time, spec.restart)
         self._record = RunRecord(spec, utc_now, previous)
         used = previous.worker_seconds if previous else ()
         self._engine = find_engine(spec.engine)

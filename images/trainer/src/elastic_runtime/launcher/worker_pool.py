@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from elastic_runtime.launcher.decision.facts import SlotFact, WorkerFact
 from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.printable import printable
 from elastic_runtime.rank_names import RankName, WorkerName
-from elastic_runtime.spec import RecoverySpec
+from elastic_runtime.spec import RecoverySpec, RestartSpec
 from elastic_runtime.wire import (
     CommitDeadline,
     DumpStacks,
@@ -77,8 +78,14 @@ class Worker:
 class WorkerPool:
     """See the module. Implements :class:`~elastic_runtime.engines.base.RankRunner`."""
 
-    def __init__(self, recovery: RecoverySpec, stop_grace: float, now: Callable[[], float]) -> None:
-        self._stop_grace, self._now = stop_grace, now
+    def __init__(
+        self,
+        recovery: RecoverySpec,
+        stop_grace: float,
+        now: Callable[[], float],
+        restart: RestartSpec = RestartSpec(),  # noqa: B008  # frozen
+    ) -> None:
+        self._stop_grace, self._now, self._restart = stop_grace, now, restart
         self.workers: dict[str, Worker] = {}
         self._backoff = Backoff(recovery)
         self._exits: dict[str, asyncio.Future[int]] = {}
@@ -231,11 +238,20 @@ class WorkerPool:
         """See :class:`RankRunner`."""
         self._stop(lambda _process: True)
 
-    def _stop(self, wanted: Callable[[str], bool]) -> None:
+    def interrupt_ranks(self) -> None:
+        """See :class:`RankRunner`."""
+        self._stop(lambda _process: True, self._restart.grace, signal.Signals[self._restart.signal])
+
+    def kill_ranks(self) -> None:
+        """See :class:`RankRunner`."""
+        self._stop(lambda _process: True, 0.0)
+
+    def _stop(self, wanted: Callable[[str], bool], grace: float | None = None, interrupt: int = 0) -> None:
         for worker in self.workers.values():
             for process in filter(wanted, worker.ranks):
                 self._stopped.add(process)
-                worker.connection.send(StopRank(process, self._stop_grace))
+                time = self._stop_grace if grace is None else grace
+                worker.connection.send(StopRank(process, time, interrupt))
 
     def retire(self, rank_id: str) -> None:
         """This rank is over: the next one in its slot gets another name."""

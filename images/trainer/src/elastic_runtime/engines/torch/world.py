@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from elastic_runtime.engines.torch.messages import NAME
-from elastic_runtime.engines.torch.rank import this_rank
+from elastic_runtime.engines.torch.rank import Rank, this_rank
 
 
 class TorchWorld:
@@ -37,20 +37,24 @@ class TorchWorld:
         """See :class:`World`."""
         return dist.get_world_size()
 
+    def this_rank(self) -> Rank:
+        """What goes from world to world."""
+        return this_rank()
+
     def prepare(self) -> None:
         """See :class:`World`."""
-        this_rank()
+        self.this_rank()
 
     def enter(self) -> None:
         """See :class:`World`."""
-        this_rank().enter()
+        self.this_rank().enter()
 
     def run(self, function: Callable[..., Any], *, in_place: bool = False) -> Callable[..., Any]:
         """See :class:`World`."""
 
         @wraps(function)
         def elastic(state: Any, *args: Any, **kwargs: Any) -> Any:
-            return this_rank().run(state, lambda: function(state, *args, **kwargs), in_place=in_place)
+            return self.this_rank().run(state, lambda: function(state, *args, **kwargs), in_place=in_place)
 
         return elastic
 

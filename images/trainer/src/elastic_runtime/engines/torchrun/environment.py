@@ -1,0 +1,33 @@
+"""The environment variables that torchrun gives a rank, as torch 2.13's ``LocalElasticAgent`` sets them.
+
+Each rank sees its own GPU alone, as the first one, so each is what torchrun calls a node: ``LOCAL_RANK`` is 0.
+"""
+
+from __future__ import annotations
+
+_ADDRESS = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+"""Nothing listens there: scripts look whether these are set, and ``env://`` does not ask them."""
+_MOST_RESTARTS = 2**31 - 1
+
+
+def environment_of(rank: int, size: int, world: int, interface: str) -> dict[str, str]:
+    """Of one process.
+
+    Args:
+        rank: from 0.
+        size: of its world.
+        world: how many worlds there were in this session, this one included.
+        interface: network interface of the rank's traffic with the others.
+    """
+    of_groups = {"GROUP_RANK": rank, "ROLE_RANK": rank, "GROUP_WORLD_SIZE": size, "ROLE_WORLD_SIZE": size}
+    of_restarts = {"TORCHELASTIC_RESTART_COUNT": world - 1, "TORCHELASTIC_MAX_RESTARTS": _MOST_RESTARTS}
+    numbers = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, **of_groups, **of_restarts}
+    return {
+        **{name: str(number) for name, number in numbers.items()},
+        **_ADDRESS,
+        "ROLE_NAME": "default",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+        "GLOO_SOCKET_IFNAME": interface,
+        "NCCL_SOCKET_IFNAME": interface,
+    }

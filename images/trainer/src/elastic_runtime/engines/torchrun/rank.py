@@ -1,0 +1,67 @@
+"""A rank's process: ``env://`` finds the others over its line to the agent; all else is as under torchrun."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import cache
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from torch._C._distributed_c10d import PrefixStore, Store
+from torch.distributed.distributed_c10d import default_pg_timeout
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from elastic_runtime.engines.torch.channel import Channel
+from elastic_runtime.engines.torch.rank import Rank
+from elastic_runtime.engines.torch.store import AgentStore
+from elastic_runtime.engines.torch.world import TorchWorld
+from elastic_runtime.leaving import call_back
+from elastic_runtime.rank_link import RUN_NAME, RankLink, shared_link
+
+
+class TorchrunWorld(TorchWorld):
+    """One world for this process, made by ``init_process_group()``, and ended with it."""
+
+    def prepare(self) -> None:
+        """See :class:`~elastic_runtime.world.World`."""
+        _serve_env()
+
+    def this_rank(self) -> Rank:
+        """As one that was started by hand in torchrun's world: nothing goes from world to world."""
+        return _alone()
+
+
+@cache
+def _alone() -> Rank:
+    return Rank(RankLink(None))
+
+
+@cache
+def _serve_env() -> None:
+    """Have ``env://`` find the others by the store of this world, in the launcher."""
+    link = shared_link()
+    if not link.connected:
+        return  # Somebody has started the script by hand.
+    channel = Channel(link, lambda _serial: None, lambda: None)
+    stores: list[AgentStore] = []
+
+    def rendezvous(url: str, timeout: timedelta = default_pg_timeout, **_more: Any) -> Iterator[tuple[Store, int, int]]:
+        said = parse_qs(urlsplit(url).query)
+        rank, size = (int(said.get(name.lower(), [os.environ[name]])[0]) for name in ("RANK", "WORLD_SIZE"))
+        # A script may end its process group and make another, which must not find what the first has left.
+        stores.append(AgentStore(channel, timeout))  # torch holds the part in C++ alone, which cannot do without this.
+        yield PrefixStore(f"env/{len(stores)}", stores[-1]), rank, size
+        raise RuntimeError("a process under this engine is in one world alone")
+
+    os.environ.setdefault("TORCHELASTIC_RUN_ID", os.environ.get(RUN_NAME, ""))
+    # torch refuses to register a scheme that is there; dist.rendezvous is the function of that name.
+    sys.modules["torch.distributed.rendezvous"]._rendezvous_handlers["env"] = rendezvous
+    # A script has no commits at which to call what on_notice was given; between two steps is where it can be.
+    register_optimizer_step_post_hook(lambda *_: call_back())
+    channel.connected()
+
+
+WORLD = TorchrunWorld()

@@ -1,0 +1,199 @@
+"""The launcher's side: starts the processes of each world, and carries out what :mod:`~.worlds` decides."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from elastic_runtime.engines.base import RankRunner, SessionCallbacks, SessionFact, SessionOutcome, SessionState
+from elastic_runtime.engines.exits import describe
+from elastic_runtime.engines.tasks import SessionTasks
+from elastic_runtime.engines.torch import messages
+from elastic_runtime.engines.torch.key_values import KeyValues
+from elastic_runtime.engines.torchrun import worlds
+from elastic_runtime.engines.torchrun.environment import environment_of
+from elastic_runtime.engines.torchrun.worlds import Facts
+from elastic_runtime.errors import InvalidDocument
+
+PATIENCE = 5.0
+"""Seconds after a rank's failure in which the others fail too, and it is heard whether one of them was lost."""
+
+
+@dataclass(slots=True)
+class _World:
+    """The present one; before the first it has no members."""
+
+    number: int = 0
+    members: tuple[str, ...] = ()
+    begun: set[str] = field(default_factory=set)
+    ended: set[str] = field(default_factory=set)
+    exits: dict[str, int] = field(default_factory=dict)
+    store: KeyValues = field(default_factory=KeyValues)
+    interrupted: bool = False
+    killed: bool = False
+    waited: bool = False
+
+
+class TorchrunSession:
+    """Implements :class:`~elastic_runtime.engines.base.Session`.
+
+    Args:
+        runner: starts the ranks, and ends them.
+        callbacks: hear of it.
+        patience: see :data:`PATIENCE`.
+    """
+
+    def __init__(self, runner: RankRunner, callbacks: SessionCallbacks, patience: float = PATIENCE) -> None:
+        self._runner, self._callbacks, self._patience = runner, callbacks, patience
+        self._state = SessionState.FORMING
+        self._outcome: SessionOutcome | None = None
+        self._closing = False
+        self._listed: tuple[str, ...] = ()
+        self._minimum = 1
+        self._world = _World()
+        self._running: set[str] = set()
+        self._attempts: Counter[str] = Counter()
+        """Processes that were started, by rank id."""
+        self._tasks = SessionTasks()
+
+    @property
+    def fact(self) -> SessionFact:
+        """See :class:`Session`. Nobody holds the state: it is in the script's own checkpoints."""
+        world, order = self._world, self.rank_of
+        ends = [f"rank {order[each]} ({each}) ended with {describe(code)}" for each, code in world.exits.items()]
+        detail = (", ".join(ends) or "too few are left for another world") if self._outcome else ""
+        return SessionFact(self._state, self._listed, self._outcome, detail, world=world.number, minimum=self._minimum)
+
+    @property
+    def rank_of(self) -> dict[str, int]:
+        """See :class:`Session`."""
+        return {rank_id: rank for rank, rank_id in enumerate(self._world.members)}
+
+    def committed(self) -> None:
+        """See :class:`Session`. What is committed is in the script's own checkpoints."""
+
+    def reform(self) -> None:
+        """See :class:`Session`. It has no :attr:`SessionFact.holders`, so nobody calls this."""
+
+    def open(self, ranks: tuple[str, ...], minimum: int) -> None:
+        """See :class:`Session`."""
+        self.list_ranks(ranks, minimum)
+
+    def list_ranks(self, ranks: tuple[str, ...], minimum: int) -> None:
+        """See :class:`Session`."""
+        self._listed, self._minimum = ranks, minimum
+        self._consider()
+
+    async def close(self, grace: float) -> None:
+        """See :class:`Session`."""
+        self._closing = True
+        self._runner.stop_ranks()
+        await self._tasks.end(self._running, grace)
+        if self._outcome is None:
+            self._retire(self._world.members)
+
+    def heard(self, rank_id: str, word: Mapping[str, Any]) -> None:
+        """See :class:`Session`. Raises InvalidDocument."""
+        said = messages.read_rank_word(word)
+        if rank_id not in self._running:
+            return
+        if isinstance(said, messages.StoreAsk):
+            for who, answer in self._world.store.ask(rank_id, said):
+                self._runner.tell(who, messages.write_session_word(answer))
+        elif isinstance(said, messages.Connected):
+            self._begun(rank_id)
+        else:
+            raise InvalidDocument(f"{type(said).__name__} is not a word of a rank of this engine")
+
+    def _begun(self, rank_id: str) -> None:
+        world = self._world
+        if rank_id in world.begun:
+            return
+        world.begun.add(rank_id)
+        if world.begun.issuperset(world.members) and not world.ended:
+            self._callbacks.on_world(list(world.members))
+        self._consider()
+
+    # Processes
+
+    async def _run(self, rank_id: str, rank: int, world: _World) -> None:
+        environment = environment_of(rank, len(world.members), world.number, self._runner.interface(rank_id) or "")
+        attempt = self._attempts[rank_id]
+        self._attempts[rank_id] += 1
+        code = await self._runner.run_rank(rank_id, attempt, {messages.NAME: rank_id, **environment})
+        self._running.discard(rank_id)
+        world.ended.add(rank_id)
+        world.store.forget(rank_id)
+        if self._closing or world.interrupted or world.killed:
+            self._callbacks.on_exit(rank_id, code, True)
+        else:
+            self._ended_by_itself(rank_id, code)
+        self._consider()
+
+    def _ended_by_itself(self, rank_id: str, code: int) -> None:
+        first = not any(self._world.exits.values())
+        self._world.exits[rank_id] = code
+        if code <= 0:
+            self._callbacks.on_exit(rank_id, code, code == 0)
+        elif first:  # Whether it is to blame itself, turns out once all have ended.
+            self._tasks.begin(self._wait(self._world))
+
+    async def _wait(self, world: _World) -> None:
+        await asyncio.sleep(self._patience)
+        world.waited = True
+        self._consider()
+
+    # Worlds
+
+    def _consider(self) -> None:
+        """Whatever has happened: have it decided, and do it."""
+        if self._closing or self._outcome is not None:
+            return
+        world = self._world
+        decision = worlds.decide(self._facts())
+        self._state, self._outcome = decision.state, decision.outcome
+        if decision.interrupt:
+            world.interrupted = True
+            self._runner.interrupt_ranks()
+        if decision.kill and not world.killed:
+            world.killed = True
+            self._runner.kill_ranks()
+        if decision.form:
+            self._form(decision.form)
+        elif self._outcome is not None:
+            self._end(self._outcome)
+        self._callbacks.on_change()
+
+    def _facts(self) -> Facts:
+        world = self._world
+        return Facts(
+            self._listed,
+            frozenset(each for each in self._listed if self._runner.interface(each) is not None),
+            self._minimum,
+            world.members,
+            frozenset(world.begun),
+            frozenset(world.ended),
+            world.exits,
+            interrupted=world.interrupted,
+            waited=world.waited,
+        )
+
+    def _form(self, chosen: tuple[str, ...]) -> None:
+        self._retire(each for each in self._world.members if each not in chosen)
+        self._world = world = _World(self._world.number + 1, chosen)
+        for rank, rank_id in enumerate(chosen):
+            self._running.add(rank_id)
+            self._tasks.begin(self._run(rank_id, rank, world))
+
+    def _end(self, outcome: SessionOutcome) -> None:
+        for rank_id, code in self._world.exits.items():
+            if code > 0:
+                self._callbacks.on_exit(rank_id, code, outcome is SessionOutcome.LOST)
+        self._retire(self._world.members)
+
+    def _retire(self, rank_ids: Iterable[str]) -> None:
+        for rank_id in rank_ids:
+            self._callbacks.on_over(rank_id)

@@ -1,0 +1,92 @@
+"""When the processes of a world are ended and the next are started: decided from what is known, without any I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from elastic_runtime.engines.base import SessionOutcome, SessionState
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that a session knows."""
+
+    listed: tuple[str, ...]
+    """Rank ids that may be used, in the order in which they are numbered."""
+    able: frozenset[str]
+    """Those of them whose workers are here."""
+    minimum: int
+    """Fewest ranks of a world."""
+    members: tuple[str, ...] = ()
+    """Of the present world, by rank; none before the first."""
+    begun: frozenset[str] = frozenset()
+    """Members whose processes have said that they begin with the script."""
+    ended: frozenset[str] = frozenset()
+    """Members whose processes have ended, for whatever reason."""
+    exits: Mapping[str, int] = field(default_factory=dict)
+    """Codes of those that have ended before anybody asked them to, in the order in which they did."""
+    interrupted: bool = False
+    """All were asked to write their checkpoint and end."""
+    waited: bool = False
+    """Since one has failed there was time to hear whether another one was lost, for whose sake it may have failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to be."""
+
+    state: SessionState
+    outcome: SessionOutcome | None = None
+    """Where the session has ended."""
+    form: tuple[str, ...] = ()
+    """Rank ids of the next world, by rank: start their processes."""
+    interrupt: bool = False
+    """Ask all processes of the present world to write their checkpoint and end."""
+    kill: bool = False
+    """End those that are left at once: they wait for one that will never come."""
+
+
+def decide(facts: Facts) -> Decision:
+    """See the module."""
+    if not facts.members:
+        return Decision(SessionState.FORMING, form=facts.listed)
+    over = facts.ended.issuperset(facts.members)
+    if facts.interrupted:
+        return _next(facts) if over else Decision(SessionState.FORMING)
+    codes = tuple(facts.exits.values())
+    if over:
+        return Decision(SessionState.ENDED, outcome_of(codes))
+    if any(codes):
+        return Decision(SessionState.FORMING, kill=facts.waited or _lost(codes))
+    if codes:
+        return Decision(SessionState.FINISHING)
+    if not facts.begun.issuperset(facts.members):
+        return Decision(SessionState.FORMING)
+    if set(facts.listed) != set(facts.members):
+        return Decision(SessionState.FORMING, interrupt=True)
+    return Decision(SessionState.SETTLED)
+
+
+def outcome_of(codes: tuple[int, ...]) -> SessionOutcome:
+    """Of a world whose processes have ended by themselves with these codes, the earliest first.
+
+    Whoever was killed by a signal (of the kernel, of Gloo's, with its worker) is lost, and the others have failed for
+    its sake; so the next session begins at the newest checkpoint.
+    """
+    if _lost(codes):
+        return SessionOutcome.LOST
+    if not any(codes):
+        return SessionOutcome.SUCCEEDED
+    return SessionOutcome.FAILED if codes[0] else SessionOutcome.EARLY_EXIT
+
+
+def _lost(codes: tuple[int, ...]) -> bool:
+    return any(code < 0 for code in codes)
+
+
+def _next(facts: Facts) -> Decision:
+    chosen = tuple(rank_id for rank_id in facts.listed if rank_id in facts.able)
+    if len(chosen) < max(1, facts.minimum):
+        return Decision(SessionState.ENDED, SessionOutcome.LOST)
+    return Decision(SessionState.FORMING, form=chosen)

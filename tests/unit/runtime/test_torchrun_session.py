@@ -1,0 +1,160 @@
+"""The launcher's side of scripts for torchrun: what their processes are given, and what is told of their ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from elastic_runtime.engines.base import SessionCallbacks, SessionOutcome, SessionState
+from elastic_runtime.engines.torch import messages
+from elastic_runtime.engines.torch.messages import Connected, Done, StoreAnswer, StoreAsk
+from elastic_runtime.engines.torchrun.session import TorchrunSession
+from elastic_runtime.errors import InvalidDocument
+
+
+@dataclass
+class Workers:
+    """Implements RankRunner: processes that run until :meth:`end`, or until they are told."""
+
+    given: dict[str, tuple[int, Mapping[str, str]]] = field(default_factory=dict)
+    ends: dict[str, asyncio.Future[int]] = field(default_factory=dict)
+    told: list[tuple[str, Any]] = field(default_factory=list)
+    orders: list[str] = field(default_factory=list)
+
+    def interface(self, rank_id: str) -> str:
+        return f"eth-{rank_id}"
+
+    async def run_rank(self, rank_id: str, attempt: int, environment: Mapping[str, str]) -> int:
+        self.given[rank_id] = attempt, environment
+        self.ends[rank_id] = asyncio.get_running_loop().create_future()
+        return await self.ends[rank_id]
+
+    def tell(self, rank_id: str, word: Mapping[str, Any]) -> None:
+        self.told.append((rank_id, messages.read_session_word(word)))
+
+    def stop_rank(self, rank_id: str) -> None:
+        raise AssertionError("all are stopped, or none")
+
+    def stop_ranks(self) -> None:
+        self._all("stop", -15)
+
+    def interrupt_ranks(self) -> None:
+        self._all("interrupt", 0)
+
+    def kill_ranks(self) -> None:
+        self._all("kill", -9)
+
+    def _all(self, order: str, code: int) -> None:
+        self.orders.append(order)
+        for end in self.ends.values():
+            if not end.done():
+                end.set_result(code)
+
+
+class Bench:
+    """A session, and all that it did."""
+
+    def __init__(self) -> None:
+        self.workers, self.worlds, self.exits, self.over = Workers(), [], [], []
+        self.callbacks = SessionCallbacks(
+            lambda: None, self.worlds.append, lambda *exit_: self.exits.append(exit_), self.over.append
+        )
+        self.session = TorchrunSession(self.workers, self.callbacks, patience=60.0)
+
+    def say(self, rank_id: str, word: messages.RankWord) -> None:
+        self.session.heard(rank_id, messages.write_rank_word(word))
+
+    async def world(self, *members: str) -> None:
+        """Open, or list others, and await that they have begun."""
+        (self.session.list_ranks if self.worlds else self.session.open)(members, 1)
+        await turns()
+        for rank_id in members:
+            self.say(rank_id, Connected(0))
+        assert self.worlds[-1] == list(members)
+        assert self.session.fact.state is SessionState.SETTLED
+
+    async def end(self, rank_id: str, code: int) -> None:
+        self.workers.ends[rank_id].set_result(code)
+        await turns()
+
+
+async def turns() -> None:
+    """Whatever can happen, does."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def scene(test: Callable[[Bench], Awaitable[None]]) -> Callable[[], None]:
+    async def play() -> None:
+        bench = Bench()
+        try:
+            await test(bench)
+        finally:
+            await bench.session.close(0.0)
+
+    return lambda: asyncio.run(play())
+
+
+@scene
+async def test_processes_are_given_what_torchrun_gives(bench: Bench) -> None:
+    await bench.world("a")
+    await bench.world("a", "b")
+    attempts = {rank_id: attempt for rank_id, (attempt, _) in bench.workers.given.items()}
+    assert attempts == {"a": 1, "b": 0}
+    given = bench.workers.given["b"][1]
+    wanted = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "GROUP_RANK": "1", "TORCHELASTIC_RESTART_COUNT": "1"}
+    assert wanted.items() <= given.items()
+    assert {given["GLOO_SOCKET_IFNAME"], given["NCCL_SOCKET_IFNAME"]} == {"eth-b"}
+
+
+@scene
+async def test_who_is_listed_no_more_is_over_and_nobody_has_failed(bench: Bench) -> None:
+    await bench.world("a", "b")
+    await bench.world("b")
+    assert bench.workers.orders == ["interrupt"]
+    assert (bench.exits, bench.over) == ([("a", 0, True), ("b", 0, True)], ["a"])
+
+
+@scene
+async def test_who_has_failed_for_the_sake_of_a_lost_one_is_not_counted(bench: Bench) -> None:
+    await bench.world("a", "b", "c")
+    await bench.end("b", 1)
+    await bench.end("a", -9)
+    assert bench.session.fact.outcome is SessionOutcome.LOST
+    assert ("a", -9, False) in bench.exits
+    assert [expected for _, code, expected in bench.exits if code == 1 or code == -9] == [False, True, True]
+    assert sorted(bench.over) == ["a", "b", "c"]
+
+
+@scene
+async def test_who_has_failed_alone_fails_the_run_and_the_others_are_killed(bench: Bench) -> None:
+    bench.session = TorchrunSession(bench.workers, bench.callbacks, patience=0.0)
+    await bench.world("a", "b")
+    await bench.end("b", 7)
+    assert bench.workers.orders == ["kill"]
+    fact = bench.session.fact
+    assert (fact.outcome, fact.detail) == (SessionOutcome.FAILED, "rank 1 (b) ended with code 7")
+    assert ("b", 7, False) in bench.exits
+
+
+@scene
+async def test_ranks_find_each_other_in_the_store_of_their_own_world(bench: Bench) -> None:
+    await bench.world("a", "b")
+    bench.say("a", StoreAsk(0, 1, "get", ("key",)))
+    bench.say("b", StoreAsk(0, 1, "set", ("key",), value="eA=="))
+    assert ("a", StoreAnswer(1, "eA==")) in bench.workers.told
+    await bench.world("a")
+    bench.say("a", StoreAsk(0, 2, "check", ("key",)))
+    assert bench.workers.told[-1] == ("a", StoreAnswer(2, number=0))
+
+
+@scene
+async def test_no_rank_says_what_only_elastic_ones_say(bench: Bench) -> None:
+    await bench.world("a")
+    with pytest.raises(InvalidDocument, match="Done"):
+        bench.say("a", Done(1))
+    bench.say("stranger", Done(1))

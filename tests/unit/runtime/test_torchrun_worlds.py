@@ -1,0 +1,122 @@
+"""When processes of a world are ended for the next one's, and how a session ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastic_runtime.engines.base import SessionOutcome, SessionState
+from elastic_runtime.engines.torchrun.worlds import Decision, Facts, decide
+
+FORMING = Decision(SessionState.FORMING)
+
+
+def facts(listed: str, members: str = "", begun: str = "", **more: Any) -> Facts:
+    """Ranks have letters for names; those with an exit code have ended, too."""
+    ended = {*more.pop("ended", ""), *more.get("exits", {})}
+    able = frozenset(more.pop("able", listed))
+    return Facts(
+        tuple(listed), able, more.pop("minimum", 1), tuple(members), frozenset(begun), frozenset(ended), **more
+    )
+
+
+def ends(outcome: SessionOutcome) -> Decision:
+    return Decision(SessionState.ENDED, outcome)
+
+
+def test_the_first_world_is_of_those_that_are_listed() -> None:
+    assert decide(facts("ba")) == Decision(SessionState.FORMING, form=("b", "a"))
+
+
+def test_a_world_forms_until_all_have_begun_and_is_left_alone_meanwhile() -> None:
+    assert decide(facts("abc", "ab", "a")) == FORMING
+    assert decide(facts("ab", "ab", "ab")) == Decision(SessionState.SETTLED)
+
+
+@pytest.mark.parametrize("listed", ["abc", "a"])
+def test_another_size_interrupts_all(listed: str) -> None:
+    assert decide(facts(listed, "ab", "ab")) == Decision(SessionState.FORMING, interrupt=True)
+
+
+def test_the_next_world_begins_once_all_have_ended() -> None:
+    assert decide(facts("bc", "ab", "ab", interrupted=True, ended="a")) == FORMING
+    over = facts("bc", "ab", "ab", interrupted=True, ended="ab")
+    assert decide(over) == Decision(SessionState.FORMING, form=("b", "c"))
+
+
+def test_who_is_lost_meanwhile_is_left_out_of_it() -> None:
+    over = facts("bc", "ab", "ab", interrupted=True, ended="ab", able="c")
+    assert decide(over) == Decision(SessionState.FORMING, form=("c",))
+
+
+@pytest.mark.parametrize(("able", "minimum"), [("c", 2), ("", 1)])
+def test_too_few_for_it_are_waited_for_by_the_launcher(able: str, minimum: int) -> None:
+    over = facts("bc", "ab", "ab", interrupted=True, ended="ab", able=able, minimum=minimum)
+    assert decide(over) == ends(SessionOutcome.LOST)
+
+
+def test_a_lost_rank_has_the_others_killed_at_once() -> None:
+    assert decide(facts("ab", "ab", "ab", exits={"a": -9})) == Decision(SessionState.FORMING, kill=True)
+    assert decide(facts("ab", "ab", "ab", exits={"a": -9}, ended="b")) == ends(SessionOutcome.LOST)
+
+
+def test_a_failed_rank_may_have_failed_for_the_sake_of_one_that_is_lost() -> None:
+    assert decide(facts("ab", "ab", "ab", exits={"b": 1})) == FORMING
+    assert decide(facts("ab", "ab", "ab", exits={"b": 1, "a": -9})) == ends(SessionOutcome.LOST)
+
+
+def test_a_failed_rank_alone_fails_the_run() -> None:
+    assert decide(facts("ab", "ab", "ab", exits={"b": 1}, waited=True)).kill
+    assert decide(facts("ab", "ab", "ab", exits={"b": 1}, waited=True, ended="a")) == ends(SessionOutcome.FAILED)
+
+
+def test_ranks_end_one_after_the_other() -> None:
+    assert decide(facts("abc", "ab", "ab", exits={"a": 0})) == Decision(SessionState.FINISHING)
+    assert decide(facts("abc", "ab", "ab", exits={"a": 0, "b": 0})) == ends(SessionOutcome.SUCCEEDED)
+
+
+def test_one_that_ends_while_others_need_it_is_an_early_exit() -> None:
+    assert decide(facts("ab", "ab", "ab", exits={"a": 0, "b": 1})) == ends(SessionOutcome.EARLY_EXIT)
+
+
+@given(
+    listed=st.sets(st.sampled_from("abc"), min_size=1),
+    members=st.sets(st.sampled_from("abc"), min_size=1),
+    begun=st.sets(st.sampled_from("abc")),
+    able=st.sets(st.sampled_from("abc")),
+    ended=st.sets(st.sampled_from("abc")),
+    codes=st.dictionaries(st.sampled_from("abc"), st.sampled_from([0, 1, -9, -6])),
+    interrupted=st.booleans(),
+    waited=st.booleans(),
+)
+def test_nobody_begins_while_somebody_of_the_last_world_runs(
+    *,
+    listed: set[str],
+    members: set[str],
+    begun: set[str],
+    able: set[str],
+    ended: set[str],
+    codes: dict[str, int],
+    interrupted: bool,
+    waited: bool,
+) -> None:
+    exits = {rank: code for rank, code in codes.items() if rank in members}
+    now = facts(
+        "".join(sorted(listed)),
+        "".join(sorted(members)),
+        "".join(begun),
+        able="".join(able),
+        ended="".join(ended),
+        exits=exits,
+        interrupted=interrupted,
+        waited=waited,
+    )
+    decision = decide(now)
+    over = now.ended >= set(members)
+    assert over or not decision.form
+    assert over == bool(decision.form or decision.outcome)
+    assert set(decision.form) <= listed & able
+    assert not (decision.interrupt and any(exits.values()))
