@@ -11,11 +11,13 @@ from airflow.providers.common.compat.sdk import DAG, BaseOperator, task
 from airflow.serialization.serialized_objects import DagSerialization
 
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.spec import RestartSpec
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.decorators.elastic_torch import ElasticTorchDecoratedOperator
 from elastic_training.observe import Observe
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.operators.elastic_torch import ElasticTorchOperator
+from elastic_training.restart import Restart
 from elastic_training.settings import Workers
 from tests.unit.provider.operator_bench import deferred, run_in, trying
 
@@ -41,8 +43,8 @@ def test_the_run_is_that_of_the_sister_but_for_its_engine() -> None:
 
 
 def test_it_takes_what_the_sister_takes_but_for_horovods_knobs() -> None:
-    theirs = set(ElasticHorovodOperator.template_fields)
-    assert theirs - set(ElasticTorchOperator.template_fields) == {"horovod"}
+    ours, theirs = set(ElasticTorchOperator.template_fields), set(ElasticHorovodOperator.template_fields)
+    assert (theirs - ours, ours - theirs) == ({"horovod"}, {"restart"})
     with pytest.raises(InvalidSettings, match="horovod") as told:
         ElasticTorchOperator(**ARGUMENTS, horovod={"cycle_time_ms": 2})
     assert "ElasticHorovodOperator" in str(told.value)
@@ -61,6 +63,40 @@ def test_horovods_timeline_is_refused_once_a_template_says_so() -> None:
     asked.render_template_fields({"params": {"trace": "true"}})
     with pytest.raises(InvalidSettings, match="Horovod's"):
         asked.spec("nightly")
+
+
+@pytest.mark.parametrize(
+    "restart",
+    [
+        Restart(signal="SIGUSR1", grace=60),
+        {"signal": "SIGUSR1", "grace": "60"},
+        Restart(signal="{{ params.signal }}", grace="{{ params.grace }}"),
+    ],
+)
+def test_a_script_for_torchrun_is_restarted(restart: Any) -> None:
+    asked = ElasticTorchOperator(**ARGUMENTS, restart=restart)
+    asked.render_template_fields({"params": {"signal": "SIGUSR1", "grace": 60}})
+    spec = asked.spec("nightly")
+    assert (spec.engine, spec.restart) == ("torchrun", RestartSpec("SIGUSR1", 60.0))
+    assert spec.timing.leave_grace > spec.restart.grace, "or a worker that is scaled in is killed first"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "about"),
+    [
+        ({"restart": {"signal": "SIGKILL"}}, "restart.signal"),
+        ({"restart": {"grace": -1}}, "restart.grace"),
+        ({"restart": {"grace": 601}}, "restart.grace"),
+        ({"restart": {"signals": "SIGTERM"}}, "restart.signals"),
+        ({"restart": True}, "restart"),
+        ({"restart": Restart(), "warm": False}, "restart"),
+        ({"restart": Restart(), "command": ["bash", "run.sh"]}, "command"),
+    ],
+)
+def test_a_restart_that_cannot_work_is_refused_at_parse(arguments: dict[str, Any], about: str) -> None:
+    with pytest.raises(InvalidSettings) as told:
+        ElasticTorchOperator(**ARGUMENTS | arguments)
+    assert told.value.field == about
 
 
 def test_its_run_is_created_and_awaited(fake: FakeCluster) -> None:

@@ -119,6 +119,7 @@ def differing(old: RunSpec, new: RunSpec) -> tuple[str, ...]:
         "working_directory",
         "warm",
         "engine",
+        "restart",
         "size_plan",
         "jupyter",
     )

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
 
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.spec import RunSpec
 from elastic_training.observe import Observe
 from elastic_training.operators.arguments import FOREIGN
 from elastic_training.operators.elastic_training import ElasticTrainingOperator
+from elastic_training.restart import Restart, check_restartable, restart_of
 from elastic_training.settings import parse_bool
 from elastic_training.templating import is_template
+
+MARGIN = 5.0
+"""Seconds that a worker that leaves has beyond those of its script."""
 
 
 class ElasticTorchOperator(ElasticTrainingOperator):
     """Trains with torch.distributed, on workers that may come and go, and returns the result document.
 
     The script is one of docs/torch-distributed.md: its training is in ``elastic_runtime.torch.elastic.run``, with
-    ``DistributedDataParallel`` around the model. Nothing of Horovod is needed.
+    ``DistributedDataParallel`` around the model; or, with ``restart``, whatever runs under ``torchrun``. Nothing of
+    Horovod is needed.
 
     Args:
+        restart: how the ranks of a script that is written for torchrun are ended for the next world's, which begin at
+            its newest checkpoint; None: ranks go from world to world, in place. Templated.
         kwargs: see :class:`~elastic_training.operators.elastic_training.ElasticTrainingOperator`, also for how it ends.
 
     Raises:
@@ -28,6 +37,32 @@ class ElasticTorchOperator(ElasticTrainingOperator):
 
     engine = "torch"
     foreign: ClassVar[Mapping[str, str]] = {**FOREIGN, "horovod": "an ElasticHorovodOperator: it is about its runs"}
+    template_fields: Sequence[str] = (*ElasticTrainingOperator.template_fields, "restart")
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        **ElasticTrainingOperator.template_fields_renderers,
+        "restart": "json",
+    }
+
+    def __init__(self, *, restart: Restart | Mapping[str, Any] | Any | None = None, **kwargs: Any) -> None:
+        self.restart = restart
+        super().__init__(**kwargs)
+
+    def check_what_is_known(self) -> None:
+        """Raises InvalidSettings for what cannot work, whatever templates and other tasks yield."""
+        super().check_what_is_known()
+        if self.restart is not None and not is_template(self.restart):
+            self.restart = restart_of(self.restart)
+            check_restartable(self.command, warm=self.warm)
+
+    def spec(self, name: str, folder: str | None = None) -> RunSpec:
+        """See :class:`~elastic_training.operators.training_arguments.TrainingArguments`."""
+        made = super().spec(name, folder)
+        if self.restart is None:
+            return made
+        check_restartable(made.command, warm=made.warm)
+        restart = restart_of(self.restart).spec()
+        leave = max(made.timing.leave_grace, restart.grace + MARGIN)
+        return replace(made, engine="torchrun", restart=restart, timing=replace(made.timing, leave_grace=leave))
 
     def _observe(self) -> Observe:
         observe = super()._observe()
