@@ -40,6 +40,18 @@ def gone(pid: int) -> None:
 
 STUBBORN = code("import signal, time; signal.signal(15, signal.SIG_IGN); print('ready'); time.sleep(600)")
 WILLING = code("import signal, sys, time; signal.signal(15, lambda *_: sys.exit(5)); print('ready'); time.sleep(600)")
+PARENT = code("""
+import os, signal, subprocess, sys, time
+def heed(*_):
+    child.communicate(b"go on")
+    print("the child has worked on" if child.returncode == 0 else "the child was signalled, too")
+    sys.exit(0)
+child = subprocess.Popen(["sh", "-c", "read -r word; exit 0"], stdin=subprocess.PIPE)
+signal.signal(signal.SIGUSR1, heed)
+print(child.pid)
+print("ready")
+time.sleep(600)
+""")
 FAMILY = ("sh", "-c", "sleep 600 & echo $!; echo ready; wait")
 
 
@@ -70,6 +82,17 @@ class TestStop:
             await asyncio.to_thread(gone, child)
 
         with_worker(False, test)
+
+    def test_an_interruption_leaves_the_processes_that_a_rank_works_with(self) -> None:
+        async def test(worker: Worker) -> None:
+            await worker.start("a", PARENT)
+            child = int(worker.lines("a", "stdout")[0])
+            await worker.ranks.stop_rank("a", SOON, signal.SIGUSR1)
+            await worker.until(lambda: worker.code("a") == 0)
+            assert worker.lines("a", "stdout")[-1] == "the child has worked on"
+            await asyncio.to_thread(gone, child)
+
+        with_worker(True, test)
 
     def test_of_a_rank_that_is_over_does_nothing(self) -> None:
         async def test(worker: Worker) -> None:

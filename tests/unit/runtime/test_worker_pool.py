@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,7 @@ from elastic_runtime.engines.exits import LOST
 from elastic_runtime.launcher.agents import AgentConnection
 from elastic_runtime.launcher.decision.facts import SlotFact, WorkerFact
 from elastic_runtime.launcher.worker_pool import Worker, WorkerPool
-from elastic_runtime.spec import RecoverySpec
+from elastic_runtime.spec import RecoverySpec, RestartSpec
 from elastic_runtime.wire import (
     CommitDeadline,
     Handover,
@@ -46,7 +47,7 @@ class Scene:
 
     def __post_init__(self) -> None:
         recovery = RecoverySpec(backoff=1.0, backoff_maximum=3.0, backoff_forgiven=60.0)
-        self.pool = WorkerPool(recovery, 7.0, lambda: self.now)
+        self.pool = WorkerPool(recovery, 7.0, lambda: self.now, RestartSpec("SIGUSR1", 9.0))
 
     def add(self, name: str, slots: int = 1, ready: bool = True, address: str = "") -> Worker:
         self.connections[name] = Connection(name, slots, address)
@@ -113,6 +114,22 @@ def test_runs_a_rank_on_its_own_slot() -> None:
         scene.pool.rank_exited(scene.pool.workers["a"], RankExited("a.1.0~2", 0))
         assert await task == 0
         assert scene.pool.workers["a"].ranks == {}
+
+    play(act)
+
+
+def test_ranks_are_interrupted_as_the_run_says_or_killed() -> None:
+    async def act(scene: Scene) -> None:
+        scene.add("a")
+        task = asyncio.create_task(scene.pool.run_rank("a.0.0", 0, {}))
+        await asyncio.sleep(0)
+        scene.pool.interrupt_ranks()
+        scene.pool.kill_ranks()
+        interrupt = StopRank("a.0.0~0", 9.0, signal.SIGUSR1)
+        assert scene.sent("a")[1:] == [interrupt, StopRank("a.0.0~0", 0.0)]
+        scene.pool.rank_exited(scene.pool.workers["a"], RankExited("a.0.0~0", 1))
+        await task
+        assert scene.pool.facts()[0].slots[0].usable_at == 0.0, "nobody is held back for what was asked for"
 
     play(act)
 
