@@ -79,7 +79,8 @@ class DurableState:
         clock: Callable[[], float] = time.monotonic,
         **attributes: Any,
     ) -> None:
-        kept = {"step": 0, **_given(model=model, optimizer=optimizer), **attributes}
+        given = {name: value for name, value in (("model", model), ("optimizer", optimizer)) if value is not None}
+        kept = {"step": 0, **given, **attributes}
         for name in kept:
             if hasattr(type(self), name) or name.startswith("_"):
                 raise InvalidSettings(f"DurableState.{name}", "the name is taken by the state itself", "Choose another")
@@ -347,7 +348,3 @@ class DurableState:
                 return
         self._progress_sent = (now, step)
         self._link.send(Progress(step=step))
-
-
-def _given(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
