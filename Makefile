@@ -131,6 +131,9 @@ bench: setup ## our launcher against horovodrun, and spot traces; writes benchma
 	$(TRAINER)/python benchmarks/replay.py
 	@$(AIRFLOW)/python benchmarks/deferred_runs.py || [ $$? -eq 3 ] # 3: has said why it was left out
 
+bench-torch: setup ## the engine torch against torchrun; twenty minutes, most of them torchrun's 30 s waits
+	$(TRAINER)/python benchmarks/torch_peers.py
+
 bench-checkpoints: setup ## durable checkpoints: stall, upload, hand-over at a notice; a quarter of an hour, 10 GiB of memory
 	$(TRAINER)/python benchmarks/checkpoints.py
 
@@ -179,4 +182,4 @@ clean-all: clean
 .PHONY: help setup setup-tensorflow test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks test-unit $(UNIT) \
     test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-browser screenshots \
     test-kubernetes test-wheels chaos fuzz kills soak \
-    demo bench bench-deferred bench-checkpoints bench-status bench-page bench-traces gpu-check image cluster-up cluster-down build requirements clean clean-all
+    demo bench bench-torch bench-deferred bench-checkpoints bench-status bench-page bench-traces gpu-check image cluster-up cluster-down build requirements clean clean-all

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,9 @@ import horovod.torch as hvd
 import torch
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks.own_session import take_own_session  # the path above has to be there first
 
 FEATURES, WIDTH, CLASSES = 256, 384, 10
 SAMPLES = 16_384
@@ -39,7 +43,7 @@ def main() -> None:
     parser.add_argument("--input", choices=sorted(INPUTS), default="fixed", help="where batches come from")
     options = parser.parse_args()
 
-    _take_own_session()
+    take_own_session()
     torch.set_num_threads(1)
     hvd.init()
     torch.manual_seed(0)
@@ -73,19 +77,6 @@ def main() -> None:
                     return
 
         train(state)
-
-
-def _take_own_session() -> None:
-    """Give the rank a session of its own, as horovodrun does with each of its ranks anyway.
-
-    Linux shares the processor between sessions first (``sched_autogroup_enabled``, sched(7)), and on two crowded cores
-    ranks that shared one session made twice the steps. That says something about sessions and nothing about launchers;
-    in pods, which are control groups of their own, there is none of it.
-    """
-    if os.getsid(0) != os.getpid():
-        if os.getpgid(0) == os.getpid():  # setsid(2) refuses a process group's leader
-            os.setpgid(0, os.getpgid(os.getppid()))
-        os.setsid()
 
 
 def _stopped(stop: Path, step: int) -> bool:

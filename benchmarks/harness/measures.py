@@ -22,6 +22,14 @@ class Measure(StrEnum):
     THROUGHPUT = "throughput"
     THROUGHPUT_STATIC = "throughput_static"
     HELPERS = "helpers_throughput"
+    TORCH_THROUGHPUT_SMALL = "torch_throughput_small"
+    TORCH_SCALE_OUT_PAUSE_SMALL = "torch_scale_out_pause_small"
+    TORCH_LEAVE_PAUSE_SMALL = "torch_leave_pause_small"
+    TORCH_KILL_SMALL = "torch_kill_small"
+    TORCH_THROUGHPUT_LARGE = "torch_throughput_large"
+    TORCH_SCALE_OUT_PAUSE_LARGE = "torch_scale_out_pause_large"
+    TORCH_LEAVE_PAUSE_LARGE = "torch_leave_pause_large"
+    TORCH_KILL_LARGE = "torch_kill_large"
 
 
 class Bound(StrEnum):
@@ -86,4 +94,20 @@ MEANINGS: dict[Measure, Meaning] = {
         "The same; the peer is a `horovodrun` that is not elastic", "steps/s", Target(Bound.RATIO_AT_LEAST, 0.99)
     ),
     Measure.HELPERS: Meaning("Throughput of 2 ranks: our helpers by stock ones, both under our launcher", "steps/s"),
+    Measure.TORCH_THROUGHPUT_SMALL: Meaning(
+        "0.1 M parameters: throughput of 2 ranks", "steps/s", Target(Bound.RATIO_AT_LEAST, 0.99)
+    ),
+    Measure.TORCH_SCALE_OUT_PAUSE_SMALL: Meaning("Scale-out 2→3: pause of both", "s", Target(Bound.OURS_AT_MOST, 0.3)),
+    Measure.TORCH_LEAVE_PAUSE_SMALL: Meaning(
+        "Planned leave 3→2: pause of the remaining", "s", Target(Bound.RATIO_AT_MOST, 0.05)
+    ),
+    Measure.TORCH_KILL_SMALL: Meaning("SIGKILL of one rank of 3 → next step", "s", Target(Bound.RATIO_AT_MOST, 0.1)),
+    Measure.TORCH_THROUGHPUT_LARGE: Meaning(
+        "10 M parameters: throughput of 2 ranks", "steps/s", Target(Bound.RATIO_AT_LEAST, 0.99)
+    ),
+    Measure.TORCH_SCALE_OUT_PAUSE_LARGE: Meaning("Scale-out 2→3: pause of both", "s", Target(Bound.OURS_AT_MOST, 0.3)),
+    Measure.TORCH_LEAVE_PAUSE_LARGE: Meaning(
+        "Planned leave 3→2: pause of the remaining", "s", Target(Bound.OURS_AT_MOST, 0.1)
+    ),
+    Measure.TORCH_KILL_LARGE: Meaning("SIGKILL of one rank of 3 → next step", "s", Target(Bound.RATIO_AT_MOST, 0.1)),
 }

@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import uuid
+from pathlib import Path
 
-from benchmarks.harness.sides import MAXIMUM, Job, Launched, environment
+from benchmarks.harness.sides import MAXIMUM, TRAINING, Job, Launched, environment
 from elastic_runtime.rundir import RunDir
 from elastic_runtime.spec import CheckpointSpec, RunSpec, WorkersSpec
 
@@ -16,12 +17,14 @@ class OurLauncher:
 
     Args:
         checkpoint_every: seconds between durable checkpoints, for scripts that write any.
+        engine: of the run.
+        script: what its ranks run.
     """
 
     name = "elastic_runtime"
 
-    def __init__(self, checkpoint_every: float = 60.0) -> None:
-        self._checkpoint_every = checkpoint_every
+    def __init__(self, checkpoint_every: float = 60.0, engine: str = "horovod", script: Path = TRAINING) -> None:
+        self._checkpoint_every, self._engine, self.script = checkpoint_every, engine, script
 
     def launch(self, job: Job) -> Launched:
         """Lay the run down and start its launcher."""
@@ -32,6 +35,7 @@ class OurLauncher:
                 uid=uuid.uuid4().hex,
                 command=job.command,
                 workers=WorkersSpec(minimum=1, start=job.size, maximum=MAXIMUM),
+                engine=self._engine,
                 checkpoint=CheckpointSpec(f"file://{job.folder}/checkpoints", every=self._checkpoint_every),
             ),
             owner="benchmark",

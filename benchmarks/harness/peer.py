@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.harness.sides import MAXIMUM, Job, Launched, environment
+from benchmarks.harness.sides import MAXIMUM, TRAINING, Job, Launched, environment
 
 HOSTS = ("127.0.0.1", "127.0.1", "127.1", "localhost")
 
@@ -20,7 +20,7 @@ HOSTS = ("127.0.0.1", "127.0.1", "127.1", "localhost")
 class Horovodrun:
     """Plain ``horovodrun``, every setting at its default."""
 
-    name = "horovodrun"
+    name, script = "horovodrun", TRAINING
 
     def launch(self, job: Job) -> Launched:
         """Start it with the first ``job.size`` hosts."""
@@ -35,7 +35,7 @@ class Horovodrun:
 class StaticHorovodrun:
     """``horovodrun`` with fixed hosts: no elastic driver, no discovery, nothing beside the ranks to take their time."""
 
-    name = "horovodrun, not elastic"
+    name, script = "horovodrun, not elastic", TRAINING
 
     def launch(self, job: Job) -> Launched:
         """Start it; it keeps its size."""

@@ -86,15 +86,29 @@ def table(results: Iterable[Result]) -> list[str]:
     return lines
 
 
-def as_lines(results: Sequence[Result], machine: Mapping[str, str], troubles: Sequence[str]) -> list[str]:
-    """The section, whole, in Markdown."""
+LAUNCHER_HEAD = (
+    "## Launcher against `horovodrun`",
+    "",
+    "Written by `make bench`. Ours is `python -m elastic_runtime.launcher` with its defaults; the",
+    "peer is plain `horovodrun` with a host-discovery script and its defaults, or what a line says. How each",
+    "figure is taken: [README.md](README.md). Medians, quartiles in brackets; the interval of a ratio is a",
+    "bootstrap over the rounds.",
+)
+TORCH_HEAD = (
+    "## Engine `torch` against `torchrun`",
+    "",
+    "Written by `make bench-torch`. Ours is the launcher with the engine `torch`, in place; the peer is",
+    "`torchrun --nnodes 1:4`, one for each worker, with its defaults. How each figure is taken:",
+    "[README.md](README.md).",
+)
+
+
+def as_lines(
+    head: Sequence[str], results: Sequence[Result], machine: Mapping[str, str], troubles: Sequence[str]
+) -> list[str]:
+    """A section, whole, in Markdown."""
     return [
-        "## Launcher against `horovodrun`",
-        "",
-        "Written by `make bench`. Ours is `python -m elastic_runtime.launcher` with its defaults; the",
-        "peer is plain `horovodrun` with a host-discovery script and its defaults, or what a line says. How each",
-        "figure is taken: [README.md](README.md). Medians, quartiles in brackets; the interval of a ratio is a",
-        "bootstrap over the rounds.",
+        *head,
         "",
         *table(results),
         "",

@@ -22,6 +22,7 @@ class Section(StrEnum):
     """What is measured together, in the order of the page."""
 
     LAUNCHER = "launcher"
+    TORCH = "torch"
     CHECKPOINTS = "checkpoints"
     GPU = "gpu"
     TRACES = "traces"

@@ -56,6 +56,8 @@ class Side(Protocol):
     """One way to launch an elastic training."""
 
     name: str
+    script: Path
+    """What each rank runs."""
 
     def launch(self, job: Job) -> Launched:
         """Start the launcher."""
@@ -85,7 +87,7 @@ class Training:
         records.mkdir(parents=True)
         self._reader = RecordReader(records)
         arguments = ("--records", str(records), "--stop", str(self._stop), "--input", batches)
-        self._job = Job(folder, ("python", str(TRAINING), *arguments), size)
+        self._job = Job(folder, ("python", str(side.script), *arguments), size)
         self.left_behind = 0
         """Processes still there :data:`LAST_BREATH` after the launcher's end, which had to be ended."""
         self.exit_code: int | None = None

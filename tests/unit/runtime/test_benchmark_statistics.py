@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks.harness.measures import Bound, Measure, Target
 from benchmarks.harness.records import RecordReader, Step, change_after, first_whole_step, rate
-from benchmarks.harness.report import as_lines, as_measures, results_of
+from benchmarks.harness.report import LAUNCHER_HEAD, as_lines, as_measures, results_of
 from benchmarks.harness.rounds import OURS, PEER, Collected
 from benchmarks.harness.statistics import Centre, Ratio, compare, summarise
 
@@ -177,7 +177,7 @@ class TestReport:
         assert plain["planned_leave_steps_lost"]["ratio"] is None
 
     def test_page_says_which_targets_are_missed_and_what_went_wrong(self) -> None:
-        page = as_lines(results_of(self.collected()), {"machine": "a loom"}, ["kill 1/3 peer: no world"])
+        page = as_lines(LAUNCHER_HEAD, results_of(self.collected()), {"machine": "a loom"}, ["kill 1/3 peer: no world"])
         rows = {row.split(" | ")[0]: row for row in page if row.startswith("| ")}
         assert rows["| Throughput of 2 ranks, everything on (steps/s)"].endswith("| **no** |")
         assert rows["| Scale-out 2→3: size asked → first step at 3 (s)"].endswith("| yes |")

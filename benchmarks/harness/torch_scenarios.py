@@ -1,0 +1,82 @@
+"""What is done to a training of ``torch_training.py``, by our engine ``torch`` and by ``torchrun``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from benchmarks.harness.measures import Measure
+from benchmarks.harness.ours import OurLauncher
+from benchmarks.harness.processes import kill
+from benchmarks.harness.records import Step, first_whole_step, rate
+from benchmarks.harness.scenarios import Chance, Figures, Pace, Scenario
+from benchmarks.harness.sides import Training
+from benchmarks.harness.torchrun import Torchrun
+
+SCRIPT = Path(__file__).resolve().parent.parent / "torch_training.py"
+ROUNDS = 3
+
+
+def whole_step(steps: Sequence[Step], begin: float, counts: Callable[[Step], bool]) -> tuple[float, float] | None:
+    """The first step after ``begin`` that every rank of its world has completed, of those that count.
+
+    Returns:
+        Seconds since the epoch: when the last rank had completed it, and when the last step before it that does not
+        count was completed; None while there is none.
+    """
+    first = first_whole_step([step for step in steps if step.time > begin and counts(step)])
+    if first is None:
+        return None
+    before = max((step.time for step in steps if step.time < first.time and not counts(step)), default=begin)
+    return first.time, before
+
+
+def play(measures: Mapping[str, Measure], training: Training, pace: Pace, chance: Chance) -> Figures:
+    """2 for a while, 3, a SIGKILL, 3 again, 2."""
+    figures: dict[Measure, float] = {}
+
+    def wait(what: str, begin: float, counts: Callable[[Step], bool]) -> tuple[float, float]:
+        return training.wait_for(what, lambda steps: whole_step(steps, begin, counts), pace.timeout)
+
+    wait("first step at 2", 0.0, lambda step: step.size == 2)
+    training.let_run(pace.warm_up)
+    begin = time.time()
+    figures[measures["throughput"]] = rate(training.let_run(pace.window), begin, time.time())
+
+    asked = training.resize(3)
+    first, last = wait("step at 3", asked, lambda step: step.size == 3)
+    figures[measures["scale_out_pause"]] = first - last
+    steps = training.let_run(pace.settle + chance.delay)
+
+    victim = max((step for step in steps if step.rank == chance.victim), key=lambda step: step.time).pid
+    killed = time.time()
+    kill(victim)
+    # No step of the old world is whole without it.
+    first, _ = wait("step after the kill", killed, lambda step: step.pid != victim)
+    figures[measures["kill"]] = first - killed
+    wait("step at 3 again", first, lambda step: step.size == 3)
+    training.let_run(pace.settle)
+
+    asked = training.resize(2)
+    first, last = wait("step at 2", asked, lambda step: step.size == 2)
+    figures[measures["leave_pause"]] = first - last
+    training.finish()
+    return figures
+
+
+def _measures(size: str) -> dict[str, Measure]:
+    return {name: Measure(f"torch_{name}_{size}") for name in ("throughput", "scale_out_pause", "kill", "leave_pause")}
+
+
+def torch_scenarios() -> tuple[Scenario, ...]:
+    """One for each size of model."""
+    ours, peer = OurLauncher(engine="torch", script=SCRIPT), Torchrun(SCRIPT)
+
+    def scenario(size: str) -> Scenario:
+        measures = _measures(size)
+        wanted, played = frozenset(measures.values()), partial(play, measures)
+        return Scenario(f"torch-{size}", 2, wanted, ROUNDS, ours, size, peer, size, played)
+
+    return scenario("small"), scenario("large")
