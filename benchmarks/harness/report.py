@@ -98,7 +98,7 @@ TORCH_HEAD = (
     "## Engine `torch` against `torchrun`",
     "",
     "Written by `make bench-torch`. Ours is the launcher with the engine `torch`, in place; the peer is",
-    "`torchrun --nnodes 1:4`, one for each worker, with its defaults. How each figure is taken:",
+    "`torchrun --nnodes 1:4`, one for each worker, all else but one setting as by default. How each figure is taken:",
     "[README.md](README.md).",
 )
 

@@ -146,7 +146,9 @@ class Training:
     def _failed(self, problem: str) -> RoundFailed:
         last = max(self._reader.refresh(), key=lambda step: step.time, default=None)
         where = f"last step {last.step} at size {last.size}" if last else "no step yet"
-        return RoundFailed(f"{self.side.name}: {problem} ({where}); see {self._folder}")
+        return RoundFailed(
+            f"{self.side.name}: {problem} ({where}); see runs/{self._folder.parent.name}/{self._folder.name}"
+        )
 
 
 def _last_step(steps: Iterable[Step]) -> int:
