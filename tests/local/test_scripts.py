@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(180)
 
 def test_a_script_and_its_helpers_train_through_a_resize_and_a_loss(start: Start, undisturbed: Undisturbed) -> None:
     script = Script("exact.py", holds=(10, 25))
-    shipment = pack({name: (SCRIPTS / name).read_bytes() for name in ("exact.py", "pace.py")})
+    shipment = pack({name: (SCRIPTS / name).read_bytes() for name in ("exact.py", "exact_engines.py", "pace.py")})
     run = start(script, (1, 2, 3), ("python", script.name), scripts=shipment)
     run.at(10)
     run.resize(3)
