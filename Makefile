@@ -82,6 +82,9 @@ test-engines: setup ## what every engine must do, with real ranks
 test-local: setup ## real Horovod runs on this machine, from the launcher down
 	$(call pytest,$(TRAINER),local,tests/local)
 
+test-faults: setup ## scripted losses and reclaims with torch.distributed, too; ten minutes, not a part of `make test`
+	ENGINES=all $(TRAINER)/python -m pytest tests/local/test_losses.py tests/local/test_reclaims.py -k torch
+
 test-tensorflow: setup-tensorflow ## the same with TensorFlow and Keras; two minutes, not a part of `make test`
 	$(call pytest,$(TENSORFLOW),tensorflow,tests/tensorflow)
 
@@ -181,5 +184,5 @@ clean-all: clean
 
 .PHONY: help setup setup-tensorflow test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks test-unit $(UNIT) \
     test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-browser screenshots \
-    test-kubernetes test-wheels chaos fuzz kills soak \
+    test-faults test-kubernetes test-wheels chaos fuzz kills soak \
     demo bench bench-torch bench-deferred bench-checkpoints bench-status bench-page bench-traces gpu-check image cluster-up cluster-down build requirements clean clean-all

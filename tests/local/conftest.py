@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +27,8 @@ ENGINES: dict[str, dict[str, Any]] = {
 """What the spec says for it, by the name of a test's parameter."""
 each_engine = pytest.mark.parametrize("start", ENGINES, indirect=True)
 """For tests of ``exact.py``: the same history, and the same training, whoever connects the ranks."""
-both_engines = pytest.mark.parametrize("start", ["horovod", "torch"], indirect=True)
-"""The same, where no planned change is."""
+both_engines = pytest.mark.parametrize("start", ENGINES if "ENGINES" in os.environ else ["horovod"], indirect=True)
+"""The same for losses and notices to all, where ``make test-faults`` asks for it: it takes six minutes more."""
 
 
 @pytest.fixture

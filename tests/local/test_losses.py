@@ -12,7 +12,7 @@ import pytest
 
 from elastic_runtime.spec import CheckpointSpec, RecoverySpec, Timing
 from elastic_runtime.status import EventKind, FailureKind, Phase, Status, WorkerState
-from tests.local.conftest import Start, both_engines, each_engine
+from tests.local.conftest import Start, both_engines
 from tests.local.harness import ScriptedRun
 from tests.local.vanishing import vanish
 from tests.paced import Script, Undisturbed, has_ended, sizes_of, until
@@ -46,7 +46,7 @@ def await_three(run: ScriptedRun, worlds_before: int) -> None:
     )
 
 
-@each_engine
+@both_engines
 def test_killed_ranks_cost_what_came_after_the_last_commit(start: Start, undisturbed: Undisturbed) -> None:
     run = start(Script("exact.py", commit_every=5, holds=(23, 43)), (1, 3, 3), recovery=SLOW_RETURN)
     killed: set[str] = set()
