@@ -82,8 +82,8 @@ test-engines: setup ## what every engine must do, with real ranks
 test-local: setup ## real Horovod runs on this machine, from the launcher down
 	$(call pytest,$(TRAINER),local,tests/local)
 
-test-faults: setup ## scripted losses and reclaims with torch.distributed, too; ten minutes, not a part of `make test`
-	ENGINES=all $(TRAINER)/python -m pytest tests/local/test_losses.py tests/local/test_reclaims.py -k torch
+test-faults: setup ## scripted resizes, losses and notices with torch.distributed, sharded and not; a quarter of an hour, not a part of `make test`
+	ENGINES=all $(TRAINER)/python -m pytest tests/local/test_resizes.py tests/local/test_losses.py tests/local/test_reclaims.py -k torch
 
 test-tensorflow: setup-tensorflow ## the same with TensorFlow and Keras; two minutes, not a part of `make test`
 	$(call pytest,$(TENSORFLOW),tensorflow,tests/tensorflow)

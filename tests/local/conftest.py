@@ -23,12 +23,23 @@ ENGINES: dict[str, dict[str, Any]] = {
     "horovod": {},
     "torch": {"engine": "torch"},
     "torch-in-place": {"engine": "torch", "environment": {"IN_PLACE": "1"}},
+    "torch-sharded": {"engine": "torch", "environment": {"SHARDED": "1"}},
+    "torch-sharded-in-place": {"engine": "torch", "environment": {"SHARDED": "1", "IN_PLACE": "1"}},
 }
 """What the spec says for it, by the name of a test's parameter."""
-each_engine = pytest.mark.parametrize("start", ENGINES, indirect=True)
+_all = "ENGINES" in os.environ
+each_engine = pytest.mark.parametrize(
+    "start", ENGINES if _all else ["horovod", "torch-in-place", "torch-sharded-in-place"], indirect=True
+)
 """For tests of ``exact.py``: the same history, and the same training, whoever connects the ranks."""
-both_engines = pytest.mark.parametrize("start", ENGINES if "ENGINES" in os.environ else ["horovod"], indirect=True)
-"""The same for losses and notices to all, where ``make test-faults`` asks for it: it takes six minutes more."""
+both_engines = pytest.mark.parametrize("start", ENGINES if _all else ["horovod"], indirect=True)
+"""The same for losses and notices to all, where ``make test-faults`` asks for it: it takes ten minutes more."""
+one_has_all = pytest.mark.parametrize(
+    "start",
+    [each for each in ENGINES if "sharded" not in each] if "ENGINES" in os.environ else ["horovod"],
+    indirect=True,
+)
+"""The same where a rank alone must have the state."""
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from elastic_runtime.spec import CheckpointSpec, RecoveryMode, RecoverySpec
 from elastic_runtime.status import EventKind, Phase, Status
-from tests.local.conftest import Start, both_engines
+from tests.local.conftest import Start, both_engines, one_has_all
 from tests.local.harness import ScriptedRun
 from tests.paced import Script, Undisturbed, sizes_of
 
@@ -94,7 +94,7 @@ def test_workers_that_are_killed_before_their_deadline_have_handed_over(
     undisturbed.assert_same(run)
 
 
-@both_engines
+@one_has_all
 @pytest.mark.parametrize(
     ("mode", "size", "killed", "writer"),
     [(RecoveryMode.ELASTIC, 2, 0, 1), (RecoveryMode.FIXED, 3, 1, 0)],

@@ -32,30 +32,33 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)  # So that rounding, which grows with the steps, is far below any difference.
     engine = kit()
-    torch.manual_seed(0)
     device = torch.device(os.environ.get("DEVICE", "cpu"))
-    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1)).to(device)
-    optimizer = engine.optimizer(torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), model)
+
+    def build() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1)).to(device)
+        return model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
     ballast = {"ballast": torch.zeros(int(sys.argv[1]) << 20, dtype=torch.uint8)} if sys.argv[1:] else {}
-    state = DurableState(model=model, optimizer=optimizer, **ballast)
+    state = engine.state(build, **ballast)
     data = dataset()
     batches = GlobalBatches(data, size=BATCH, seed=7, state=state, epochs=pace.epochs)
 
     @engine.run
-    def train(state: DurableState) -> None:
+    def train(state: DurableState) -> list[float]:
         pace.note(
             joined=state.step, **engine.places(),
             worker=os.environ["ELASTIC_RUNTIME_WORKER"], slot=os.environ["ELASTIC_RUNTIME_SLOT"],
             devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
         )  # fmt: skip
-        parallel = engine.parallel(model)
+        parallel = engine.parallel(state)
         pace.hold(state)
         for batch in batches:
             features, targets = (each.to(device) for each in batch.data)
-            optimizer.zero_grad()
+            state.optimizer.zero_grad()
             loss = mse_loss(parallel(features), targets) * batch.weight
             loss.backward()
-            optimizer.step()
+            state.optimizer.step()
             total, places = engine.mean(loss.detach()), engine.places()
             pace.note(
                 step=batch.step, epoch=batch.epoch, rank=places["rank"], size=places["size"],
@@ -65,9 +68,9 @@ def main() -> None:
                 state.commit()
                 report(loss=total)
             pace.hold(state)
+        return engine.weights(state)
 
-    train(state)
-    weights = [float(weight) for each in model.parameters() for weight in each.detach().flatten()]
+    weights = train(state)
     pace.note(done=state.step, rank=engine.places()["rank"], weights=weights)
 
 

@@ -3,22 +3,44 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from elastic_runtime.checkpoint.checkpoints import Checkpoints
 from elastic_runtime.checkpoint.objects import upload
 from elastic_runtime.checkpoint.s3 import S3Store
+from elastic_runtime.checkpoint.store import CheckpointStore, open_store
 from tests import azure_server as azure_servers
 from tests import gcs_server as gcs_servers
 from tests.azure_server import azure_server, connection_string
 from tests.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.gcs_server import gcs_server
-from tests.s3_server import CREDENTIALS, s3_server
+from tests.s3_server import CREDENTIALS, new_bucket, s3_server
 from tests.unit.checkpoints.clouds_bench import PIECE as SMALL
 from tests.unit.checkpoints.clouds_bench import Cloud
 from tests.unit.checkpoints.s3_bench import PIECE, Place
+
+
+def file_uri(folder: Path) -> str:
+    return (folder / "a run").as_uri()
+
+
+def s3_uri(folder: Path) -> str:
+    return f"s3://{new_bucket()}/some folder/a run"
+
+
+def gs_uri(folder: Path) -> str:
+    return f"gs://{gcs_servers.new_bucket()}/some folder/a run"
+
+
+def az_uri(folder: Path) -> str:
+    return f"az://{azure_servers.new_container()}/some folder/a run"
+
+
+STORES: dict[str, Callable[[Path], str]] = {"file": file_uri, "s3": s3_uri, "gs": gs_uri, "az": az_uri}
 
 
 @pytest.fixture(scope="session")
@@ -126,3 +148,13 @@ def cloud(request: pytest.FixtureRequest, gs: str, az: str, monkeypatch: pytest.
         monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", connection_string(proxy.url))
         yield Cloud(request.param, proxy, uri)
     gc.collect()  # The clients leave the connection of an answer that is an error to it.
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, tmp_path: Path, s3: str, gs: str, az: str) -> Iterator[CheckpointStore]:
+    store = open_store(STORES[request.param](tmp_path))
+    before = set(os.listdir("/proc/self/fd"))
+    yield store
+    store.close()
+    gc.collect()  # Azure's client leaves the connection of an answer that is an error to it.
+    assert set(os.listdir("/proc/self/fd")) == before, "a file was left open"

@@ -1,13 +1,10 @@
-"""What every checkpoint store must do, and what is built on it. A new store joins ``STORES`` and must pass."""
+"""What every checkpoint store must do, and what is built on it. A new store joins ``STORES`` (conftest.py)
+and must pass."""
 
 from __future__ import annotations
 
-import gc
 import io
-import os
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import BinaryIO
 
 import pytest
@@ -19,41 +16,10 @@ from elastic_runtime.checkpoint.checkpoints import (
     StoredCheckpoint,
     opened_checkpoint,
 )
-from elastic_runtime.checkpoint.store import CheckpointStore, open_store
+from elastic_runtime.checkpoint.store import CheckpointStore
 from elastic_runtime.errors import InvalidDocument, InvalidSettings, OwnershipLost
-from tests import azure_server, gcs_server
-from tests.s3_server import new_bucket
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
-
-
-def file_uri(folder: Path) -> str:
-    return (folder / "a run").as_uri()
-
-
-def s3_uri(folder: Path) -> str:
-    return f"s3://{new_bucket()}/some folder/a run"
-
-
-def gs_uri(folder: Path) -> str:
-    return f"gs://{gcs_server.new_bucket()}/some folder/a run"
-
-
-def az_uri(folder: Path) -> str:
-    return f"az://{azure_server.new_container()}/some folder/a run"
-
-
-STORES: dict[str, Callable[[Path], str]] = {"file": file_uri, "s3": s3_uri, "gs": gs_uri, "az": az_uri}
-
-
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, tmp_path: Path, s3: str, gs: str, az: str) -> Iterator[CheckpointStore]:
-    store = open_store(STORES[request.param](tmp_path))
-    before = set(os.listdir("/proc/self/fd"))
-    yield store
-    store.close()
-    gc.collect()  # Azure's client leaves the connection of an answer that is an error to it.
-    assert set(os.listdir("/proc/self/fd")) == before, "a file was left open"
 
 
 def part(content: bytes) -> PartWriter:

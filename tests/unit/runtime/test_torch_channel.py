@@ -52,8 +52,8 @@ class Bench:
         self.broken = threading.Event()
         self.channel = Channel(self.link, self.another, self.broken.set)
 
-    def another(self, serial: int) -> None:
-        self.serials.append(serial)
+    def another(self, wanted: AnotherWanted) -> None:
+        self.serials.append(wanted.serial)
         self.told.set()
 
     def enter(self, world: int) -> None:

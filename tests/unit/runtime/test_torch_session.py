@@ -144,11 +144,39 @@ async def test_newcomers_are_waited_for_while_the_others_train(bench: Bench) -> 
 
 
 @scene
+async def test_members_hear_again_where_another_one_is_to_leave(bench: Bench) -> None:
+    bench.session.open(("a", "b", "c"), 1)
+    await bench.form(1, "a", "b", "c")
+    bench.session.list_ranks(("a", "b"), 1)
+    bench.session.list_ranks(("b",), 1)
+    assert bench.heard("a") == [AnotherWanted(1, 1, leaving=(2,)), AnotherWanted(1, 2, leaving=(0, 2))]
+
+
+@scene
+async def test_who_has_a_part_of_the_state_stays_until_it_could_give_it(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 1)
+    await bench.form(1, "a", "b")
+    bench.session.list_ranks(("b",), 1)
+    assert bench.heard("a") == bench.heard("b") == [AnotherWanted(1, 1, leaving=(0,))]
+    bench.say("a", ReadyForWorld(part=True))
+    bench.say("b", ReadyForWorld())
+    for rank, rank_id in enumerate("ab"):
+        assert bench.heard(rank_id) == [EnterWorld(2, rank, 2, same_state=True)]
+        bench.say(rank_id, Connected(2), Synced(2))
+    assert bench.heard("a") == bench.heard("b") == [AnotherWanted(2, 2, leaving=(0,))]
+    bench.say("a", ReadyForWorld())
+    bench.say("b", ReadyForWorld())
+    assert bench.heard("b") == [EnterWorld(3, 0, 1, same_state=True)]
+    await turns()
+    assert bench.heard("a") == [LeftOut()]
+
+
+@scene
 async def test_who_is_listed_no_more_leaves_at_a_commit(bench: Bench) -> None:
     bench.session.open(("a", "b"), 1)
     await bench.form(1, "a", "b")
     bench.session.list_ranks(("b",), 1)
-    assert bench.heard("a") == bench.heard("b") == [AnotherWanted(1, 1)]
+    assert bench.heard("a") == bench.heard("b") == [AnotherWanted(1, 1, leaving=(0,))]
     bench.say("a", ReadyForWorld())
     assert bench.heard("a") == []
     bench.say("b", ReadyForWorld())

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, BinaryIO, Protocol, TypeVar
 
+from elastic_runtime.checkpoint.joint import Joint, await_others, bring
 from elastic_runtime.checkpoint.manifest import Manifest, Part, decode_manifest, encode_manifest
-from elastic_runtime.checkpoint.store import NAME, CheckpointStore, open_store
+from elastic_runtime.checkpoint.store import NAME, CheckpointStore, Contribution, open_store
 from elastic_runtime.errors import ElasticError, InvalidDocument, InvalidSettings, StoreUnavailable
 from elastic_runtime.printable import printable
 
@@ -172,7 +174,8 @@ class Checkpoints:
         *,
         handover: bool = False,
         retire: bool = True,
-    ) -> StoredCheckpoint:
+        joint: Joint | None = None,
+    ) -> StoredCheckpoint | None:
         """Write and publish one, then retire what is over :attr:`keep`.
 
         Args:
@@ -181,19 +184,20 @@ class Checkpoints:
             parts: name, as :data:`~elastic_runtime.checkpoint.manifest.PART` has it, to writer.
             handover: whether a reclaim notice is the reason.
             retire: False leaves all others where they are, for the next write.
+            joint: these parts are a share of it; all but the first writer bring them, and get None.
 
         Raises:
             OwnershipLost: the run has a newer owner; nothing was published.
             StoreUnavailable: nothing was published.
         """
-        name = f"ckpt-f{self.fence:012d}-s{step:012d}-t{int(time.timestamp() * 1000):014d}-{os.urandom(4).hex()}"
+        if joint is not None and joint.writer:
+            bring(self.store, joint, partial(_write_parts, parts))
+            return None
+        name = joint.name if joint else self.new_name(step, time)
         with self.store.begin(name) as draft:
-            written = []
-            for part, write in parts.items():
-                with draft.part(part) as stream:
-                    digest = _Digesting(stream)
-                    digest.write_with(write)
-                written.append(Part(part, digest.size, digest.sha256))
+            written = _write_parts(parts, draft)
+            if joint is not None:
+                written += await_others(draft, joint)
             manifest = Manifest(step=step, time=time, fence=self.fence, parts=tuple(written), handover=handover)
             draft.publish(encode_manifest(manifest), self.fence)
         try:
@@ -203,12 +207,30 @@ class Checkpoints:
             _log.warning("old checkpoints stay for now: %s", printable(error))
         return StoredCheckpoint(self.store, name, manifest)
 
+    def new_name(self, step: int, time: datetime) -> str:
+        """Of a checkpoint that is to be written."""
+        return f"ckpt-f{self.fence:012d}-s{step:012d}-t{int(time.timestamp() * 1000):014d}-{os.urandom(4).hex()}"
+
+    def stored(self, name: str) -> StoredCheckpoint:
+        """A published one. Raises InvalidDocument and StoreUnavailable."""
+        return _read(self.store, name)
+
     def _retire(self, published: str) -> None:
         # By time and not by step: after a resume from the one before a broken one, the newest in time are good.
         others = [name for name in self.store.names() if name != published]
         usable = sorted(set(others) - self._unusable, key=_by_time, reverse=True)
         for name in [*usable[self.keep - 1 :], *self._unusable.intersection(others)]:
             self.store.delete(name)
+
+
+def _write_parts(parts: Mapping[str, PartWriter], onto: Contribution) -> list[Part]:
+    written = []
+    for part, write in parts.items():
+        with onto.part(part) as stream:
+            digest = _Digesting(stream)
+            digest.write_with(write)
+        written.append(Part(part, digest.size, digest.sha256))
+    return written
 
 
 class _Digesting(io.RawIOBase):

@@ -27,7 +27,7 @@ from urllib.parse import unquote, urlsplit
 
 from elastic_runtime.checkpoint import rights
 from elastic_runtime.checkpoint.manifest import LONGEST_MANIFEST
-from elastic_runtime.checkpoint.store import FILE, NAME, CheckpointStore, Draft
+from elastic_runtime.checkpoint.store import FILE, NAME, CheckpointStore, Contribution, Draft
 from elastic_runtime.errors import InvalidDocument, OwnershipLost, StoreUnavailable
 
 MANIFEST = "manifest.json"
@@ -80,6 +80,11 @@ class FileStore(CheckpointStore):
             alive = rights.create_file(folder / _ALIVE, shared=self.is_shared)
             fcntl.flock(alive, fcntl.LOCK_EX)
             return _FileDraft(self, name, folder, alive)
+
+    def join(self, name: str) -> Contribution | None:
+        """See the interface."""
+        folder = self.root / (_DRAFT + name)
+        return _FileContribution(self, folder) if (folder / _ALIVE).exists() else None
 
     def read_manifest(self, name: str) -> bytes:
         """See the interface."""
@@ -222,7 +227,26 @@ class FileStore(CheckpointStore):
                 entry.unlink(missing_ok=True)
 
 
-class _FileDraft(Draft):
+class _FileContribution(Contribution):
+    """In the folder of a draft, which holds ``.alive``."""
+
+    def __init__(self, store: FileStore, folder: Path) -> None:
+        self._store = store
+        self._folder = folder
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[BinaryIO]:
+        # Under its own name once it is whole: another process may look for it.
+        path, temporary = self._folder / name, self._folder / f".{name}"
+        with _unavailable(path):
+            with os.fdopen(rights.create_file(temporary, shared=self._store.is_shared), "wb") as stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.rename(temporary, path)
+
+
+class _FileDraft(_FileContribution, Draft):
     """A folder that is not published yet.
 
     Args:
@@ -233,18 +257,20 @@ class _FileDraft(Draft):
     """
 
     def __init__(self, store: FileStore, name: str, folder: Path, alive: int) -> None:
-        self._store = store
+        super().__init__(store, folder)
         self._name = name
-        self._folder = folder
         self._alive: int | None = alive
 
-    @contextmanager
-    def part(self, name: str) -> Iterator[BinaryIO]:
-        path = self._folder / name
-        with _unavailable(path), os.fdopen(rights.create_file(path, shared=self._store.is_shared), "wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
+    def read(self, name: str, most: int) -> bytes | None:
+        with _unavailable(self._folder / name):
+            folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                with os.fdopen(rights.open_file(name, within=folder), "rb") as stream:
+                    return stream.read(most + 1)
+            except FileNotFoundError:
+                return None
+            finally:
+                os.close(folder)
 
     def publish(self, manifest: bytes, fence: int) -> None:
         with self.part(MANIFEST) as stream:

@@ -74,9 +74,13 @@ def decode_manifest(data: bytes) -> Manifest:
 
 
 def _check(manifest: Manifest) -> None:
-    parts = manifest.parts
     if manifest.step < 0 or manifest.fence < 0:
         raise InvalidDocument("its manifest has a step or a fence below 0")
+    check_parts(manifest.parts)
+
+
+def check_parts(parts: tuple[Part, ...]) -> None:
+    """Of a manifest, or of what is to be in one. Raises InvalidDocument."""
     if any(PART.fullmatch(part.name) is None for part in parts):
         raise InvalidDocument("its manifest names a part that cannot be one")
     if len({part.name for part in parts}) < len(parts):

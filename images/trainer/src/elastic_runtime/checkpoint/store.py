@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from types import TracebackType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from elastic_runtime.errors import InvalidSettings
@@ -45,8 +45,8 @@ _BUCKETS = {
 """What stands before the prefix. Of S3's, names as AWS had them at first, and other servers still have."""
 
 
-class Draft(AbstractContextManager["Draft"], ABC):
-    """A checkpoint on its way into the store. Leaving the context without :meth:`publish` leaves nothing behind."""
+class Contribution(AbstractContextManager[Any], ABC):
+    """What a process writes of a checkpoint that is on its way into the store."""
 
     @abstractmethod
     def part(self, name: str) -> AbstractContextManager[BinaryIO]:
@@ -55,6 +55,25 @@ class Draft(AbstractContextManager["Draft"], ABC):
         Raises:
             StoreUnavailable: also from the stream's ``write``.
         """
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """What is there stays, for who has begun the draft."""
+        return
+
+
+class Draft(Contribution):
+    """A checkpoint on its way into the store. Leaving the context without :meth:`publish` leaves nothing behind."""
+
+    def read(self, name: str, most: int) -> bytes | None:  # noqa: ARG002  # for stores that can be joined
+        """A small part that another process has brought, whole; None: it is not there yet.
+
+        Args:
+            name: of the part.
+            most: bytes; of a longer one, one byte more.
+        """
+        return None
 
     @abstractmethod
     def publish(self, manifest: bytes, fence: int) -> None:
@@ -105,6 +124,15 @@ class CheckpointStore(ABC):
     @abstractmethod
     def begin(self, name: str) -> Draft:
         """Start to write a checkpoint; also removes what writers that died left unpublished."""
+
+    def join(self, name: str) -> Contribution | None:
+        """Bring parts to a checkpoint that another process has begun; None: it has not done so yet.
+
+        Raises:
+            InvalidSettings: in this store, one process writes a checkpoint.
+        """
+        problem = f"the store of {self.uri} takes no checkpoint from several ranks ({name})"
+        raise InvalidSettings("checkpoint", problem, "Use one that does, or a state that rank 0 has whole")
 
     @abstractmethod
     def read_manifest(self, name: str) -> bytes:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from elastic_runtime.torch.durable import DurableState, load_checkpoint
     from elastic_runtime.torch.global_batches import GlobalBatches
     from elastic_runtime.torch.micro_batches import MicroBatches
+    from elastic_runtime.torch.sharded.state import ShardedState
     from elastic_runtime.torch.world_scaling import WorldScaling
     from elastic_runtime.torch.wrapping import make_durable
     from elastic_runtime.training.batches.position import Batch
@@ -40,6 +41,7 @@ __all__ = [
     "DurableState",
     "GlobalBatches",
     "MicroBatches",
+    "ShardedState",
     "WorldScaling",
     "elastic",
     "load_checkpoint",
@@ -52,6 +54,7 @@ _MODULES = {
     "DurableState": "elastic_runtime.torch.durable",
     "GlobalBatches": "elastic_runtime.torch.global_batches",
     "MicroBatches": "elastic_runtime.torch.micro_batches",
+    "ShardedState": "elastic_runtime.torch.sharded.state",
     "WorldScaling": "elastic_runtime.torch.world_scaling",
     "make_durable": "elastic_runtime.torch.wrapping",
     "load_checkpoint": "elastic_runtime.torch.durable",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from elastic_runtime.checkpoint.checkpoints import StoredCheckpoint, opened_checkpoint
 from elastic_runtime.torch.family import TORCH
-from elastic_runtime.training.checkpointing import parts
+from elastic_runtime.torch.sharded import is_of_parts
+from elastic_runtime.training.checkpointing.parts import read_parts
 from elastic_runtime.training.state import durable
 
 
@@ -17,6 +19,9 @@ class DurableState(durable.DurableState):
     """
 
     family = TORCH
+
+    def _read(self, stored: StoredCheckpoint) -> dict[str, Any]:
+        return _whole(stored)
 
 
 def load_checkpoint(uri: str) -> dict[str, Any]:
@@ -37,4 +42,15 @@ def load_checkpoint(uri: str) -> dict[str, Any]:
         InvalidDocument: there is none, or it is torn or altered, or TensorFlow's.
         StoreUnavailable: the store does not answer.
     """
-    return parts.load_checkpoint(TORCH, uri)
+    with opened_checkpoint(uri) as stored:
+        return _whole(stored)
+
+
+def _whole(stored: StoredCheckpoint) -> dict[str, Any]:
+    """Also of one that ranks have written in parts."""
+    if not any(is_of_parts(part.name) for part in stored.manifest.parts):
+        return read_parts(TORCH, stored)
+    # Imported where it is needed: torch.distributed's tensors take their time.
+    from elastic_runtime.torch.sharded.stored import is_other, read_whole
+
+    return read_whole(stored, read_parts(TORCH, stored, is_other))

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from types import TracebackType
 from typing import BinaryIO, cast
 
 from elastic_runtime.checkpoint.manifest import LONGEST_MANIFEST
@@ -18,7 +19,7 @@ from elastic_runtime.checkpoint.objects.download import download, in_time
 from elastic_runtime.checkpoint.objects.register import Register
 from elastic_runtime.checkpoint.objects.senders import Senders
 from elastic_runtime.checkpoint.objects.upload import Upload
-from elastic_runtime.checkpoint.store import FILE, NAME, CheckpointStore, Draft
+from elastic_runtime.checkpoint.store import FILE, NAME, CheckpointStore, Contribution, Draft
 from elastic_runtime.errors import ElasticError, InvalidDocument, StoreUnavailable
 
 MANIFEST = "manifest.json"
@@ -74,6 +75,10 @@ class ObjectStore(CheckpointStore):
         """See the interface."""
         self._sweep()
         return _ObjectDraft(self, name)
+
+    def join(self, name: str) -> Contribution:
+        """See the interface."""
+        return _ObjectContribution(self, name)
 
     def read_manifest(self, name: str) -> bytes:
         """See the interface."""
@@ -187,11 +192,11 @@ class ObjectStore(CheckpointStore):
         return [name for name in reversed(newest) if self.bucket.objects(self.key(name, MANIFEST))]
 
 
-class _ObjectDraft(Draft):
+class _ObjectContribution(Contribution):
     """Objects that no reader looks at yet.
 
     Args:
-        store: where it will be published.
+        store: where they will be published.
         name: as what.
     """
 
@@ -201,9 +206,6 @@ class _ObjectDraft(Draft):
         self._senders = Senders(store.bucket.senders)
         self._lock = threading.Lock()
         self._touched = _now()
-        self._announced = False
-        self._ended = False
-        store.mark(name)
 
     @contextmanager
     def part(self, name: str) -> Iterator[BinaryIO]:
@@ -215,6 +217,45 @@ class _ObjectDraft(Draft):
             with contextlib.suppress(ElasticError):  # then discard() or a sweep removes it
                 upload.abort()
             raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """What is there stays, for who has begun the draft; and should that be given up, for a sweep."""
+        self._senders.close()
+        with contextlib.suppress(ElasticError):
+            self._store.mark(self._name)
+
+    def _touch(self) -> None:
+        with self._lock:
+            is_due = _now() - self._touched > TOUCH
+            if is_due:
+                self._touched = _now()
+        if is_due:
+            self._store.mark(self._name)
+
+
+class _ObjectDraft(_ObjectContribution, Draft):
+    """All objects of a checkpoint.
+
+    Args:
+        store: where it will be published.
+        name: as what.
+    """
+
+    __exit__ = Draft.__exit__
+
+    def __init__(self, store: ObjectStore, name: str) -> None:
+        super().__init__(store, name)
+        self._announced = False
+        self._ended = False
+        store.mark(name)
+
+    def read(self, name: str, most: int) -> bytes | None:
+        try:
+            return self._store.bucket.get(self._store.key(self._name, name), most)[0]
+        except Missing:
+            return None
 
     def publish(self, manifest: bytes, fence: int) -> None:
         store, key = self._store, self._store.key(self._name, MANIFEST)
@@ -246,14 +287,6 @@ class _ObjectDraft(Draft):
     def _end(self) -> None:
         self._ended = True
         self._senders.close()
-
-    def _touch(self) -> None:
-        with self._lock:
-            is_due = _now() - self._touched > TOUCH
-            if is_due:
-                self._touched = _now()
-        if is_due:
-            self._store.mark(self._name)
 
 
 def _now() -> float:

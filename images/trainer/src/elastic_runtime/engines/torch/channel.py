@@ -30,12 +30,13 @@ class Channel:
 
     Args:
         link: to the agent.
-        on_another: called, in the link's thread, when the present world is to be left at the next commit, with a number
-            that grows.
+        on_another: called, in the link's thread, when the present world is to be left at the next commit.
         on_broken: called there when the present world is broken.
     """
 
-    def __init__(self, link: RankLink, on_another: Callable[[int], None], on_broken: Callable[[], None]) -> None:
+    def __init__(
+        self, link: RankLink, on_another: Callable[[AnotherWanted], None], on_broken: Callable[[], None]
+    ) -> None:
         self._link, self._on_another, self._on_broken = link, on_another, on_broken
         self._changed = threading.Condition()
         self._serials = itertools.count(1)
@@ -50,17 +51,20 @@ class Channel:
         """Whether the present world is."""
         return self._broken
 
-    def next_world(self, while_waiting: Callable[[], None], look: float) -> EnterWorld | None:
+    def next_world(
+        self, while_waiting: Callable[[], None], look: float, *, has_part: bool = False
+    ) -> EnterWorld | None:
         """Wait for the next world, having left the present one; None: this rank is in none any more.
 
         Args:
             while_waiting: called every ``look`` seconds meanwhile.
             look: seconds.
+            has_part: as :class:`~.messages.ReadyForWorld` has it.
 
         Raises:
             ConnectionError: the agent is gone, and with it the run.
         """
-        self._say(messages.ReadyForWorld())
+        self._say(messages.ReadyForWorld(has_part))
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._entered or self._gone, look)
@@ -140,7 +144,7 @@ class Channel:
                 self._all_done = True
             self._changed.notify_all()
         if isinstance(said, AnotherWanted):
-            self._on_another(said.serial)
+            self._on_another(said)
         elif isinstance(said, WorldBroken):
             self._on_broken()
 

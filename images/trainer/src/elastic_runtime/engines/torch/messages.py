@@ -27,6 +27,9 @@ MOST_KEY, MOST_VALUE = 500, 32768
 class ReadyForWorld:
     """Rank: I can be in another world, in none at present."""
 
+    part: bool = False
+    """I have a part of the state that I have given to nobody: have me in the next world, even if I am to leave."""
+
 
 @dataclass(frozen=True, slots=True)
 class Connected:
@@ -103,6 +106,8 @@ class AnotherWanted:
     world: int
     serial: int
     """Grows over all worlds of the session."""
+    leaving: tuple[int, ...] = ()
+    """Its ranks that will be in no other, as far as is known."""
 
 
 @dataclass(frozen=True, slots=True)

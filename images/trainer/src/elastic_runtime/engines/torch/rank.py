@@ -21,7 +21,8 @@ from elastic_runtime import kept_outputs
 from elastic_runtime.engines.gloo_sockets import GlooSockets
 from elastic_runtime.engines.through_worlds import ending_with_its_word, into_world, through_worlds
 from elastic_runtime.engines.torch.channel import Channel, WorldLost
-from elastic_runtime.engines.torch.messages import EnterWorld
+from elastic_runtime.engines.torch.meshes import forget_meshes
+from elastic_runtime.engines.torch.messages import AnotherWanted, EnterWorld
 from elastic_runtime.engines.torch.parallel import Wrappers
 from elastic_runtime.engines.torch.store import AgentStore
 from elastic_runtime.leaving import call_back
@@ -37,6 +38,7 @@ CONNECTING = timedelta(seconds=30)
 PATIENCE = timedelta(minutes=10)
 """For which a rank waits in a collective for others that are there, but do not come."""
 _OF_PEERS = re.compile(r"gloo|ProcessGroup|c10d|NCCL|[Cc]onnection (closed|reset|refused)|[Bb]roken pipe")
+_NOBODY: tuple[int, frozenset[int]] = 0, frozenset()
 log = logging.getLogger(__name__)
 
 
@@ -59,6 +61,8 @@ class Rank:
         self._state: Any = None
         self._in_place = False
         self._changes = 0
+        self.leaving = _NOBODY
+        """The number of the last word of who leaves this world, and the ranks that it names."""
         self._store: AgentStore | None = None
         self._channel = Channel(link, self._another, self._sockets.cut) if link.connected else None
 
@@ -132,7 +136,8 @@ class Rank:
     def _into_next(self, channel: Channel) -> bool:
         """Returns whether all have the same state there."""
         while True:
-            place = channel.next_world(self._while_waiting, LOOK)
+            has_part = getattr(self._state, "has_part", False)
+            place = channel.next_world(self._while_waiting, LOOK, has_part=has_part)
             self._destroy()
             if place is None:
                 sys.exit(0)
@@ -144,7 +149,7 @@ class Rank:
                     raise
 
     def _connect(self, channel: Channel, place: EnterWorld) -> None:
-        self._changes = 0
+        self._changes, self.leaving = 0, _NOBODY
         os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.size), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
         with self._sockets.connecting():
             # torch holds the part in C++ alone, and asks it again for further groups: it cannot do without this one.
@@ -160,13 +165,14 @@ class Rank:
         self._wrappers.release()
         if dist.is_initialized():
             dist.destroy_process_group()
+        forget_meshes()
         self._sockets.cut()
         self._sockets.forget()
 
-    def _another(self, serial: int) -> None:
-        self._changes = serial
+    def _another(self, wanted: AnotherWanted) -> None:
+        self._changes, self.leaving = wanted.serial, (wanted.serial, frozenset(wanted.leaving))
         if state := self._state:
-            state.on_hosts_updated(float(serial))
+            state.on_hosts_updated(float(wanted.serial))
 
     def _while_waiting(self) -> None:
         call_back()

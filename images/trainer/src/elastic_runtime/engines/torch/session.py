@@ -30,6 +30,8 @@ class _World:
     broken: bool = False
     given_up: bool = False
     finished: bool = False
+    leaving: tuple[int, ...] | None = None
+    """Ranks of whom its members were told last that they will not be in the next; None: of no other world yet."""
     told_of: set[str] = field(default_factory=set)
     """Words that its members were told, each once: by type."""
 
@@ -114,7 +116,7 @@ class TorchSession:
         if rank is None or self._over:
             return
         if isinstance(said, messages.ReadyForWorld):
-            self._set(rank_id, ready=True, connected=False, done=False)
+            self._set(rank_id, ready=True, connected=False, done=False, part=said.part)
         elif said.world != self._world.number or rank_id not in self._world.members or rank.ready:
             return  # Of a world that is over.
         elif isinstance(said, StoreAsk):
@@ -202,14 +204,16 @@ class TorchSession:
         if decision.all_done:
             world.finished = True
             self._tell_members(messages.AllDone(world.number))
-        if decision.wants_another and messages.AnotherWanted.__name__ not in world.told_of:
+        if decision.wants_another and world.leaving != decision.leaving:
+            world.leaving = decision.leaving
             self._changes += 1
-            self._tell_members(messages.AnotherWanted(world.number, self._changes))
+            world.told_of.discard(messages.AnotherWanted.__name__)
+            self._tell_members(messages.AnotherWanted(world.number, self._changes, decision.leaving))
 
     def _form(self, chosen: tuple[str, ...], *, same_state: bool) -> None:
         self._world = _World(self._world.number + 1, chosen)
         for rank, rank_id in enumerate(chosen):
-            self._set(rank_id, ready=False)
+            self._set(rank_id, ready=False, part=False)
             self._tell(rank_id, messages.EnterWorld(self._world.number, rank, len(chosen), same_state))
         self._consider()
 

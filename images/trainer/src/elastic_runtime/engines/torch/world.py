@@ -37,6 +37,11 @@ class TorchWorld:
         """See :class:`World`."""
         return dist.get_world_size()
 
+    @property
+    def leaving(self) -> tuple[int, frozenset[int]]:
+        """See :class:`~elastic_runtime.torch.sharded.state.WorldOfParts`."""
+        return self.this_rank().leaving
+
     def this_rank(self) -> Rank:
         """What goes from world to world."""
         return this_rank()
@@ -78,7 +83,7 @@ class TorchWorld:
 
     def change(self) -> None:
         """See :class:`World`."""
-        this_rank().change()
+        self.this_rank().change()
 
     def handler(self, value: object) -> None:
         """No kind of value is this engine's own."""

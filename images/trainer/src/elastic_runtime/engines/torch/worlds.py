@@ -21,6 +21,8 @@ class RankFact:
     """It has the state: that of the present world, or of one before."""
     done: bool = False
     """Its training in the present world is over."""
+    part: bool = False
+    """It is ready, with a part of the state that it has given to nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,8 @@ class Decision:
     """Members of the present world that are not ready for another are to hear that it is broken."""
     wants_another: bool = False
     """They are to leave it at their next commit."""
+    leaving: tuple[int, ...] = ()
+    """Ranks of theirs that will not be in the next."""
     left_out: tuple[str, ...] = ()
     """Rank ids that are ready for a world, and will be in none."""
     all_done: bool = False
@@ -93,7 +97,11 @@ def decide(facts: Facts) -> Decision:
         return _next(facts)
     if not whole or not all(rank.connected for rank in here.values()):
         return Decision(SessionState.FORMING, is_broken=not whole, left_out=_left_out(facts))
-    return Decision(SessionState.SETTLED, wants_another=_wants_another(facts), left_out=_left_out(facts))
+    if not _wants_another(facts):
+        return Decision(SessionState.SETTLED, left_out=_left_out(facts))
+    chosen = _chosen(facts)
+    leaving = tuple(rank for rank, rank_id in enumerate(facts.members) if rank_id not in chosen)
+    return Decision(SessionState.SETTLED, wants_another=True, leaving=leaving, left_out=_left_out(facts))
 
 
 def _before_the_first(facts: Facts) -> Decision:
@@ -121,8 +129,9 @@ def _next(facts: Facts) -> Decision:
 
 def _chosen(facts: Facts) -> tuple[str, ...]:
     """Those who have the state first, in the order that they had; at the end who comes."""
-    able = [each for each in facts.listed if each in facts.running]
-    able = [each for each in able if each in facts.members or facts.running[each].ready]
+    able = {each for each in facts.listed if each in facts.running}
+    able = {each for each in able if each in facts.members or facts.running[each].ready}
+    able |= {each for each, rank in facts.here.items() if rank.part}
     order = [each for each in dict.fromkeys((*facts.holders, *facts.members, *facts.listed)) if each in able]
     return tuple(order)
 

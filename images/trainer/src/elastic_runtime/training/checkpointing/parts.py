@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import PurePath
 from typing import IO, Any
@@ -38,15 +38,17 @@ def part_writers(family: Family, trees: Mapping[str, Tree], attributes: Mapping[
     return {**writers, ATTRIBUTES: lambda stream: _write(stream, text)}
 
 
-def read_parts(family: Family, stored: StoredCheckpoint) -> dict[str, Any]:
-    """Every state and attribute by name, tensors in host memory.
+def read_parts(
+    family: Family, stored: StoredCheckpoint, wanted: Callable[[str], bool] = lambda _: True
+) -> dict[str, Any]:
+    """Every state and attribute by name, tensors in host memory, of the parts whose names are wanted.
 
     Raises:
         InvalidDocument: a part is torn, altered, unreadable, or of another framework.
         StoreUnavailable: the store does not answer.
     """
     values: dict[str, Any] = {}
-    for part in stored.manifest.parts:
+    for part in filter(lambda part: wanted(part.name), stored.manifest.parts):
         with stored.open_part(part.name) as stream:
             if part.name == ATTRIBUTES:
                 values |= _read_attributes(stream.read())

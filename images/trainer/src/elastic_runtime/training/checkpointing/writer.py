@@ -11,6 +11,7 @@ from datetime import datetime
 
 from elastic_runtime import kept_outputs
 from elastic_runtime.checkpoint.checkpoints import Checkpoints, PartWriter
+from elastic_runtime.checkpoint.joint import Joint
 from elastic_runtime.errors import InvalidSettings, StoreUnavailable
 from elastic_runtime.printable import printable
 from elastic_runtime.rank_link import CheckpointFailed, CheckpointWritten, RankLink
@@ -40,6 +41,8 @@ class Snapshot:
     """To be called when it is written, or cannot be."""
     wait: Callable[[], None] = lambda: None
     """To be called before it is written: comes back when all of it is in host memory."""
+    joint: Joint | None = None
+    """Where other ranks write their parts of the same checkpoint."""
 
 
 class CheckpointWriter:
@@ -191,7 +194,12 @@ class CheckpointWriter:
                 return
             snapshot.wait()
             stored = self._checkpoints.write(
-                snapshot.step, snapshot.time, snapshot.parts, handover=handover, retire=not waiting
+                snapshot.step,
+                snapshot.time,
+                snapshot.parts,
+                handover=handover,
+                retire=not waiting,
+                joint=snapshot.joint,
             )
         except REFUSED as error:
             self._send(CheckpointFailed(step=snapshot.step, reason=printable(error)))
@@ -203,7 +211,8 @@ class CheckpointWriter:
         stalled, self._stalled = self._stalled, 0.0
         if since is not None:
             stalled += self._clock() - since
-        self._send(CheckpointWritten(stored.uri, snapshot.step, snapshot.time, handover, self.seconds, stalled))
+        if stored is not None:  # Else the first writer tells it.
+            self._send(CheckpointWritten(stored.uri, snapshot.step, snapshot.time, handover, self.seconds, stalled))
         if not self._wanted:  # What is to be durable before a deadline comes first.
             self._lines.upload()
             kept_outputs.upload()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,13 @@ class Attributes:
     def values(self) -> dict[str, Any]:
         """By name, the plain ones as fresh objects."""
         return {**{name: plain.decode(value) for name, value in self.plain.items()}, **self.trees}
+
+
+def check_names(state: type, names: Iterable[str]) -> None:
+    """Raises InvalidSettings for one that is taken."""
+    for name in names:
+        if hasattr(state, name) or name.startswith("_"):
+            raise InvalidSettings(f"DurableState.{name}", "the name is taken by the state itself", "Choose another")
 
 
 def sort_attributes(family: Family, values: Mapping[str, Any]) -> Attributes:

@@ -24,15 +24,17 @@ class Signals:
     """Whether a durable checkpoint is wanted now."""
     stand: bool = False
     """Whether to wait at this commit, for it is the last one that can be made durable."""
+    write: float = 0.0
+    """Of a state of which each rank has a part: above 0, whether all are to write this commit."""
 
 
 def agree(world: World, mine: Signals) -> Signals:
-    """The maximum over all ranks, the same everywhere: one collective of four numbers."""
+    """The maximum over all ranks, the same everywhere: one collective of five numbers."""
     if world.size == 1:
         return mine
-    numbers = [mine.updated, mine.seen, float(mine.handover), float(mine.stand)]
-    updated, seen, handover, stand = world.maximum(numbers)
-    return Signals(updated, seen, bool(handover), bool(stand))
+    numbers = [mine.updated, mine.seen, float(mine.handover), float(mine.stand), mine.write]
+    updated, seen, handover, stand, write = world.maximum(numbers)
+    return Signals(updated, seen, bool(handover), bool(stand), write)
 
 
 def broadcast_tree(world: World, family: Family, tree: Tree) -> Tree:

@@ -6,30 +6,30 @@ import atexit
 import logging
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from elastic_runtime.checkpoint import open_store
-from elastic_runtime.checkpoint.checkpoints import Checkpoints
+from elastic_runtime.checkpoint.checkpoints import Checkpoints, StoredCheckpoint
 from elastic_runtime.clock import utc_now
-from elastic_runtime.errors import ElasticError, InvalidSettings
-from elastic_runtime.rank_link import CheckpointSkipped, Progress, RankLink, Resumed, shared_link
+from elastic_runtime.errors import ElasticError
+from elastic_runtime.rank_link import RankLink, shared_link
 from elastic_runtime.spec import CheckpointSpec
 from elastic_runtime.training.checkpointing.asked import checkpoints_asked
 from elastic_runtime.training.checkpointing.last_commit import PAUSE
 from elastic_runtime.training.checkpointing.notices import Notices
 from elastic_runtime.training.checkpointing.parts import part_writers, read_parts
+from elastic_runtime.training.checkpointing.progress import ProgressLine
+from elastic_runtime.training.checkpointing.resuming import take_newest
 from elastic_runtime.training.checkpointing.writer import CheckpointWriter, Snapshot
 from elastic_runtime.training.family import Family
 from elastic_runtime.training.observing import observing
+from elastic_runtime.training.state.attributes import check_names
 from elastic_runtime.training.state.collectives import Signals, agree
 from elastic_runtime.training.state.handlers import check_storable
 from elastic_runtime.training.state.values import StateValues
 from elastic_runtime.world import current_world
 
-PROGRESS_PAUSE = 0.25
-"""Seconds between two words of progress to the agent."""
 _log = logging.getLogger(__name__)
 
 
@@ -81,9 +81,7 @@ class DurableState:
     ) -> None:
         given = {name: value for name, value in (("model", model), ("optimizer", optimizer)) if value is not None}
         kept = {"step": 0, **given, **attributes}
-        for name in kept:
-            if hasattr(type(self), name) or name.startswith("_"):
-                raise InvalidSettings(f"DurableState.{name}", "the name is taken by the state itself", "Choose another")
+        check_names(type(self), kept)
         self.model = self.optimizer = None
         for name, value in kept.items():
             setattr(self, name, value)
@@ -94,7 +92,7 @@ class DurableState:
         self._reset_callbacks: list[Callable[[], None]] = []
         self._link = link or shared_link()
         self._clock = clock
-        self._progress_sent: tuple[float, int] | None = None
+        self._progress = ProgressLine(self._link, clock)
         self._serial = 0
         self._taken_at = utc_now()
         self._is_writer = False
@@ -155,10 +153,13 @@ class DurableState:
         self._resume()  # again, for a rank that has become the first one since it was made
         self._has_commits = self._values.sync(self._world, self._has_commits)
         self.save()
-        self.on_same_state()
+        self._in_sync()
 
     def on_same_state(self) -> None:
         """This rank is in a world whose ranks all have the same state, as it was saved last."""
+        self._in_sync()
+
+    def _in_sync(self) -> None:
         self._is_writer = self._world.rank == 0
         self._may_resume = False
         self._notices.last_commit.begin()
@@ -180,7 +181,7 @@ class DurableState:
         self._end_at_exit()
         observing().committed(self._values.step, self.family)
         if self._is_writer:
-            self._send_progress(last=False)
+            self._progress.tell(self._values.step, last=False)
             self._notices.last_commit.committed(self._clock())
             if self._writer is not None:
                 self._write_ahead(self._writer)
@@ -192,12 +193,10 @@ class DurableState:
             self._has_prepared = True
             writer.ahead(self._prepare)
         if writer.due():
-            writer.begin(self._snapshot())
+            self._begin_write()
 
     def check_host_updates(self) -> None:
-        """Hear, on all ranks at once, what any rank was told; a collective of four numbers.
-
-        Stock Horovod takes rank 0's word alone, in two broadcasts.
+        """Hear, on all ranks at once, what any rank was told; a collective of a few numbers.
 
         Raises:
             Exception: hosts have changed, so the engine makes another world (Horovod's ``HostsUpdatedInterrupt``).
@@ -209,16 +208,18 @@ class DurableState:
         self._notices.hear()
         stand = committed and self._stands()
         # A newcomer has acted upon nothing yet. That ranks agree on that number too keeps it from raising alone.
-        mine = Signals(self._changed, self._seen, self._notices.take_handover(), stand)
+        mine = Signals(self._changed, self._seen, self._notices.take_handover(), stand, self._write_wanted())
         agreed = agree(self._world, mine)
         self._seen = agreed.updated
+        self._write_agreed(agreed.write)
         if self._writer is not None and self._world.rank == 0:
             if agreed.handover:
                 self._writer.want_handover()
             if self._writer.handover_due():
                 self._end_at_exit()
-                self._writer.begin(self._snapshot(), handover=True)
+                self._begin_write(handover=True)
         if agreed.updated > agreed.seen:
+            self._leave_world(committed=committed)
             self._world.change()
             return False
         return agreed.stand
@@ -232,7 +233,7 @@ class DurableState:
         if not self._notices.last_commit.is_here(self._clock(), writer.seconds, writer.under_way):
             return False
         if not writer.takes_care_of(self._serial) and not writer.holds_off:
-            writer.begin(self._snapshot(), handover=True)
+            self._begin_write(handover=True)
         return True
 
     def on_wait(self) -> None:
@@ -249,7 +250,7 @@ class DurableState:
             return
         if not writer.takes_care_of(self._serial) and not writer.holds_off:
             self._end_at_exit()
-            writer.begin(self._snapshot(), handover=True, waiting=True)
+            self._begin_write(handover=True, waiting=True)
 
     # The end
 
@@ -303,30 +304,39 @@ class DurableState:
         atexit.unregister(self._write_last)
         is_mine = self._is_writer and self._has_commits
         if is_mine:
-            self._send_progress(last=True)
+            self._progress.tell(self._values.step, last=True)
         if self._writer is not None:
             self._writer.close()
             if is_mine and not self._writer.has_written(self._serial):
                 self._writer.write(self._snapshot())
 
-    # Durable checkpoints
+    # For states of which each rank has a part
+
+    def _write_wanted(self) -> float:
+        """What :meth:`_write_agreed` is called with on all ranks: the maximum of all."""
+        return 0.0
+
+    def _write_agreed(self, wanted: float) -> None:
+        """All ranks are at the same save."""
+
+    def _leave_world(self, *, committed: bool) -> None:
+        """All ranks are about to, just after a commit or anywhere; a collective."""
+
+    def _begin_write(self, *, handover: bool = False, waiting: bool = False) -> None:
+        """Of the last save; see :meth:`CheckpointWriter.begin`."""
+        assert self._writer is not None
+        self._writer.begin(self._snapshot(), handover=handover, waiting=waiting)
+
+    def _read(self, stored: StoredCheckpoint) -> dict[str, Any]:
+        return read_parts(self.family, stored)
 
     def _resume(self) -> None:
         if not self._may_resume or self._spec is None or self._checkpoints is None or self._world.rank != 0:
             return
         self._may_resume = False
         self._checkpoints.claim()
-        if not self._spec.resume:
-            return
-        newest = self._checkpoints.newest(
-            partial(read_parts, self.family),
-            skipped=lambda uri, reason: self._link.send(CheckpointSkipped(uri=uri, reason=reason)),
-        )
-        if newest is not None:
-            stored, values = newest
-            self._values.take(values, stored.uri)
+        if self._spec.resume and take_newest(self._checkpoints, self._read, self._values, self._link):
             self.save()
-            self._link.send(Resumed(uri=stored.uri, step=stored.manifest.step))
 
     def _snapshot(self) -> Snapshot:
         """Of the last save."""
@@ -339,12 +349,3 @@ class DurableState:
         if self._checkpoints is not None:
             self._checkpoints.prepare()
         self._values.reserve()
-
-    def _send_progress(self, *, last: bool) -> None:
-        now, step = self._clock(), self._values.step
-        if self._progress_sent is not None:
-            then, told = self._progress_sent
-            if step == told or not (last or now - then >= PROGRESS_PAUSE):
-                return
-        self._progress_sent = (now, step)
-        self._link.send(Progress(step=step))

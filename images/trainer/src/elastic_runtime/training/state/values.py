@@ -97,6 +97,20 @@ class StateValues:
                 problem = f"{uri} does not fit the {name} of this script: {error}"
                 raise InvalidSettings("checkpoint", problem, "Start afresh, or give the run another URI") from error
 
+    def copied(self) -> dict[str, Any]:
+        """A copy of all, for :meth:`put_back`."""
+        live = self._live()
+        states = {name: handler.state.state_dict() for name, handler in self.handlers.items() if handler.state}
+        return {"plain": live.plain, **copy_tree(self._family, {"states": states, "trees": live.trees})}
+
+    def put_back(self, values: Mapping[str, Any]) -> None:
+        """As they were when they were copied."""
+        trees = copy_tree(self._family, values["trees"])
+        for name, state in copy_tree(self._family, values["states"]).items():
+            if state_of := self.handlers[name].state:
+                state_of.load_state_dict(state)
+        self._set(Attributes(values["plain"], trees))
+
     def lend(self) -> Loan:
         """Trees of the last save by name, in host memory."""
         loans = {name: handler.lend() for name, handler in self.handlers.items()}

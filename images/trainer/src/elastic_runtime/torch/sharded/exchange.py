@@ -1,0 +1,145 @@
+"""What ranks send each other of their parts, by collectives and messages of torch.distributed, from host memory.
+
+Every function is a collective: all ranks of the world call it, in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from elastic_runtime.documents import from_json, to_json
+from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.torch.sharded.boxes import Catalog, Leaf, Leaves, Piece, groups
+from elastic_runtime.torch.sharded.versions import Holding
+
+MOST_AT_ONCE = 128 << 20
+"""Bytes of whole tensors that are redistributed at a time, and of a message."""
+_LONGEST = 1 << 30
+"""Bytes of a text."""
+
+
+def gather(data: bytes) -> list[bytes]:
+    """Every rank's, by rank."""
+    mine = torch.tensor([len(data)])
+    sizes = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(sizes, mine)
+    longest = max(int(size) for size in sizes)
+    _check_length(longest)
+    padded = torch.frombuffer(bytearray(data.ljust(longest + 1, b"\0")), dtype=torch.uint8)
+    texts = [torch.empty_like(padded) for _ in sizes]
+    dist.all_gather(texts, padded)
+    return [text.numpy().tobytes()[: int(size)] for text, size in zip(texts, sizes, strict=True)]
+
+
+def gather_catalogs(mine: Catalog) -> list[Catalog]:
+    """Every rank's, by rank."""
+    return [from_json(Catalog, text) for text in gather(to_json(mine).encode())]
+
+
+def broadcast(data: bytes, source: int) -> bytes:
+    """One rank's; the others give nothing."""
+    size = torch.tensor([len(data)])
+    dist.broadcast(size, source)
+    _check_length(int(size))
+    content = torch.frombuffer(bytearray(data or int(size)) or bytearray(1), dtype=torch.uint8)
+    dist.broadcast(content, source)
+    return content.numpy().tobytes()[: int(size)]
+
+
+def _check_length(length: int) -> None:
+    if not 0 <= length <= _LONGEST:
+        raise InvalidDocument(f"another rank has sent a text of {length} bytes")
+
+
+def redistribute(
+    moved: Sequence[Sequence[Piece]],
+    itemsizes: Sequence[int],
+    part: Callable[[Piece], Tensor],
+    receive: Callable[[Piece, Tensor], None],
+) -> None:
+    """Send pieces of tensors.
+
+    Args:
+        moved: for each tensor, the same on all ranks.
+        itemsizes: for each tensor, bytes of an element.
+        part: what is to be sent, of a piece whose source this rank is.
+        receive: takes what has come, as bytes, of a piece whose target this rank is.
+    """
+    rank, ranks = dist.get_rank(), range(dist.get_world_size())
+    sizes = [size * sum(each.box.volume for each in pieces) for pieces, size in zip(moved, itemsizes, strict=True)]
+    for group in groups(sizes, MOST_AT_ONCE):
+        here = [piece for leaf in group for piece in moved[leaf]]
+        out = [[part(each) for each in here if (each.source, each.target) == (rank, to)] for to in ranks]
+        coming = [each for source in ranks for each in here if (each.source, each.target) == (source, rank)]
+        lengths = [each.box.volume * itemsizes[each.leaf] for each in coming]
+        by_source = [0 for _ in ranks]
+        for piece, length in zip(coming, lengths, strict=True):
+            by_source[piece.source] += length
+        for piece, data in zip(coming, torch.split(_all_to_all(out, by_source), lengths), strict=True):
+            receive(piece, data)
+
+
+def _all_to_all(out: Sequence[Sequence[Tensor]], lengths: list[int]) -> Tensor:
+    parts = [[as_bytes(tensor) for tensor in each] for each in out]
+    sizes = [sum(part.numel() for part in each) for each in parts]
+    flat = torch.cat([part for each in parts for part in each] or [torch.empty(0, dtype=torch.uint8)])
+    received = torch.empty(sum(lengths), dtype=torch.uint8)
+    dist.all_to_all_single(received, flat, lengths, sizes)
+    return received
+
+
+def as_bytes(tensor: Tensor) -> Tensor:
+    """The same memory, where it is contiguous."""
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
+class Copying:
+    """Copies of parts, from each rank to the one that keeps it, commit after commit, in one world.
+
+    Args:
+        keepers: for each rank the one that keeps a copy of its part; itself where there is none.
+        obtain: gives memory for such parts.
+    """
+
+    def __init__(self, keepers: Sequence[int], obtain: Callable[[tuple[Leaf, ...]], Holding]) -> None:
+        rank = dist.get_rank()
+        self._keeper = keepers[rank] if keepers[rank] != rank else None
+        self._kept = [each for each, keeper in enumerate(keepers) if keeper == rank and each != rank]
+        self._obtain = obtain
+        self._told: tuple[Leaf, ...] = ()
+        self._known: dict[int, tuple[Leaf, ...]] = {}
+
+    def copy(self, mine: Holding) -> list[Holding]:
+        """Give mine, and get what this rank keeps: of each rank in turn."""
+        text = b"" if mine.leaves == self._told else to_json(Leaves(mine.leaves)).encode()
+        coming = {each: torch.zeros(1, dtype=torch.int64) for each in self._kept}
+        self._pass([torch.tensor([len(text)])], {each: [size] for each, size in coming.items()})
+        for size in coming.values():
+            _check_length(int(size))
+        texts = {each: torch.empty(int(size), dtype=torch.uint8) for each, size in coming.items()}
+        self._pass(
+            [torch.frombuffer(bytearray(text), dtype=torch.uint8)] if text else [],
+            {each: [data] for each, data in texts.items() if data.numel()},
+        )
+        for each, data in texts.items():
+            if data.numel():
+                self._known[each] = from_json(Leaves, data.numpy().tobytes()).leaves
+        self._told = mine.leaves
+        copies = {each: self._obtain(self._known[each]) for each in self._kept}
+        self._pass(_messages(mine), {each: _messages(copy) for each, copy in copies.items()})
+        return list(copies.values())
+
+    def _pass(self, out: Sequence[Tensor], into: dict[int, list[Tensor]]) -> None:
+        coming = [dist.irecv(tensor, source) for source, tensors in into.items() for tensor in tensors]
+        going = [dist.isend(tensor, self._keeper) for tensor in out] if self._keeper is not None else []
+        for work in (*coming, *going):
+            if work is not None:
+                work.wait()
+
+
+def _messages(holding: Holding) -> list[Tensor]:
+    return [part for memory in holding.memory if memory.numel() for part in torch.split(as_bytes(memory), MOST_AT_ONCE)]

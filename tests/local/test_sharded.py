@@ -1,0 +1,148 @@
+"""States of which each rank has a part, beyond what tests with ``each_engine`` show: whole digests, and checkpoints."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from elastic_runtime.checkpoint.checkpoints import Checkpoints
+from elastic_runtime.checkpoint.store import open_store
+from elastic_runtime.spec import CheckpointSpec, RecoverySpec
+from elastic_runtime.status import EventKind, Phase
+from elastic_runtime.torch import load_checkpoint
+from elastic_runtime.torch.family import TORCH
+from elastic_runtime.training.checkpointing.parts import part_writers
+from tests.local.conftest import Start
+from tests.local.harness import ScriptedRun
+from tests.paced import Script
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def digest(values: dict[str, Any]) -> str:
+    """Of a checkpoint, as the script has it."""
+    sha = hashlib.sha256()
+    for tensor in values["model"].values():
+        sha.update(tensor.numpy().tobytes())
+    for _, of_parameter in sorted(values["optimizer"]["state"].items()):
+        for _, tensor in sorted(of_parameter.items()):
+            sha.update(tensor.numpy().tobytes())
+    return sha.hexdigest()
+
+
+def begin(start: Start, script: Script, workers: tuple[int, int, int], **more: Any) -> ScriptedRun:
+    return start(script, workers, engine="torch", recovery=RecoverySpec(backoff=0.5), **more)
+
+
+def assert_nothing_changed_between_steps(run: ScriptedRun) -> None:
+    """All ranks had the same state after each step, before and after the world changed."""
+    notes = [note for note in run.notes() if "digest" in note]
+    steps = {note["step"]: note["digest"] for note in notes if "step" in note}
+    for note in notes:
+        if step := note.get("step") or note.get("after") or note.get("joined"):
+            assert note["digest"] == steps[step], (step, note)
+        assert note.get("seen") in (None, [step] * 2)
+
+
+@pytest.mark.parametrize("in_place", ["", "1"])
+def test_weights_and_the_optimizers_state_are_the_same_before_and_after_each_change(
+    start: Start, in_place: str
+) -> None:
+    script = Script("sharded.py", epochs=6, holds=(8, 16, 24))
+    run = begin(start, script, (1, 4, 4), environment={"IN_PLACE": in_place})
+    for step, workers in ((8, 3), (16, 4)):
+        run.at(step)
+        run.resize(workers)
+        run.until_status(lambda status, size=workers: status.world_size == size, f"{workers} ranks")
+        run.go(step)
+    run.at(24)
+    run.kill_rank(1)
+    run.until_status(lambda status: run.events(EventKind.RANK_FAILED) and status.world_size == 4, "four ranks again")
+    run.go(24)
+    assert run.finish().phase is Phase.SUCCEEDED
+    assert set(run.ledger().steps().values()) == {1}
+    assert_nothing_changed_between_steps(run)
+
+
+@pytest.mark.parametrize("copies", ["0", "1"])
+def test_nothing_is_lost_with_ranks_that_leave_together(start: Start, copies: str) -> None:
+    run = begin(start, Script("sharded.py", epochs=3, holds=(8,)), (1, 4, 4), environment={"COPIES": copies})
+    run.at(8)
+    run.resize(1)  # With neighbours' copies alone, parts of three ranks would be gone.
+    run.until_status(lambda status: status.world_size == 1, "one rank")
+    run.go(8)
+    assert run.finish().phase is Phase.SUCCEEDED
+    assert set(run.ledger().steps().values()) == {1}
+    assert_nothing_changed_between_steps(run)
+
+
+def test_replicas_make_up_for_a_loss_without_copies(start: Start) -> None:
+    run = begin(
+        start, Script("sharded.py", epochs=3, holds=(8,)), (1, 4, 4), environment={"COPIES": "0", "MESH": "replicas"}
+    )
+    run.at(8)
+    run.kill_rank(3)
+    run.until_status(lambda status: run.events(EventKind.RANK_FAILED) and status.world_size == 4, "four ranks again")
+    run.go(8)
+    assert run.finish().phase is Phase.SUCCEEDED
+    assert_nothing_changed_between_steps(run)
+
+
+def test_more_losses_than_copies_go_back_to_the_checkpoint_that_all_have_written(start: Start, tmp_path: Path) -> None:
+    store = CheckpointSpec(uri=(tmp_path / "store").as_uri(), every=0.05)
+    run = begin(start, Script("sharded.py", epochs=3, holds=(8,)), (1, 3, 3), checkpoint=store)
+    run.at(8)
+    run.until_status(lambda status: status.checkpoint and status.checkpoint.step == 8, "a checkpoint of step 8")
+    for pid in [run.rank_pid(rank) for rank in (1, 2)]:
+        os.kill(pid, signal.SIGKILL)
+    run.until_status(lambda status: len(run.events(EventKind.RANK_FAILED)) == 2 and status.world_size == 3, "three")
+    run.go(8)
+    status = run.finish()
+    assert status.phase is Phase.SUCCEEDED
+    assert "resumed" in " ".join(run.events(EventKind.RESUMED)), run.report("events")
+    assert_nothing_changed_between_steps(run)
+    [end] = {note["digest"] for note in run.notes() if "done" in note}
+    assert status.checkpoint is not None
+    stored = load_checkpoint(status.checkpoint.uri)
+    assert (digest(stored), stored["step"], stored["seen"].tolist()) == (end, 21, [21, 21])
+
+
+def test_a_checkpoint_is_resumed_by_another_number_of_ranks(start: Start, tmp_path: Path) -> None:
+    store = CheckpointSpec(uri=(tmp_path / "store").as_uri())
+    first = begin(start, Script("sharded.py", epochs=2), (3, 3, 3), checkpoint=store)
+    assert first.finish().phase is Phase.SUCCEEDED
+    [end] = {note["digest"] for note in first.notes() if "done" in note}
+
+    second = begin(
+        start,
+        Script("sharded.py", epochs=3),
+        (2, 2, 2),
+        checkpoint=CheckpointSpec(uri=store.uri, fence=store.fence + 1),
+    )
+    assert second.finish().phase is Phase.SUCCEEDED
+    assert {(note["joined"], note["digest"]) for note in second.notes() if "joined" in note} == {(14, end)}
+    assert set(second.ledger().steps()) == set(range(15, 22))
+
+
+def test_a_state_that_one_rank_had_whole_is_resumed_in_parts(start: Start, tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 21), torch.nn.Tanh(), torch.nn.Identity(), torch.nn.Linear(21, 1))
+    model[2].register_buffer("calls", torch.tensor(7.0))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    model(torch.ones(2, 8)).sum().backward()
+    optimizer.step()
+    states = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    uri = (tmp_path / "store").as_uri()
+    parts = part_writers(TORCH, {**states, "seen": torch.full((2,), 7.0)}, {"step": 7})
+    Checkpoints(open_store(uri), fence=1, keep=1).write(7, datetime.now(UTC), parts)
+
+    run = begin(start, Script("sharded.py", epochs=2), (2, 2, 2), checkpoint=CheckpointSpec(uri=uri, fence=9))
+    assert run.finish().phase is Phase.SUCCEEDED, run.report("no success")
+    joined = {(note["joined"], note["digest"]) for note in run.notes() if "joined" in note}
+    assert joined == {(7, digest(states))}
