@@ -29,7 +29,11 @@ setup: ## make .venv and .venv-trainer, or bring them up to date
 setup-tensorflow: ## make .venv-tensorflow, with .venv; FAMILY=both: with torch beside TensorFlow; five minutes the first time
 	@scripts/setup $(or $(FAMILY),tensorflow)
 
-test: lint test-unit test-security test-contract test-engines test-local test-airflow test-browser test-kubernetes ## everything that CI checks
+# The one list of what `make test` and CI run.
+PARTS := lint test-unit test-security test-contract test-engines test-local test-airflow test-browser test-kubernetes
+
+test: ## everything that CI checks: goes on after a part that fails, and says at the end what did; LIMIT: seconds for all
+	@MAKE="$(MAKE)" scripts/test-parts $(or $(LIMIT),0) $(PARTS)
 
 lint: lint-ruff lint-types lint-imports lint-locks ## style, types, who may import whom, stale locks
 

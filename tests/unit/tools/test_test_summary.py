@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,13 @@ import pytest
 
 from test_summary import main
 
+SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
+MAKEFILE = """
+setup good:
+	@echo made $@
+bad lint-bad: setup
+	@exit 3
+"""
 PASSED = '<testcase classname="c" name="passed" />'
 FAILED = '<testcase classname="c" name="failed"><failure message="m">text&#10;&#10;there.py:3: Oh</failure></testcase>'
 SKIPPED = '<testcase classname="c" name="skipped"><skipped message="m" /></testcase>'
@@ -42,7 +50,7 @@ def test_runs_are_added_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     report(tmp_path, "one", PASSED)
     report(tmp_path, "two", PASSED, SKIPPED)
 
-    assert main(str(tmp_path), "0") == 0
+    assert main(str(tmp_path)) == 0
     assert last_line(capsys) == "2 passed, 0 failed"
 
 
@@ -50,13 +58,14 @@ def test_a_failure_fails_the_whole(tmp_path: Path, capsys: pytest.CaptureFixture
     report(tmp_path, "one", PASSED)
     report(tmp_path, "two", PASSED, FAILED)
 
-    assert main(str(tmp_path), "2") == 1
+    assert main(str(tmp_path), "test-two") == 1
     assert capsys.readouterr().out.splitlines() == [
         "failure of two: failed",
         "    there.py:3: Oh",
         "    m",
         "one: 1 passed, 0 failed, 0 skipped",
         "two: 1 passed, 1 failed, 0 skipped",
+        "make test-two failed",
         "2 passed, 1 failed",
     ]
 
@@ -67,22 +76,46 @@ def test_of_a_long_failure_the_beginning_and_the_end_are_said(
     lines = [f"line {number}" for number in range(100)]
     report(tmp_path, "one", FAILED.replace('"m"', f'"{"&#10;".join(lines)}"'))
 
-    main(str(tmp_path), "2")
+    main(str(tmp_path))
 
     said = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert said[2:-2] == [*lines[:6], "…", *lines[-6:]]
 
 
-@pytest.mark.parametrize("status", ["2", "124"])
-def test_a_failure_outside_of_tests_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str], status: str) -> None:
+def test_a_failure_outside_of_tests_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report(tmp_path, "one", PASSED)
+    report(tmp_path, "two-half", PASSED, FAILED)
 
-    assert main(str(tmp_path), status) == 1
-    assert last_line(capsys) == "1 passed, 1 failed"
+    assert main(str(tmp_path), "lint", "test-one", "test-two") == 1
+    assert capsys.readouterr().out.splitlines()[-4:] == [
+        "make lint failed, though no test did: see above. Counted as a failure.",
+        "make test-one failed, though no test did: see above. Counted as a failure.",
+        "make test-two failed",
+        "2 passed, 3 failed",
+    ]
+
+
+def test_every_part_is_made_whatever_fails(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    for name in ("test-parts", "test_summary.py"):
+        shutil.copy(SCRIPTS / name, tmp_path / "scripts")
+    (tmp_path / "Makefile").write_text(MAKEFILE)
+    done = subprocess.run(
+        [tmp_path / "scripts" / "test-parts", "60", "bad", "good", "lint-bad"],
+        env={key: value for key, value in os.environ.items() if not key.startswith("MAKE")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    said = [line for line in done.stdout.splitlines() if line.startswith(("made", "make "))]
+    words = "failed, though no test did: see above. Counted as a failure."
+    assert said == ["made setup", "made good", f"make bad {words}", f"make lint-bad {words}"]
+    assert done.stdout.splitlines()[-1] == "0 passed, 2 failed"
 
 
 def test_no_report_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(str(tmp_path), "0") == 1
+    assert main(str(tmp_path)) == 1
     assert last_line(capsys) == "0 passed, 1 failed"
 
 
@@ -98,5 +131,5 @@ def test_a_report_of_pytest_itself(tmp_path: Path, capsys: pytest.CaptureFixture
         check=False,
     )
 
-    assert main(str(tmp_path), "2") == 1
+    assert main(str(tmp_path)) == 1
     assert last_line(capsys) == "1 passed, 4 failed"
