@@ -13,6 +13,7 @@ CLUSTER := local
 AIRFLOW := .venv/bin
 TRAINER := .venv-trainer/bin
 TENSORFLOW := .venv-tensorflow/bin
+SITE := .venv-site/bin
 # What checks the page's accessibility, where there is an npm to fetch it.
 AXE := provider/frontend/node_modules/axe-core/axe.min.js
 export ELASTIC_TRAINING_TRAINER_PYTHON := $(CURDIR)/$(TRAINER)/python
@@ -169,6 +170,16 @@ cluster-up: setup ## a Kubernetes for tests: KUBECONFIG's, kind's, or Debian's; 
 cluster-down: setup ## end it, if it was started from here
 	$(AIRFLOW)/python tools/cluster down
 
+setup-site: ## make .venv-site, with .venv
+	@scripts/setup site
+
+site: setup-site ## the documentation as a site into build/site; warnings are errors; a minute
+	rm -rf build/site
+	$(SITE)/sphinx-build -q -W --keep-going -c scripts/docs_site -d build/site-read docs build/site
+
+test-site: site ## the site's links and anchors, and its pages in a headless Chromium at two widths; not a part of `make test`
+	$(call pytest,$(AIRFLOW),site,tests/site)
+
 frontend: ## the page of a run, from provider/frontend into the provider; wants node 20 or newer
 	cd provider/frontend && npm ci --no-audit --no-fund && npm run check && npm test && npm run build
 
@@ -184,9 +195,9 @@ clean: ## remove what was built; `make clean-all` removes the environments too
 	find dags images provider scripts tools tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 clean-all: clean
-	rm -rf .venv .venv-trainer .venv-tensorflow
+	rm -rf .venv .venv-trainer .venv-tensorflow .venv-site
 
-.PHONY: help setup setup-tensorflow test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks test-unit $(UNIT) \
+.PHONY: help setup setup-tensorflow setup-site site test-site test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks test-unit $(UNIT) \
     test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-browser screenshots \
     test-faults test-kubernetes test-wheels chaos fuzz kills soak \
     demo bench bench-torch bench-deferred bench-checkpoints bench-status bench-page bench-traces gpu-check image cluster-up cluster-down build requirements clean clean-all

@@ -4,9 +4,11 @@
 ``.venv``                 Airflow, the provider and the runtime (editable), linters; no torch
 ``.venv-trainer``         torch, Horovod and the runtime (editable), as in the trainer's image
 ``.venv-tensorflow``      the same with TensorFlow instead, or with both: only when it is asked for
+``.venv-site``            Sphinx, which makes the documentation's site: only when it is asked for
 ========================  ======================================================================
 
-``python scripts/environments.py [FAMILY]``: ``torch`` (the default), ``tensorflow`` or ``both``; ``.venv`` each time.
+``python scripts/environments.py [FAMILY]``: ``torch`` (the default), ``tensorflow`` or ``both``, or instead
+``site``; ``.venv`` each time.
 
 Does nothing, quickly, when an environment is already as its requirements say. Only the standard library is used here:
 this runs before anything is installed. Called by ``scripts/setup``, which finds the interpreter.
@@ -32,6 +34,7 @@ LOGS = ROOT / "build" / "setup"
 LOCKS = ROOT / "requirements"
 """Of each package the version and the digests of its files, without which nothing is installed: scripts/locks.py."""
 AIRFLOW = ROOT / ".venv"
+SITE = ROOT / ".venv-site"
 UV = AIRFLOW / "bin" / "uv"
 BUILD_HOROVOD = ROOT / "images" / "trainer" / "build-horovod.sh"
 TORCH = "2.13.0"
@@ -164,6 +167,15 @@ def make_trainer(trainer: Trainer, progress: Progress) -> None:
             progress.step(f"{name}: Horovod starts with {framework}", [python, "-c", f"{works}; hvd.shutdown()"])
 
 
+def make_site(progress: Progress) -> None:
+    """Bring ``.venv-site`` up to date; needs the uv of ``.venv``."""
+    lock = LOCKS / "site.txt"
+    with up_to_date(SITE, digest(lock)) as done:
+        if not done:
+            create(SITE, progress)
+            progress.step(".venv-site: Sphinx", locked_packages(SITE, lock))
+
+
 def create(environment: Path, progress: Progress) -> None:
     """Make an empty environment unless there is one of this very interpreter."""
     made_by = environment / "setup-python"
@@ -256,14 +268,20 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def main() -> int:
-    """Make ``.venv`` and the environment of a family; 0 when they are ready."""
+    """Make ``.venv`` and the environment of a family, or the site's; 0 when they are ready."""
     parser = argparse.ArgumentParser(description="Make the virtual environments, or bring them up to date.")
-    parser.add_argument("family", nargs="?", choices=TRAINERS, default="torch", help="of the trainer's environment")
-    trainer = TRAINERS[parser.parse_args().family]
+    parser.add_argument(
+        "family", nargs="?", choices=[*TRAINERS, "site"], default="torch", help="of the trainer's environment"
+    )
+    family = parser.parse_args().family
     progress = Progress(time.monotonic())
     try:
         with locked(LOGS / "lock"):
             make_airflow(progress)
+            if family == "site":
+                make_site(progress)
+                return 0
+            trainer = TRAINERS[family]
             make_trainer(trainer, progress)
     except StepFailed as failure:
         print(f"setup failed: {failure}", file=sys.stderr)

@@ -119,6 +119,7 @@ LOCKS = (
     ),
     Lock("requirements/image-build.txt", ("requirements/image-build.in",), (), _ANY_PYTHON),
     Lock("requirements/cuda-build.txt", ("requirements/cuda-build.in",), (), _ANY_PYTHON, "requirements/torch.txt"),
+    Lock("requirements/site.txt", ("requirements/site.in",)),
 )
 
 

@@ -1,0 +1,88 @@
+"""The documentation's code is code, its DAGs are DAGs, and its reference has all that is public."""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from docs_site.borrowed import BORROWED, text_of
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = [
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *(ROOT / each for each in ("README.md", "SECURITY.md", "CHANGELOG.md")),
+]
+BLOCK = re.compile(r"^( *)```python\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
+BLOCKS = {
+    f"{page.relative_to(ROOT)}:{page.read_text()[: found.start()].count(chr(10)) + 2}": textwrap.dedent(found[2])
+    for page in PAGES
+    for found in BLOCK.finditer(page.read_text())
+}
+DAGS = {place: block for place, block in BLOCKS.items() if "with DAG(" in block}
+REFERENCE = "\n".join(page.read_text() for page in (ROOT / "docs/reference").glob("*.md"))
+
+
+@pytest.mark.parametrize("place", BLOCKS)
+def test_every_block_of_python_is_python(place: str) -> None:
+    ast.parse(BLOCKS[place], place)
+
+
+def test_the_blocks_with_dags_are_found() -> None:
+    assert {place.partition(":")[0] for place in DAGS} >= {"README.md", "docs/airflow.md", "docs/torch-distributed.md"}
+
+
+@pytest.mark.parametrize("place", DAGS)
+def test_airflow_takes_every_dag_that_is_shown(place: str, tmp_path: Path) -> None:
+    from airflow.dag_processing.dagbag import DagBag
+
+    for script in ("train.py", "lib/__init__.py"):  # the README ships them
+        (tmp_path / script).parent.mkdir(exist_ok=True)
+        (tmp_path / script).write_text("")
+    (tmp_path / "shown.py").write_text(BLOCKS[place])
+    bag = DagBag(tmp_path)
+    assert bag.import_errors == {}
+    assert bag.dags
+
+
+@pytest.mark.parametrize("package", ["elastic_runtime", "elastic_runtime.torch", "elastic_runtime.tensorflow"])
+def test_the_reference_has_what_scripts_import(package: str) -> None:
+    source = (ROOT / "images/trainer/src" / package.replace(".", "/") / "__init__.py").read_text()
+    (public,) = re.findall(r"^__all__ = (\[.*?\])$", source, re.DOTALL | re.MULTILINE)
+    missing = [name for name in ast.literal_eval(public) if not re.search(rf"elastic_runtime\S*\b{name}\b", REFERENCE)]
+    assert missing == []
+
+
+def test_the_reference_has_what_the_provider_tells_airflow_of() -> None:
+    from elastic_training.get_provider_info import get_provider_info
+
+    info = get_provider_info()
+    modules = [
+        module
+        for kind in ("operators", "sensors", "triggers")
+        for group in info[kind]
+        for module in group["python-modules"]
+    ]
+    assert [module for module in modules if f"{module}." not in REFERENCE] == []
+
+
+@pytest.mark.parametrize("page", BORROWED)
+def test_a_borrowed_page_has_the_text_and_links_of_its_file(page: str) -> None:
+    text = text_of(ROOT, page, (ROOT / page).read_text())
+    assert (ROOT / BORROWED[page]).read_text().splitlines()[0] == text.splitlines()[0]
+    assert "<!-- text of" not in text
+
+
+def test_links_of_a_borrowed_page_lead_where_they_did(tmp_path: Path) -> None:
+    (tmp_path / "SECURITY.md").write_text(
+        "[a](docs/a.md#b), [c](CHANGELOG.md), [d](#d), [e](https://e.example/x), ![f](docs/images/f.png)\n"
+        "```\n[code](docs/a.md)\n```\n"
+    )
+    stub = "<!-- text of SECURITY.md -->\n[SECURITY.md](../../SECURITY.md)\nafter\n"
+    assert text_of(tmp_path, "docs/project/security.md", stub) == (
+        "[a](../a.md#b), [c](changelog.md), [d](#d), [e](https://e.example/x), ![f](../images/f.png)\n"
+        "```\n[code](docs/a.md)\n```\nafter\n"
+    )
