@@ -14,6 +14,7 @@ AIRFLOW := .venv/bin
 TRAINER := .venv-trainer/bin
 TENSORFLOW := .venv-tensorflow/bin
 SITE := .venv-site/bin
+MANIFESTS := .venv-manifests/bin
 # What checks the page's accessibility, where there is an npm to fetch it.
 AXE := provider/frontend/node_modules/axe-core/axe.min.js
 export ELASTIC_TRAINING_TRAINER_PYTHON := $(CURDIR)/$(TRAINER)/python
@@ -46,7 +47,7 @@ lint-types: setup
 	$(AIRFLOW)/mypy --cache-dir=.mypy_cache/airflow --exclude '^tools/gpu_check' \
 	    provider/src scripts tools tests/conftest.py tests/leaks.py \
 	    benchmarks/deferred benchmarks/deferred_runs.py benchmarks/page_load.py benchmarks/page/runs.py \
-	    tests/wheels/airflow_2.py tests/wheels/__main__.py
+	    tests/wheels/airflow_2.py tests/wheels/__main__.py tests/manifests/__main__.py
 	$(TRAINER)/mypy --cache-dir=.mypy_cache/trainer --exclude '^benchmarks/deferred' \
 	    images/trainer/src benchmarks tools/gpu_check.py dags/digits dags/digits_train.py \
 	    tests/chaos tests/soak tests/engines/distribution/hub_engine
@@ -180,6 +181,13 @@ site: setup-site ## the documentation as a site into build/site; warnings are er
 test-site: site ## the site's links and anchors, and its pages in a headless Chromium at two widths; not a part of `make test`
 	$(call pytest,$(AIRFLOW),site,tests/site)
 
+setup-manifests: ## make .venv-manifests, with .venv
+	@scripts/setup manifests
+
+test-manifests: setup-manifests ## the manifests of runs against the schemas of Kubernetes 1.28 to 1.37 and Pod Security; not a part of `make test`
+	$(AIRFLOW)/python -m tests.manifests build/manifests
+	$(MANIFESTS)/python tests/manifests/check.py build/manifests
+
 frontend: ## the page of a run, from provider/frontend into the provider; wants node 20 or newer
 	cd provider/frontend && npm ci --no-audit --no-fund && npm run check && npm test && npm run build
 
@@ -195,9 +203,9 @@ clean: ## remove what was built; `make clean-all` removes the environments too
 	find dags images provider scripts tools tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 clean-all: clean
-	rm -rf .venv .venv-trainer .venv-tensorflow .venv-site
+	rm -rf .venv .venv-trainer .venv-tensorflow .venv-site .venv-manifests
 
-.PHONY: help setup setup-tensorflow setup-site site test-site test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks test-unit $(UNIT) \
+.PHONY: help setup setup-tensorflow setup-site site test-site setup-manifests test-manifests test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks test-unit $(UNIT) \
     test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-browser screenshots \
     test-faults test-kubernetes test-wheels chaos fuzz kills soak \
     demo bench bench-torch bench-deferred bench-checkpoints bench-status bench-page bench-traces gpu-check image cluster-up cluster-down build requirements clean clean-all

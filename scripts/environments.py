@@ -5,10 +5,11 @@
 ``.venv-trainer``         torch, Horovod and the runtime (editable), as in the trainer's image
 ``.venv-tensorflow``      the same with TensorFlow instead, or with both: only when it is asked for
 ``.venv-site``            Sphinx, which makes the documentation's site: only when it is asked for
+``.venv-manifests``       what checks the manifests of runs: only when it is asked for
 ========================  ======================================================================
 
 ``python scripts/environments.py [FAMILY]``: ``torch`` (the default), ``tensorflow`` or ``both``, or instead
-``site``; ``.venv`` each time.
+``site`` or ``manifests``; ``.venv`` each time.
 
 Does nothing, quickly, when an environment is already as its requirements say. Only the standard library is used here:
 this runs before anything is installed. Called by ``scripts/setup``, which finds the interpreter.
@@ -34,7 +35,6 @@ LOGS = ROOT / "build" / "setup"
 LOCKS = ROOT / "requirements"
 """Of each package the version and the digests of its files, without which nothing is installed: scripts/locks.py."""
 AIRFLOW = ROOT / ".venv"
-SITE = ROOT / ".venv-site"
 UV = AIRFLOW / "bin" / "uv"
 BUILD_HOROVOD = ROOT / "images" / "trainer" / "build-horovod.sh"
 TORCH = "2.13.0"
@@ -63,6 +63,8 @@ TRAINERS = {
     "both": Trainer(_TENSORFLOW, LOCKS / "trainer-tensorflow.txt", ("torch", "tensorflow")),
 }
 """By family."""
+TOOLS = {"site": "Sphinx", "manifests": "kubernetes-validate, checkov"}
+"""Of the environments ``.venv-NAME`` that have nothing but the lock of that name."""
 
 
 class StepFailed(Exception):
@@ -167,13 +169,13 @@ def make_trainer(trainer: Trainer, progress: Progress) -> None:
             progress.step(f"{name}: Horovod starts with {framework}", [python, "-c", f"{works}; hvd.shutdown()"])
 
 
-def make_site(progress: Progress) -> None:
-    """Bring ``.venv-site`` up to date; needs the uv of ``.venv``."""
-    lock = LOCKS / "site.txt"
-    with up_to_date(SITE, digest(lock)) as done:
+def make_tools(name: str, progress: Progress) -> None:
+    """Bring an environment of tools up to date; needs the uv of ``.venv``."""
+    environment, lock = ROOT / f".venv-{name}", LOCKS / f"{name}.txt"
+    with up_to_date(environment, digest(lock)) as done:
         if not done:
-            create(SITE, progress)
-            progress.step(".venv-site: Sphinx", locked_packages(SITE, lock))
+            create(environment, progress)
+            progress.step(f"{environment.name}: {TOOLS[name]}", locked_packages(environment, lock))
 
 
 def create(environment: Path, progress: Progress) -> None:
@@ -268,18 +270,18 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def main() -> int:
-    """Make ``.venv`` and the environment of a family, or the site's; 0 when they are ready."""
+    """Make ``.venv`` and the environment of a family, or of tools; 0 when they are ready."""
     parser = argparse.ArgumentParser(description="Make the virtual environments, or bring them up to date.")
     parser.add_argument(
-        "family", nargs="?", choices=[*TRAINERS, "site"], default="torch", help="of the trainer's environment"
+        "family", nargs="?", choices=[*TRAINERS, *TOOLS], default="torch", help="of the trainer's environment"
     )
     family = parser.parse_args().family
     progress = Progress(time.monotonic())
     try:
         with locked(LOGS / "lock"):
             make_airflow(progress)
-            if family == "site":
-                make_site(progress)
+            if family in TOOLS:
+                make_tools(family, progress)
                 return 0
             trainer = TRAINERS[family]
             make_trainer(trainer, progress)

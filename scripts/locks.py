@@ -120,6 +120,7 @@ LOCKS = (
     Lock("requirements/image-build.txt", ("requirements/image-build.in",), (), _ANY_PYTHON),
     Lock("requirements/cuda-build.txt", ("requirements/cuda-build.in",), (), _ANY_PYTHON, "requirements/torch.txt"),
     Lock("requirements/site.txt", ("requirements/site.in",)),
+    Lock("requirements/manifests.txt", ("requirements/manifests.in",)),
 )
 
 
