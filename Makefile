@@ -47,7 +47,7 @@ lint-types: setup
 	$(AIRFLOW)/mypy --cache-dir=.mypy_cache/airflow --exclude '^tools/gpu_check' \
 	    provider/src scripts tools tests/conftest.py tests/leaks.py \
 	    benchmarks/deferred benchmarks/deferred_runs.py benchmarks/page_load.py benchmarks/page/runs.py \
-	    tests/wheels/airflow_2.py tests/wheels/__main__.py tests/manifests/__main__.py
+	    tests/wheels/airflow_2.py tests/wheels/__main__.py tests/manifests/__main__.py tests/tutorial/__main__.py
 	$(TRAINER)/mypy --cache-dir=.mypy_cache/trainer --exclude '^benchmarks/deferred' \
 	    images/trainer/src benchmarks tools/gpu_check.py dags/digits dags/digits_train.py \
 	    tests/chaos tests/soak tests/engines/distribution/hub_engine
@@ -132,6 +132,9 @@ soak: setup ## a run trains while 2,000 connections of strangers are held; CONNE
 test-wheels: build ## the wheels in clean environments with Airflow 2.11 and 3.3: deferred, marked, cleared; Debian; five minutes
 	@$(AIRFLOW)/python -m tests.wheels
 
+test-tutorial: build ## docs/getting-started.md, followed block by block from an empty folder; five minutes, not a part of `make test`
+	@$(AIRFLOW)/python -m tests.tutorial
+
 demo: setup $(if $(filter kubernetes,$(CLUSTER)),image) ## the digits DAG through real Airflow, with a report; CLUSTER=kubernetes: with pods; ENGINE=torch; KEEP=1: Airflow stays up
 	$(if $(filter kubernetes,$(CLUSTER)),tools/cluster with --) $(AIRFLOW)/python scripts/demo.py --cluster $(CLUSTER) $(if $(ENGINE),--engine $(ENGINE)) $(if $(KEEP),--keep)
 
@@ -205,7 +208,7 @@ clean: ## remove what was built; `make clean-all` removes the environments too
 clean-all: clean
 	rm -rf .venv .venv-trainer .venv-tensorflow .venv-site .venv-manifests
 
-.PHONY: help setup setup-tensorflow setup-site site test-site setup-manifests test-manifests test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks test-unit $(UNIT) \
+.PHONY: help setup setup-tensorflow setup-site site test-site setup-manifests test-manifests test-tutorial test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks test-unit $(UNIT) \
     test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-browser screenshots \
     test-faults test-kubernetes test-wheels chaos fuzz kills soak \
     demo bench bench-torch bench-deferred bench-checkpoints bench-status bench-page bench-traces gpu-check image cluster-up cluster-down build requirements clean clean-all
