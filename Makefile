@@ -49,7 +49,7 @@ lint-types: setup
 	    benchmarks/deferred benchmarks/deferred_runs.py benchmarks/page_load.py benchmarks/page/runs.py \
 	    tests/wheels/airflow_2.py tests/wheels/__main__.py tests/manifests/__main__.py tests/tutorial/__main__.py
 	$(TRAINER)/mypy --cache-dir=.mypy_cache/trainer --exclude '^benchmarks/deferred' \
-	    images/trainer/src benchmarks tools/gpu_check.py dags/digits dags/digits_train.py \
+	    images/trainer/src benchmarks tools/gpu_check.py dags/digits dags/digits_train.py dags/examples/circle.py \
 	    tests/chaos tests/soak tests/engines/distribution/hub_engine
 
 lint-imports: setup
@@ -103,9 +103,9 @@ test-airflow: setup ## real Airflow components, from the DAG down
 test-browser: setup $(if $(shell command -v npm),$(AXE)) ## the page of a run in a headless Chromium, of made-up and of real runs; skipped where there is none
 	$(call pytest,$(AIRFLOW),browser,tests/browser)
 
-screenshots: setup ## pictures of a real run's pages into build/screenshots, at two widths and in both themes; three minutes
+screenshots: setup ## pictures of a real run's pages and of the form into build/screenshots, at two widths and in both themes; four minutes
 	mkdir -p build/screenshots
-	SCREENSHOTS=$(CURDIR)/build/screenshots $(AIRFLOW)/python -m pytest tests/browser/test_pictures.py
+	SCREENSHOTS=$(CURDIR)/build/screenshots $(AIRFLOW)/python -m pytest tests/browser/test_pictures.py tests/browser/test_trigger_form.py
 
 $(AXE): provider/frontend/package-lock.json
 	cd provider/frontend && npm ci --no-audit --no-fund

@@ -80,10 +80,14 @@ class AirflowApi:
         answer = self._request("GET", path, accept_missing=True, params={"deserialize": "true"})
         return None if answer is None else answer["value"]
 
+    def runs(self, dag_id: str, **filters: str) -> list[dict[str, Any]]:
+        """The DAG's, the earliest first: ``dag_run_id``, ``state``, ``conf`` and more."""
+        answer = self._call("GET", f"/dags/{dag_id}/dagRuns", params={"order_by": "run_after", **filters})
+        return list(answer["dag_runs"])
+
     def succeeded(self, dag_id: str) -> list[str]:
         """Ids of the DAG's runs that have, the earliest first."""
-        answer = self._call("GET", f"/dags/{dag_id}/dagRuns", params={"order_by": "run_after", "state": "success"})
-        return [run["dag_run_id"] for run in answer["dag_runs"]]
+        return [run["dag_run_id"] for run in self.runs(dag_id, state="success")]
 
     def state_store(self, dag_id: str, run_id: str, task_id: str) -> dict[str, Any]:
         """What a task remembers between its tries, as the UI shows it."""

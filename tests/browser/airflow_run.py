@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from demo_kit.digits_run import DEPLOYMENT, FINAL, local_trainings
 from demo_kit.trainings import LocalTrainings
 from elastic_runtime.status import Status
 from elastic_training.naming import run_name
-from tests.airflow.real_airflow import TRAINER, stack_without
+from tests.airflow.real_airflow import REPOSITORY, TRAINER, stack_without
 from tests.paced import SCRIPTS, PacedRun, Script, until
 
 DAG_ID, TASK_ID = "image_classifier", "train"
@@ -113,16 +114,20 @@ class Place:
 
 @contextmanager
 def real_airflow(browser: Any, folder: Path) -> Iterator[Place]:
-    """With the DAG of ``dags``. Without a triggerer: the task follows its run by itself."""
+    """With the DAG of ``dags`` and the examples. Without a triggerer: the task follows its run by itself."""
     passwords = folder / "passwords.json"
     passwords.write_text(json.dumps(dict(PEOPLE)))
     trainings = local_trainings(Path(TRAINER), folder / "home")
+    connection = {"place": "local", "checkpoint_uri": f"file://{folder}/checkpoints"}
     more = {
+        "AIRFLOW_CONN_TRAINING": json.dumps({"conn_type": "elastic_training", "extra": connection}),
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "ann:admin,vic:viewer",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
     }
-    dags = Path(__file__).parent / "dags"
+    dags = folder / "dags"
+    shutil.copytree(Path(__file__).parent / "dags", dags)
+    shutil.copytree(REPOSITORY / "dags" / "examples", dags / "examples")
     with stack_without(("triggerer",), folder / "home", trainings, dags, (DAG_ID,), login=ADMIN, **more) as stack:
         try:
             yield Place(browser, stack, trainings, dict(_tokens(stack.url)), folder)

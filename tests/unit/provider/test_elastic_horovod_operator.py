@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSkipException
 
+from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import FailureKind, Phase
 from elastic_training.bridge import run
@@ -188,3 +189,10 @@ class TestContinuing:
         assert two.spec.checkpoint is not None
         assert one.spec.checkpoint.uri == two.spec.checkpoint.uri == f"{store}/{NAME}"
         assert two.spec.checkpoint.resume
+
+    def test_a_connection_may_name_the_checkpoints(self) -> None:
+        with pytest.raises(InvalidSettings, match="no checkpoint_uri to go on from"):
+            operator(continues="train", task_id="go_on")
+        task = operator(continues="train", task_id="go_on", cluster="site")
+        with pytest.raises(InvalidSettings, match="no checkpoint_uri to go on from"):
+            task.spec("run")

@@ -131,7 +131,8 @@ class TrainingArguments(TellsLineage):
         check_scripts(self.scripts, self._script_roots())
         if not is_template(self.fresh):
             parse_bool("fresh", self.fresh)
-        self._check_continues()
+        # A connection may name the checkpoints; it is read in `execute`.
+        self._check_continues(store_known=not is_template(self.cluster) and not has_pods(self.cluster))
         check_price_book(self.price_book)
         if self.on_finish not in tuple(OnFinish):
             choices = ", ".join(repr(choice.value) for choice in OnFinish)
@@ -173,9 +174,9 @@ class TrainingArguments(TellsLineage):
                 problem = "there is no checkpoint_uri, beside which its files are kept"
                 raise InvalidSettings("observe", problem, 'Write checkpoint_uri="s3://bucket/runs"')
 
-    def _check_continues(self) -> None:
+    def _check_continues(self, *, store_known: bool) -> None:
         check_text("continues", self.continues, '"train", the id of the other training task')
-        if self.continues and not self.checkpoint_uri:
+        if self.continues and store_known and not self.checkpoint_uri:
             remedy = "Write the checkpoint_uri of the other training"
             raise InvalidSettings("continues", "there is no checkpoint_uri to go on from", remedy)
         if self.continues and not is_template(self.fresh) and parse_bool("fresh", self.fresh):
@@ -214,7 +215,7 @@ class TrainingArguments(TellsLineage):
         check_checkpoint_uri(self.checkpoint_uri)
         check_store_connection(self.checkpoint_uri, self.checkpoint_conn_id)
         check_text("working_directory", self.working_directory, '"/srv/model"')
-        self._check_continues()
+        self._check_continues(store_known=True)
         read_book(self.price_book)  # Now, and not after a night of training.
         if self.checkpoint_uri:
             # A run that starts over must not see what others have left, and has a place of its own.

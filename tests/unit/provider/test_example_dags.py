@@ -1,0 +1,46 @@
+"""The examples as Airflow sees them, without their connection. They train in tests/airflow/test_examples."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import DAG
+from airflow.serialization.serialized_objects import DagSerialization
+
+FOLDER = Path(__file__).resolve().parents[3] / "dags" / "examples"
+FILES = sorted(path for path in FOLDER.glob("*.py") if path.name != "circle.py")
+
+
+def dags(file: Path) -> list[Any]:
+    return [value for value in runpy.run_path(str(file)).values() if isinstance(value, DAG)]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_an_example_survives_the_way_through_the_database_and_is_the_same_at_each_parse(file: Path) -> None:
+    found = dags(file)
+    assert found
+    for dag, again in zip(found, dags(file), strict=True):
+        written = DagSerialization.to_dict(dag)
+        assert written == DagSerialization.to_dict(again)
+        read = DagSerialization.from_dict(written)
+        assert set(read.task_ids) == set(dag.task_ids)
+        assert dag.description
+        assert dag.doc_md
+
+
+def test_every_parameter_has_a_type_and_a_description() -> None:
+    for dag in (dag for file in FILES for dag in dags(file)):
+        for name in dag.params:
+            param = dag.params.get_param(name)
+            assert "type" in param.schema, (dag.dag_id, name)
+            assert param.description, (dag.dag_id, name)
+
+
+def test_the_form_bounds_its_numbers() -> None:
+    [dag] = dags(FOLDER / "form.py")
+    for name, value in {"epochs": 0, "rate": 0, "batch_size": 64, "min_workers": 5}.items():
+        with pytest.raises(ValueError, match="Failed validating"):
+            dag.params.get_param(name).resolve(value)
