@@ -31,6 +31,8 @@ from elastic_training.pods import Pods, Volume
 from elastic_training.sensors.scale_workers import ScaleWorkersSensor
 from elastic_training.settings import Checkpoints, Recovery, Workers
 
+LIBRARY = str(Path(__file__).parent)
+"""Where the package `digits` lies. Airflow 2 does not put the folder of the DAGs on the path of `external_python`."""
 TRAINER_PYTHON = conf.get("elastic_training", "local_python", fallback="") or sys.executable
 DEFAULT_FOLDER = Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser() / "digits"
 
@@ -95,10 +97,12 @@ def skip_unless_reclaim(context: Any) -> None:
 
 
 @task.external_python(python=TRAINER_PYTHON, expect_airflow=False)
-def prepare(folder: str, code: str, test_fraction: str, seed: str) -> dict[str, int]:
+def prepare(library: str, folder: str, code: str, test_fraction: str, seed: str) -> dict[str, int]:
     """Write both shards, and the code beside them; returns the number of images in each shard."""
+    import sys
     from pathlib import Path
 
+    sys.path.insert(0, library)
     from digits.code import copy_code
     from digits.shards import write_shards
 
@@ -115,10 +119,12 @@ def release(file: str) -> None:
 
 
 @task.external_python(python=TRAINER_PYTHON, expect_airflow=False)
-def evaluate(training: dict[str, Any], folder: str, min_accuracy: str) -> dict[str, float]:
+def evaluate(library: str, training: dict[str, Any], folder: str, min_accuracy: str) -> dict[str, float]:
     """Accuracy of the trained network on the test shard."""
+    import sys
     from pathlib import Path
 
+    sys.path.insert(0, library)
     from digits.evaluate import evaluate_checkpoint
 
     found: dict[str, float] = evaluate_checkpoint(training["checkpoint"]["uri"], Path(folder), float(min_accuracy))
@@ -137,7 +143,7 @@ def digits(dag_id: str, operator: type[ElasticTrainingOperator]) -> DAG:
         tags=["elastic-training", "example"],
         doc_md=__doc__,
     ) as dag:
-        data = prepare(SHARDS, CODE, "{{ params.test_fraction }}", "{{ params.seed }}")
+        data = prepare(LIBRARY, SHARDS, CODE, "{{ params.test_fraction }}", "{{ params.seed }}")
 
         train = operator(
             task_id="train",
@@ -185,7 +191,7 @@ def digits(dag_id: str, operator: type[ElasticTrainingOperator]) -> DAG:
 
         data >> [train, more]
         more >> reclaim >> release(RELEASED)
-        train >> evaluate(train.output, SHARDS, "{{ params.min_accuracy }}")
+        train >> evaluate(LIBRARY, train.output, SHARDS, "{{ params.min_accuracy }}")
     return dag
 
 
