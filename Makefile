@@ -146,6 +146,9 @@ bench: setup ## our launcher against horovodrun, and spot traces; writes benchma
 bench-torch: setup ## the engine torch against torchrun; twenty minutes, most of them torchrun's 30 s waits
 	$(TRAINER)/python benchmarks/torch_peers.py
 
+bench-sharded: setup ## a model under fully_shard: resharded in place, against torchrun; ten minutes
+	$(TRAINER)/python benchmarks/sharded_peers.py
+
 bench-checkpoints: setup ## durable checkpoints: stall, upload, hand-over at a notice; a quarter of an hour, 10 GiB of memory
 	$(TRAINER)/python benchmarks/checkpoints.py
 

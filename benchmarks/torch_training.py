@@ -13,6 +13,8 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
@@ -31,36 +33,43 @@ SNAPSHOT_EVERY = 100
 """Steps."""
 
 
-def main() -> None:
-    """Train until told to stop."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+@contextmanager
+def begin(description: str | None) -> Iterator[tuple[TextIO, Path, str]]:
+    """This process is a rank: the file of its records, the file STOP, and what ``--input`` says."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=Path, required=True, help="folder for the step records")
     parser.add_argument("--stop", type=Path, required=True, help="file that will name the last step")
-    parser.add_argument("--input", choices=MODELS, default="small", help="which model")
+    parser.add_argument("--input", default="small", help="which model")
     options = parser.parse_args()
     take_own_session()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    width, depth = MODELS[options.input]
-    model = nn.Sequential(*(nn.Linear(width, width) for _ in range(depth)))
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
-    under = by_torchrun if "TORCHELASTIC_RUN_ID" in os.environ else by_us
     with (options.records / f"{os.getpid()}.jsonl").open("a", buffering=1) as records:
-        under(model, optimizer, Stepper(model, optimizer, records, options.stop), options.stop.with_name("snapshot.pt"))
+        yield records, options.stop, options.input
+
+
+def main() -> None:
+    """Train until told to stop."""
+    with begin(__doc__) as (records, stop, size):
+        width, depth = MODELS[size]
+        model = nn.Sequential(*(nn.Linear(width, width) for _ in range(depth)))
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
+        under = by_torchrun if "TORCHELASTIC_RUN_ID" in os.environ else by_us
+        under(model, optimizer, Stepper(width, records, stop), stop.with_name("snapshot.pt"))
 
 
 class Stepper:
     """One step, and its record."""
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, records: TextIO, stop: Path) -> None:
-        self._optimizer, self._records, self._stop = optimizer, records, stop
-        self._batch = torch.randn(BATCH, next(model.parameters()).shape[1])
+    def __init__(self, width: int, records: TextIO, stop: Path) -> None:
+        self._records, self._stop = records, stop
+        self._batch = torch.randn(BATCH, width)
 
-    def step(self, parallel: nn.Module, number: int) -> bool:
+    def step(self, parallel: nn.Module, number: int, optimizer: torch.optim.Optimizer) -> bool:
         """Returns whether it was the last."""
-        self._optimizer.zero_grad()
+        optimizer.zero_grad()
         parallel(self._batch).square().mean().backward()
-        self._optimizer.step()
+        optimizer.step()
         record = {"t": time.time_ns(), "step": number, "rank": dist.get_rank(), "size": dist.get_world_size()}
         self._records.write(json.dumps({**record, "entry": 1}) + "\n")
         last = torch.tensor(float(self._stop.exists() and number >= int(self._stop.read_text())))
@@ -78,7 +87,7 @@ def by_us(model: nn.Module, optimizer: torch.optim.Optimizer, stepper: Stepper, 
         over = False
         while not over:
             state.step += 1
-            over = stepper.step(parallel, state.step)
+            over = stepper.step(parallel, state.step, optimizer)
             state.commit()
 
     train(DurableState(model=model, optimizer=optimizer))
@@ -92,7 +101,7 @@ def by_torchrun(model: nn.Module, optimizer: torch.optim.Optimizer, stepper: Ste
     over = False
     while not over:
         number += 1
-        over = stepper.step(parallel, number)
+        over = stepper.step(parallel, number, optimizer)
         if number % SNAPSHOT_EVERY == 0 and dist.get_rank() == 0:
             beside = snapshot.with_suffix(".new")
             torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": number}, beside)

@@ -30,6 +30,10 @@ class Measure(StrEnum):
     TORCH_SCALE_OUT_PAUSE_LARGE = "torch_scale_out_pause_large"
     TORCH_LEAVE_PAUSE_LARGE = "torch_leave_pause_large"
     TORCH_KILL_LARGE = "torch_kill_large"
+    SHARDED_THROUGHPUT = "sharded_throughput"
+    SHARDED_LEAVE = "sharded_leave_pause"
+    SHARDED_SCALE_OUT = "sharded_scale_out_pause"
+    SHARDED_KILL = "sharded_kill"
 
 
 class Bound(StrEnum):
@@ -110,4 +114,8 @@ MEANINGS: dict[Measure, Meaning] = {
         "Planned leave 3→2: pause of the remaining", "s", Target(Bound.OURS_AT_MOST, 0.1)
     ),
     Measure.TORCH_KILL_LARGE: Meaning("SIGKILL of one rank of 3 → next step", "s", Target(Bound.RATIO_AT_MOST, 0.1)),
+    Measure.SHARDED_THROUGHPUT: Meaning("30 M parameters, sharded: throughput of 4 ranks", "steps/s"),
+    Measure.SHARDED_LEAVE: Meaning("Planned leave 4→3: pause of the remaining", "s"),
+    Measure.SHARDED_SCALE_OUT: Meaning("Scale-out 3→4: pause of the three", "s"),
+    Measure.SHARDED_KILL: Meaning("SIGKILL of one rank of 4 → next step", "s"),
 }

@@ -101,6 +101,12 @@ TORCH_HEAD = (
     "`torchrun --nnodes 1:4`, one for each worker, all else but one setting as by default. How each figure is taken:",
     "[README.md](README.md).",
 )
+SHARDED_HEAD = (
+    "## Sharded models: `ShardedState` against `torchrun`",
+    "",
+    "Written by `make bench-sharded`: 30 M parameters under `fully_shard`, AdamW, Gloo. The peer restarts from",
+    "snapshots of `torch.distributed.checkpoint`. How each figure is taken: [README.md](README.md).",
+)
 
 
 def as_lines(

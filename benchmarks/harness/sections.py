@@ -23,6 +23,7 @@ class Section(StrEnum):
 
     LAUNCHER = "launcher"
     TORCH = "torch"
+    SHARDED = "sharded"
     CHECKPOINTS = "checkpoints"
     GPU = "gpu"
     TRACES = "traces"

@@ -17,6 +17,7 @@ from benchmarks.harness.sides import RoundFailed, Training
 from benchmarks.harness.torchrun import Torchrun
 
 SCRIPT = Path(__file__).resolve().parent.parent / "torch_training.py"
+SHARDED = SCRIPT.with_name("sharded_training.py")
 ROUNDS = 3
 FINISH = 120.0
 """Seconds: a peer that has gone back to its snapshot is a hundred steps behind the one that it is to stop at."""
@@ -68,6 +69,40 @@ def play(measures: Mapping[str, Measure], training: Training, pace: Pace, chance
     with suppress(RoundFailed):  # The figures are there; that it has not ended is told beside them.
         training.finish(FINISH)
     return figures
+
+
+def play_sharded(training: Training, pace: Pace, chance: Chance) -> Figures:
+    """4 for a while, 3, 4 again, a SIGKILL."""
+    figures: dict[Measure, float] = {}
+
+    def wait(what: str, begin: float, counts: Callable[[Step], bool]) -> tuple[float, float]:
+        return training.wait_for(what, lambda steps: whole_step(steps, begin, counts), pace.timeout)
+
+    wait("first step at 4", 0.0, lambda step: step.size == 4)
+    training.let_run(pace.warm_up)
+    begin = time.time()
+    figures[Measure.SHARDED_THROUGHPUT] = rate(training.let_run(3 * pace.window), begin, time.time())
+    for measure, size in ((Measure.SHARDED_LEAVE, 3), (Measure.SHARDED_SCALE_OUT, 4)):
+        asked = training.resize(size)
+        first, last = wait(f"step at {size}", asked, lambda step, size=size: step.size == size)  # type: ignore[misc]
+        figures[measure] = first - last
+        steps = training.let_run(pace.settle + chance.delay)
+    victim = max((step for step in steps if step.rank == chance.victim), key=lambda step: step.time).pid
+    killed = time.time()
+    kill(victim)
+    first, _ = wait("step after the kill", killed, lambda step: step.pid != victim)
+    figures[Measure.SHARDED_KILL] = first - killed
+    training.let_run(pace.settle)
+    with suppress(RoundFailed):  # As above.
+        training.finish(FINISH)
+    return figures
+
+
+def sharded_scenarios() -> tuple[Scenario, ...]:
+    """One."""
+    wanted = frozenset(each for each in Measure if each.startswith("sharded_"))
+    ours, peer = OurLauncher(engine="torch", script=SHARDED), Torchrun(SHARDED)
+    return (Scenario("sharded", 4, wanted, ROUNDS, ours, "", peer, "", play_sharded),)
 
 
 def _measures(size: str) -> dict[str, Measure]:
