@@ -81,7 +81,8 @@ def play_sharded(training: Training, pace: Pace, chance: Chance) -> Figures:
     wait("first step at 4", 0.0, lambda step: step.size == 4)
     training.let_run(pace.warm_up)
     begin = time.time()
-    figures[Measure.SHARDED_THROUGHPUT] = rate(training.let_run(3 * pace.window), begin, time.time())
+    steps = training.let_run(3 * pace.window)
+    figures[Measure.SHARDED_THROUGHPUT] = rate(steps, begin, time.time())
     for measure, size in ((Measure.SHARDED_LEAVE, 3), (Measure.SHARDED_SCALE_OUT, 4)):
         asked = training.resize(size)
         first, last = wait(f"step at {size}", asked, lambda step, size=size: step.size == size)  # type: ignore[misc]

@@ -172,6 +172,19 @@ async def test_who_has_a_part_of_the_state_stays_until_it_could_give_it(bench: B
 
 
 @scene
+async def test_worlds_that_break_with_all_their_ranks_alive_are_counted_until_a_commit(bench: Bench) -> None:
+    bench.session.open(("a",), 1)
+    await bench.form(1, "a")
+    for world, in_vain in ((1, 1), (2, 2)):
+        bench.say("a", PeerLost(world), ReadyForWorld())
+        assert bench.heard("a")[-1] == EnterWorld(world + 1, 0, 1, in_vain=in_vain)
+        bench.say("a", Connected(world + 1), Synced(world + 1))
+    bench.session.committed()
+    bench.say("a", PeerLost(3), ReadyForWorld())
+    assert bench.heard("a")[-1] == EnterWorld(4, 0, 1, in_vain=1)
+
+
+@scene
 async def test_who_is_listed_no_more_leaves_at_a_commit(bench: Bench) -> None:
     bench.session.open(("a", "b"), 1)
     await bench.form(1, "a", "b")

@@ -92,6 +92,8 @@ class EnterWorld:
     size: int
     same_state: bool = False
     """All its ranks have left the world before at the same commit, so their states are the same already."""
+    in_vain: int = 0
+    """Worlds before it, one after another, that broke with all their ranks alive, and without a commit."""
 
 
 @dataclass(frozen=True, slots=True)

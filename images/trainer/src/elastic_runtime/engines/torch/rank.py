@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import sys
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
@@ -21,6 +22,7 @@ from elastic_runtime import kept_outputs
 from elastic_runtime.engines.gloo_sockets import GlooSockets
 from elastic_runtime.engines.through_worlds import ending_with_its_word, into_world, through_worlds
 from elastic_runtime.engines.torch.channel import Channel, WorldLost
+from elastic_runtime.engines.torch.cutting import Cutting
 from elastic_runtime.engines.torch.meshes import forget_meshes
 from elastic_runtime.engines.torch.messages import AnotherWanted, EnterWorld
 from elastic_runtime.engines.torch.parallel import Wrappers
@@ -28,6 +30,8 @@ from elastic_runtime.engines.torch.store import AgentStore
 from elastic_runtime.leaving import call_back
 from elastic_runtime.rank_link import RankLink, shared_link
 
+MOST_IN_VAIN = (5, 30.0)
+"""Worlds, and seconds: after so many, and so long, what breaks them is the script, or a network that does not heal."""
 LOOK = 0.1
 """Seconds between two looks around of a rank that waits for a world."""
 BACKEND = "ELASTIC_TORCH_BACKEND"
@@ -63,8 +67,10 @@ class Rank:
         self._changes = 0
         self.leaving = _NOBODY
         """The number of the last word of who leaves this world, and the ranks that it names."""
+        self._vain, self._vain_since = 0, 0.0
         self._store: AgentStore | None = None
-        self._channel = Channel(link, self._another, self._sockets.cut) if link.connected else None
+        self._cutting = Cutting(self._sockets.cut)
+        self._channel = Channel(link, self._another, self._cutting.begin) if link.connected else None
 
     def enter(self) -> None:
         """Be in a world: in the present one, or in the next that can be connected. A rank that is in none ends."""
@@ -109,9 +115,21 @@ class Rank:
         if not isinstance(error, RuntimeError):
             return False
         of_peers = isinstance(error, dist.DistError) or bool(_OF_PEERS.search(str(error)))
+        if of_peers and self._in_vain():
+            return False
         if of_peers:
             self._channel.peer_lost()
         return of_peers or self._channel.is_broken
+
+    def entered(self, in_vain: int) -> None:
+        """Another world, after so many of them that broke though nobody was lost."""
+        if not in_vain:
+            self._vain_since = time.monotonic()
+        self._vain = in_vain
+
+    def _in_vain(self) -> bool:
+        most, seconds = MOST_IN_VAIN
+        return self._vain >= most and time.monotonic() - self._vain_since > seconds
 
     def _train(self, train: Callable[[], Any]) -> Any:
         with self._wrappers.in_training():
@@ -136,6 +154,7 @@ class Rank:
     def _into_next(self, channel: Channel) -> bool:
         """Returns whether all have the same state there."""
         while True:
+            self._cutting.end()
             has_part = getattr(self._state, "has_part", False)
             place = channel.next_world(self._while_waiting, LOOK, has_part=has_part)
             self._destroy()
@@ -150,6 +169,7 @@ class Rank:
 
     def _connect(self, channel: Channel, place: EnterWorld) -> None:
         self._changes, self.leaving = 0, _NOBODY
+        self.entered(place.in_vain)
         os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.size), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
         with self._sockets.connecting():
             # torch holds the part in C++ alone, and asks it again for further groups: it cannot do without this one.

@@ -54,7 +54,7 @@ class TorchSession:
         self._running: dict[str, RankFact] = {}
         self._world = _World()
         self._had_state = False
-        self._changes = 0
+        self._changes = self._in_vain = 0
         self._tasks = SessionTasks()
 
     @property
@@ -81,6 +81,7 @@ class TorchSession:
 
     def committed(self) -> None:
         """See :class:`Session`. Who has the state, its ranks say themselves."""
+        self._in_vain = 0
 
     def open(self, ranks: tuple[str, ...], minimum: int) -> None:
         """See :class:`Session`."""
@@ -211,10 +212,13 @@ class TorchSession:
             self._tell_members(messages.AnotherWanted(world.number, self._changes, decision.leaving))
 
     def _form(self, chosen: tuple[str, ...], *, same_state: bool) -> None:
-        self._world = _World(self._world.number + 1, chosen)
+        before = self._world
+        self._in_vain = self._in_vain + 1 if before.broken and not before.exits else 0
+        self._world = _World(before.number + 1, chosen)
         for rank, rank_id in enumerate(chosen):
             self._set(rank_id, ready=False, part=False)
-            self._tell(rank_id, messages.EnterWorld(self._world.number, rank, len(chosen), same_state))
+            place = messages.EnterWorld(self._world.number, rank, len(chosen), same_state, self._in_vain)
+            self._tell(rank_id, place)
         self._consider()
 
     def _set(self, rank_id: str, **changes: bool) -> None:

@@ -1,0 +1,58 @@
+"""The sockets of a broken world are shut down until its rank has noticed."""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+LOOK = 0.5
+"""Seconds between two cuts: a connection may be made, or a collective begin, just after one."""
+LONG = 15.0
+"""Seconds after which the rank says where it stands."""
+_STDERR = 2
+log = logging.getLogger(__name__)
+
+
+class Cutting:
+    """Of this process.
+
+    Args:
+        cut: shuts down whatever sockets there are; from any thread.
+        look: seconds.
+        long: seconds.
+    """
+
+    def __init__(self, cut: Callable[[], None], look: float = LOOK, long: float = LONG) -> None:
+        self._cut, self._look, self._long = cut, look, long
+        self._lock = threading.Lock()
+        self._left = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """The present world is broken; in any thread."""
+        self._cut()
+        with self._lock:
+            if self._thread is None:
+                self._left.clear()
+                self._thread = threading.Thread(target=self._go_on, daemon=True, name="broken world")
+                self._thread.start()
+
+    def end(self) -> None:
+        """This rank knows. Nothing is cut any more when this returns."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+            self._left.set()
+        if thread is not None:
+            thread.join()
+
+    def _go_on(self) -> None:
+        since, told = time.monotonic(), False
+        while not self._left.wait(self._look):
+            self._cut()
+            if not told and time.monotonic() - since > self._long:
+                told = True
+                log.warning("the world is broken for %.0f s, and this rank has not left it; it stands at:", self._long)
+                faulthandler.dump_traceback(_STDERR)

@@ -1,0 +1,46 @@
+"""What a rank of torch.distributed takes for the loss of another."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+from torch.distributed import DistBackendError
+
+from elastic_runtime.engines.torch import rank as ranks
+from elastic_runtime.engines.torch.channel import WorldLost
+from elastic_runtime.engines.torch.rank import Rank
+from elastic_runtime.rank_link import RankLink
+
+OF_PEERS = (DistBackendError("NCCL"), RuntimeError("[gloo] Connection closed by peer"), WorldLost("a rank is lost"))
+
+
+@pytest.fixture
+def rank() -> Iterator[Rank]:
+    ours, theirs = socket.socketpair()
+    yield Rank(RankLink(ours))
+    ours.close()
+    theirs.close()
+
+
+@pytest.mark.parametrize("error", OF_PEERS, ids=repr)
+def test_errors_of_connections_are_losses(rank: Rank, error: Exception) -> None:
+    assert rank.is_loss(error)
+
+
+def test_errors_of_the_script_are_not(rank: Rank) -> None:
+    assert not rank.is_loss(ValueError("no label for sample 3"))
+    assert not rank.is_loss(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+
+
+@pytest.mark.parametrize(("worlds", "seconds", "is_loss"), [(5, 31, False), (4, 31, True), (5, 29, True)])
+def test_a_world_that_breaks_again_and_again_fails_by_the_error_that_breaks_it(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch, worlds: int, seconds: float, is_loss: bool
+) -> None:
+    rank.entered(in_vain=0)
+    now = time.monotonic()
+    monkeypatch.setattr(ranks.time, "monotonic", lambda: now + seconds)
+    rank.entered(in_vain=worlds)
+    assert rank.is_loss(RuntimeError("c10d: the group has no such rank")) == is_loss
