@@ -41,6 +41,18 @@ def test_of_two_words_there_is_one_thread() -> None:
     cutting.end()
 
 
+def test_a_word_that_comes_while_it_ends_begins_another() -> None:
+    cutting = Cutting(lambda: None, look=0.001)
+    for _ in range(200):
+        cutting.begin()
+        word = threading.Thread(target=cutting.begin)
+        word.start()
+        cutting.end()
+        word.join(PATIENCE)
+        cutting.end()
+    assert [each for each in threading.enumerate() if each.name == "broken world"] == []
+
+
 def test_a_world_that_is_whole_is_left_without_a_cut() -> None:
     sockets = Sockets()
     Cutting(sockets.cut).end()

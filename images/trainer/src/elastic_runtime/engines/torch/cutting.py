@@ -28,29 +28,30 @@ class Cutting:
     def __init__(self, cut: Callable[[], None], look: float = LOOK, long: float = LONG) -> None:
         self._cut, self._look, self._long = cut, look, long
         self._lock = threading.Lock()
-        self._left = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._going: tuple[threading.Thread, threading.Event] | None = None
 
     def begin(self) -> None:
         """The present world is broken; in any thread."""
         self._cut()
         with self._lock:
-            if self._thread is None:
-                self._left.clear()
-                self._thread = threading.Thread(target=self._go_on, daemon=True, name="broken world")
-                self._thread.start()
+            if self._going is None:
+                left = threading.Event()
+                thread = threading.Thread(target=self._go_on, args=(left,), daemon=True, name="broken world")
+                self._going = thread, left
+                thread.start()
 
     def end(self) -> None:
         """This rank knows. Nothing is cut any more when this returns."""
         with self._lock:
-            thread, self._thread = self._thread, None
-            self._left.set()
-        if thread is not None:
+            going, self._going = self._going, None
+        if going is not None:
+            thread, left = going
+            left.set()
             thread.join()
 
-    def _go_on(self) -> None:
+    def _go_on(self, left: threading.Event) -> None:
         since, told = time.monotonic(), False
-        while not self._left.wait(self._look):
+        while not left.wait(self._look):
             self._cut()
             if not told and time.monotonic() - since > self._long:
                 told = True

@@ -26,6 +26,7 @@ from elastic_runtime.engines.torch.cutting import Cutting
 from elastic_runtime.engines.torch.meshes import forget_meshes
 from elastic_runtime.engines.torch.messages import AnotherWanted, EnterWorld
 from elastic_runtime.engines.torch.parallel import Wrappers
+from elastic_runtime.engines.torch.sending import PATIENCE
 from elastic_runtime.engines.torch.store import AgentStore
 from elastic_runtime.leaving import call_back
 from elastic_runtime.rank_link import RankLink, shared_link
@@ -39,8 +40,6 @@ BACKEND = "ELASTIC_TORCH_BACKEND"
 which each rank has one; Gloo for others."""
 CONNECTING = timedelta(seconds=30)
 """For which a rank waits for the others of its world while they connect."""
-PATIENCE = timedelta(minutes=10)
-"""For which a rank waits in a collective for others that are there, but do not come."""
 _OF_PEERS = re.compile(r"gloo|ProcessGroup|c10d|NCCL|[Cc]onnection (closed|reset|refused)|[Bb]roken pipe")
 _NOBODY: tuple[int, frozenset[int]] = 0, frozenset()
 log = logging.getLogger(__name__)
@@ -157,6 +156,7 @@ class Rank:
             self._cutting.end()
             has_part = getattr(self._state, "has_part", False)
             place = channel.next_world(self._while_waiting, LOOK, has_part=has_part)
+            self._cutting.end()  # Once more: others may have said so of the world before only after this rank had left.
             self._destroy()
             if place is None:
                 sys.exit(0)

@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from elastic_runtime.engines.torch.messages import NAME
 from elastic_runtime.engines.torch.rank import Rank, this_rank
+from elastic_runtime.engines.torch.sending import broadcast
 
 
 class TorchWorld:
@@ -76,10 +77,7 @@ class TorchWorld:
 
     def broadcast(self, tensors: Sequence[torch.Tensor]) -> None:
         """See :class:`World`."""
-        # As bytes: not every backend has every type.
-        flat = [tensor.reshape(-1).view(torch.uint8) for tensor in tensors if tensor.numel()]
-        for work in [dist.broadcast(each, src=0, async_op=True) for each in flat]:
-            work.wait()
+        broadcast(tensors)
 
     def change(self) -> None:
         """See :class:`World`."""

@@ -12,27 +12,32 @@ import torch.distributed as dist
 from torch import Tensor
 
 from elastic_runtime.documents import from_json, to_json
+from elastic_runtime.engines.torch.sending import as_bytes, exchange
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.torch.sharded.boxes import Catalog, Leaf, Leaves, Piece, groups
 from elastic_runtime.torch.sharded.versions import Holding
 
 MOST_AT_ONCE = 128 << 20
 """Bytes of whole tensors that are redistributed at a time, and of a message."""
+_NOTHING = torch.empty(0, dtype=torch.uint8)
 _LONGEST = 1 << 30
 """Bytes of a text."""
 
 
 def gather(data: bytes) -> list[bytes]:
     """Every rank's, by rank."""
-    mine = torch.tensor([len(data)])
-    sizes = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(sizes, mine)
-    longest = max(int(size) for size in sizes)
-    _check_length(longest)
-    padded = torch.frombuffer(bytearray(data.ljust(longest + 1, b"\0")), dtype=torch.uint8)
-    texts = [torch.empty_like(padded) for _ in sizes]
-    dist.all_gather(texts, padded)
-    return [text.numpy().tobytes()[: int(size)] for text, size in zip(texts, sizes, strict=True)]
+    rank, size = dist.get_rank(), dist.get_world_size()
+    lengths = torch.zeros(size, dtype=torch.int64)
+    lengths[rank] = len(data)
+    dist.all_reduce(lengths)
+    _check_length(int(lengths.sum()))
+    texts = torch.zeros(int(lengths.sum()), dtype=torch.uint8)
+    parts = torch.split(texts, lengths.tolist())
+    if data:
+        parts[rank].copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+    if texts.numel():
+        dist.all_reduce(texts)
+    return [part.numpy().tobytes() for part in parts]
 
 
 def gather_catalogs(mine: Catalog) -> list[Catalog]:
@@ -42,12 +47,7 @@ def gather_catalogs(mine: Catalog) -> list[Catalog]:
 
 def broadcast(data: bytes, source: int) -> bytes:
     """One rank's; the others give nothing."""
-    size = torch.tensor([len(data)])
-    dist.broadcast(size, source)
-    _check_length(int(size))
-    content = torch.frombuffer(bytearray(data or int(size)) or bytearray(1), dtype=torch.uint8)
-    dist.broadcast(content, source)
-    return content.numpy().tobytes()[: int(size)]
+    return gather(data if dist.get_rank() == source else b"")[source]
 
 
 def _check_length(length: int) -> None:
@@ -79,22 +79,16 @@ def redistribute(
         by_source = [0 for _ in ranks]
         for piece, length in zip(coming, lengths, strict=True):
             by_source[piece.source] += length
-        for piece, data in zip(coming, torch.split(_all_to_all(out, by_source), lengths), strict=True):
+        received = torch.empty(sum(lengths), dtype=torch.uint8)
+        into = torch.split(received, by_source)
+        packed = [torch.cat([_NOTHING, *map(as_bytes, parts)]) for parts in out]
+        into[rank].copy_(packed[rank])
+        exchange(
+            {to: [data] for to, data in enumerate(packed) if to != rank and data.numel()},
+            {source: [data] for source, data in enumerate(into) if source != rank and data.numel()},
+        )
+        for piece, data in zip(coming, torch.split(received, lengths), strict=True):
             receive(piece, data)
-
-
-def _all_to_all(out: Sequence[Sequence[Tensor]], lengths: list[int]) -> Tensor:
-    parts = [[as_bytes(tensor) for tensor in each] for each in out]
-    sizes = [sum(part.numel() for part in each) for each in parts]
-    flat = torch.cat([part for each in parts for part in each] or [torch.empty(0, dtype=torch.uint8)])
-    received = torch.empty(sum(lengths), dtype=torch.uint8)
-    dist.all_to_all_single(received, flat, lengths, sizes)
-    return received
-
-
-def as_bytes(tensor: Tensor) -> Tensor:
-    """The same memory, where it is contiguous."""
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 
 class Copying:
@@ -134,11 +128,7 @@ class Copying:
         return list(copies.values())
 
     def _pass(self, out: Sequence[Tensor], into: dict[int, list[Tensor]]) -> None:
-        coming = [dist.irecv(tensor, source) for source, tensors in into.items() for tensor in tensors]
-        going = [dist.isend(tensor, self._keeper) for tensor in out] if self._keeper is not None else []
-        for work in (*coming, *going):
-            if work is not None:
-                work.wait()
+        exchange({} if self._keeper is None or not out else {self._keeper: out}, into)
 
 
 def _messages(holding: Holding) -> list[Tensor]:

@@ -1,0 +1,83 @@
+"""Messages over Gloo that end for whoever lives, where a rank is killed in the middle of one.
+
+Gloo (as in torch 2.13: ``gloo/transport/tcp/pair.cc``, ``signalException``) tells everybody who waits on a connection
+that it is gone, but not who has half of a message, or waits for one to be sent: these wait until their time is out. In
+a ring of several pieces, as of ``all_reduce``, there is always another wait, which ends. ``broadcast``, ``all_gather``,
+``all_to_all`` and messages from rank to rank have none. So what is here is made of the former; and of messages that
+are waited for by a last piece of one byte, which is never half there, and by an answer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+PATIENCE = timedelta(minutes=10)
+"""For which a rank waits for others that are there, but do not come."""
+_ANSWERS = 1
+"""Tag of their messages."""
+_answers: deque[Any] = deque(maxlen=1000)
+"""Being sent; Gloo closes a connection where one is forgotten before."""
+
+
+def as_bytes(tensor: Tensor) -> Tensor:
+    """The same memory, where it is contiguous."""
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
+def broadcast(tensors: Sequence[Tensor], source: int = 0) -> None:
+    """Overwrite contiguous tensors with one rank's; a collective."""
+    is_source = dist.get_rank() == source
+    works = []
+    for tensor in tensors:
+        if not tensor.numel():
+            continue
+        flat = tensor.reshape(-1).view(torch.uint8)
+        if tensor.device.type != "cpu":
+            works.append(dist.broadcast(flat, src=source, async_op=True))
+            continue
+        if not is_source:
+            flat.zero_()
+        works.append(dist.all_reduce(_as_words(flat), async_op=True))  # Bits and zeros add up to these bits.
+    for work in works:
+        if work is not None:
+            work.wait()
+
+
+def _as_words(flat: Tensor) -> Tensor:
+    return flat.view(torch.int64) if flat.numel() % 8 == 0 and flat.data_ptr() % 8 == 0 else flat
+
+
+def exchange(out: Mapping[int, Sequence[Tensor]], into: Mapping[int, Sequence[Tensor]]) -> None:
+    """Send tensors in host memory to ranks, and receive as many from others; a collective of those that take part.
+
+    Args:
+        out: by the rank that gets them; none for a rank that gets none.
+        into: by the rank that sends them, contiguous.
+    """
+    end = torch.zeros(1, dtype=torch.uint8)
+    coming = {rank: [dist.irecv(tensor, rank) for tensor in (*tensors, _byte())] for rank, tensors in into.items()}
+    answers = {rank: dist.irecv(_byte(), rank, tag=_ANSWERS) for rank in out}
+    going = {rank: [dist.isend(tensor, rank) for tensor in (*tensors, end)] for rank, tensors in out.items()}
+    for rank, works in coming.items():
+        _wait(reversed(works))  # Once the last byte is there, all is.
+        answer = _byte()
+        _answers.append((answer, dist.isend(answer, rank, tag=_ANSWERS)))
+    for rank, work in answers.items():
+        _wait([work])
+        _wait(going[rank])
+
+
+def _byte() -> Tensor:
+    return torch.zeros(1, dtype=torch.uint8)
+
+
+def _wait(works: Any) -> None:
+    for work in works:
+        work.wait(PATIENCE)
