@@ -26,7 +26,7 @@ from elastic_runtime.engines.torch.cutting import Cutting
 from elastic_runtime.engines.torch.meshes import forget_meshes
 from elastic_runtime.engines.torch.messages import AnotherWanted, EnterWorld
 from elastic_runtime.engines.torch.parallel import Wrappers
-from elastic_runtime.engines.torch.sending import PATIENCE
+from elastic_runtime.engines.torch.sending import PATIENCE, Stuck
 from elastic_runtime.engines.torch.store import AgentStore
 from elastic_runtime.leaving import call_back
 from elastic_runtime.rank_link import RankLink, shared_link
@@ -67,6 +67,7 @@ class Rank:
         self.leaving = _NOBODY
         """The number of the last word of who leaves this world, and the ranks that it names."""
         self._vain, self._vain_since = 0, 0.0
+        self._abandoned: list[Any] = []
         self._store: AgentStore | None = None
         self._cutting = Cutting(self._sockets.cut)
         self._channel = Channel(link, self._another, self._cutting.begin) if link.connected else None
@@ -105,11 +106,18 @@ class Rank:
         self._synced()
         self._wrappers.rebuild_within(has_same=has_same)
 
+    def is_broken(self) -> bool:
+        """Whether the present world is."""
+        return self._channel is not None and self._channel.is_broken
+
     def is_loss(self, error: Exception) -> bool:
         """Whether it says that a rank is lost; the others hear of it then."""
         if self._channel is None:
             return False
-        if isinstance(error, WorldLost):
+        if isinstance(error, Stuck):
+            # Kept for good, with the thread that is stuck: to take it down would be to wait for that.
+            self._abandoned.append(dist.group.WORLD)
+        if isinstance(error, WorldLost | Stuck):
             return True
         if not isinstance(error, RuntimeError):
             return False

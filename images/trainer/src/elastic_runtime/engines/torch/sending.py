@@ -2,15 +2,19 @@
 
 Gloo (as in torch 2.13: ``gloo/transport/tcp/pair.cc``, ``signalException``) tells everybody who waits on a connection
 that it is gone, but not who has half of a message, or waits for one to be sent: these wait until their time is out. In
-a ring of several pieces, as of ``all_reduce``, there is always another wait, which ends. ``broadcast``, ``all_gather``,
-``all_to_all`` and messages from rank to rank have none. So what is here is made of the former; and of messages that
-are waited for by a last piece of one byte, which is never half there, and by an answer.
+a ring of several pieces, as of ``all_reduce``, there is nearly always another wait, which ends. ``broadcast``,
+``all_gather``, ``all_to_all`` and messages from rank to rank have none. So what is here is made of the former; and of
+messages that are waited for by a last piece of one byte, which is never half there, and by an answer.
+
+Even an ``all_reduce`` of a few bytes was seen to wait for ever, once in some hundred losses: who waits for one here
+looks every second whether the world is broken, and leaves it to itself then.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -20,10 +24,30 @@ from torch import Tensor
 
 PATIENCE = timedelta(minutes=10)
 """For which a rank waits for others that are there, but do not come."""
+LOOK = timedelta(seconds=1)
 _ANSWERS = 1
 """Tag of their messages."""
 _answers: deque[Any] = deque(maxlen=1000)
 """Being sent; Gloo closes a connection where one is forgotten before."""
+
+
+class Stuck(RuntimeError):
+    """A collective of a broken world does not end; its process group cannot be taken down either."""
+
+
+def wait_for(work: Any, is_broken: Callable[[], bool]) -> None:
+    """Until a collective of Gloo's has ended. Raises what that does; Stuck, some time after the world has broken."""
+    deadline = time.monotonic() + PATIENCE.total_seconds()
+    while True:
+        try:
+            work.wait(LOOK)
+        except RuntimeError:
+            if work.is_completed() or time.monotonic() > deadline:
+                raise
+            if is_broken():
+                raise Stuck("a collective of c10d does not end, in a world that is broken") from None
+        else:
+            return
 
 
 def as_bytes(tensor: Tensor) -> Tensor:
@@ -31,8 +55,14 @@ def as_bytes(tensor: Tensor) -> Tensor:
     return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 
-def broadcast(tensors: Sequence[Tensor], source: int = 0) -> None:
-    """Overwrite contiguous tensors with one rank's; a collective."""
+def broadcast(tensors: Sequence[Tensor], source: int = 0, is_broken: Callable[[], bool] = lambda: False) -> None:
+    """Overwrite contiguous tensors with one rank's; a collective.
+
+    Args:
+        tensors: on any device.
+        source: the rank.
+        is_broken: whether the world is.
+    """
     is_source = dist.get_rank() == source
     works = []
     for tensor in tensors:
@@ -47,7 +77,7 @@ def broadcast(tensors: Sequence[Tensor], source: int = 0) -> None:
         works.append(dist.all_reduce(_as_words(flat), async_op=True))  # Bits and zeros add up to these bits.
     for work in works:
         if work is not None:
-            work.wait()
+            wait_for(work, is_broken)
 
 
 def _as_words(flat: Tensor) -> Tensor:

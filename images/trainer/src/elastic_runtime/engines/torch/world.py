@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from elastic_runtime.engines.torch.messages import NAME
 from elastic_runtime.engines.torch.rank import Rank, this_rank
-from elastic_runtime.engines.torch.sending import broadcast
+from elastic_runtime.engines.torch.sending import broadcast, wait_for
 
 
 class TorchWorld:
@@ -71,13 +71,15 @@ class TorchWorld:
     def maximum(self, numbers: Sequence[float]) -> list[float]:
         """See :class:`World`."""
         local = torch.tensor(numbers, dtype=torch.float64)
-        dist.all_reduce(local, op=dist.ReduceOp.MAX)
+        work = dist.all_reduce(local, op=dist.ReduceOp.MAX, async_op=True)
+        if work is not None:
+            wait_for(work, self.this_rank().is_broken)
         greatest: list[float] = local.tolist()
         return greatest
 
     def broadcast(self, tensors: Sequence[torch.Tensor]) -> None:
         """See :class:`World`."""
-        broadcast(tensors)
+        broadcast(tensors, is_broken=self.this_rank().is_broken)
 
     def change(self) -> None:
         """See :class:`World`."""
