@@ -15,6 +15,7 @@ TRAINER := .venv-trainer/bin
 TENSORFLOW := .venv-tensorflow/bin
 SITE := .venv-site/bin
 MANIFESTS := .venv-manifests/bin
+FRAMEWORKS := .venv-frameworks/bin
 # What checks the page's accessibility, where there is an npm to fetch it.
 AXE := provider/frontend/node_modules/axe-core/axe.min.js
 export ELASTIC_TRAINING_TRAINER_PYTHON := $(CURDIR)/$(TRAINER)/python
@@ -30,6 +31,9 @@ setup: ## make .venv and .venv-trainer, or bring them up to date
 
 setup-tensorflow: ## make .venv-tensorflow, with .venv; FAMILY=both: with torch beside TensorFlow; five minutes the first time
 	@scripts/setup $(or $(FAMILY),tensorflow)
+
+setup-frameworks: setup ## make .venv-frameworks: Accelerate, Lightning and Transformers; two minutes the first time
+	@scripts/setup frameworks
 
 # The one list of what `make test` and CI run.
 PARTS := lint test-unit test-security test-contract test-engines test-local test-airflow test-browser test-kubernetes
@@ -90,6 +94,9 @@ test-local: setup ## real Horovod runs on this machine, from the launcher down
 
 test-faults: setup ## scripted resizes, losses and notices with torch.distributed, sharded and not; a quarter of an hour, not a part of `make test`
 	ENGINES=all $(TRAINER)/python -m pytest tests/local/test_resizes.py tests/local/test_losses.py tests/local/test_reclaims.py -k torch
+
+test-frameworks: setup-frameworks ## trainings by Accelerate, Lightning and Transformers, restarted; two minutes, not a part of `make test`
+	$(call pytest,$(FRAMEWORKS),frameworks,tests/frameworks)
 
 test-tensorflow: setup-tensorflow ## the same with TensorFlow and Keras; two minutes, not a part of `make test`
 	$(call pytest,$(TENSORFLOW),tensorflow,tests/tensorflow)

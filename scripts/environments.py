@@ -4,12 +4,13 @@
 ``.venv``                 Airflow, the provider and the runtime (editable), linters; no torch
 ``.venv-trainer``         torch, Horovod and the runtime (editable), as in the trainer's image
 ``.venv-tensorflow``      the same with TensorFlow instead, or with both: only when it is asked for
-``.venv-site``            Sphinx, which makes the documentation's site: only when it is asked for
-``.venv-manifests``       what checks the manifests of runs: only when it is asked for
+``.venv-frameworks``      ``.venv-trainer`` with Accelerate, Lightning and Transformers: the same
+``.venv-site``            Sphinx, which makes the documentation's site: the same
+``.venv-manifests``       what checks the manifests of runs: the same
 ========================  ======================================================================
 
-``python scripts/environments.py [FAMILY]``: ``torch`` (the default), ``tensorflow`` or ``both``, or instead
-``site`` or ``manifests``; ``.venv`` each time.
+``python scripts/environments.py [FAMILY]``: ``torch`` (the default), ``tensorflow``, ``both`` or ``frameworks``, or
+instead ``site`` or ``manifests``; ``.venv`` each time.
 
 Does nothing, quickly, when an environment is already as its requirements say. Only the standard library is used here:
 this runs before anything is installed. Called by ``scripts/setup``, which finds the interpreter.
@@ -61,6 +62,7 @@ TRAINERS = {
     "torch": Trainer(ROOT / ".venv-trainer", LOCKS / "trainer.txt", ("torch",)),
     "tensorflow": Trainer(_TENSORFLOW, LOCKS / "trainer-tensorflow.txt", ("tensorflow",)),
     "both": Trainer(_TENSORFLOW, LOCKS / "trainer-tensorflow.txt", ("torch", "tensorflow")),
+    "frameworks": Trainer(ROOT / ".venv-frameworks", LOCKS / "trainer-frameworks.txt", ("torch",)),
 }
 """By family."""
 TOOLS = {"site": "Sphinx", "manifests": "kubernetes-validate, checkov"}
@@ -194,7 +196,8 @@ def uv(environment: Path) -> list[str | Path]:
 
 def locked_packages(environment: Path, lock: Path) -> list[str | Path]:
     """The command that installs all of a lock into an environment."""
-    return [*uv(environment), "--require-hashes", "-r", lock]
+    # A lock is whole; torch, which some of them need, comes next.
+    return [*uv(environment), "--no-deps", "--require-hashes", "-r", lock]
 
 
 def pip(environment: Path) -> list[str | Path]:

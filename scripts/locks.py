@@ -99,6 +99,13 @@ LOCKS = (
         through=(_RUNTIME, ("certificates", "kubernetes")),
     ),
     Lock(_TRAINER, (_RUNTIME, "requirements/trainer.in"), (*_IN_THE_IMAGE, "gcs", "azure")),
+    Lock(
+        "requirements/trainer-frameworks.txt",
+        (_RUNTIME, "requirements/trainer.in", "requirements/frameworks.in"),
+        _IN_THE_IMAGE,
+        ("--excludes=requirements/no-torch.in",),
+        _TRAINER,
+    ),
     Lock("requirements/horovod.txt", ("requirements/horovod.in",), (), _ANY_PYTHON, _TRAINER),
     Lock("requirements/torch.txt", ("requirements/torch.in",), (), _ANY_PYTHON, _TRAINER),
     Lock("requirements/image.txt", (_RUNTIME, "requirements/image.in"), _IN_THE_IMAGE, _ANY_PYTHON, _TRAINER),

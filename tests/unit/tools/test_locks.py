@@ -61,6 +61,7 @@ def test_every_package_in_a_lock_has_a_digest(path: Path) -> None:
 
 
 TENSORFLOW = {"image-tensorflow", "trainer-tensorflow"}
+FRAMEWORKS = "trainer-frameworks"
 
 
 @pytest.mark.parametrize(
@@ -70,14 +71,19 @@ TENSORFLOW = {"image-tensorflow", "trainer-tensorflow"}
         ("requirements/uv.in", "uv", "uv\nruff", {"uv"}),
         (
             *("requirements/horovod.in", "setuptools<80", "setuptools<81"),
-            {"horovod", "image", "trainer", "horovod-tensorflow", *TENSORFLOW},
+            {"horovod", "image", "trainer", "horovod-tensorflow", FRAMEWORKS, *TENSORFLOW},
         ),
         ("requirements/tensorflow.in", "==2.15.1", "==2.15.0", {"horovod-tensorflow", *TENSORFLOW}),
         ("provider/pyproject.toml", '"jinja2>=3"', '"jinja2>=3.1"', {"airflow"}),
-        ("images/trainer/pyproject.toml", '"boto3>=1.36"', '"boto3>=1.37"', {"image", "trainer", *TENSORFLOW}),
+        (
+            "images/trainer/pyproject.toml",
+            '"boto3>=1.36"',
+            '"boto3>=1.37"',
+            {"image", "trainer", FRAMEWORKS, *TENSORFLOW},
+        ),
         (
             *("images/trainer/pyproject.toml", '"cattrs>=24.1"', '"cattrs>=25"'),
-            {"airflow", "image", "trainer", *TENSORFLOW},
+            {"airflow", "image", "trainer", FRAMEWORKS, *TENSORFLOW},
         ),
     ],
 )
@@ -92,7 +98,7 @@ def test_a_changed_requirement_makes_the_locks_stale_that_were_made_from_it(
 def test_a_version_raised_by_hand_in_one_lock_makes_those_stale_that_agree_with_it(repository: Path) -> None:
     edit(repository / "requirements" / "trainer.txt", "\nsympy==", "\nsympy==9")
 
-    assert stale(repository) == {"horovod", "image", "torch"}
+    assert stale(repository) == {"horovod", "image", "torch", FRAMEWORKS}
 
 
 def test_a_comment_or_a_new_description_makes_none_stale(repository: Path) -> None:

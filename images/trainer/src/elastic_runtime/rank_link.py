@@ -44,6 +44,8 @@ HOSTFILE = "ELASTIC_RUNTIME_HOSTFILE"
 """Path of the file with the hosts of the world: see :mod:`elastic_runtime.hostfile`."""
 MOST_LEAVING = 1000
 """Workers whose notices a rank remembers."""
+RESTART_SIGNAL = "ELASTIC_RUNTIME_RESTART_SIGNAL"
+"""Name of the signal by which a rank is asked to write its checkpoint and end, with engines that restart ranks."""
 PEER_SILENCE = "ELASTIC_RUNTIME_PEER_SILENCE"
 """Seconds after which a rank whose machine does not answer any more is given up by the others."""
 

@@ -18,6 +18,7 @@ from elastic_runtime.launcher.decision.decide import choose_keeper
 from elastic_runtime.launcher.decision.facts import SlotFact, WorkerFact
 from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.printable import printable
+from elastic_runtime.rank_link import RESTART_SIGNAL
 from elastic_runtime.rank_names import RankName, WorkerName
 from elastic_runtime.spec import RecoverySpec, RestartSpec
 from elastic_runtime.wire import (
@@ -214,7 +215,8 @@ class WorkerPool:
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._exits[process] = future
         worker.ranks[process] = None
-        worker.connection.send(StartRank(process, slot.rank.slot, environment))
+        given = {**environment, RESTART_SIGNAL: self._restart.signal}
+        worker.connection.send(StartRank(process, slot.rank.slot, given))
         begun = self._now()
         code = await future
         # Nobody is held back for what we have done ourselves, or for a machine that was taken away.

@@ -1,0 +1,138 @@
+"""For scripts that are restarted at each change of the workers: asked to write a checkpoint and end, and where it is.
+
+With ``ElasticTorchOperator(restart=Restart(...))`` every rank's process gets a signal, at whatever step it is; what
+they do then has to be agreed by all, or a collective waits for a rank that has ended. All of it for their frameworks do
+``elastic_runtime.torch.accelerate``, ``….lightning`` and ``….transformers``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.rank_link import RESTART_SIGNAL
+
+KEPT = 2
+"""Checkpoints that stay."""
+_NAME = re.compile(r"step-(\d{1,18})(\.[a-z]+)?")
+
+
+class RestartRequest:
+    """Whether the ranks of this world are asked to write a checkpoint and end. Made in the main thread.
+
+    Args:
+        signal_name: that asks; None: what the operator's ``Restart`` says, and SIGTERM elsewhere.
+        every: ask the others only at each so many calls of :meth:`agreed`, at least 1.
+
+    Raises:
+        InvalidSettings: there is no such signal, or ``every`` is less than 1.
+    """
+
+    def __init__(self, signal_name: str | None = None, every: int = 1) -> None:
+        name = signal_name or os.environ.get(RESTART_SIGNAL, "SIGTERM")
+        if name not in signal.Signals.__members__:
+            raise InvalidSettings("RestartRequest.signal_name", f"{name!r} is no signal", "Write one such as SIGUSR1")
+        if every < 1:
+            raise InvalidSettings("RestartRequest.every", f"{every} is less than 1", "Write 1 or more")
+        self._every, self._calls = every, 0
+        self._asked = False
+        signal.signal(signal.Signals[name], self._hear)
+
+    @property
+    def asked(self) -> bool:
+        """Whether this rank was."""
+        return self._asked
+
+    def agreed(self) -> bool:
+        """Whether any rank was asked: the same answer on all, of one number sent among them; a collective.
+
+        To be called by all ranks after each optimizer step.
+        """
+        self._calls += 1
+        if self._calls % self._every:
+            return False
+        if not dist.is_initialized():
+            return self._asked
+        flag = torch.tensor(float(self._asked), device=_device())
+        dist.all_reduce(flag, op=dist.ReduceOp.MAX)
+        return bool(flag)
+
+    def _hear(self, _number: int, _frame: object) -> None:
+        self._asked = True
+
+
+def _device() -> torch.device:
+    """On which the ranks can talk."""
+    accelerator = torch.accelerator.current_accelerator()
+    return torch.device("cpu") if accelerator is None or "gloo" in str(dist.get_backend()) else accelerator
+
+
+def newest_checkpoint(folder: Path | str) -> tuple[Path, int] | None:
+    """The one that :func:`write_checkpoint` wrote last, and its step; None: there is none."""
+    found = [(int(match[1]), path) for path in _entries(folder) if (match := _NAME.fullmatch(path.name))]
+    if not found:
+        return None
+    step, path = max(found)
+    return path, step
+
+
+def write_checkpoint(folder: Path | str, step: int, write: Callable[[Path], object], suffix: str = "") -> Path:
+    """Have one written under a name that it gets when it is whole; older ones go but for :data:`KEPT`.
+
+    A collective of all ranks, on whichever machines, of a folder that all see.
+
+    Args:
+        folder: where; made if it is missing.
+        step: optimizer steps that it holds.
+        write: called on every rank, with the path of a file or a folder to be made.
+        suffix: of its name, such as ``.ckpt``.
+    """
+    folder = Path(folder)
+    final, part = folder / f"step-{step:09d}{suffix}", folder / f"part-{step:09d}{suffix}"
+    is_first = not dist.is_initialized() or dist.get_rank() == 0
+    if is_first:
+        folder.mkdir(parents=True, exist_ok=True)
+        _remove(part)
+    _barrier()
+    write(part)
+    _barrier()
+    if is_first:
+        _remove(final)
+        part.rename(final)
+        names = sorted((each for each in _entries(folder) if _NAME.fullmatch(each.name)), key=_step)
+        for old in names[:-KEPT]:
+            _remove(old)
+    _barrier()
+    return final
+
+
+def _entries(folder: Path | str) -> list[Path]:
+    try:
+        return list(Path(folder).iterdir())
+    except FileNotFoundError:
+        return []
+
+
+def _step(path: Path) -> int:
+    match = _NAME.fullmatch(path.name)
+    return int(match[1]) if match else -1
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _barrier() -> None:
+    if dist.is_initialized():
+        dist.all_reduce(torch.zeros(1, device=_device()))

@@ -1,0 +1,32 @@
+"""How a test steers these scripts: by files in a folder, as it does ``plain_torchrun.py``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+FOLDER = Path(os.environ["STEERED"])
+STEPS = 16
+
+
+def done(step: int) -> None:
+    """Note it, and stand where there is a file ``stand-STEP``, until it is gone; called by all ranks."""
+    rank = dist.get_rank()
+    if rank == 0:
+        with (FOLDER / "steps").open("a") as steps:
+            steps.write(f"{step} {dist.get_world_size()}\n")
+    while True:
+        stands = torch.tensor(float(rank == 0 and (FOLDER / f"stand-{step}").exists()))
+        dist.broadcast(stands, 0)
+        if not stands:
+            return
+        (FOLDER / f"at-{step}").touch()
+        # What hears the signal is a method of the package's RestartRequest.
+        if getattr(signal.getsignal(signal.SIGUSR1), "__self__").asked:  # noqa: B009  # no type has it
+            (FOLDER / f"asked-{step}").touch()
+        time.sleep(0.01)

@@ -1,0 +1,73 @@
+"""Trainings written with Accelerate, Lightning and Transformers: sizes, a notice, and a loss."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from elastic_runtime.spec import RecoverySpec, RestartSpec
+from elastic_runtime.status import EventKind
+from tests.frameworks.conftest import SCRIPTS
+from tests.local.conftest import Start
+from tests.paced import Script
+
+STEPS = 16
+
+
+@pytest.mark.timeout(300)  # each world's processes import a framework
+@pytest.mark.parametrize("name", ["accelerate", "lightning", "transformers"])
+def test_no_step_is_lost_by_a_planned_change(start: Start, tmp_path: Path, name: str) -> None:
+    for step in (3, 6, 9, 12):
+        (tmp_path / f"stand-{step}").touch()
+
+    run = start(
+        Script("none"),
+        (1, 2, 3),
+        engine="torchrun",
+        command=("python", str(SCRIPTS / f"with_{name}.py")),
+        restart=RestartSpec("SIGUSR1", grace=60.0),
+        recovery=RecoverySpec(backoff=0.5),
+        environment={
+            "STEERED": str(tmp_path),
+            "PYTHONPATH": os.pathsep.join([str(SCRIPTS), os.environ.get("PYTHONPATH", "")]),
+            "ELASTIC_RUNTIME_PRELOAD": name,
+            "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": "1",
+        },
+    )
+
+    def stands(step: int, size: int) -> None:
+        run.until((tmp_path / f"at-{step}").exists, f"it stands at {step}")
+        run.until_status(lambda status: status.reason == f"{size} ranks train", f"the status knows of {size} ranks")
+
+    def go(step: int, *, ends: bool = True) -> None:
+        if ends:
+            run.until((tmp_path / f"asked-{step}").exists, f"a rank is asked to end at {step}")
+        (tmp_path / f"stand-{step}").unlink()
+
+    stands(3, 2)
+    run.resize(3)
+    go(3)
+    stands(6, 3)
+    run.resize(2)
+    go(6)
+    stands(9, 2)
+    run.reclaim(run.worker(0).name)
+    go(9)
+    stands(12, 2)
+    assert run.events(EventKind.RESTARTED, EventKind.LOST, EventKind.RANK_FAILED) == []
+    run.kill_rank(0)
+    run.until_status(lambda status: run.events(EventKind.RESTARTED) and status.world_size == 2, "another start")
+    go(12, ends=False)
+    run.succeed()
+
+    done = [tuple(map(int, line.split())) for line in (tmp_path / "steps").read_text().splitlines()]
+    times = Counter(step for step, _ in done)
+    assert sorted(times) == list(range(1, STEPS + 1))
+    twice = {step for step, count in times.items() if count > 1}
+    assert twice <= {10, 11, 12}, "nothing but what came after the last checkpoint, before the loss"
+    sizes = dict(done)
+    assert (sizes[3], sizes[6], sizes[STEPS]) == (2, 3, 2)
