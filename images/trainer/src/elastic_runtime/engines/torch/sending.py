@@ -88,9 +88,10 @@ def exchange(out: Mapping[int, Sequence[Tensor]], into: Mapping[int, Sequence[Te
     """Send tensors in host memory to ranks, and receive as many from others; a collective of those that take part.
 
     Args:
-        out: by the rank that gets them; none for a rank that gets none.
+        out: by the rank that gets them. Where there are none, nothing is sent.
         into: by the rank that sends them, contiguous.
     """
+    out, into = ({rank: tensors for rank, tensors in each.items() if tensors} for each in (out, into))
     end = torch.zeros(1, dtype=torch.uint8)
     coming = {rank: [dist.irecv(tensor, rank) for tensor in (*tensors, _byte())] for rank, tensors in into.items()}
     answers = {rank: dist.irecv(_byte(), rank, tag=_ANSWERS) for rank in out}

@@ -128,7 +128,7 @@ class Copying:
         return list(copies.values())
 
     def _pass(self, out: Sequence[Tensor], into: dict[int, list[Tensor]]) -> None:
-        exchange({} if self._keeper is None or not out else {self._keeper: out}, into)
+        exchange({} if self._keeper is None else {self._keeper: out}, into)
 
 
 def _messages(holding: Holding) -> list[Tensor]:
