@@ -50,11 +50,6 @@ def wait_for(work: Any, is_broken: Callable[[], bool]) -> None:
             return
 
 
-def as_bytes(tensor: Tensor) -> Tensor:
-    """The same memory, where it is contiguous."""
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
-
-
 def broadcast(tensors: Sequence[Tensor], source: int = 0, is_broken: Callable[[], bool] = lambda: False) -> None:
     """Overwrite contiguous tensors with one rank's; a collective.
 

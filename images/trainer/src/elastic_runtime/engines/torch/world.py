@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from elastic_runtime.engines.torch.messages import NAME
 from elastic_runtime.engines.torch.rank import Rank, this_rank
-from elastic_runtime.engines.torch.sending import broadcast, wait_for
+from elastic_runtime.engines.torch.sending import broadcast, exchange, wait_for
 
 
 class TorchWorld:
@@ -80,6 +80,10 @@ class TorchWorld:
     def broadcast(self, tensors: Sequence[torch.Tensor]) -> None:
         """See :class:`World`."""
         broadcast(tensors, is_broken=self.this_rank().is_broken)
+
+    def exchange(self, out: Mapping[int, Sequence[torch.Tensor]], into: Mapping[int, Sequence[torch.Tensor]]) -> None:
+        """See :class:`~elastic_runtime.torch.sharded.state.WorldOfParts`."""
+        exchange(out, into)
 
     def change(self) -> None:
         """See :class:`World`."""

@@ -5,18 +5,19 @@ Every function is a collective: all ranks of the world call it, in the same orde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from elastic_runtime.documents import from_json, to_json
-from elastic_runtime.engines.torch.sending import as_bytes, exchange
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.torch.sharded.boxes import Catalog, Leaf, Leaves, Piece, groups
 from elastic_runtime.torch.sharded.versions import Holding
 
+Send = Callable[[Mapping[int, Sequence[Tensor]], Mapping[int, Sequence[Tensor]]], None]
+"""The world's way to send tensors, by the rank that gets them, and to receive others, by the rank that sends them."""
 MOST_AT_ONCE = 128 << 20
 """Bytes of whole tensors that are redistributed at a time, and of a message."""
 _NOTHING = torch.empty(0, dtype=torch.uint8)
@@ -55,7 +56,13 @@ def _check_length(length: int) -> None:
         raise InvalidDocument(f"another rank has sent a text of {length} bytes")
 
 
+def as_bytes(tensor: Tensor) -> Tensor:
+    """The same memory, where it is contiguous."""
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
 def redistribute(
+    send: Send,
     moved: Sequence[Sequence[Piece]],
     itemsizes: Sequence[int],
     part: Callable[[Piece], Tensor],
@@ -64,6 +71,7 @@ def redistribute(
     """Send pieces of tensors.
 
     Args:
+        send: the world's.
         moved: for each tensor, the same on all ranks.
         itemsizes: for each tensor, bytes of an element.
         part: what is to be sent, of a piece whose source this rank is.
@@ -83,7 +91,7 @@ def redistribute(
         into = torch.split(received, by_source)
         packed = [torch.cat([_NOTHING, *map(as_bytes, parts)]) for parts in out]
         into[rank].copy_(packed[rank])
-        exchange(
+        send(
             {to: [data] for to, data in enumerate(packed) if to != rank and data.numel()},
             {source: [data] for source, data in enumerate(into) if source != rank and data.numel()},
         )
@@ -95,15 +103,16 @@ class Copying:
     """Copies of parts, from each rank to the one that keeps it, commit after commit, in one world.
 
     Args:
+        send: the world's.
         keepers: for each rank the one that keeps a copy of its part; itself where there is none.
         obtain: gives memory for such parts.
     """
 
-    def __init__(self, keepers: Sequence[int], obtain: Callable[[tuple[Leaf, ...]], Holding]) -> None:
+    def __init__(self, send: Send, keepers: Sequence[int], obtain: Callable[[tuple[Leaf, ...]], Holding]) -> None:
         rank = dist.get_rank()
         self._keeper = keepers[rank] if keepers[rank] != rank else None
         self._kept = [each for each, keeper in enumerate(keepers) if keeper == rank and each != rank]
-        self._obtain = obtain
+        self._send, self._obtain = send, obtain
         self._told: tuple[Leaf, ...] = ()
         self._known: dict[int, tuple[Leaf, ...]] = {}
 
@@ -128,7 +137,7 @@ class Copying:
         return list(copies.values())
 
     def _pass(self, out: Sequence[Tensor], into: dict[int, list[Tensor]]) -> None:
-        exchange({} if self._keeper is None else {self._keeper: out}, into)
+        self._send({} if self._keeper is None else {self._keeper: out}, into)
 
 
 def _messages(holding: Holding) -> list[Tensor]:

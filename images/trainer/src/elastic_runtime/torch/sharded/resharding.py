@@ -17,6 +17,7 @@ from elastic_runtime.torch.sharded.versions import Version
 
 
 def reshard(
+    send: exchange.Send,
     catalogs: Sequence[Catalog],
     key: Key,
     mine: Version | None,
@@ -26,6 +27,7 @@ def reshard(
     """Give this rank's parts of a model and an optimizer what all ranks together have of a version; a collective.
 
     Args:
+        send: the world's.
         catalogs: by rank, what each has.
         key: of the version.
         mine: that version here; None: this rank has nothing of it.
@@ -45,6 +47,7 @@ def reshard(
     moved = [_of_leaf(number, held, needs) for number in range(len(leaves))]
     with torch.no_grad():
         exchange.redistribute(
+            send,
             moved,
             [tensor.element_size() for tensor in targets.tensors],
             lambda piece: _part(mine, piece),

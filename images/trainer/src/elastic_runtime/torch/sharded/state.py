@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 import torch
@@ -42,6 +42,12 @@ class WorldOfParts(World, Protocol):
     @property
     def leaving(self) -> tuple[int, frozenset[int]]:
         """Ranks of this world that will not be in the next, and the number of the word that said so: it grows."""
+
+    def exchange(self, out: Mapping[int, Sequence[torch.Tensor]], into: Mapping[int, Sequence[torch.Tensor]]) -> None:
+        """Send tensors in host memory, by the rank that gets them, and receive others, by the rank that sends them.
+
+        A collective of those that send to each other; it ends for who lives, where one of them does not.
+        """
 
 
 class ShardedState(DurableState):
@@ -104,6 +110,10 @@ class ShardedState(DurableState):
             problem = "with this engine every rank has the whole model"
             raise InvalidSettings("ShardedState", problem, "Use ElasticTorchOperator, or DurableState")
 
+    @property
+    def _world_of_parts(self) -> WorldOfParts:
+        return cast(WorldOfParts, self._world)
+
     # From world to world
 
     def restore(self) -> None:
@@ -137,13 +147,13 @@ class ShardedState(DurableState):
         layouts = [each.layout for catalog in catalogs for each in catalog.versions]
         self._layout = 1 + max(layouts, default=0)
         self._keepers = keepers([each.host for each in catalogs])
-        self._copying = Copying(self._keepers, self._versions.obtain)
+        self._copying = Copying(self._world_of_parts.exchange, self._keepers, self._versions.obtain)
         self.model, self.optimizer = model, optimizer
 
     def _go_on(self, catalogs: list[Catalog], key: Key, model: Any, optimizer: Any) -> None:
         self._versions.keep_only(key)
         version = self._versions.of(key)
-        reshard(catalogs, key, version, model, optimizer)
+        reshard(self._world_of_parts.exchange, catalogs, key, version, model, optimizer)
         if version is not None:
             self._values.put_back(version.values)
         self._commits = key[0]
@@ -153,7 +163,7 @@ class ShardedState(DurableState):
         if not committed:  # Nothing is gone back to.
             self._commits += 1
             self.save()
-        serial, told = cast(WorldOfParts, self._world).leaving
+        serial, told = self._world_of_parts.leaving
         [newest] = self._world.maximum([float(serial)])
         flags = self._world.maximum([float(serial == newest and rank in told) for rank in range(self._world.size)])
         leaving = [rank for rank, flag in enumerate(flags) if flag]
@@ -165,7 +175,7 @@ class ShardedState(DurableState):
                 receivers[rank] = staying[number % len(staying)]
         if receivers != list(range(self._world.size)):
             version = self._versions.newest
-            version.copies += Copying(receivers, self._versions.obtain).copy(version.own)
+            version.copies += Copying(self._world_of_parts.exchange, receivers, self._versions.obtain).copy(version.own)
 
     # Commits
 
