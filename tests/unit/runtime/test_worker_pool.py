@@ -12,6 +12,7 @@ from elastic_runtime.engines.exits import LOST
 from elastic_runtime.launcher.agents import AgentConnection
 from elastic_runtime.launcher.decision.facts import SlotFact, WorkerFact
 from elastic_runtime.launcher.worker_pool import Worker, WorkerPool
+from elastic_runtime.rank_link import RESTART_SIGNAL
 from elastic_runtime.spec import RecoverySpec, RestartSpec
 from elastic_runtime.wire import (
     CommitDeadline,
@@ -106,7 +107,7 @@ def test_runs_a_rank_on_its_own_slot() -> None:
         scene.add("a", slots=2)
         task = asyncio.create_task(scene.pool.run_rank("a.1.0", 2, {"X": "y"}))
         await asyncio.sleep(0)
-        assert scene.sent("a") == [StartRank("a.1.0~2", 1, {"X": "y"})]
+        assert scene.sent("a") == [StartRank("a.1.0~2", 1, {"X": "y", RESTART_SIGNAL: "SIGUSR1"})]
         assert scene.pool.workers["a"].ranks == {"a.1.0~2": None}
         assert scene.pool.interface("a.1.0") == "eth-a"
         scene.pool.stop_ranks()
