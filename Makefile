@@ -51,7 +51,8 @@ lint-types: setup
 	$(AIRFLOW)/mypy --cache-dir=.mypy_cache/airflow --exclude '^tools/gpu_check' \
 	    provider/src scripts tools tests/conftest.py tests/leaks.py \
 	    benchmarks/deferred benchmarks/deferred_runs.py benchmarks/page_load.py benchmarks/page/runs.py \
-	    tests/wheels/airflow_2.py tests/wheels/__main__.py tests/manifests/__main__.py tests/tutorial/__main__.py
+	    tests/wheels/airflow_2.py tests/wheels/table.py tests/wheels/__main__.py tests/manifests/__main__.py \
+	    tests/tutorial/__main__.py
 	$(TRAINER)/mypy --cache-dir=.mypy_cache/trainer --exclude '^benchmarks/deferred' \
 	    images/trainer/src benchmarks tools/gpu_check.py dags/digits dags/digits_train.py dags/examples/circle.py \
 	    tests/chaos tests/soak tests/engines/distribution/hub_engine
@@ -137,7 +138,12 @@ soak: setup ## a run trains while 2,000 connections of strangers are held; CONNE
 	@$(TRAINER)/python -m tests.soak $(if $(CONNECTIONS),--connections $(CONNECTIONS)) $(if $(SECONDS),--seconds $(SECONDS))
 
 test-wheels: build ## the wheels in clean environments with Airflow 2.11 and 3.3: deferred, marked, cleared; Debian; five minutes
-	@$(AIRFLOW)/python -m tests.wheels
+	@$(AIRFLOW)/python -m tests.wheels --newest --airflow 2.11.2 3.3.2
+
+# Interpreters of MATRIX, by path or by the names under which they are found.
+MATRIX := python3.11 python3.12 python3.13
+matrix: build ## the same with each minor of Airflow and each Python of MATRIX, and the table of docs/compatibility.md; an hour
+	@$(AIRFLOW)/python -m tests.wheels --table docs/compatibility.md --python $(MATRIX)
 
 test-tutorial: build ## docs/getting-started.md, followed block by block from an empty folder; five minutes, not a part of `make test`
 	@$(AIRFLOW)/python -m tests.tutorial
@@ -220,5 +226,5 @@ clean-all: clean
 
 .PHONY: help setup setup-tensorflow setup-site site test-site setup-manifests test-manifests test-tutorial test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks test-unit $(UNIT) \
     test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-browser screenshots \
-    test-faults test-kubernetes test-wheels chaos fuzz kills soak \
+    test-faults test-kubernetes test-wheels matrix chaos fuzz kills soak \
     demo bench bench-torch bench-deferred bench-checkpoints bench-status bench-page bench-traces gpu-check image cluster-up cluster-down build requirements clean clean-all

@@ -105,7 +105,7 @@ class AirflowApi:
 
     def set_pool(self, name: str, slots: int) -> None:
         """Make a pool, or give it another size."""
-        body = {"name": name, "slots": slots, "include_deferred": False}
+        body = {"name": name, "slots": slots, "description": "", "include_deferred": False}  # Airflow 3.0 wants all
         if self._request("GET", f"/pools/{name}", accept_missing=True) is None:
             self._call("POST", "/pools", json=body)
         else:

@@ -1,7 +1,8 @@
-"""Installs the wheels into clean environments, one for each version of Airflow, and trains there as a user would.
+"""Installs the wheels into clean environments, one for each version of Airflow and Python, and trains there.
 
-For each: a training deferred to success; one marked as failed and one cleared while deferred, with the seconds until
-nothing of it is left; the rendered fields, in which a secret is masked. PostgreSQL, real components, real Horovod.
+As a user would; for each: a training deferred to success; one marked as failed and one cleared while deferred, with the
+seconds until nothing of it is left; the rendered fields, in which a secret is masked. PostgreSQL, real components, real
+Horovod.
 """
 
 from __future__ import annotations
@@ -28,8 +29,19 @@ from demo_kit.airflow_api import AirflowApi  # noqa: E402
 from demo_kit.airflow_stack import COMPONENTS, COMPONENTS_OF_2, AirflowStack, StackSettings  # noqa: E402
 from tests.airflow.postgres import postgres  # noqa: E402
 from tests.wheels.airflow_2 import USER, AirflowApi2  # noqa: E402
+from tests.wheels.table import Line, page  # noqa: E402
 
-VERSIONS = ("2.11.2", "3.3.2")
+NEWEST = "newest"
+VERSIONS = {
+    "2.11.2": "2026-03-28",
+    "3.0.6": "2025-09-12",
+    "3.1.8": "2026-03-25",
+    "3.2.2": "2026-06-12",
+    "3.3.2": NEWEST,
+}
+"""The last of each minor, and the day of its packages: two weeks after its release, in place of constraint files."""
+NEEDED_NEWER = "apache-airflow-providers-common-compat"
+"""What the provider asks for in a version that most of them are older than."""
 DAG_ID, TASK_ID, POOL = "wheels", "train", "gate"
 FOREVER = 100_000
 """Steps."""
@@ -84,35 +96,65 @@ class Airflow:
 def main() -> int:
     """Exit status 1 when something is not as it should be."""
     parser = argparse.ArgumentParser(prog="python -m tests.wheels", description=__doc__)
-    parser.add_argument("--airflow", nargs="*", default=VERSIONS, help="versions (default: %(default)s)")
+    parser.add_argument("--airflow", nargs="*", default=list(VERSIONS), help="versions (default: %(default)s)")
+    parser.add_argument("--python", nargs="*", type=Path, default=[Path(sys.executable)], help="interpreters")
+    parser.add_argument("--newest", action="store_true", help="take the newest packages for every version")
+    parser.add_argument("--table", type=Path, help="page to write the table to")
     parser.add_argument("--trainer", type=Path, default=ROOT / ".venv-trainer" / "bin" / "python")
     options = parser.parse_args()
     os.environ.pop("PYTHONPATH", None)  # Nothing of the sources may be found there.
-    build = ROOT / "build" / "wheels"
-    troubles: list[str] = []
+    lines: list[Line] = []
     for version in options.airflow:
-        say(f"Airflow {version}: installing the wheels")
-        python = environment(build / version, version)
-        with (
-            tempfile.TemporaryDirectory(prefix="wheels-") as home,
-            airflow(version, python, Path(home), options.trainer) as it,
-        ):
-            troubles += [f"Airflow {version}: {each}" for each in story(version, it)]
-    print("\n".join(troubles) or "well")
-    return int(bool(troubles))
+        day = NEWEST if options.newest else VERSIONS.get(version, NEWEST)
+        for python in options.python:
+            lines.append(line := Line(version, _version(python), day))
+            try:
+                examine(line, python, options.trainer)
+            except (AssertionError, OSError, RuntimeError, subprocess.CalledProcessError) as error:
+                # The others are of interest whatever became of this one.
+                say(f"{_name(line)}: {type(error).__name__}: {error}")
+            say(f"{_name(line)}: {'well' if line.well else 'NOT WELL'}: {line.found}")
+            if options.table:
+                options.table.write_text(page(time.strftime("%Y-%m-%d", time.gmtime()), lines), encoding="utf-8")
+    return int(not all(line.well for line in lines))
 
 
-def environment(folder: Path, version: str) -> Path:
+def examine(line: Line, interpreter: Path, trainer: Path) -> None:
+    """Fill in a line. Raises what kept it from being filled in to its end."""
+    say(f"{_name(line)}: installing the wheels, packages: {line.packages}")
+    folder = ROOT / "build" / "wheels" / f"{line.airflow}-{line.python}"
+    python = environment(folder, line.airflow, interpreter, line.packages)
+    line.found["install"] = "yes"
+    with (
+        tempfile.TemporaryDirectory(prefix="wheels-") as home,
+        airflow(line.airflow, python, Path(home), trainer) as it,
+    ):
+        line.found["parse"] = line.found["serialise"] = "yes"  # The DAG is in the database.
+        story(line, it)
+
+
+def _version(python: Path) -> str:
+    words = [str(python), "-c", "import platform; print(platform.python_version())"]
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _name(line: Line) -> str:
+    return f"Airflow {line.airflow}, Python {line.python}"
+
+
+def environment(folder: Path, version: str, interpreter: Path, day: str) -> Path:
     """A virtual environment with that Airflow and the wheels, made anew. Returns its interpreter."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    dated = () if day == NEWEST else ("--exclude-newer", day, "--exclude-newer-package", f"{NEEDED_NEWER}={now}")
     uv = ROOT / ".venv" / "bin" / "uv"
     wheels = sorted((ROOT / "build" / "dist").glob("*.whl"))
     python = folder / "bin" / "python"
     for words in (
-        ("venv", "--quiet", "--clear", "--seed", "--python", sys.executable, str(folder)),
+        ("venv", "--quiet", "--clear", "--seed", "--python", str(interpreter), str(folder)),
         (
             *("pip", "install", "--quiet", "--python", str(python), "--reinstall-package", "elastic-runtime"),
             *("--reinstall-package", "airflow-provider-elastic-training", f"apache-airflow=={version}"),
-            *("asyncpg", "psycopg2-binary", *map(str, wheels)),
+            *(*dated, "asyncpg", "psycopg2-binary", *map(str, wheels)),
         ),
     ):
         subprocess.run([uv, *words], check=True)
@@ -152,14 +194,13 @@ def airflow(version: str, python: Path, home: Path, trainer: Path) -> Iterator[A
         assert left == [], f"these did not end by themselves: {left}"
 
 
-def story(version: str, it: Airflow) -> list[str]:
-    """What the module says. Returns what was wrong."""
-    troubles: list[str] = []
+def story(line: Line, it: Airflow) -> None:
+    """What the module says. Fills in the line's last columns."""
 
-    def expect(holds: bool, what: str) -> None:
-        say(f"Airflow {version}: {what}{'' if holds else ' -- WRONG'}")
-        if not holds:
-            troubles.append(what)
+    def expect(column: str, holds: bool, what: str, value: str = "yes") -> None:
+        say(f"{_name(line)}: {what}{'' if holds else ' -- WRONG'}")
+        if not line.found.get(column, "").startswith("**"):
+            line.found[column] = value if holds else f"**wrong: {what}**"
 
     it.api.set_pool(POOL, 1)
     run_id = it.api.trigger(DAG_ID, {"steps": 30})
@@ -169,29 +210,29 @@ def story(version: str, it: Airflow) -> list[str]:
         states.add(it.state(run_id))
         return bool(states & {"success", "failed"})
 
+    column = "deferred training"
     taken = it.until(over, "the end of a short training")
     result = it.api.xcom(DAG_ID, run_id, TASK_ID)
-    expect("success" in states, f"a training has ended as {sorted(states)} after {taken:.1f} s")
-    expect("deferred" in states, "it was deferred")
-    expect("succeeded" in str(result), "its result says so, too")  # Airflow 2 has it as text.
-    expect(it.gone() < GONE, "nothing of it is left")
+    expect(column, "success" in states, f"a training has ended as {sorted(states)} after {taken:.1f} s")
+    expect(column, "deferred" in states, "it was deferred")
+    expect(column, "succeeded" in str(result), "its result says so, too")  # Airflow 2 has it as text.
+    expect(column, it.gone() < GONE, "nothing of it is left")
     fields = str(it.api.rendered_fields(DAG_ID, run_id, TASK_ID))
-    expect(SECRET not in fields and "DB_PASSWORD" in fields, "the rendered fields mask the secret")
+    expect(column, SECRET not in fields and "DB_PASSWORD" in fields, "the rendered fields mask the secret")
     logs = "\n".join(it.api.log_lines(DAG_ID, run_id, TASK_ID))
-    expect(SECRET not in logs, f"the log of {len(logs)} characters has no secret")
+    expect(column, SECRET not in logs, f"the log of {len(logs)} characters has no secret")
 
     run_id = it.deferred()
     it.api.set_task_state(DAG_ID, run_id, TASK_ID, "failed")
     taken = it.gone()
-    expect(taken < GONE, f"marked as failed while deferred: gone after {taken:.1f} s")
+    expect("mark failed", taken < GONE, f"marked as failed while deferred: gone after {taken:.1f} s", f"{taken:.1f} s")
 
     run_id = it.deferred()
     it.api.set_pool(POOL, 0)  # No next try comes to do the work.
     it.api.clear(DAG_ID, run_id, TASK_ID)
     taken = it.gone()
-    expect(taken < GONE, f"cleared while deferred: gone after {taken:.1f} s")
+    expect("clear", taken < GONE, f"cleared while deferred: gone after {taken:.1f} s", f"{taken:.1f} s")
     it.api.set_task_state(DAG_ID, run_id, TASK_ID, "failed")
-    return troubles
 
 
 def say(words: str) -> None:
