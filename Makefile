@@ -214,6 +214,14 @@ build: setup ## wheels of both distributions into build/dist
 	$(AIRFLOW)/uv build --wheel --out-dir build/dist images/trainer
 	$(AIRFLOW)/uv build --wheel --out-dir build/dist provider
 
+dist: setup-site ## wheels and sdists of both distributions into build/release, checked as for a release; TAG=v…: of that one
+	rm -rf build/release
+	$(AIRFLOW)/uv build --out-dir build/release images/trainer
+	$(AIRFLOW)/uv build --out-dir build/release provider
+	rm -f build/release/.gitignore
+	$(SITE)/twine check --strict build/release/*
+	$(AIRFLOW)/python scripts/release.py --files build/release $(if $(TAG),--tag $(TAG))
+
 requirements: setup ## make the locks that are stale (requirements/*.txt); UPGRADE=yes: all, in the newest versions
 	$(AIRFLOW)/python scripts/locks.py $(if $(UPGRADE),--upgrade)
 
@@ -226,5 +234,5 @@ clean-all: clean
 
 .PHONY: help setup setup-tensorflow setup-site site test-site setup-manifests test-manifests test-tutorial test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks test-unit $(UNIT) \
     test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-browser screenshots \
-    test-faults test-kubernetes test-wheels matrix chaos fuzz kills soak \
-    demo bench bench-torch bench-deferred bench-checkpoints bench-status bench-page bench-traces gpu-check image cluster-up cluster-down build requirements clean clean-all
+    test-faults test-frameworks setup-frameworks test-kubernetes test-wheels matrix chaos fuzz kills soak \
+    demo bench bench-torch bench-sharded bench-deferred bench-checkpoints bench-status bench-page bench-traces gpu-check image cluster-up cluster-down build dist requirements clean clean-all

@@ -5,7 +5,7 @@
 ``.venv-trainer``         torch, Horovod and the runtime (editable), as in the trainer's image
 ``.venv-tensorflow``      the same with TensorFlow instead, or with both: only when it is asked for
 ``.venv-frameworks``      ``.venv-trainer`` with Accelerate, Lightning and Transformers: the same
-``.venv-site``            Sphinx, which makes the documentation's site: the same
+``.venv-site``            Sphinx for the documentation's site, twine: the same
 ``.venv-manifests``       what checks the manifests of runs: the same
 ========================  ======================================================================
 
@@ -65,7 +65,7 @@ TRAINERS = {
     "frameworks": Trainer(ROOT / ".venv-frameworks", LOCKS / "trainer-frameworks.txt", ("torch",)),
 }
 """By family."""
-TOOLS = {"site": "Sphinx", "manifests": "kubernetes-validate, checkov"}
+TOOLS = {"site": "Sphinx, twine", "manifests": "kubernetes-validate, checkov"}
 """Of the environments ``.venv-NAME`` that have nothing but the lock of that name."""
 
 
