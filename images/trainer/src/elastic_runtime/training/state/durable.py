@@ -90,8 +90,7 @@ class DurableState:
         # Time stamps: of the newest change of hosts, and up to which they were acted upon.
         self._changed = self._seen = 0.0
         self._reset_callbacks: list[Callable[[], None]] = []
-        self._link = link or shared_link()
-        self._clock = clock
+        self._link, self._clock = link or shared_link(), clock
         self._progress = ProgressLine(self._link, clock)
         self._serial = 0
         self._taken_at = utc_now()
