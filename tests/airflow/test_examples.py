@@ -24,7 +24,7 @@ DAG_IDS = (
     *("example_nightly", "example_form", "example_rates"),
     *("example_long_training", "example_resize", "example_spot"),
 )
-PATIENCE = 180.0
+PATIENCE = 400.0
 """Seconds for what takes a few on a machine that has nothing else to do."""
 
 
