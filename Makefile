@@ -126,6 +126,10 @@ chaos: setup ## random faults on local runs; ROUNDS, SEED, JOBS, LOAD, ENGINE, â
 	@$(TRAINER)/python -m tests.chaos $(foreach option,ROUNDS SEED PLAN REPEAT ENGINE JOBS LOAD MINUTES,\
 	    $(if $($(option)),--$(shell tr A-Z a-z <<< $(option)) $($(option))))
 
+chaos-bar: setup ## how much of its time a training of 8 ranks keeps with a fault each 29 s; MINUTES: 30, SEED, EVERY, COMPUTING
+	@$(TRAINER)/python -m tests.chaos.bar $(foreach option,MINUTES SEED EVERY COMPUTING,\
+	    $(if $($(option)),--$(shell tr A-Z a-z <<< $(option)) $($(option))))
+
 fuzz: setup ## every parser of what comes from outside, with FUZZ inputs each: 10000; an hour on two cores
 	FUZZ=$(or $(FUZZ),10000) $(call pytest,$(AIRFLOW),fuzz-provider,--timeout=0 tests/security/fuzz/provider)
 	FUZZ=$(or $(FUZZ),10000) $(call pytest,$(TRAINER),fuzz-runtime,--timeout=0 tests/security/fuzz/runtime)
@@ -234,5 +238,5 @@ clean-all: clean
 
 .PHONY: help setup setup-tensorflow setup-site site test-site setup-manifests test-manifests test-tutorial test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks test-unit $(UNIT) \
     test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-browser screenshots \
-    test-faults test-frameworks setup-frameworks test-kubernetes test-wheels matrix chaos fuzz kills soak \
+    test-faults test-frameworks setup-frameworks test-kubernetes test-wheels matrix chaos chaos-bar fuzz kills soak \
     demo bench bench-torch bench-sharded bench-deferred bench-checkpoints bench-status bench-page bench-traces gpu-check image cluster-up cluster-down build dist requirements clean clean-all

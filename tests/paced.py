@@ -68,6 +68,7 @@ class Script:
     leaves: tuple[int, ...] = ()
     raises: tuple[int, ...] = ()
     step_seconds: float = 0.0
+    shared_by: int | None = None
     doors: dict[str, str] = field(default_factory=dict)
 
     def command(self, scripts: Path = SCRIPTS) -> tuple[str, ...]:
@@ -86,6 +87,7 @@ class Script:
                 "leaves": self.leaves,
                 "raises": self.raises,
                 "step_seconds": self.step_seconds,
+                "shared_by": self.shared_by,
                 "doors": self.doors,
             }
         )

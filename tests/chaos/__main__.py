@@ -105,7 +105,7 @@ def _play_all(
     def round_of(number: int, plan: Plan, job: Job) -> Judged | None:
         # Names are equally long, so that none begins with another: processes are recognised by them.
         base = folder / f"{job.engine}-{plan.seed:06}-{number:04}"
-        return _keep(play(job, plan, base), undisturbed[job], base) if time.monotonic() < deadline else None
+        return _keep(play(job, plan, base)[0], undisturbed[job], base) if time.monotonic() < deadline else None
 
     rounds = [(number, plan, job) for number, plan in enumerate(plans, start=1) for job in jobs]
     for future in as_completed([pool.submit(round_of, *each) for each in rounds]):
@@ -115,7 +115,7 @@ def _play_all(
 
 def _undisturbed(job: Job, folder: Path) -> tuple[float, ...]:
     """The weights that every round has to come to."""
-    outcome = play(job, Plan(seed=0), folder / f"{job.engine}-undisturbed").outcome
+    outcome = play(job, Plan(seed=0), folder / f"{job.engine}-undisturbed")[0].outcome
     if troubles := judge(outcome, (), outcome.weights).troubles:
         raise SystemExit(f"the undisturbed run of {job.engine} went wrong: {'; '.join(troubles)}")
     return outcome.weights

@@ -17,6 +17,7 @@ from tests.local.harness import ScriptedRun
 
 EPOCHS, STEP_SECONDS = 16, 0.05
 """A run that nobody disturbs trains for about six seconds: 112 steps."""
+STEPS_AN_EPOCH = 7
 MAX_WAIT = 60.0
 """Seconds after which a run that cannot train ends as failed."""
 
@@ -28,6 +29,11 @@ class Job:
     kind: Kind
     durable: bool
     """Whether its script writes checkpoints; else a run whose ranks are all lost begins again at the first step."""
+    epochs: int = EPOCHS
+    step_seconds: float = STEP_SECONDS
+    """That a step takes at least."""
+    ranks: int | None = None
+    """In a world of fewer a step takes longer in proportion; None: as long in any."""
 
     @property
     def engine(self) -> str:
@@ -42,9 +48,10 @@ class Job:
         return self.kind.run(
             base,
             (plan.minimum, plan.start, plan.maximum),
-            epochs=EPOCHS,
+            epochs=self.epochs,
             commit_every=plan.commit_every,
-            step_seconds=STEP_SECONDS,
+            step_seconds=self.step_seconds,
+            shared_by=self.ranks,
             recovery=RecoverySpec(backoff=plan.backoff, backoff_maximum=2.0, rank_failures=1000, max_wait=MAX_WAIT),
             timing=Timing(agent_silence=plan.agent_silence),
             **durable,

@@ -63,14 +63,14 @@ class _Watch:
         return self._status
 
 
-def play(job: Job, plan: Plan, base: Path) -> Round:
-    """Run it to its end, or to :data:`LIMIT`; nothing of it lives when this returns."""
+def play(job: Job, plan: Plan, base: Path, limit: float = LIMIT) -> tuple[Round, ScriptedRun]:
+    """Run it to its end, or for ``limit`` seconds; nothing of it lives when this returns, but its files are there."""
     begin = time.monotonic()
     run = job.run(plan, base)
     watch, injector = _Watch(run), None
     try:
         run.start()
-        while not run.is_over() and (now := time.monotonic()) < begin + LIMIT:
+        while not run.is_over() and (now := time.monotonic()) < begin + limit:
             status = watch.status(now)
             if status is not None and status.started is not None:
                 injector = injector or Injector(run, plan.faults, now)
@@ -79,7 +79,7 @@ def play(job: Job, plan: Plan, base: Path) -> Round:
         end = time.monotonic()
         if injector:
             injector.release(end)
-        return _round(job, plan, run, watch.looks, injector, begin, end)
+        return _round(job, plan, run, watch.looks, injector, begin, end), run
     finally:
         run.close()
 
@@ -96,7 +96,7 @@ def _round(
         engine=job.engine,
         plan=plan,
         outcome=Outcome(
-            ended=_ended(run, status),
+            ended=_ended(run, status, end - begin),
             weights=_weights(run),
             pauses=_worst(pauses(moments, end, explanations(applied, looks, plan.minimum, end))),
             left=_left(run) if run.is_over() else (),
@@ -114,9 +114,9 @@ def _worst(found: list[Pause]) -> tuple[Pause, ...]:
     return tuple(found[:KEPT_PAUSES])
 
 
-def _ended(run: ScriptedRun, status: Status | None) -> str:
+def _ended(run: ScriptedRun, status: Status | None, seconds: float) -> str:
     if not run.is_over():
-        return f"not over after {LIMIT:.0f} s: {status.reason if status else 'no status'}"
+        return f"not over after {seconds:.0f} s: {status.reason if status else 'no status'}"
     if status is None or not status.phase.final:
         return f"the launcher has ended with {run.launcher.returncode}, and without a final status"
     return "" if status.phase is Phase.SUCCEEDED else f"failed, {status.failure}: {status.reason.partition(';')[0]}"

@@ -10,12 +10,14 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from elastic_runtime.world import current_world
 
+T = TypeVar("T")
 LOOK = 0.005
 """Seconds between two looks for a file."""
 
@@ -38,6 +40,8 @@ class Pace:
     """Steps after which every rank raises, the first time."""
     step_seconds: float = 0.0
     """That every step takes at least."""
+    shared_by: int | None = None
+    """Ranks: in a world of fewer a step takes longer in proportion; None: as long in any."""
     doors: dict[str, str] = field(default_factory=dict)
     """What the first rank of a worker does before it joins: ``kill`` itself, ``exit`` with 7, or ``wait``."""
 
@@ -67,10 +71,23 @@ class Pace:
         with Path(self.folder, "notes", name).open("a", encoding="utf-8") as notes:
             notes.write(json.dumps(what) + "\n")
 
+    def watched(self, function: Callable[[T], None]) -> Callable[[T], None]:
+        """The same training function, which notes when it begins and when an exception ends it."""
+
+        def watched(state: T) -> None:
+            self.note(entered=time.monotonic())
+            try:
+                function(state)
+            except BaseException:
+                self.note(failed=time.monotonic())
+                raise
+
+        return watched
+
     def hold(self, state: Any) -> None:
         """Stand here, if the state's step is one to stand at."""
         step = state.step
-        time.sleep(self.step_seconds)
+        time.sleep(self.step_seconds * (self.shared_by / current_world().size if self.shared_by else 1))
         if step in self.leaves and (world := current_world()).rank == world.size - 1 > 0:
             raise SystemExit(0)
         at, go = (Path(self.folder, name, str(step)) for name in ("at", "go"))

@@ -23,6 +23,7 @@ def main() -> None:
     batches = GlobalBatches(data, size=BATCH, seed=7, state=state, epochs=pace.epochs)
 
     @elastic.run(in_place=bool(os.environ.get("IN_PLACE")))
+    @pace.watched
     def train(state: DurableState) -> None:
         parallel = DistributedDataParallel(Given(model))
         parallel.register_comm_hook(None, total)
