@@ -35,6 +35,9 @@ setup-tensorflow: ## make .venv-tensorflow, with .venv; FAMILY=both: with torch 
 setup-frameworks: setup ## make .venv-frameworks: Accelerate, Lightning and Transformers; two minutes the first time
 	@scripts/setup frameworks
 
+setup-torchft: ## make .venv-torchft, with .venv: TorchFT, a peer of the benchmarks; a minute the first time
+	@scripts/setup torchft
+
 # The one list of what `make test` and CI run.
 PARTS := lint test-unit test-security test-contract test-engines test-local test-airflow test-browser test-kubernetes
 
@@ -160,7 +163,7 @@ bench: setup ## our launcher against horovodrun, and spot traces; writes benchma
 	$(TRAINER)/python benchmarks/replay.py
 	@$(AIRFLOW)/python benchmarks/deferred_runs.py || [ $$? -eq 3 ] # 3: has said why it was left out
 
-bench-torch: setup ## the engine torch against torchrun; twenty minutes, most of them torchrun's 30 s waits
+bench-torch: setup setup-torchft ## the engine torch against torchrun and TorchFT; forty minutes, most of them torchrun's 30 s waits
 	$(TRAINER)/python benchmarks/torch_peers.py
 
 bench-sharded: setup ## a model under fully_shard: resharded in place, against torchrun; ten minutes
@@ -234,9 +237,9 @@ clean: ## remove what was built; `make clean-all` removes the environments too
 	find dags images provider scripts tools tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 clean-all: clean
-	rm -rf .venv .venv-trainer .venv-tensorflow .venv-site .venv-manifests
+	rm -rf .venv .venv-trainer .venv-tensorflow .venv-frameworks .venv-torchft .venv-site .venv-manifests
 
-.PHONY: help setup setup-tensorflow setup-site site test-site setup-manifests test-manifests test-tutorial test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks test-unit $(UNIT) \
+.PHONY: help setup setup-tensorflow setup-torchft setup-site site test-site setup-manifests test-manifests test-tutorial test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks test-unit $(UNIT) \
     test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-browser screenshots \
     test-faults test-frameworks setup-frameworks test-kubernetes test-wheels matrix chaos chaos-bar fuzz kills soak \
     demo bench bench-torch bench-sharded bench-deferred bench-checkpoints bench-status bench-page bench-traces gpu-check image cluster-up cluster-down build dist requirements clean clean-all

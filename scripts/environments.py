@@ -5,12 +5,13 @@
 ``.venv-trainer``         torch, Horovod and the runtime (editable), as in the trainer's image
 ``.venv-tensorflow``      the same with TensorFlow instead, or with both: only when it is asked for
 ``.venv-frameworks``      ``.venv-trainer`` with Accelerate, Lightning and Transformers: the same
+``.venv-torchft``         torch and TorchFT, a peer of the benchmarks: the same
 ``.venv-site``            Sphinx for the documentation's site, twine: the same
 ``.venv-manifests``       what checks the manifests of runs: the same
 ========================  ======================================================================
 
 ``python scripts/environments.py [FAMILY]``: ``torch`` (the default), ``tensorflow``, ``both`` or ``frameworks``, or
-instead ``site`` or ``manifests``; ``.venv`` each time.
+instead ``torchft``, ``site`` or ``manifests``; ``.venv`` each time.
 
 Does nothing, quickly, when an environment is already as its requirements say. Only the standard library is used here:
 this runs before anything is installed. Called by ``scripts/setup``, which finds the interpreter.
@@ -65,8 +66,8 @@ TRAINERS = {
     "frameworks": Trainer(ROOT / ".venv-frameworks", LOCKS / "trainer-frameworks.txt", ("torch",)),
 }
 """By family."""
-TOOLS = {"site": "Sphinx, twine", "manifests": "kubernetes-validate, checkov"}
-"""Of the environments ``.venv-NAME`` that have nothing but the lock of that name."""
+TOOLS = {"torchft": "TorchFT", "site": "Sphinx, twine", "manifests": "kubernetes-validate, checkov"}
+"""Of the environments ``.venv-NAME`` that have nothing but the lock of that name, and TorchFT its torch."""
 
 
 class StepFailed(Exception):
@@ -174,10 +175,15 @@ def make_trainer(trainer: Trainer, progress: Progress) -> None:
 def make_tools(name: str, progress: Progress) -> None:
     """Bring an environment of tools up to date; needs the uv of ``.venv``."""
     environment, lock = ROOT / f".venv-{name}", LOCKS / f"{name}.txt"
-    with up_to_date(environment, digest(lock)) as done:
-        if not done:
-            create(environment, progress)
-            progress.step(f"{environment.name}: {TOOLS[name]}", locked_packages(environment, lock))
+    torch_locks = (LOCKS / "torch.txt", LOCKS / "torch-cpu.txt") if name == "torchft" else ()
+    with up_to_date(environment, digest(lock, *torch_locks)) as done:
+        if done:
+            return
+        create(environment, progress)
+        progress.step(f"{environment.name}: {TOOLS[name]}", locked_packages(environment, lock))
+        if torch_locks:
+            found = torch_lock(environment / "bin" / "python")
+            progress.step(f"{environment.name}: torch {TORCH}", [*pip(environment), "--no-deps", "-r", found])
 
 
 def create(environment: Path, progress: Progress) -> None:

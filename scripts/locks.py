@@ -126,6 +126,12 @@ LOCKS = (
     ),
     Lock("requirements/image-build.txt", ("requirements/image-build.in",), (), _ANY_PYTHON),
     Lock("requirements/cuda-build.txt", ("requirements/cuda-build.in",), (), _ANY_PYTHON, "requirements/torch.txt"),
+    Lock(
+        "requirements/torchft.txt",
+        ("requirements/torchft.in",),
+        options=("--excludes=requirements/no-torch.in",),
+        agrees_with=_TRAINER,
+    ),
     Lock("requirements/site.txt", ("requirements/site.in",)),
     Lock("requirements/manifests.txt", ("requirements/manifests.in",)),
 )

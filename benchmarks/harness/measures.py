@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from benchmarks.harness.statistics import Centre
@@ -30,6 +30,14 @@ class Measure(StrEnum):
     TORCH_SCALE_OUT_PAUSE_LARGE = "torch_scale_out_pause_large"
     TORCH_LEAVE_PAUSE_LARGE = "torch_leave_pause_large"
     TORCH_KILL_LARGE = "torch_kill_large"
+    TORCHFT_THROUGHPUT_SMALL = "torchft_throughput_small"
+    TORCHFT_SCALE_OUT_PAUSE_SMALL = "torchft_scale_out_pause_small"
+    TORCHFT_LEAVE_PAUSE_SMALL = "torchft_leave_pause_small"
+    TORCHFT_KILL_SMALL = "torchft_kill_small"
+    TORCHFT_THROUGHPUT_LARGE = "torchft_throughput_large"
+    TORCHFT_SCALE_OUT_PAUSE_LARGE = "torchft_scale_out_pause_large"
+    TORCHFT_LEAVE_PAUSE_LARGE = "torchft_leave_pause_large"
+    TORCHFT_KILL_LARGE = "torchft_kill_large"
     SHARDED_THROUGHPUT = "sharded_throughput"
     SHARDED_LEAVE = "sharded_leave_pause"
     SHARDED_SCALE_OUT = "sharded_scale_out_pause"
@@ -118,4 +126,11 @@ MEANINGS: dict[Measure, Meaning] = {
     Measure.SHARDED_LEAVE: Meaning("Planned leave 4→3: pause of the remaining", "s"),
     Measure.SHARDED_SCALE_OUT: Meaning("Scale-out 3→4: pause of the three", "s"),
     Measure.SHARDED_KILL: Meaning("SIGKILL of one rank of 4 → next step", "s"),
+}
+MEANINGS |= {
+    Measure(f"torchft_{each.removeprefix('torch_')}"): replace(
+        meaning, title=f"Peer TorchFT. {meaning.title}", target=None
+    )
+    for each, meaning in MEANINGS.items()
+    if each.startswith("torch_")
 }

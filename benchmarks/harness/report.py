@@ -95,11 +95,11 @@ LAUNCHER_HEAD = (
     "bootstrap over the rounds.",
 )
 TORCH_HEAD = (
-    "## Engine `torch` against `torchrun`",
+    "## Engine `torch` against `torchrun` and TorchFT",
     "",
     "Written by `make bench-torch`. Ours is the launcher with the engine `torch`, in place; the peer is",
-    "`torchrun --nnodes 1:4`, one for each worker, all else but one setting as by default. How each figure is taken:",
-    "[README.md](README.md).",
+    "`torchrun --nnodes 1:4`, one for each worker, all else but one setting as by default, or TorchFT, a",
+    "replica group of one rank for each worker. How each figure is taken: [README.md](README.md).",
 )
 SHARDED_HEAD = (
     "## Sharded models: `ShardedState` against `torchrun`",

@@ -1,4 +1,4 @@
-"""What is done to a training of ``torch_training.py``, by our engine ``torch`` and by ``torchrun``."""
+"""What is done to a training of ``torch_training.py``, by our engine ``torch``, and by ``torchrun`` or TorchFT."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from benchmarks.harness.ours import OurLauncher
 from benchmarks.harness.processes import kill
 from benchmarks.harness.records import Step, first_whole_step, rate
 from benchmarks.harness.scenarios import Chance, Figures, Pace, Scenario
-from benchmarks.harness.sides import RoundFailed, Training
+from benchmarks.harness.sides import RoundFailed, Side, Training
+from benchmarks.harness.torchft import TorchFT, is_installed
 from benchmarks.harness.torchrun import Torchrun
 
 SCRIPT = Path(__file__).resolve().parent.parent / "torch_training.py"
@@ -106,17 +107,18 @@ def sharded_scenarios() -> tuple[Scenario, ...]:
     return (Scenario("sharded", 4, wanted, ROUNDS, ours, "", peer, "", play_sharded),)
 
 
-def _measures(size: str) -> dict[str, Measure]:
-    return {name: Measure(f"torch_{name}_{size}") for name in ("throughput", "scale_out_pause", "kill", "leave_pause")}
+def _measures(peer: str, size: str) -> dict[str, Measure]:
+    return {name: Measure(f"{peer}_{name}_{size}") for name in ("throughput", "scale_out_pause", "kill", "leave_pause")}
 
 
 def torch_scenarios() -> tuple[Scenario, ...]:
-    """One for each size of model."""
-    ours, peer = OurLauncher(engine="torch", script=SCRIPT), Torchrun(SCRIPT)
+    """One for each size of model and peer; TorchFT where it is installed."""
+    ours = OurLauncher(engine="torch", script=SCRIPT)
 
-    def scenario(size: str) -> Scenario:
-        measures = _measures(size)
+    def scenario(name: str, peer: Side, size: str) -> Scenario:
+        measures = _measures(name, size)
         wanted, played = frozenset(measures.values()), partial(play, measures)
-        return Scenario(f"torch-{size}", 2, wanted, ROUNDS, ours, size, peer, size, played)
+        return Scenario(f"{name}-{size}", 2, wanted, ROUNDS, ours, size, peer, size, played)
 
-    return scenario("small"), scenario("large")
+    peers: dict[str, Side] = {"torch": Torchrun(SCRIPT)} | ({"torchft": TorchFT()} if is_installed() else {})
+    return tuple(scenario(name, peer, size) for size in ("small", "large") for name, peer in peers.items())

@@ -98,7 +98,7 @@ def test_a_changed_requirement_makes_the_locks_stale_that_were_made_from_it(
 def test_a_version_raised_by_hand_in_one_lock_makes_those_stale_that_agree_with_it(repository: Path) -> None:
     edit(repository / "requirements" / "trainer.txt", "\nsympy==", "\nsympy==9")
 
-    assert stale(repository) == {"horovod", "image", "torch", FRAMEWORKS}
+    assert stale(repository) == {"horovod", "image", "torch", "torchft", FRAMEWORKS}
 
 
 def test_a_comment_or_a_new_description_makes_none_stale(repository: Path) -> None:
