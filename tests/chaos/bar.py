@@ -85,7 +85,8 @@ def faults(seconds: float, every: float, seed: int) -> tuple[Fault, ...]:
 
 
 def _measure(folder: Path, seconds: float, options: argparse.Namespace) -> int:
-    job = Job(TORCH_IN_PLACE, durable=True, step_seconds=options.computing, ranks=RANKS)
+    slow = {"LEARNING_RATE": "0.001"}  # With which the weights stay small however long it trains.
+    job = Job(TORCH_IN_PLACE, durable=True, step_seconds=options.computing, environment=slow, ranks=RANKS)
     plan = Plan(seed=options.seed, start=RANKS, maximum=RANKS, checkpoint_every=60.0, backoff=1.0)
 
     reference = replace(job, epochs=_epochs(REFERENCE, 1.2 * options.computing))

@@ -6,7 +6,8 @@ at the end (:meth:`ScriptedRun.notes`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ class Job:
     epochs: int = EPOCHS
     step_seconds: float = STEP_SECONDS
     """That a step takes at least."""
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Of its ranks, besides."""
     ranks: int | None = None
     """In a world of fewer a step takes longer in proportion; None: as long in any."""
 
@@ -52,6 +55,7 @@ class Job:
             commit_every=plan.commit_every,
             step_seconds=self.step_seconds,
             shared_by=self.ranks,
+            environment={**self.kind.environment, **self.environment},
             recovery=RecoverySpec(backoff=plan.backoff, backoff_maximum=2.0, rank_failures=1000, max_wait=MAX_WAIT),
             timing=Timing(agent_silence=plan.agent_silence),
             **durable,

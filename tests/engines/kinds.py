@@ -33,13 +33,18 @@ class Kind:
         """Of the engine, and of how it is used."""
         return f"{self.engine}-in-place" if self.in_place else self.engine
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of its ranks."""
+        return {"IN_PLACE": "1"} if self.in_place else {}
+
     def run(self, base: Path, workers: tuple[int, int, int], **more: Any) -> ScriptedRun:
         """One that is not started; ``more``: of the script's pace, or of the RunSpec."""
         pace = {name: more.pop(name) for name in PACE if name in more}
         script = Script(self.script, **{"epochs": 3, **pace})
         spec = {
             "recovery": RecoverySpec(backoff=0.5),
-            "environment": {"IN_PLACE": "1"} if self.in_place else {},
+            "environment": self.environment,
             **more,
         }
         return ScriptedRun(base, script, workers, path=self.path, engine=self.engine, **spec)

@@ -1,4 +1,8 @@
-"""The training of ``doubles.py`` under torch.distributed, with DistributedDataParallel."""
+"""The training of ``doubles.py`` under torch.distributed, with DistributedDataParallel.
+
+``LEARNING_RATE`` is another one: with its own the weights grow without bounds after a thousand steps, and sums of what
+is so large are not exact.
+"""
 
 import os
 import time
@@ -17,7 +21,7 @@ def main() -> None:
     pace = Pace.from_environment()
     pace.door()
     model = build()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=float(os.environ.get("LEARNING_RATE", "0.01")), momentum=0.9)
     state = DurableState(model=model, optimizer=optimizer)
     data = dataset()
     batches = GlobalBatches(data, size=BATCH, seed=7, state=state, epochs=pace.epochs)
