@@ -122,6 +122,19 @@ def test_has_as_many_agents_as_wanted_the_newest_leaving_first(tmp_path: Path, c
     asyncio.run(run())
 
 
+def test_those_of_the_lowest_ranks_stay_as_the_launcher_has_them(tmp_path: Path, clock: Clock) -> None:
+    async def run() -> None:
+        async with workers(tmp_path) as some:
+            await some.have(5)
+            some.world({"worker-3": 0, "worker-1": 2, "worker-0": 4})
+            assert await some.have(3) == ["worker-0", "worker-1", "worker-3"], "who trains"
+            assert await some.have(2) == ["worker-1", "worker-3"]
+            (RunDir(tmp_path).notices / "worker-3.json").touch()
+            assert await some.have(1) == ["worker-1"], "who has no notice"
+
+    asyncio.run(run())
+
+
 def test_each_has_devices_of_its_own_which_the_next_one_gets_when_it_has_ended(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

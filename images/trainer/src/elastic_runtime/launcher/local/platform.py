@@ -90,6 +90,7 @@ class LocalPlatform(Platform):
 
     def publish(self, status: Status) -> None:
         """See :class:`Platform`. What cannot be written now is written with what is published next."""
+        self._workers.world({worker.name: min(worker.ranks) for worker in status.workers if worker.ranks})
         self._unwritten = status
         try:
             self._folder.write_status(status)

@@ -1,9 +1,10 @@
 """The worker set of this machine: does here what a ReplicaSet does on Kubernetes.
 
 It keeps as many agents as wanted, replaces those that end, and terminates, when fewer are wanted, those with a notice
-file first, then the newest. The agents are forked from one warm process, so that another worker costs milliseconds and
-no second import of torch; they end with it, and it with the launcher, however that ends (see
-:mod:`elastic_runtime.agent.zygote`). Each has a share of the machine's accelerators.
+file first, then those outside the world, then those of the highest ranks: the same that the launcher has leave. The
+agents are forked from one warm process, so that another worker costs milliseconds and no second import of torch; they
+end with it, and it with the launcher, however that ends (see :mod:`elastic_runtime.agent.zygote`). Each has a share of
+the machine's accelerators.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import contextlib
 import ctypes
 import itertools
 import logging
+import math
 import os
 import shutil
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,6 +64,7 @@ class LocalWorkers:
         self._zygote: ZygoteClient | None = None
         self._ready = self._missing = False
         self._agents: dict[str, _Agent] = {}
+        self._ranks: Mapping[str, int] = {}
         self._count = 0
         self._hold_until = 0.0
         self._retry = Retry(backoff_policy(spec.recovery))
@@ -84,11 +88,20 @@ class LocalWorkers:
         """Whether there is an agent of that name."""
         return worker in self._agents
 
+    def world(self, ranks: Mapping[str, int]) -> None:
+        """Who trains.
+
+        Args:
+            ranks: the lowest rank of each worker that has one, by its name.
+        """
+        self._ranks = ranks
+
     def reconcile(self, wanted: int) -> None:
         """Have as many agents as wanted, as soon as can be. Raises OSError when the system has no room for another."""
         staying = [agent for agent in self._agents.values() if not agent.asked_to_end]
         if wanted < len(staying):
-            staying.sort(key=lambda agent: self._notice(agent.name).exists())
+            # Two that went for one would cost a world more: of the launcher's choice, and of this one.
+            staying.sort(key=lambda agent: (self._notice(agent.name).exists(), self._ranks.get(agent.name, math.inf)))
         for agent in staying[wanted:]:
             agent.asked_to_end = True
             self._signal(agent, signal.SIGTERM)
