@@ -5,23 +5,29 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
 
+from elastic_runtime.clock import utc_now
 from elastic_runtime.engines.torch import messages
 from elastic_runtime.engines.torch.channel import Channel, WorldLost
 from elastic_runtime.engines.torch.messages import (
+    AgreeAt,
+    AgreementWanted,
     AllDone,
     AnotherWanted,
     EnterWorld,
     LeftOut,
+    Prepare,
+    Prepared,
     StoreAnswer,
     WorldBroken,
 )
 from elastic_runtime.engines.torch.store import AgentStore
 from elastic_runtime.framing import LineReader
-from elastic_runtime.rank_link import EngineWord, RankLink, encode_rank_message
+from elastic_runtime.rank_link import EngineWord, HandoverWanted, RankLink, encode_rank_message
 
 
 class Session:
@@ -114,6 +120,42 @@ def test_the_store_reads_what_others_have_set(bench: Bench) -> None:
     assert asked[2] == messages.StoreAsk(1, 3, "add", ("n",), amount=2)
 
 
+def test_ranks_agree_at_the_first_commit_and_where_the_session_says(bench: Bench) -> None:
+    agrees, session = bench.channel.agrees, bench.session
+    bench.enter(1)
+    assert [agrees() for _ in range(3)] == [True, False, False]
+    session.say(Prepare(1, 1))
+    assert session.hears() == Prepared(1, 1, begun=3)
+    with ThreadPoolExecutor(1) as threads:
+        fourth = threads.submit(agrees)
+        with pytest.raises(TimeoutError):
+            fourth.result(0.1)  # It might be this one.
+        session.say(AgreeAt(1, 1, commit=5))
+        assert fourth.result(10) is False
+    assert [agrees() for _ in range(2)] == [True, False]
+    bench.enter(2)
+    assert [agrees() for _ in range(2)] == [True, False], "counted anew"
+
+
+def test_a_rank_that_waits_for_the_commit_to_agree_at_hears_that_its_world_is_broken(bench: Bench) -> None:
+    bench.enter(1)
+    bench.session.say(Prepare(1, 1), WorldBroken(1))
+    assert bench.session.hears() == Prepared(1, 1, begun=0)
+    assert bench.broken.wait(10)
+    with pytest.raises(WorldLost):
+        bench.channel.agrees()
+    bench.enter(2)
+    assert bench.channel.agrees()
+
+
+def test_a_notice_is_something_to_agree_upon(bench: Bench) -> None:
+    bench.enter(4)
+    bench.session.sock.sendall(encode_rank_message(HandoverWanted("worker-1", utc_now())))
+    assert bench.session.hears() == AgreementWanted(4)
+    bench.link.hear()
+    assert "worker-1" in bench.link.leaving
+
+
 def test_words_of_an_earlier_world_are_left_out(bench: Bench) -> None:
     bench.enter(2)
     bench.session.say(WorldBroken(1), AllDone(1), AnotherWanted(1, 5), AnotherWanted(2, 6))
@@ -128,3 +170,12 @@ def test_the_end_of_the_agent_ends_every_wait(bench: Bench) -> None:
         bench.channel.done()
     with pytest.raises(ConnectionError):
         bench.channel.next_world(lambda: None, 0.01)
+
+
+def test_the_end_of_the_agent_ends_the_wait_for_an_agreement(bench: Bench) -> None:
+    bench.enter(1)
+    bench.session.say(Prepare(1, 1))
+    assert bench.session.hears() == Prepared(1, 1, begun=0)
+    bench.session.sock.close()
+    with pytest.raises(ConnectionError):
+        bench.channel.agrees()

@@ -12,6 +12,8 @@ import pytest
 from elastic_runtime.engines.base import SessionCallbacks, SessionOutcome, SessionState
 from elastic_runtime.engines.torch import messages
 from elastic_runtime.engines.torch.messages import (
+    AgreeAt,
+    AgreementWanted,
     AllDone,
     AnotherWanted,
     Connected,
@@ -19,6 +21,8 @@ from elastic_runtime.engines.torch.messages import (
     EnterWorld,
     LeftOut,
     PeerLost,
+    Prepare,
+    Prepared,
     ReadyForWorld,
     StoreAnswer,
     StoreAsk,
@@ -130,7 +134,7 @@ async def test_newcomers_are_waited_for_while_the_others_train(bench: Bench) -> 
     await asyncio.sleep(0)
     assert bench.heard("a") == []
     bench.say("b", ReadyForWorld())
-    assert bench.heard("a") == [AnotherWanted(1, 1)]
+    assert bench.heard("a") == [AnotherWanted(1, 1), Prepare(1, 1)]
     assert bench.heard("b") == []
     bench.say("a", ReadyForWorld())
     assert (bench.heard("a"), bench.heard("b")) == ([EnterWorld(2, 0, 2)], [EnterWorld(2, 1, 2)])
@@ -149,7 +153,40 @@ async def test_members_hear_again_where_another_one_is_to_leave(bench: Bench) ->
     await bench.form(1, "a", "b", "c")
     bench.session.list_ranks(("a", "b"), 1)
     bench.session.list_ranks(("b",), 1)
-    assert bench.heard("a") == [AnotherWanted(1, 1, leaving=(2,)), AnotherWanted(1, 2, leaving=(0, 2))]
+    assert bench.heard("a") == [
+        AnotherWanted(1, 1, leaving=(2,)),
+        Prepare(1, 1),
+        AnotherWanted(1, 2, leaving=(0, 2)),
+    ]
+
+
+@scene
+async def test_all_agree_at_the_first_commit_that_none_has_begun(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 1)
+    await bench.form(1, "a", "b")
+    bench.say("b", AgreementWanted(1))
+    bench.say("a", AgreementWanted(1))
+    assert bench.heard("a") == bench.heard("b") == [Prepare(1, 1)], "one for both"
+    bench.say("a", Prepared(1, 1, begun=7))
+    assert bench.heard("a") == [], "b may have begun more"
+    bench.say("b", Prepared(1, 1, begun=8))
+    assert bench.heard("a") == bench.heard("b") == [AgreeAt(1, 1, commit=9)]
+    bench.say("b", Prepared(1, 1, begun=9))
+    assert bench.heard("a") == [], "it is settled"
+    bench.say("a", AgreementWanted(1))
+    bench.say("b", Prepared(1, 1, begun=9), Prepared(1, 2, begun=9))
+    assert bench.heard("b") == [Prepare(1, 2)], "a has not answered this one"
+
+
+@scene
+async def test_a_world_that_breaks_while_it_settles_on_a_commit_agrees_on_none(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 1)
+    await bench.form(1, "a", "b")
+    bench.say("a", AgreementWanted(1), Prepared(1, 1, begun=3))
+    await bench.end("b", -9)
+    assert bench.heard("a") == [Prepare(1, 1), WorldBroken(1)]
+    bench.say("a", ReadyForWorld(), AgreementWanted(1))
+    assert bench.heard("a") == [EnterWorld(2, 0, 1)], "a word of the world before is left out"
 
 
 @scene
@@ -157,13 +194,13 @@ async def test_who_has_a_part_of_the_state_stays_until_it_could_give_it(bench: B
     bench.session.open(("a", "b"), 1)
     await bench.form(1, "a", "b")
     bench.session.list_ranks(("b",), 1)
-    assert bench.heard("a") == bench.heard("b") == [AnotherWanted(1, 1, leaving=(0,))]
+    assert bench.heard("a") == bench.heard("b") == [AnotherWanted(1, 1, leaving=(0,)), Prepare(1, 1)]
     bench.say("a", ReadyForWorld(part=True))
     bench.say("b", ReadyForWorld())
     for rank, rank_id in enumerate("ab"):
         assert bench.heard(rank_id) == [EnterWorld(2, rank, 2, same_state=True)]
         bench.say(rank_id, Connected(2), Synced(2))
-    assert bench.heard("a") == bench.heard("b") == [AnotherWanted(2, 2, leaving=(0,))]
+    assert bench.heard("a") == bench.heard("b") == [AnotherWanted(2, 2, leaving=(0,)), Prepare(2, 1)]
     bench.say("a", ReadyForWorld())
     bench.say("b", ReadyForWorld())
     assert bench.heard("b") == [EnterWorld(3, 0, 1, same_state=True)]
@@ -189,7 +226,7 @@ async def test_who_is_listed_no_more_leaves_at_a_commit(bench: Bench) -> None:
     bench.session.open(("a", "b"), 1)
     await bench.form(1, "a", "b")
     bench.session.list_ranks(("b",), 1)
-    assert bench.heard("a") == bench.heard("b") == [AnotherWanted(1, 1, leaving=(0,))]
+    assert bench.heard("a") == bench.heard("b") == [AnotherWanted(1, 1, leaving=(0,)), Prepare(1, 1)]
     bench.say("a", ReadyForWorld())
     assert bench.heard("a") == []
     bench.say("b", ReadyForWorld())

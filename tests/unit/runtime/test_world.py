@@ -49,6 +49,9 @@ class Threads:
     def barrier(self) -> None:
         self._gate.wait()
 
+    def agrees(self) -> bool:
+        return True
+
     def maximum(self, numbers: Sequence[float]) -> list[float]:
         return [max(column) for column in zip(*self.gather(numbers), strict=True)]
 

@@ -236,17 +236,22 @@ class RankLink:
             for hearer in self.hearers:
                 hearer(word)
 
-    def have_engine_hear(self, hear: Callable[[Mapping[str, Any]], None], hung_up: Callable[[], None]) -> None:
+    def have_engine_hear(
+        self, hear: Callable[[Mapping[str, Any]], None], hung_up: Callable[[], None], noticed: Callable[[], None]
+    ) -> None:
         """Have an engine's words heard as they come, in a thread of their own.
 
         Args:
             hear: called in that thread with each word.
             hung_up: called there once nothing will come any more; at once where no agent is.
+            noticed: called there when :meth:`hear` will find another word.
         """
         self._read_ahead = queue.SimpleQueue()
-        threading.Thread(target=self._listen, args=(hear, hung_up), name="rank-link", daemon=True).start()
+        threading.Thread(target=self._listen, args=(hear, hung_up, noticed), name="rank-link", daemon=True).start()
 
-    def _listen(self, hear: Callable[[Mapping[str, Any]], None], hung_up: Callable[[], None]) -> None:
+    def _listen(
+        self, hear: Callable[[Mapping[str, Any]], None], hung_up: Callable[[], None], noticed: Callable[[], None]
+    ) -> None:
         ahead = self._read_ahead
         assert ahead is not None, "set before the thread starts"
         try:
@@ -255,6 +260,7 @@ class RankLink:
                     hear(word.word)
                 else:
                     ahead.put(word)
+                    noticed()
         finally:
             hung_up()
 

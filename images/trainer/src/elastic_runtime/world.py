@@ -81,6 +81,13 @@ class World(Place, Protocol):
     def barrier(self) -> None:
         """Wait until all ranks are here; a collective."""
 
+    def agrees(self) -> bool:
+        """Whether all ranks tell each other what they have heard at the commit that begins with this call.
+
+        The same on all of them: always, or at commits that the engine has settled upon, soon after a notice has come or
+        another world is wanted, and at the first of each world.
+        """
+
     def maximum(self, numbers: Sequence[float]) -> list[float]:
         """Of each number the greatest that any rank gives; a collective."""
 

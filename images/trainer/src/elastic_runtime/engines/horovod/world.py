@@ -58,6 +58,10 @@ class HorovodWorld:
         """See :class:`World`."""
         _framework().barrier()
 
+    def agrees(self) -> bool:
+        """Always: Horovod has nothing by which its ranks could settle on another commit."""
+        return True
+
     def maximum(self, numbers: Sequence[float]) -> list[float]:
         """See :class:`World`."""
         return _framework().maximum(numbers)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from elastic_runtime.engines.torch import messages
 from elastic_runtime.engines.torch.messages import (
+    AgreeAt,
     AllDone,
     AnotherWanted,
     EnterWorld,
     LeftOut,
+    Prepare,
     RankWord,
     StoreAnswer,
     StoreAsk,
@@ -44,7 +46,10 @@ class Channel:
         self._entered: EnterWorld | LeftOut | None = None
         self._world = 0
         self._broken = self._all_done = self._gone = False
-        link.have_engine_hear(self._hear, self._hung_up)
+        self._begun = 0
+        self._preparing = False
+        self._agreements: set[int] = set()
+        link.have_engine_hear(self._hear, self._hung_up, self._noticed)
 
     @property
     def is_broken(self) -> bool:
@@ -93,6 +98,22 @@ class Channel:
         self._say(messages.Done(self._world))
         self._wait(lambda: self._all_done, None)
 
+    def agrees(self) -> bool:
+        """Whether all ranks agree at the commit that begins with this call; waits while that is being settled.
+
+        They do at the first of each world, whatever they have heard.
+
+        Raises:
+            WorldLost: the world is broken.
+            ConnectionError: the agent is gone.
+        """
+        with self._changed:
+            self._begun += 1
+            self._changed.wait_for(lambda: not self._preparing or self._broken or self._gone)
+            if self._broken or self._preparing:
+                self._raise()
+            return self._begun in self._agreements
+
     def peer_lost(self) -> None:
         """Something with the others has failed here: have them hear it."""
         if not self._broken:
@@ -116,14 +137,19 @@ class Channel:
         with self._changed:
             if not self._changed.wait_for(lambda: until() or self._broken or self._gone, seconds):
                 raise TimeoutError(f"the store has not answered within {seconds:.0f} s")
-            if until():
-                return
-            if self._broken:
-                raise WorldLost("a rank of the world is lost")
-            raise ConnectionError("the agent of this rank is gone")
+            if not until():
+                self._raise()
+
+    def _raise(self) -> NoReturn:
+        if self._broken:
+            raise WorldLost("a rank of the world is lost")
+        raise ConnectionError("the agent of this rank is gone")
 
     def _say(self, word: RankWord) -> None:
         self._link.send(EngineWord(messages.write_rank_word(word)))
+
+    def _noticed(self) -> None:
+        self._say(messages.AgreementWanted(self._world))
 
     def _hear(self, word: Mapping[str, Any]) -> None:
         said = messages.read_session_word(word)
@@ -131,6 +157,7 @@ class Channel:
             if isinstance(said, EnterWorld):
                 self._world = said.world
                 self._broken = self._all_done = False
+                self._begun, self._preparing, self._agreements = 0, False, {1}
                 self._answers.clear()
             if isinstance(said, EnterWorld | LeftOut):
                 self._entered = said
@@ -138,15 +165,26 @@ class Channel:
                 self._answers[said.serial] = said
             elif said is None or said.world != self._world:
                 return
-            elif isinstance(said, WorldBroken):
-                self._broken = True
-            elif isinstance(said, AllDone):
-                self._all_done = True
+            else:
+                self._hear_of_world(said)
             self._changed.notify_all()
         if isinstance(said, AnotherWanted):
             self._on_another(said)
         elif isinstance(said, WorldBroken):
             self._on_broken()
+
+    def _hear_of_world(self, said: AnotherWanted | Prepare | AgreeAt | WorldBroken | AllDone) -> None:
+        match said:
+            case WorldBroken():
+                self._broken = True
+            case AllDone():
+                self._all_done = True
+            case Prepare():
+                self._preparing = True
+                self._say(messages.Prepared(said.world, said.serial, self._begun))
+            case AgreeAt():
+                self._agreements.add(said.commit)
+                self._preparing = False
 
     def _hung_up(self) -> None:
         with self._changed:

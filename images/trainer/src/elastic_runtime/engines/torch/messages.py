@@ -5,6 +5,10 @@ finds in the world's store, and says that it is *connected*; once its state is r
 of its training, that it is *done*, and is told when all are. In between the session tells that another world is wanted,
 at the next commit, or that the present one is *broken*, at once; and a rank may say that, too.
 
+Ranks act together at one commit without a collective at each: whoever has something that all must act upon *wants an
+agreement*; the session has all *prepare* one, each answers at once with how many commits it has begun, begins no other,
+and is told the commit at which all agree, the first that none of them has begun.
+
 Worlds are counted by the session from 1. What is said of another world than the present one is late, and left out.
 """
 
@@ -60,6 +64,23 @@ class PeerLost:
 
 
 @dataclass(frozen=True, slots=True)
+class AgreementWanted:
+    """Rank: have all agree, soon; I have heard something."""
+
+    world: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Rank: to :class:`Prepare`."""
+
+    world: int
+    serial: int
+    begun: int
+    """Commits (and looks for changes) in this world, so far."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoreAsk:
     """Rank: do this in the store of the world. Answered by :class:`StoreAnswer`, ``get`` and ``wait`` when they can be.
 
@@ -80,7 +101,7 @@ class StoreAsk:
     """Of ``add``."""
 
 
-RankWord = ReadyForWorld | Connected | Synced | Done | PeerLost | StoreAsk
+RankWord = ReadyForWorld | Connected | Synced | Done | PeerLost | AgreementWanted | Prepared | StoreAsk
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +134,23 @@ class AnotherWanted:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepare:
+    """Session: answer with :class:`Prepared`, and begin no commit until :class:`AgreeAt` has come."""
+
+    world: int
+    serial: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgreeAt:
+    """Session: all ranks of this world agree at this commit, which none of them has begun."""
+
+    world: int
+    serial: int
+    commit: int
+
+
+@dataclass(frozen=True, slots=True)
 class WorldBroken:
     """Session: a rank of this world is lost, or it cannot be completed."""
 
@@ -137,7 +175,7 @@ class StoreAnswer:
     """Of ``add`` the sum; of ``check`` and ``delete`` 1 or 0."""
 
 
-SessionWord = EnterWorld | LeftOut | AnotherWanted | WorldBroken | AllDone | StoreAnswer
+SessionWord = EnterWorld | LeftOut | AnotherWanted | Prepare | AgreeAt | WorldBroken | AllDone | StoreAnswer
 
 _OF_RANKS: messages.Vocabulary[RankWord] = messages.Vocabulary(RankWord)
 _OF_SESSIONS: messages.Vocabulary[SessionWord] = messages.Vocabulary(SessionWord)

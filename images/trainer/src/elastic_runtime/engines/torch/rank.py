@@ -106,6 +106,10 @@ class Rank:
         self._synced()
         self._wrappers.rebuild_within(has_same=has_same)
 
+    def agrees(self) -> bool:
+        """See :meth:`~elastic_runtime.world.World.agrees`."""
+        return self._channel is None or dist.get_world_size() == 1 or self._channel.agrees()
+
     def is_broken(self) -> bool:
         """Whether the present world is."""
         return self._channel is not None and self._channel.is_broken

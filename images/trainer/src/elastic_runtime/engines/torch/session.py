@@ -11,6 +11,7 @@ from elastic_runtime.engines.base import RankRunner, SessionCallbacks, SessionFa
 from elastic_runtime.engines.exits import describe
 from elastic_runtime.engines.tasks import SessionTasks
 from elastic_runtime.engines.torch import messages, worlds
+from elastic_runtime.engines.torch.agreeing import Agreeing
 from elastic_runtime.engines.torch.key_values import KeyValues
 from elastic_runtime.engines.torch.messages import SessionWord, StoreAsk
 from elastic_runtime.engines.torch.worlds import Decision, Facts, RankFact
@@ -27,13 +28,13 @@ class _World:
     members: tuple[str, ...] = ()
     exits: dict[str, int] = field(default_factory=dict)
     store: KeyValues = field(default_factory=KeyValues)
+    agreeing: Agreeing = field(default_factory=lambda: Agreeing(0))
     broken: bool = False
     given_up: bool = False
     finished: bool = False
     leaving: tuple[int, ...] | None = None
     """Ranks of whom its members were told last that they will not be in the next; None: of no other world yet."""
-    told_of: set[str] = field(default_factory=set)
-    """Words that its members were told, each once: by type."""
+    told_broken: bool = False
 
 
 class TorchSession:
@@ -130,6 +131,10 @@ class TorchSession:
 
     def _advance(self, rank_id: str, said: messages.RankWord) -> None:
         match said:
+            case messages.AgreementWanted():
+                self._tell_members(self._world.agreeing.want())
+            case messages.Prepared():
+                self._tell_members(self._world.agreeing.prepared(rank_id, said, self._world.members))
             case messages.Connected():
                 self._set(rank_id, connected=True)
                 if all(rank.connected for rank in self._facts().here.values()) and self._is_whole():
@@ -200,21 +205,22 @@ class TorchSession:
         for rank_id in decision.left_out:
             self._set(rank_id, ready=False)
             self._tell(rank_id, messages.LeftOut())
-        if decision.is_broken:
+        if decision.is_broken and not world.told_broken:
+            world.told_broken = True
             self._tell_members(messages.WorldBroken(world.number))
-        if decision.all_done:
+        if decision.all_done and not world.finished:
             world.finished = True
             self._tell_members(messages.AllDone(world.number))
         if decision.wants_another and world.leaving != decision.leaving:
             world.leaving = decision.leaving
             self._changes += 1
-            world.told_of.discard(messages.AnotherWanted.__name__)
             self._tell_members(messages.AnotherWanted(world.number, self._changes, decision.leaving))
+            self._tell_members(world.agreeing.want())
 
     def _form(self, chosen: tuple[str, ...], *, same_state: bool) -> None:
         before = self._world
         self._in_vain = self._in_vain + 1 if before.broken and not before.exits else 0
-        self._world = _World(before.number + 1, chosen)
+        self._world = _World(before.number + 1, chosen, agreeing=Agreeing(before.number + 1))
         for rank, rank_id in enumerate(chosen):
             self._set(rank_id, ready=False, part=False)
             place = messages.EnterWorld(self._world.number, rank, len(chosen), same_state, self._in_vain)
@@ -224,14 +230,10 @@ class TorchSession:
     def _set(self, rank_id: str, **changes: bool) -> None:
         self._running[rank_id] = replace(self._running[rank_id], **changes)
 
-    def _tell_members(self, word: SessionWord) -> None:
-        """Each kind of word once a world; those that are ready for another one have left it."""
-        kind = type(word).__name__
-        if kind in self._world.told_of:
-            return
-        self._world.told_of.add(kind)
-        for rank_id, rank in self._facts().here.items():
-            if not rank.ready:
+    def _tell_members(self, word: SessionWord | None) -> None:
+        """Those that are ready for another world have left this one."""
+        for rank_id, rank in self._facts().here.items() if word else ():
+            if word and not rank.ready:
                 self._tell(rank_id, word)
 
     def _tell(self, rank_id: str, word: SessionWord) -> None:

@@ -68,6 +68,10 @@ class TorchWorld:
         """See :class:`World`."""
         self.maximum([0.0])  # dist.barrier() would take a GPU, where there is one.
 
+    def agrees(self) -> bool:
+        """See :class:`World`."""
+        return self.this_rank().agrees()
+
     def maximum(self, numbers: Sequence[float]) -> list[float]:
         """See :class:`World`."""
         local = torch.tensor(numbers, dtype=torch.float64)

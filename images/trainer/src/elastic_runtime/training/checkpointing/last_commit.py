@@ -34,6 +34,11 @@ class LastCommit:
         """
         self._deadline, self._keeper = deadline, keeper
 
+    @property
+    def is_expected(self) -> bool:
+        """Whether there will be one."""
+        return self._deadline is not None
+
     def begin(self) -> None:
         """A new world trains: what passed since the last commit says nothing about the next one."""
         self._committed = None

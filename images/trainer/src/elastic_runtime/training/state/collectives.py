@@ -14,7 +14,7 @@ from elastic_runtime.world import World
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What a rank has heard, and after :func:`agree`, what any rank has."""
+    """What a rank has heard, and after :meth:`Agreements.agree`, what any rank has."""
 
     updated: float = 0.0
     """Time stamp of the newest notification that hosts have changed, 0 for none."""
@@ -26,15 +26,34 @@ class Signals:
     """Whether to wait at this commit, for it is the last one that can be made durable."""
     write: float = 0.0
     """Of a state of which each rank has a part: above 0, whether all are to write this commit."""
+    always: bool = False
+    """Whether ranks agree at each commit from now on."""
 
 
-def agree(world: World, mine: Signals) -> Signals:
-    """The maximum over all ranks, the same everywhere: one collective of five numbers."""
-    if world.size == 1:
-        return mine
-    numbers = [mine.updated, mine.seen, float(mine.handover), float(mine.stand), mine.write]
-    updated, seen, handover, stand, write = world.maximum(numbers)
-    return Signals(updated, seen, bool(handover), bool(stand), write)
+class Agreements:
+    """Of the ranks of a world, at the commits at which its engine has them agree, or at each.
+
+    Args:
+        world: the one that this process is in, whichever that is.
+        always: whether they have to at each.
+    """
+
+    def __init__(self, world: World, *, always: bool) -> None:
+        self._world, self._must, self._always = world, always, always
+
+    def due(self) -> bool:
+        """Whether to agree at the commit that begins with this call, on all ranks."""
+        return self._world.agrees() or self._always
+
+    def agree(self, mine: Signals) -> Signals:
+        """The maximum over all ranks, the same everywhere: one collective of six numbers."""
+        if self._world.size == 1:
+            return mine
+        flags = mine.handover, mine.stand, mine.always or self._must
+        numbers = mine.updated, mine.seen, mine.write, *(float(flag) for flag in flags)
+        updated, seen, write, handover, stand, always = self._world.maximum(numbers)
+        self._always = bool(always)
+        return Signals(updated, seen, bool(handover), bool(stand), write, self._always)
 
 
 def broadcast_tree(world: World, family: Family, tree: Tree) -> Tree:

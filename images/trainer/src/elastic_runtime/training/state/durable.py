@@ -6,7 +6,6 @@ import atexit
 import logging
 import time
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from elastic_runtime.checkpoint import open_store
@@ -25,7 +24,7 @@ from elastic_runtime.training.checkpointing.writer import CheckpointWriter, Snap
 from elastic_runtime.training.family import Family
 from elastic_runtime.training.observing import observing
 from elastic_runtime.training.state.attributes import check_names
-from elastic_runtime.training.state.collectives import Signals, agree
+from elastic_runtime.training.state.collectives import Agreements, Signals
 from elastic_runtime.training.state.handlers import check_storable
 from elastic_runtime.training.state.values import StateValues
 from elastic_runtime.world import current_world
@@ -46,7 +45,8 @@ class DurableState:
       function under ``hvd.elastic.run`` the launcher's ranks do that by themselves, and at the latest it is done when
       the process ends.
 
-    Without a store its newcomers are exact, too, and its commits copy in place and cost one small collective.
+    Without a store its newcomers are exact, too, and its commits copy in place; under Horovod each costs one small
+    collective.
 
     Args:
         model: kept by its state.
@@ -65,6 +65,7 @@ class DurableState:
     """
 
     family: ClassVar[Family]
+    _agrees_always: ClassVar[bool] = False
     model: Any
     optimizer: Any
     step: int
@@ -87,6 +88,7 @@ class DurableState:
             setattr(self, name, value)
         self._values = StateValues(self.family, self, kept)
         self._world = current_world()
+        self._agreements = Agreements(self._world, always=self._agrees_always)
         # Time stamps: of the newest change of hosts, and up to which they were acted upon.
         self._changed = self._seen = 0.0
         self._reset_callbacks: list[Callable[[], None]] = []
@@ -94,10 +96,7 @@ class DurableState:
         self._progress = ProgressLine(self._link, clock)
         self._serial = 0
         self._taken_at = utc_now()
-        self._is_writer = False
-        self._has_commits = False
-        self._ends_at_exit = False
-        self._has_prepared = False
+        self._is_writer = self._has_commits = self._ends_at_exit = self._has_prepared = False
         self._may_resume = True
         self._notices = Notices(self._link, self._world.name, clock)
         self._spec = checkpoints_asked(checkpoint)
@@ -195,7 +194,7 @@ class DurableState:
             self._begin_write()
 
     def check_host_updates(self) -> None:
-        """Hear, on all ranks at once, what any rank was told; a collective of a few numbers.
+        """Hear, on all ranks at once, what any rank was told; a collective.
 
         Raises:
             Exception: hosts have changed, so the engine makes another world (Horovod's ``HostsUpdatedInterrupt``).
@@ -205,10 +204,13 @@ class DurableState:
     def _hear(self, committed: bool) -> bool:
         """See :meth:`check_host_updates`. Returns whether to wait, having committed."""
         self._notices.hear()
+        if not self._agreements.due():
+            return False
         stand = committed and self._stands()
         # A newcomer has acted upon nothing yet. That ranks agree on that number too keeps it from raising alone.
-        mine = Signals(self._changed, self._seen, self._notices.take_handover(), stand, self._write_wanted())
-        agreed = agree(self._world, mine)
+        handover, always = self._notices.take_handover(), self._notices.last_commit.is_expected
+        mine = Signals(self._changed, self._seen, handover, stand, self._write_wanted(), always)
+        agreed = self._agreements.agree(mine)
         self._seen = agreed.updated
         self._write_agreed(agreed.write)
         if self._writer is not None and self._world.rank == 0:
@@ -277,9 +279,7 @@ class DurableState:
     def __enter__(self) -> DurableState:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
         """Finish; after an exception, with the last commit instead of the state as it is."""
         if kind is None:
             self.finish()
