@@ -160,6 +160,10 @@ class PodRun(ResizedRun):
         """As an eviction does, with the grace period of the pods; returns at once."""
         self._kubectl("delete", "pods", f"--selector={selector(run=self.ref.name, part=part)}", "--wait=false")
 
+    def delete_worker(self, name: str) -> None:
+        """As :meth:`delete_pods`, of that worker's alone."""
+        self._kubectl("delete", "pod", WorkerName.parse(name).pod, "--wait=false")
+
     def kill_launcher(self) -> None:
         """Without a word, and for good."""
         self._place.namespace.kill_launcher(self.ref.name)

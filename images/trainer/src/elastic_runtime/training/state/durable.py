@@ -204,13 +204,7 @@ class DurableState:
     def _hear(self, committed: bool) -> bool:
         """See :meth:`check_host_updates`. Returns whether to wait, having committed."""
         self._notices.hear()
-        if not self._agreements.due():
-            return False
-        stand = committed and self._stands()
-        # A newcomer has acted upon nothing yet. That ranks agree on that number too keeps it from raising alone.
-        handover, always = self._notices.take_handover(), self._notices.last_commit.is_expected
-        mine = Signals(self._changed, self._seen, handover, stand, self._write_wanted(), always)
-        agreed = self._agreements.agree(mine)
+        agreed = self._agree(committed) if self._agreements.due() else Signals(self._seen, self._seen)
         self._seen = agreed.updated
         self._write_agreed(agreed.write)
         if self._writer is not None and self._world.rank == 0:
@@ -224,6 +218,12 @@ class DurableState:
             self._world.change()
             return False
         return agreed.stand
+
+    def _agree(self, committed: bool) -> Signals:
+        stand, handover = committed and self._stands(), self._notices.take_handover()
+        always = self._notices.last_commit.is_expected
+        # A newcomer has acted upon nothing yet. That ranks agree on that number too keeps it from raising alone.
+        return self._agreements.agree(Signals(self._changed, self._seen, handover, stand, self._write_wanted(), always))
 
     def _stands(self) -> bool:
         """On rank 0: whether all have to wait at the commit that was just made; it is then made durable."""

@@ -1,0 +1,20 @@
+"""A script that is written for torchrun, in pods."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kubernetes_reclaims.conftest import Start
+from tests.kubernetes_reclaims.pod_run import Place
+from tests.plain_torchrun import SPEC, sized_noticed_and_lost, through_sizes_a_notice_and_a_loss
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def test_it_goes_through_sizes_a_notice_and_a_loss(start: Start, place: Place) -> None:
+    folder = place.folder / "plain-torchrun"
+    folder.mkdir()
+    folder.chmod(0o777)  # ranks are another user
+    plain = sized_noticed_and_lost(folder)
+    run = start(plain.script, (1, 2, 3), **SPEC)
+    through_sizes_a_notice_and_a_loss(run, plain, run.delete_worker, run.finish)
