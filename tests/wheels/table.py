@@ -21,7 +21,8 @@ was made. So for an older version packages are taken as they were two weeks afte
 --exclude-newer`), all but `apache-airflow-providers-common-compat`: the provider needs its 1.23, of October 2026, and
 who installs with constraints has to raise that one.
 
-Python 3.10 is not supported: the wheels ask for 3.11. The trainings' own environment was Python 3.11 in all lines.
+Python 3.10, whose own support ended in October 2026, is not supported: the wheels ask for 3.11. The trainings' own
+environment was Python 3.11 in all lines.
 What has no line was not run.
 """
 
