@@ -39,7 +39,7 @@ setup-torchft: ## make .venv-torchft, with .venv: TorchFT, a peer of the benchma
 	@scripts/setup torchft
 
 # The one list of what `make test` and CI run.
-PARTS := lint test-unit test-security test-contract test-engines test-local test-airflow test-browser test-kubernetes
+PARTS := lint test-unit test-security test-contract test-engines test-local test-airflow test-browser test-oldest test-kubernetes
 
 test: ## everything that CI checks: goes on after a part that fails, and says at the end what did; LIMIT: seconds for all
 	@MAKE="$(MAKE)" scripts/test-parts $(or $(LIMIT),0) $(PARTS)
@@ -124,6 +124,12 @@ $(AXE): provider/frontend/package-lock.json
 
 test-kubernetes: setup ## pods on a real Kubernetes, where there is a way to one
 	scripts/test-kubernetes $(AIRFLOW) $(TRAINER)
+
+test-kubernetes-long: setup ## API server, scheduler and triggerer away; 20 rounds of clear; ten minutes, not a part of `make test`
+	scripts/test-kubernetes --long $(AIRFLOW) $(TRAINER)
+
+test-oldest: build ## the wheels with the oldest Airflow there is, deferred, marked, cleared; three minutes
+	@$(AIRFLOW)/python -m tests.wheels --airflow 2.11.2
 
 chaos: setup ## random faults on local runs; ROUNDS, SEED, JOBS, LOAD, ENGINE, …: see tests/README.md
 	@$(TRAINER)/python -m tests.chaos $(foreach option,ROUNDS SEED PLAN REPEAT ENGINE JOBS LOAD MINUTES,\
@@ -241,5 +247,5 @@ clean-all: clean
 
 .PHONY: help setup setup-tensorflow setup-torchft setup-site site test-site setup-manifests test-manifests test-tutorial test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks test-unit $(UNIT) \
     test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-browser screenshots \
-    test-faults test-frameworks setup-frameworks test-kubernetes test-wheels matrix chaos chaos-bar fuzz kills soak \
+    test-faults test-frameworks setup-frameworks test-kubernetes test-kubernetes-long test-oldest test-wheels matrix chaos chaos-bar fuzz kills soak \
     demo bench bench-torch bench-sharded bench-deferred bench-checkpoints bench-status bench-page bench-traces gpu-check image cluster-up cluster-down build dist requirements clean clean-all

@@ -10,16 +10,9 @@ import pytest
 from demo_kit.airflow_stack import AirflowStack
 from demo_kit.kubernetes_trainings import KubernetesTrainings, prepared
 from tests.airflow.real_airflow import TRAINER, Airflow, completed, stack_without
-from tests.kubernetes_namespace import Namespace, prepare
 
 NAMESPACE = "elastic-training-airflow"
 KILLED = ("triggerer", "scheduler")
-
-
-@pytest.fixture(scope="session")
-def namespace() -> Namespace:
-    """Of runs without an Airflow."""
-    return prepare("elastic-training-disturbed")
 
 
 @pytest.fixture(scope="session")

@@ -47,8 +47,9 @@ FOREVER = 100_000
 """Steps."""
 PATIENCE = 180.0
 """Seconds for what should take a few."""
-GONE = 30.0
-"""Seconds from a mark to the end of the training's last process, at most."""
+GONE = 120.0
+"""Seconds from a mark to the end of the training's last process, at most: a quarter is the goal, the rest is for busy
+machines. Its lease alone would end it after hours."""
 SECRET = "planted-secret-of-the-environment"
 
 
