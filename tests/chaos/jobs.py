@@ -57,7 +57,7 @@ class Job:
             shared_by=self.ranks,
             environment={**self.kind.environment, **self.environment},
             recovery=RecoverySpec(backoff=plan.backoff, backoff_maximum=2.0, rank_failures=1000, max_wait=MAX_WAIT),
-            timing=Timing(agent_silence=plan.agent_silence),
+            timing=Timing(agent_silence=plan.agent_silence, lease=0.0),  # Nobody watches it, however long it takes.
             **durable,
         )
 

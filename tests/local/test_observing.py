@@ -8,10 +8,13 @@ import os
 import re
 import signal
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from tensorboardX.proto.event_pb2 import Event
 
 from elastic_runtime.observe import ObserveSpec, ProfileSpec, PrometheusSpec
 from elastic_runtime.spec import CheckpointSpec
@@ -39,7 +42,6 @@ def test_each_rank_profiles_the_steps_that_were_asked_for(start: Start, tmp_path
 
 
 def test_a_run_is_scraped_while_it_trains(start: Start, tmp_path: Path) -> None:
-    pytest.importorskip("prometheus_client", exc_type=ImportError)
     token = tmp_path / "token"
     token.write_text("a-token-of-some-length")
     observe = ObserveSpec(prometheus=PrometheusSpec(0, str(token)))
@@ -59,7 +61,6 @@ def test_a_run_is_scraped_while_it_trains(start: Start, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_had_ends_the_run_at_once_and_is_named(start: Start, tmp_path: Path) -> None:
-    pytest.importorskip("prometheus_client", exc_type=ImportError)
     run = start(Script("exact.py"), observe=ObserveSpec(prometheus=PrometheusSpec(0, str(tmp_path / "missing"))))
     run.until(run.is_over, "the launcher has ended", alive=False)
     assert "observe.prometheus" in run.log()
@@ -67,7 +68,6 @@ def test_what_cannot_be_had_ends_the_run_at_once_and_is_named(start: Start, tmp_
 
 
 def test_tensorboard_shows_what_was_reported_without_steps_that_were_undone(start: Start, tmp_path: Path) -> None:
-    pytest.importorskip("tensorboardX", exc_type=ImportError)
     store = tmp_path / "store"
     run = start(
         Script("exact.py", epochs=3, commit_every=5, holds=(12,)),
@@ -83,8 +83,14 @@ def test_tensorboard_shows_what_was_reported_without_steps_that_were_undone(star
     assert status.phase is Phase.SUCCEEDED, run.report("no success")
     files = sorted((store / "tensorboard").iterdir())
     assert len(files) == 2
-    accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator", exc_type=ImportError)
-    accumulator = accumulators.EventAccumulator(str(store / "tensorboard"))
-    accumulator.Reload()
-    steps = [event.step for event in accumulator.Scalars("loss")]
+    steps = [event.step for file in files for event in events(file) if event.summary.value[:1]]
     assert steps == [5, 10, 15, 20]
+
+
+def events(file: Path) -> Iterator[Any]:
+    """Records of TFRecord's format: 8 bytes of length, 4 of its sum, the content, 4 of its sum."""
+    data = file.read_bytes()
+    while data:
+        end = 12 + int.from_bytes(data[:8], "little")
+        yield Event.FromString(data[12:end])
+        data = data[end + 4 :]
