@@ -25,6 +25,8 @@ NAME = "ELASTIC_RUNTIME_RANK_ID"
 """Environment variable: the rank, as the launcher knows it."""
 MOST_KEY, MOST_VALUE = 500, 32768
 """Characters of a key of the store, and of its value (base64)."""
+MOST_COMMITS = 2**63
+"""Of one world."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,8 @@ def read_rank_word(plain: Mapping[str, Any]) -> RankWord:
         raise InvalidDocument(f"no word of a rank is of type {plain.get('type')!r}")
     if isinstance(word, StoreAsk):
         _check(word)
+    if isinstance(word, Prepared) and not 0 <= word.begun < MOST_COMMITS:
+        raise InvalidDocument("what a rank has begun is no number of commits")
     return word
 
 
