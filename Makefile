@@ -55,7 +55,7 @@ lint-types: setup
 	    provider/src scripts tools tests/conftest.py tests/leaks.py \
 	    benchmarks/deferred benchmarks/deferred_runs.py benchmarks/page_load.py benchmarks/page/runs.py \
 	    tests/wheels/airflow_2.py tests/wheels/table.py tests/wheels/__main__.py tests/manifests/__main__.py \
-	    tests/tutorial/__main__.py
+	    tests/tutorial/__main__.py tests/compose
 	$(TRAINER)/mypy --cache-dir=.mypy_cache/trainer --exclude '^benchmarks/deferred' \
 	    images/trainer/src benchmarks tools/gpu_check.py dags/digits dags/digits_train.py dags/examples/circle.py \
 	    tests/chaos tests/soak tests/engines/distribution/hub_engine
@@ -130,6 +130,15 @@ test-kubernetes-long: setup ## API server, scheduler and triggerer away; 20 roun
 
 test-oldest: build ## the wheels with the oldest Airflow there is, deferred, marked, cleared; three minutes
 	@$(AIRFLOW)/python -m tests.wheels --airflow 2.11.2
+
+test-compose: setup ## docker-compose.yml without Docker: every service's command as a process, an example in pods; five minutes, not a part of `make test`
+	tools/cluster with -- sh -c '$(AIRFLOW)/python tools/image && tools/cluster load build/trainer-image.tar && $(AIRFLOW)/python -m tests.compose'
+
+compose-up: ## with Docker: Airflow, PostgreSQL, S3 and Kubernetes in containers of this machine: docs/how-to/compose.md
+	scripts/compose up
+
+compose-down: ## end them, and forget all
+	scripts/compose down
 
 chaos: setup ## random faults on local runs; ROUNDS, SEED, JOBS, LOAD, ENGINE, …: see tests/README.md
 	@$(TRAINER)/python -m tests.chaos $(foreach option,ROUNDS SEED PLAN REPEAT ENGINE JOBS LOAD MINUTES,\
@@ -247,5 +256,5 @@ clean-all: clean
 
 .PHONY: help setup setup-tensorflow setup-torchft setup-site site test-site setup-manifests test-manifests test-tutorial test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks test-unit $(UNIT) \
     test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-browser screenshots \
-    test-faults test-frameworks setup-frameworks test-kubernetes test-kubernetes-long test-oldest test-wheels matrix chaos chaos-bar fuzz kills soak \
+    test-faults test-frameworks setup-frameworks test-kubernetes test-kubernetes-long test-oldest test-compose compose-up compose-down test-wheels matrix chaos chaos-bar fuzz kills soak \
     demo bench bench-torch bench-sharded bench-deferred bench-checkpoints bench-status bench-page bench-traces gpu-check image cluster-up cluster-down build dist requirements clean clean-all
