@@ -1,7 +1,8 @@
 """Runs docker-compose.yml without Docker: each service's command as a process, its environment as the file has it.
 
 Names of containers become addresses of this machine; the Kubernetes is the one of KUBECONFIG, with the trainer's image
-of the tests. Then one of the examples trains there, to success, and its checkpoints are in the S3 server.
+of the tests. Then two of the examples run there, to success: a training alone, and one between pods that prepare and
+evaluate, with S3 between them.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from botocore.exceptions import BotoCoreError  # noqa: E402
 
 from demo_kit.airflow_api import AirflowApi  # noqa: E402
 from demo_kit.airflow_stack import COMPONENTS, AirflowStack, StackSettings  # noqa: E402
+from demo_kit.digits_run import FINAL  # noqa: E402
 from tests.airflow.postgres import postgres  # noqa: E402
 from tests.compose import file  # noqa: E402
 from tests.kubernetes_namespace import IMAGE  # noqa: E402
 
-DAG_ID = "example_form"
+DAG_IDS = ("example_form", "example_pods_over_s3")
 NAMESPACE, BUCKET = "training", "trainings"
 S3 = "http://172.30.0.9:9000"
 OF_THE_STACK = ("AIRFLOW__API__BASE_URL", "AIRFLOW__CORE__EXECUTION_API_SERVER_URL")
@@ -39,7 +41,7 @@ FERNET_KEY = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
 
 
 def main() -> int:
-    """Exit status 1 when the example fails."""
+    """Exit status 1 when an example fails."""
     host = os.environ.get("ELASTIC_TRAINING_CLUSTER_HOST", "127.0.0.1")
     values = {**dict.fromkeys(file.variables(), "of-this-run-alone-0123456789"), "FERNET_KEY": FERNET_KEY}
     with tempfile.TemporaryDirectory(prefix="compose-") as folder, ExitStack() as open_until_the_end:
@@ -71,29 +73,31 @@ def main() -> int:
         try:
             say(f"starting {', '.join(COMPONENTS)}")
             stack.start()
-            state = trained(stack)
+            states = trained(stack)
         finally:
             left = stack.stop()
         files = stored(at_home(S3, here))
-    say(f"{DAG_ID} has ended as {state}; {files} objects in the bucket; left behind: {left or 'nothing'}")
-    return int(state != "success" or not files or bool(left))
+    say(f"{states}; {files} objects in the bucket; left behind: {left or 'nothing'}")
+    return int(set(states.values()) != {"success"} or not files or bool(left))
 
 
-def trained(stack: AirflowStack) -> str:
-    """How a run of the example ends."""
+def trained(stack: AirflowStack) -> dict[str, str]:
+    """How a run of each example ends."""
     with AirflowApi(stack.url) as api:
-        stack.wait_until_healthy(api, DAG_ID)
-        say(f"all are healthy; {DAG_ID} is triggered")
-        run_id = api.trigger(DAG_ID, {})
-        deadline = time.monotonic() + PATIENCE
-        told = None
-        while (state := api.run_state(DAG_ID, run_id)) not in ("success", "failed") and time.monotonic() < deadline:
+        for dag_id in DAG_IDS:
+            stack.wait_until_healthy(api, dag_id)
+        say(f"all are healthy; {' and '.join(DAG_IDS)} are triggered")
+        runs = {dag_id: api.trigger(dag_id, {}) for dag_id in DAG_IDS}
+        deadline, told = time.monotonic() + PATIENCE, {}
+        while True:
             stack.check()
-            if (tasks := api.task_states(DAG_ID, run_id)) != told:
+            if (tasks := {dag_id: api.task_states(dag_id, run_id) for dag_id, run_id in runs.items()}) != told:
                 say(str(tasks))
                 told = tasks
+            states = {dag_id: api.run_state(dag_id, run_id) for dag_id, run_id in runs.items()}
+            if all(state in FINAL for state in states.values()) or time.monotonic() > deadline:
+                return states
             time.sleep(1.0)
-        return state
 
 
 def at_home(text: str, here: Mapping[str, str]) -> str:

@@ -97,6 +97,7 @@ def test_the_examples_connection_leads_to_the_others() -> None:
     assert names["s3"]["extra"]["endpoint_url"] in bucket
     namespace = SERVICES["namespace"]["command"][0]
     assert f"namespace {extra['namespace']}" in namespace
+    assert f"AWS_ENDPOINT_URL_S3={names['s3']['extra']['endpoint_url']} " in namespace
     for example in (ROOT / "dags" / "examples").glob("*.py"):
         clusters = {
             word.value.value
