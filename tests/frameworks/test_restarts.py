@@ -1,4 +1,4 @@
-"""Trainings written with Accelerate, Lightning and Transformers: sizes, a notice, and a loss."""
+"""Trainings written with Accelerate, DeepSpeed, Lightning and Transformers: sizes, a notice, and a loss."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from elastic_runtime.spec import RecoverySpec, RestartSpec
 from elastic_runtime.status import EventKind
 from tests.frameworks.conftest import SCRIPTS
 from tests.local.conftest import Start
+from tests.local.harness import ScriptedRun
 from tests.paced import Script
 
 STEPS = 16
@@ -20,10 +21,29 @@ STEPS = 16
 @pytest.mark.timeout(300)  # each world's processes import a framework
 @pytest.mark.parametrize("name", ["accelerate", "lightning", "transformers"])
 def test_no_step_is_lost_by_a_planned_change(start: Start, tmp_path: Path, name: str) -> None:
-    for step in (3, 6, 9, 12):
-        (tmp_path / f"stand-{step}").touch()
+    goes_through_sizes_a_notice_and_a_loss(start, tmp_path, name)
 
-    run = start(
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_deepspeed_goes_on_from_its_universal_checkpoint(start: Start, tmp_path: Path, stage: int) -> None:
+    changed, alone = tmp_path / "changed", tmp_path / "alone"
+    for each in (changed, alone):
+        each.mkdir()
+    goes_through_sizes_a_notice_and_a_loss(start, changed, "deepspeed", STAGE=str(stage))
+    begin(start, alone, "deepspeed", STAGE=str(stage)).succeed()
+    assert losses(changed) == {step: pytest.approx(loss, abs=1e-5) for step, loss in losses(alone).items()}
+
+
+def losses(folder: Path) -> dict[int, float]:
+    """Step to the last loss that was written of it."""
+    lines = (line.split() for line in (folder / "losses").read_text().splitlines())
+    return {int(step): float(loss) for step, loss in lines}
+
+
+def begin(start: Start, folder: Path, name: str, **environment: str) -> ScriptedRun:
+    """Of that framework's script."""
+    return start(
         Script("none"),
         (1, 2, 3),
         engine="torchrun",
@@ -31,22 +51,30 @@ def test_no_step_is_lost_by_a_planned_change(start: Start, tmp_path: Path, name:
         restart=RestartSpec("SIGUSR1", grace=60.0),
         recovery=RecoverySpec(backoff=0.5),
         environment={
-            "STEERED": str(tmp_path),
+            "STEERED": str(folder),
             "PYTHONPATH": os.pathsep.join([str(SCRIPTS), os.environ.get("PYTHONPATH", "")]),
             "ELASTIC_RUNTIME_PRELOAD": name,
             "HF_HUB_OFFLINE": "1",
+            "DS_ACCELERATOR": "cpu",
             "OMP_NUM_THREADS": "1",
+            **environment,
         },
     )
 
+
+def goes_through_sizes_a_notice_and_a_loss(start: Start, folder: Path, name: str, **environment: str) -> None:
+    for step in (3, 6, 9, 12):
+        (folder / f"stand-{step}").touch()
+    run = begin(start, folder, name, **environment)
+
     def stands(step: int, size: int) -> None:
-        run.until((tmp_path / f"at-{step}").exists, f"it stands at {step}")
+        run.until((folder / f"at-{step}").exists, f"it stands at {step}")
         run.until_status(lambda status: status.reason == f"{size} ranks train", f"the status knows of {size} ranks")
 
     def go(step: int, *, ends: bool = True) -> None:
         if ends:
-            run.until((tmp_path / f"asked-{step}").exists, f"a rank is asked to end at {step}")
-        (tmp_path / f"stand-{step}").unlink()
+            run.until((folder / f"asked-{step}").exists, f"a rank is asked to end at {step}")
+        (folder / f"stand-{step}").unlink()
 
     stands(3, 2)
     run.resize(3)
@@ -64,7 +92,7 @@ def test_no_step_is_lost_by_a_planned_change(start: Start, tmp_path: Path, name:
     go(12, ends=False)
     run.succeed()
 
-    done = [tuple(map(int, line.split())) for line in (tmp_path / "steps").read_text().splitlines()]
+    done = [tuple(map(int, line.split())) for line in (folder / "steps").read_text().splitlines()]
     times = Counter(step for step, _ in done)
     assert sorted(times) == list(range(1, STEPS + 1))
     twice = {step for step, count in times.items() if count > 1}

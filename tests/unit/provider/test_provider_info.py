@@ -7,15 +7,25 @@ from importlib.resources import files
 
 import jsonschema
 import pytest
+import yaml
 from airflow.cli.cli_parser import get_parser
 
 from elastic_training.get_provider_info import get_provider_info
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
+from registry_entry import entry
 
 
 def test_airflow_accepts_the_metadata() -> None:
     schema = json.loads(files("airflow").joinpath("provider_info.schema.json").read_text())
     jsonschema.validate(get_provider_info(), schema)
+
+
+def test_a_registry_of_providers_accepts_its_entry() -> None:
+    schema = json.loads(files("airflow").joinpath("provider.yaml.schema.json").read_text())
+    made = yaml.safe_load(yaml.safe_dump(entry(get_provider_info(), "1.2.3", 1700000000)))
+    jsonschema.validate(made, schema)
+    assert made["versions"] == ["1.2.3"]
+    assert made["operators"] == get_provider_info()["operators"]
 
 
 def test_every_module_named_exists() -> None:
