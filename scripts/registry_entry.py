@@ -1,4 +1,4 @@
-"""The provider as Airflow's registry of providers lists one: ``provider.yaml``, made from what the package tells Airflow.
+"""The provider as Airflow's registry of providers lists one: ``provider.yaml``, from what the package tells Airflow.
 
 ``python scripts/registry_entry.py FILE`` (``make dist``). Airflow's own schema of such files is the one that is met.
 """
