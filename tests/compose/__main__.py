@@ -88,7 +88,8 @@ def trained(stack: AirflowStack) -> dict[str, str]:
             stack.wait_until_healthy(api, dag_id)
         say(f"all are healthy; {' and '.join(DAG_IDS)} are triggered")
         runs = {dag_id: api.trigger(dag_id, {}) for dag_id in DAG_IDS}
-        deadline, told = time.monotonic() + PATIENCE, {}
+        deadline = time.monotonic() + PATIENCE
+        told: dict[str, dict[str, str]] = {}
         while True:
             stack.check()
             if (tasks := {dag_id: api.task_states(dag_id, run_id) for dag_id, run_id in runs.items()}) != told:

@@ -148,9 +148,11 @@ def test_a_rank_that_waits_for_the_commit_to_agree_at_hears_that_its_world_is_br
     assert bench.channel.agrees()
 
 
-def test_a_notice_is_something_to_agree_upon(bench: Bench) -> None:
-    bench.enter(4)
-    bench.session.sock.sendall(encode_rank_message(HandoverWanted("worker-1", utc_now())))
+def test_a_notice_is_something_to_agree_upon_with_others(bench: Bench) -> None:
+    notice = encode_rank_message(HandoverWanted("worker-1", utc_now()))
+    bench.session.sock.sendall(notice)
+    bench.enter(4)  # Nothing was said before.
+    bench.session.sock.sendall(notice)
     assert bench.session.hears() == AgreementWanted(4)
     bench.link.hear()
     assert "worker-1" in bench.link.leaving

@@ -149,7 +149,8 @@ class Channel:
         self._link.send(EngineWord(messages.write_rank_word(word)))
 
     def _noticed(self) -> None:
-        self._say(messages.AgreementWanted(self._world))
+        if self._world:  # Else there is nobody to agree with: before the first, and in ranks that have one alone.
+            self._say(messages.AgreementWanted(self._world))
 
     def _hear(self, word: Mapping[str, Any]) -> None:
         said = messages.read_session_word(word)
