@@ -89,4 +89,12 @@ def place(data: str) -> tuple[str, str]:
 
 
 if __name__ == "__main__":
-    {"prepare": prepare, "train": train, "evaluate": evaluate}[sys.argv[1]](*sys.argv[2:])
+    match sys.argv[1:]:
+        case ["prepare", data]:
+            prepare(data)
+        case ["train", data]:
+            train(data)
+        case ["evaluate", data, checkpoint, least]:
+            evaluate(data, checkpoint, least)
+        case words:
+            raise SystemExit(f"{words} are not prepare DATA, train DATA, or evaluate DATA CHECKPOINT ACCURACY")
