@@ -25,7 +25,6 @@ from botocore.exceptions import BotoCoreError  # noqa: E402
 
 from demo_kit.airflow_api import AirflowApi  # noqa: E402
 from demo_kit.airflow_stack import COMPONENTS, AirflowStack, StackSettings  # noqa: E402
-from demo_kit.digits_run import FINAL  # noqa: E402
 from tests.airflow.postgres import postgres  # noqa: E402
 from tests.compose import file  # noqa: E402
 from tests.kubernetes_namespace import IMAGE  # noqa: E402
@@ -96,7 +95,7 @@ def trained(stack: AirflowStack) -> dict[str, str]:
                 say(str(tasks))
                 told = tasks
             states = {dag_id: api.run_state(dag_id, run_id) for dag_id, run_id in runs.items()}
-            if all(state in FINAL for state in states.values()) or time.monotonic() > deadline:
+            if all(state in ("success", "failed") for state in states.values()) or time.monotonic() > deadline:
                 return states
             time.sleep(1.0)
 
