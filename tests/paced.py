@@ -182,8 +182,9 @@ class PacedRun(ABC):
         ]
 
     def worker(self, rank: int) -> WorkerStatus:
-        """The worker on which that rank trains."""
-        return next(worker for worker in self.status().workers if rank in worker.ranks)
+        """The worker on which that rank trains; awaits that the status says so, as it may be behind the ranks' steps."""
+        status = self.until_status(lambda status: any(rank in each.ranks for each in status.workers), f"rank {rank}")
+        return next(worker for worker in status.workers if rank in worker.ranks)
 
     def rank_pid(self, rank: int) -> int:
         """Process id of that rank, where it runs."""

@@ -18,7 +18,8 @@ class AirflowApi:
 
     def __init__(self, url: str, login: tuple[str, str] | None = None) -> None:
         self._login = login
-        self._http = httpx.Client(base_url=url, timeout=30.0)
+        # A connection that were kept would be another one after five idle seconds, in the middle of somebody's test.
+        self._http = httpx.Client(base_url=url, timeout=30.0, limits=httpx.Limits(max_keepalive_connections=0))
 
     def __enter__(self) -> Self:
         return self

@@ -101,8 +101,9 @@ def test_a_removal_below_the_minimum_while_others_join_does_not_hang(start: Star
     """horovod#3494, as it was reported: both of two ranks are to go while two others come."""
     run = start(Script("exact.py", holds=(10,)), (2, 2, 4))
     run.at(10)
-    for rank in (0, 1):
-        run.reclaim(run.worker(rank).name)
+    leaving = [run.worker(rank).name for rank in (0, 1)]  # Asked for before the first notice: ranks change with it.
+    for name in leaving:
+        run.reclaim(name)
     run.resize(4)
     run.until_status(
         lambda status: status.world_size == 4 and sum(each.kind is EventKind.LEFT for each in status.events) == 2,

@@ -23,8 +23,8 @@ def told(run: ScriptedRun) -> list[dict[str, Any]]:
 
 def take_all(run: ScriptedRun, seconds: float) -> None:
     """Both workers, and nobody comes before they are gone."""
-    for rank in (0, 1):
-        run.reclaim(run.worker(rank).name, seconds)
+    for name in [run.worker(rank).name for rank in (0, 1)]:
+        run.reclaim(name, seconds)
     run.until_status(lambda _: len(run.events(EventKind.NOTICE)) == 2, "both notices")
 
 

@@ -41,6 +41,16 @@ def begin(start: Start, script: Script, workers: tuple[int, int, int], **more: A
     return start(script, workers, engine="torch", recovery=RecoverySpec(backoff=0.5), **more)
 
 
+def lose_one_of_four(run: ScriptedRun, rank: int) -> None:
+    """By SIGKILL; awaits the world of four after that."""
+    worlds = len(run.status().history)
+    run.kill_rank(rank)
+    run.until_status(
+        lambda status: run.events(EventKind.RANK_FAILED) and len(status.history) > worlds and status.world_size == 4,
+        "four ranks again",
+    )
+
+
 def assert_nothing_changed_between_steps(run: ScriptedRun) -> None:
     """All ranks had the same state after each step, before and after the world changed."""
     notes = [note for note in run.notes() if "digest" in note]
@@ -63,8 +73,7 @@ def test_weights_and_the_optimizers_state_are_the_same_before_and_after_each_cha
         run.until_status(lambda status, size=workers: status.world_size == size, f"{workers} ranks")
         run.go(step)
     run.at(24)
-    run.kill_rank(1)
-    run.until_status(lambda status: run.events(EventKind.RANK_FAILED) and status.world_size == 4, "four ranks again")
+    lose_one_of_four(run, rank=1)
     run.go(24)
     assert run.finish().phase is Phase.SUCCEEDED
     assert set(run.ledger().steps().values()) == {1}
@@ -88,8 +97,7 @@ def test_replicas_make_up_for_a_loss_without_copies(start: Start) -> None:
         start, Script("sharded.py", epochs=3, holds=(8,)), (1, 4, 4), environment={"COPIES": "0", "MESH": "replicas"}
     )
     run.at(8)
-    run.kill_rank(3)
-    run.until_status(lambda status: run.events(EventKind.RANK_FAILED) and status.world_size == 4, "four ranks again")
+    lose_one_of_four(run, rank=3)
     run.go(8)
     assert run.finish().phase is Phase.SUCCEEDED
     assert_nothing_changed_between_steps(run)

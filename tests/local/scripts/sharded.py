@@ -80,6 +80,8 @@ def main() -> None:
             pace.note(joined=state.step, rank=dist.get_rank(), size=dist.get_world_size(), digest=digest(state))
         pace.hold(state)
         for batch in batches:
+            # Not behind the commit, where survivors may be in a world whose newcomers come to the loop's beginning.
+            pace.note(after=batch.step - 1, digest=digest(state))
             inputs, targets = batch.data
             state.optimizer.zero_grad()
             (mse_loss(state.model(inputs), targets) * batch.weight).backward()
@@ -91,7 +93,6 @@ def main() -> None:
                 step=batch.step, **places, digest=digest(state), norm=float(norm), seen=state.seen.tolist(), loss=0.0
             )
             state.commit()
-            pace.note(after=batch.step, digest=digest(state))
             pace.hold(state)
         return digest(state)
 

@@ -56,7 +56,10 @@ def test_a_daemon_holds_nothing_that_its_starter_was_given(daemons: Daemons, tmp
         pid = daemons.pid("sleeper")
         wait_until(lambda: Path(f"/proc/{pid}/comm").read_text() == "sleep\n", "sleep", 10.0, every=0.02)
 
-        assert sorted(os.listdir(f"/proc/{pid}/fd")) == ["0", "1", "2"]
+        # The dynamic loader of sleep has files open for a moment; the lock would be open for as long as sleep runs.
+        wait_until(
+            lambda: sorted(os.listdir(f"/proc/{pid}/fd")) == ["0", "1", "2"], "nothing but 0, 1, 2", 10.0, every=0.02
+        )
 
 
 def test_one_that_ignores_sigterm_is_killed(daemons: Daemons) -> None:

@@ -57,10 +57,10 @@ def run(
         function: it.
         in_place: have :meth:`DurableState.commit` return in the next world where workers come or go as planned, so that
             the function goes on with its next step; it is called anew after losses alone. Only newcomers go through its
-            beginning then, so until its first commit it may have no collectives of its own besides the making of
-            ``DistributedDataParallel``. ``GlobalBatches`` and ``MicroBatches`` go on with the shares of the next world;
-            what else depends on rank or world size has to be asked for at each step. With the engine ``horovod`` it has
-            no effect.
+            beginning then, at any commit of the others, so neither there nor behind the loop's commit it may have
+            collectives of its own, besides the making of ``DistributedDataParallel``. ``GlobalBatches`` and
+            ``MicroBatches`` go on with the shares of the next world; what else depends on rank or world size has to be
+            asked for at each step. With the engine ``horovod`` it has no effect.
 
     Returns:
         The function that trains to the end, in as many worlds as it takes.
