@@ -182,7 +182,7 @@ class PacedRun(ABC):
         ]
 
     def worker(self, rank: int) -> WorkerStatus:
-        """The worker on which that rank trains; awaits that the status says so, as it may be behind the ranks' steps."""
+        """The worker on which that rank trains, once the status says so: it may be behind the ranks' steps."""
         status = self.until_status(lambda status: any(rank in each.ranks for each in status.workers), f"rank {rank}")
         return next(worker for worker in status.workers if rank in worker.ranks)
 
