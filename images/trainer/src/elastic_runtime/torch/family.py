@@ -48,16 +48,21 @@ class TorchFamily:
     @torch.no_grad()
     def copy(self, sources: Sequence[Tensor], onto: Sequence[Tensor | None]) -> list[Tensor]:
         """See :class:`Family`."""
-        copies = [
-            buffer if buffer is not None and _alike(buffer, source) else source.detach().clone()
-            for source, buffer in zip(sources, onto, strict=True)
-        ]
-        reused = [index for index, buffer in enumerate(onto) if copies[index] is buffer]
+        copies: list[Tensor] = []
+        reused: list[Tensor] = []
+        onto_them: list[Tensor] = []
+        for source, buffer in zip(sources, onto, strict=True):
+            if buffer is not None and _alike(buffer, source):
+                copies.append(buffer)
+                reused.append(buffer)
+                onto_them.append(source)
+            else:
+                copies.append(source.detach().clone())
         if reused:
-            self._copier.before_overwriting(copies[index] for index in reused)
+            self._copier.before_overwriting(reused)
             # All at once, for each call lets go of the interpreter and waits for it again: where a checkpoint is being
             # written beside, that may take milliseconds each time.
-            torch._foreach_copy_([copies[index] for index in reused], [sources[index].detach() for index in reused])
+            torch._foreach_copy_(reused, onto_them)
         return copies
 
     def in_host_memory(self, tensor: Tensor) -> bool:

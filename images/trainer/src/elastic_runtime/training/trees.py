@@ -13,9 +13,10 @@ _IMMUTABLE = (int, float, str, type(None))
 
 def map_tensors(family: Family, function: Callable[[Any], Any], tree: Tree) -> Tree:
     """New containers around ``function`` of each tensor; other leaves are deep copies. Dicts keep their order."""
+    is_tensor = family.is_tensor
 
     def mapped(value: Tree) -> Tree:
-        if family.is_tensor(value):
+        if is_tensor(value):
             return function(value)
         if isinstance(value, dict):
             new = {key: mapped(item) for key, item in value.items()}
@@ -31,13 +32,21 @@ def map_tensors(family: Family, function: Callable[[Any], Any], tree: Tree) -> T
 
 def tensors_of(family: Family, tree: Tree) -> list[Any]:
     """All tensors, in the order in which :func:`map_tensors` visits them."""
-    if family.is_tensor(tree):
-        return [tree]
-    if isinstance(tree, dict):
-        return [tensor for value in tree.values() for tensor in tensors_of(family, value)]
-    if type(tree) in (list, tuple):
-        return [tensor for value in tree for tensor in tensors_of(family, value)]
-    return []
+    found: list[Any] = []
+    is_tensor = family.is_tensor
+
+    def gather(value: Tree) -> None:
+        if is_tensor(value):
+            found.append(value)
+        elif isinstance(value, dict):
+            for item in value.values():
+                gather(item)
+        elif type(value) in (list, tuple):
+            for item in value:
+                gather(item)
+
+    gather(tree)
+    return found
 
 
 def copy_tree(family: Family, tree: Tree, onto: Tree = None) -> Tree:
