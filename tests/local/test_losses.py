@@ -26,9 +26,10 @@ GLOO_TIMEOUT = 30.0
 """Seconds: HOROVOD_GLOO_TIMEOUT_SECONDS by default."""
 
 
-def assert_recovered(run: ScriptedRun, worlds_before: int, kills: int) -> None:
+def assert_recovered(run: ScriptedRun, worlds_before: int, kills: int, *, held: bool) -> None:
     """Three ranks were disturbed, and are three again, without ever having been none.
 
+    Unless the replacement was held until fewer trained, it may be there first: a machine can stand still for seconds.
     About one kill in twenty also aborts a survivor, inside Gloo: a lost rank more, seen as one.
     """
     sizes, failures = sizes_of(run.status())[worlds_before:], run.events(EventKind.RANK_FAILED, EventKind.LOST)
@@ -36,7 +37,7 @@ def assert_recovered(run: ScriptedRun, worlds_before: int, kills: int) -> None:
     assert len(failures) == kills + aborted, run.report("failures")
     assert sizes[-1] == 3
     assert all(0 < size < 3 for size in sizes[:-1]), sizes
-    assert sizes == [2, 3] or aborted
+    assert sizes == [2, 3] or aborted or (sizes == [3] and not held), sizes
 
 
 def await_three(run: ScriptedRun, worlds_before: int) -> None:
@@ -56,7 +57,7 @@ def test_killed_ranks_cost_what_came_after_the_last_commit(start: Start, undistu
         killed.add(run.worker(rank).name)
         os.kill(run.rank_pid(rank), signal.SIGKILL)
         await_three(run, worlds)
-        assert_recovered(run, worlds, kills)
+        assert_recovered(run, worlds, kills, held=False)
         run.go(step)
 
     status = run.finish()
@@ -83,7 +84,7 @@ def test_a_killed_agent_is_a_lost_worker_and_another_comes(start: Start, undistu
     run.until_status(lambda status: any(size < 3 for size in sizes_of(status)[-1:]), "fewer ranks")
     source.resume()
     await_three(run, 2)
-    assert_recovered(run, 1, 1)
+    assert_recovered(run, 1, 1, held=True)
     assert run.events(EventKind.LOST) == [f"lost {lost.name}"]
     states = {worker.name: worker.state for worker in run.status().workers}
     assert states[lost.name] is WorkerState.LOST
@@ -122,7 +123,7 @@ def test_a_worker_that_is_killed_before_the_deadline_of_its_notice(start: Start,
     run.until_status(lambda status: any(size < 3 for size in sizes_of(status)[-1:]), "fewer ranks")
     source.resume()
     await_three(run, 1)
-    assert_recovered(run, 1, 1)
+    assert_recovered(run, 1, 1, held=True)
 
     status = run.finish()
 
@@ -207,7 +208,6 @@ def test_a_run_below_its_minimum_is_suspended_and_goes_on(start: Start, undistur
     run.at(20)
     lost = run.worker(1).name
     os.kill(run.rank_pid(1), signal.SIGKILL)
-    run.until_status(lambda status: status.phase is Phase.SUSPENDED and status.world_size == 0, "suspended")
     run.worlds(2, 0, 2)
 
     status = run.finish()

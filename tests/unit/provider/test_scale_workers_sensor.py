@@ -15,12 +15,14 @@ from airflow.providers.common.compat.sdk import (
 from airflow.sdk.exceptions import AirflowRescheduleException
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.status import FailureKind, Phase
+from elastic_runtime.status import FailureKind, Phase, Status, World
 from elastic_training.bridge import run
+from elastic_training.clusters.document import SizeRequest
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.registry import substituted
+from elastic_training.scaling.request import had
 from tests.unit.provider.fake_airflow import FakeAirflow
-from tests.unit.provider.scale_bench import NAME, TI, context, done, outcome_of, sensor, train, trigger_of
+from tests.unit.provider.scale_bench import DATE, NAME, TI, context, done, outcome_of, sensor, train, trigger_of
 from tests.unit.provider.virtual_time import run_virtually
 
 
@@ -106,6 +108,47 @@ def test_a_new_incarnation_is_asked_again(fake: FakeCluster) -> None:
     ref = train(fake, uid="2")
     done(more)
     assert run(fake.size(ref)) == 3
+
+
+def test_a_size_that_was_there_while_nobody_looked_was_reached(fake: FakeCluster) -> None:
+    """As by a training whose last epoch is over before a busy triggerer looks again."""
+    more = sensor()
+    train(fake, slots=2)
+    assert not done(more)
+    fake.train(NAME, 1)
+    fake.succeed(NAME)
+    found = more.poke(context())
+    assert found
+    assert (found.xcom_value["workers"], found.xcom_value["world_size"]) == (3, 6)
+    assert found.xcom_value["seconds"] >= 0
+
+
+def test_a_size_that_was_never_there_was_not_reached(slow: FakeCluster, airflow: FakeAirflow) -> None:
+    more = sensor()
+    train(slow)
+    slow.train(NAME, 2)
+    assert not done(more)
+    slow.train(NAME, 4)
+    slow.succeed(NAME)
+    airflow.dags[TI.dag_id][TI.run_id]["train"] = "success"
+    with pytest.raises(AirflowException, match="before it had the size 3"):
+        more.poke(context())
+
+
+@pytest.mark.parametrize(
+    ("worlds", "reached"),
+    [
+        ([(-9, 2), (1, 3)], True),
+        ([(-9, 3), (1, 2)], True),
+        ([(-9, 3), (-8, 2), (1, 4)], False),
+        ([(-9, 3), (-8, 0)], False),
+        ([], False),
+    ],
+)
+def test_worlds_count_from_the_one_at_the_time_of_the_wish(worlds: list[tuple[int, int]], reached: bool) -> None:
+    history = tuple(World(DATE + timedelta(seconds=at), size, 1) for at, size in worlds)
+    status = Status("run", "1", Phase.SUCCEEDED, "", DATE, history=history)
+    assert had(status, SizeRequest("wish", 3, DATE), slots=1) is reached
 
 
 class TestSizes:

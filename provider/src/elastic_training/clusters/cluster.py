@@ -33,7 +33,7 @@ from elastic_runtime.status import Status
 from elastic_training.clusters import sizing
 from elastic_training.clusters.base import Claim, LogLease, RunRef, RunSummary, Update
 from elastic_training.clusters.claiming import BeforeTakeover, Claiming
-from elastic_training.clusters.document import RunDocument
+from elastic_training.clusters.document import RunDocument, SizeRequest
 from elastic_training.clusters.place import Place, checked
 from elastic_training.clusters.sizing import TRIES, Asked
 from elastic_training.clusters.wish import SizeWish
@@ -149,6 +149,10 @@ class Cluster:
             RunNotFound: no such run, or one that is ending.
         """
         return await sizing.ask(self._place, wish, request, lambda: self._read(ref), partial(self._change, ref))
+
+    async def request(self, ref: RunRef, name: str) -> SizeRequest | None:
+        """What is known of a request for a size; None: it was never heard, or long ago. Raises RunNotFound."""
+        return (await self._read(ref)).requested(name)
 
     async def reclaim(self, ref: RunRef, worker: str, grace: timedelta) -> datetime:
         """Send a reclaim notice to a worker, as a cloud would: a drill.

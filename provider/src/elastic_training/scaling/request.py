@@ -68,20 +68,34 @@ def judge(status: Status, asked: SizeRequest, slots: int, present: int, release:
     return Verdict(ScaleState.REACHED, text, result(status, asked)) if there else Verdict(ScaleState.WAITING, text)
 
 
-def result(status: Status, asked: SizeRequest) -> dict[str, Any]:
+def had(status: Status, asked: SizeRequest, slots: int) -> bool:
+    """Whether a run that is over has trained in the size that was asked for, and nobody was there to see it."""
+    if not asked.done or asked.asked is None or not asked.workers:
+        return False
+    since = asked.asked
+    before = [world.size for world in status.history if world.time < since][-1:]
+    return asked.workers * slots in (*before, *(world.size for world in status.history if world.time >= since))
+
+
+def result(status: Status, asked: SizeRequest, ranks: int | None = None) -> dict[str, Any]:
     """What a task returns.
+
+    Args:
+        status: of the run.
+        asked: what the wish came to.
+        ranks: of the world that was reached; None: of the present one.
 
     Returns:
         ``workers``, ``world_size`` (ranks), ``run``, ``asked_at`` (RFC 3339), and ``seconds`` from then to the first
         world of that size, by the clocks of Airflow's machine and the launcher's; 0 if it was there before.
     """
-    seconds = None
+    seconds, ranks = None, status.world_size if ranks is None else ranks
     if asked.asked is not None:
-        begun = [each.time for each in status.history if each.size == status.world_size and each.time >= asked.asked]
+        begun = [each.time for each in status.history if each.size == ranks and each.time >= asked.asked]
         seconds = round((begun[0] - asked.asked).total_seconds(), 3) if begun else 0.0
     return {
         "workers": asked.workers,
-        "world_size": status.world_size,
+        "world_size": ranks,
         "run": status.run,
         "asked_at": time_to_text(asked.asked) if asked.asked else None,
         "seconds": seconds,
@@ -114,6 +128,11 @@ class ScaleRequest:
         ref = await self.training.find(cluster)
         spec, status = await cluster.spec(ref), await cluster.status(ref)
         if status.phase.final:
+            asked_before, slots = await cluster.request(ref, self.request), spec.workers.slots
+            if asked_before and had(status, asked_before, slots):
+                ranks = asked_before.workers * slots
+                text = f"the training run {status.run} has {status.phase}, and had {ranks} ranks before"
+                return Verdict(ScaleState.REACHED, text, result(status, asked_before, ranks))
             wanted = "it released them" if self.wish.release else f"it had the size {self.wish.size}"
             return Verdict(
                 ScaleState.ENDED, f"the training run {status.run} has {status.phase} ({status.reason}) before {wanted}"
