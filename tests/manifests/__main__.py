@@ -124,7 +124,7 @@ def main(folder: Path) -> None:
     for number, row in enumerate(all_pairs()):
         text = yaml.dump_all(manifests(row), Dumper=_Plain, sort_keys=False)
         (folder / f"run-{number:03d}.yaml").write_text(f"# {row}\n{text}")
-    for path in Path("deploy").glob("*.yaml"):
+    for path in Path("deploy").glob("rbac*.yaml"):  # Beside values for Helm.
         (folder / f"deploy-{path.name}").write_text(path.read_text())
 
 
