@@ -32,6 +32,23 @@ def test_it_goes_through_sizes_a_notice_and_a_loss(start: Start, tmp_path: Path)
     through_sizes_a_notice_and_a_loss(run, plain, run.reclaim, run.succeed)
 
 
+def test_a_script_that_ends_right_after_a_collective_ends(start: Start, tmp_path: Path) -> None:
+    """Its model and its process group go with its globals, at once, before Gloo's thread has freed that collective."""
+    script = tmp_path / "ending.py"
+    script.write_text("""
+import sys, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 1))
+model(torch.zeros(2, 4)).sum().backward()
+sys.setswitchinterval(60)  # Nobody takes Python's lock away in between.
+dist.all_reduce(torch.ones(100_000))
+dist.destroy_process_group()
+""")
+    command = ("python", str(script))
+    start(Script("none"), (2, 2, 2), engine="torchrun", command=command, restart=RestartSpec()).succeed()
+
+
 def test_a_script_hears_a_notice(start: Start, tmp_path: Path) -> None:
     heard = tmp_path / "heard"
     script = tmp_path / "listening.py"

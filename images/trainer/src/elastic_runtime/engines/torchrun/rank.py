@@ -6,11 +6,12 @@ import os
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from torch._C._distributed_c10d import PrefixStore, Store
+from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import default_pg_timeout
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -28,6 +29,7 @@ class TorchrunWorld(TorchWorld):
     def prepare(self) -> None:
         """See :class:`~elastic_runtime.world.World`."""
         _serve_env()
+        _keep_process_groups()
 
     def this_rank(self) -> Rank:
         """As one that was started by hand in torchrun's world: nothing goes from world to world."""
@@ -62,6 +64,26 @@ def _serve_env() -> None:
     # A script has no commits at which to call what on_notice was given; between two steps is where it can be.
     register_optimizer_step_post_hook(lambda *_: call_back())
     channel.connected()
+
+
+@cache
+def _keep_process_groups() -> None:
+    """Until this process ends, also those that the script destroys.
+
+    The last reference to one of Gloo's may go with a ``c10d::Reducer``, whose end waits for Gloo's threads and holds
+    Python's lock; and such a thread waits for that lock, to free the tensors of the last collective (torch 2.13,
+    pytorch/pytorch#56297). A script that ends right after a collective would hang, about every second time.
+    """
+    kept: list[Any] = []
+    make = distributed_c10d._new_process_group_helper
+
+    @wraps(make)
+    def made(*args: Any, **kwargs: Any) -> Any:
+        group = make(*args, **kwargs)
+        kept.append(group)
+        return group
+
+    distributed_c10d._new_process_group_helper = made
 
 
 WORLD = TorchrunWorld()
