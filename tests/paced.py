@@ -173,6 +173,11 @@ class PacedRun(ABC):
 
         return self.until_status(wanted, f"worlds {list(sizes)}")
 
+    def trains(self, size: int) -> int:
+        """Await that the status says so many ranks train, as it may be behind them; how many worlds it knows then."""
+        status = self.until_status(lambda status: status.world_size == size, f"{size} ranks train")
+        return len(status.history)
+
     def events(self, *kinds: EventKind) -> list[str]:
         """What happened, in order, of these kinds only: ``scaled 3``, ``left worker-1``, …"""
         return [

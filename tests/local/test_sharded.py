@@ -43,7 +43,7 @@ def begin(start: Start, script: Script, workers: tuple[int, int, int], **more: A
 
 def lose_one_of_four(run: ScriptedRun, rank: int) -> None:
     """By SIGKILL; awaits the world of four after that."""
-    worlds = len(run.status().history)
+    worlds = run.trains(4)
     run.kill_rank(rank)
     run.until_status(
         lambda status: run.events(EventKind.RANK_FAILED) and len(status.history) > worlds and status.world_size == 4,
