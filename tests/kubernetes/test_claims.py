@@ -17,7 +17,7 @@ from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import Conflict, InvalidSettings, MissingRight, OwnershipLost, PermanentError, RunNotFound
 from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.kubernetes.objects import Json, Object
-from elastic_runtime.kubernetes.resources import CONFIG_MAPS, JOBS, Kind
+from elastic_runtime.kubernetes.resources import CONFIG_MAPS, JOBS, REPLICA_SETS, Kind
 from elastic_runtime.status import FailureKind, Phase
 from elastic_training.bridge import run
 from elastic_training.clusters.base import ClaimOutcome
@@ -178,6 +178,28 @@ def test_a_stale_decision_is_never_carried_out(standin: StandIn) -> None:
     with pytest.raises(OwnershipLost):
         run(cluster.delete(ref, OWNER))
     assert run(cluster.find(standin.name)) == ref
+
+
+def test_what_is_yet_to_have_pods_goes_before_its_root(standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Controllers that are behind would make pods of it while, and after, the garbage collector takes it."""
+    ref = run(standin.cluster().claim(standin.spec(), OWNER)).ref
+    delete, gone = Client.delete, []
+
+    async def note(self: Client, kind: Kind[Any], name: str, **more: Any) -> Any:
+        gone.append(kind)
+        return await delete(self, kind, name, **more)
+
+    async def none_yet(*_: Any) -> list[Any]:
+        return []
+
+    async def first_step(client: Client) -> None:
+        await removal.remove(client, await compare_and_set.read(client, ref))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Client, "delete", note)
+        patched.setattr(removal, "_pods", none_yet)
+        standin.namespace.ask(first_step)
+    assert gone == [JOBS, REPLICA_SETS]
 
 
 def test_collecting_ends_what_nobody_else_would(standin: StandIn) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import datetime, timedelta
+from typing import Any
 
 from elastic_runtime import runobjects
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import Conflict, RunNotFound
 from elastic_runtime.kubernetes.client import Client
-from elastic_runtime.kubernetes.objects import Pod
-from elastic_runtime.kubernetes.resources import CONFIG_MAPS, JOBS, PODS, REPLICA_SETS
+from elastic_runtime.kubernetes.objects import Object, Pod
+from elastic_runtime.kubernetes.resources import CONFIG_MAPS, JOBS, PODS, REPLICA_SETS, Kind
 from elastic_runtime.runobjects import ObjectNames
 from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.kubernetes.documents import compare_and_set
@@ -37,8 +38,9 @@ async def remove(client: Client, found: RunDocument) -> None:
         RunNotFound: it is gone.
     """
     if not found.going:
-        # Nothing runs, and nobody is about to clear up after it.
-        if all(pod.over and not pod.going for pod in await _pods(client, found)):
+        pods = await _pods(client, found)
+        # Nothing runs or is about to, and nobody is about to clear up after it.
+        if all(pod.over and not pod.going for pod in pods) and (pods or not await _compute(client, found)):
             seen: RootVersion = found.version
             version = seen.resource_version
             await client.delete(CONFIG_MAPS, found.ref.name, uid=seen.uid, version=version, propagation="Foreground")
@@ -51,12 +53,17 @@ async def remove(client: Client, found: RunDocument) -> None:
 
 async def end_compute(client: Client, found: RunDocument) -> None:
     """Delete what has pods."""
+    for kind, thing in await _compute(client, found):
+        with suppress(Conflict, RunNotFound):
+            await client.delete(kind, thing.name, uid=thing.uid)
+
+
+async def _compute(client: Client, found: RunDocument) -> list[tuple[Kind[Any], Object]]:
+    """What has pods, or will have, and is not being deleted."""
     names = ObjectNames(found.ref.name)
-    for kind, name in ((JOBS, names.launcher), (REPLICA_SETS, names.worker), (REPLICA_SETS, names.jupyter)):
-        thing = await client.find(kind, name)
-        if thing is not None and of_run(thing, found.ref.uid) and not thing.going:
-            with suppress(Conflict, RunNotFound):
-                await client.delete(kind, name, uid=thing.uid)
+    kinds = ((JOBS, names.launcher), (REPLICA_SETS, names.worker), (REPLICA_SETS, names.jupyter))
+    things = [(kind, await client.find(kind, name)) for kind, name in kinds]
+    return [(kind, each) for kind, each in things if each and of_run(each, found.ref.uid) and not each.going]
 
 
 async def _forget(client: Client, found: RunDocument) -> None:
