@@ -207,6 +207,7 @@ def test_a_run_below_its_minimum_is_suspended_and_goes_on(start: Start, undistur
     run.at(20)
     lost = run.worker(1).name
     os.kill(run.rank_pid(1), signal.SIGKILL)
+    run.until_status(lambda status: status.phase is Phase.SUSPENDED and status.world_size == 0, "suspended")
     run.worlds(2, 0, 2)
 
     status = run.finish()
