@@ -78,7 +78,7 @@ class Pace:
             self.note(entered=time.monotonic())
             try:
                 function(state)
-            except BaseException:
+            except BaseException:  # whatever ends it, noted and raised on
                 self.note(failed=time.monotonic())
                 raise
 

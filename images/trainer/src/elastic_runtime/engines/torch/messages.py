@@ -201,7 +201,7 @@ def read_rank_word(plain: Mapping[str, Any]) -> RankWord:
     if isinstance(word, StoreAsk):
         _check(word)
     if isinstance(word, Prepared) and not 0 <= word.begun < MOST_COMMITS:
-        raise InvalidDocument("what a rank has begun is no number of commits")
+        raise InvalidDocument("what a rank has begun is not a possible number of commits")
     return word
 
 

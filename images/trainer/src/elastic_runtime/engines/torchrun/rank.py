@@ -72,7 +72,7 @@ def _keep_process_groups() -> None:
 
     The last reference to one of Gloo's may go with a ``c10d::Reducer``, whose end waits for Gloo's threads and holds
     Python's lock; and such a thread waits for that lock, to free the tensors of the last collective (torch 2.13,
-    pytorch/pytorch#56297). A script that ends right after a collective would hang, about every second time.
+    pytorch/pytorch#56297). A script that ends right after a collective hung, five times in twelve.
     """
     kept: list[Any] = []
     make = distributed_c10d._new_process_group_helper
