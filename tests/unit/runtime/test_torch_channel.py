@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Literal
 
 import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
 
+from elastic_runtime.agent.ranks import WORD
 from elastic_runtime.clock import utc_now
 from elastic_runtime.engines.torch import messages
 from elastic_runtime.engines.torch.channel import Channel, WorldLost
@@ -28,6 +33,10 @@ from elastic_runtime.engines.torch.messages import (
 from elastic_runtime.engines.torch.store import AgentStore
 from elastic_runtime.framing import LineReader
 from elastic_runtime.rank_link import EngineWord, HandoverWanted, RankLink, encode_rank_message
+
+
+def text(value: bytes) -> str:
+    return base64.b64encode(value).decode()
 
 
 class Session:
@@ -118,6 +127,44 @@ def test_the_store_reads_what_others_have_set(bench: Bench) -> None:
     asked = [bench.session.hears() for _ in range(3)]
     assert asked[0] == messages.StoreAsk(1, 1, "set", ("a",), "AAE=")
     assert asked[2] == messages.StoreAsk(1, 3, "add", ("n",), amount=2)
+
+
+def test_a_store_that_refuses_is_not_waited_for_for_ever(bench: Bench) -> None:
+    bench.enter(1)
+    with pytest.raises(TimeoutError):
+        AgentStore(bench.channel, timedelta(milliseconds=10)).set("a", b"")
+
+
+def test_more_than_the_store_takes_is_refused_before_it_is_sent(bench: Bench) -> None:
+    bench.enter(1)
+    store = AgentStore(bench.channel, timedelta(seconds=10))
+    with pytest.raises(ValueError, match=r"more than 24576 bytes.*by a collective, or in a file"):
+        store.set("a", b"v" * 24577)
+    with pytest.raises(ValueError, match="24576 bytes"):
+        store.compare_set("a", b"v" * 12289, b"v" * 12288)
+    with pytest.raises(ValueError, match="500 characters"):
+        store.get("k" * 501)
+    with pytest.raises(ValueError, match="32768 characters"):
+        store.wait([f"rank/{rank}" for rank in range(4000)])
+    bench.session.say(StoreAnswer(1))
+    store.set("a", b"v" * 24576)
+    assert bench.session.hears() == messages.StoreAsk(1, 1, "set", ("a",), text(b"v" * 24576))
+
+
+KEYS = st.text(st.characters(codec="utf-8"), max_size=messages.MOST_KEY)
+
+
+@given(st.one_of(st.tuples(KEYS), st.lists(KEYS).map(tuple)), st.integers(0, 24576), st.integers(0, 24576))
+@example(("\N{PILE OF POO}" * 500,), 24576, 0)
+@example(("k" * 500,), 12288, 12288)
+@example(("\N{PILE OF POO}" * 500,) * 5, 0, 0)
+@example(("",) * 8000, 0, 0)
+def test_an_agent_reads_the_line_of_whatever_the_store_takes(keys: tuple[str, ...], value: int, expected: int) -> None:
+    operation: Literal["compare_set", "wait"] = "compare_set" if len(keys) == 1 else "wait"
+    values = (text(b"v" * value), text(b"v" * expected)) if operation == "compare_set" else ("", "")
+    assume(not messages.excess(keys, *values))
+    ask = messages.StoreAsk(2**63, 2**63, operation, keys, *values, amount=-(2**63))
+    assert len(encode_rank_message(EngineWord(messages.write_rank_word(ask)))) <= WORD
 
 
 def test_ranks_agree_at_the_first_commit_and_where_the_session_says(bench: Bench) -> None:

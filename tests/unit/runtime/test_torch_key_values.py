@@ -13,7 +13,14 @@ from torch._C._distributed_c10d import HashStore
 
 from elastic_runtime.engines.torch import key_values
 from elastic_runtime.engines.torch.key_values import KeyValues
-from elastic_runtime.engines.torch.messages import MOST_KEY, MOST_VALUE, StoreAnswer, StoreAsk, read_rank_word
+from elastic_runtime.engines.torch.messages import (
+    MOST_KEY,
+    MOST_KEYS,
+    MOST_VALUE,
+    StoreAnswer,
+    StoreAsk,
+    read_rank_word,
+)
 from elastic_runtime.errors import InvalidDocument
 
 KEYS, VALUES = st.sampled_from(["a", "b", "c"]), st.binary(min_size=1, max_size=3)
@@ -104,6 +111,8 @@ class TestHostile:
             {"operation": "set", "keys": ["k" * (MOST_KEY + 1)]},
             {"operation": "set", "keys": ["k"], "value": "v" * (MOST_VALUE + 1)},
             {"operation": "compare_set", "keys": ["k"], "expected": "v" * (MOST_VALUE + 1)},
+            {"operation": "compare_set", "keys": ["k"], "expected": "v", "value": "v" * MOST_VALUE},
+            {"operation": "wait", "keys": ["k"] * MOST_KEYS},
             {"operation": "set", "keys": []},
             {"operation": "get", "keys": ["a", "b"]},
             {"operation": "append", "keys": ["a"]},

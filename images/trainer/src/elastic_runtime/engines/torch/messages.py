@@ -14,7 +14,8 @@ Worlds are counted by the session from 1. What is said of another world than the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,8 +24,8 @@ from elastic_runtime.errors import InvalidDocument
 
 NAME = "ELASTIC_RUNTIME_RANK_ID"
 """Environment variable: the rank, as the launcher knows it."""
-MOST_KEY, MOST_VALUE = 500, 32768
-"""Characters of a key of the store, and of its value (base64)."""
+MOST_KEY, MOST_KEYS, MOST_VALUE = 500, 32768, 32768
+"""Characters of a key of the store, of all keys of an ask (JSON), and of its value with what is expected (base64)."""
 MOST_COMMITS = 2**63
 """Of one world."""
 
@@ -214,7 +215,16 @@ def _check(ask: StoreAsk) -> None:
     several = ask.operation in ("wait", "check")
     if not ask.keys or (len(ask.keys) > 1 and not several):
         raise InvalidDocument(f"{len(ask.keys)} keys of the store are not what {ask.operation} takes")
-    if any(len(key) > MOST_KEY for key in ask.keys):
-        raise InvalidDocument(f"a key of the store has more than {MOST_KEY} characters")
-    if len(ask.value) > MOST_VALUE or len(ask.expected) > MOST_VALUE:
-        raise InvalidDocument(f"a value of the store has more than {MOST_VALUE} characters")
+    if too_much := excess(ask.keys, ask.value, ask.expected):
+        raise InvalidDocument(too_much)
+
+
+def excess(keys: Sequence[str], value: str = "", expected: str = "") -> str:
+    """What of an ask is more than the store takes; nothing if none is. An agent reads the line of any other."""
+    if any(len(key) > MOST_KEY for key in keys):
+        return f"a key of the store has more than {MOST_KEY} characters"
+    if len(json.dumps(keys)) > MOST_KEYS:
+        return f"keys of the store that are asked for together have more than {MOST_KEYS} characters"
+    if len(value) + len(expected) > MOST_VALUE:
+        return f"a value of the store, with what is expected there, has more than {MOST_VALUE // 4 * 3} bytes"
+    return ""

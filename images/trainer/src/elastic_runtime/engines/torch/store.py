@@ -5,18 +5,22 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 from torch._C._distributed_c10d import Store
 
 from elastic_runtime.engines.torch.channel import Channel
+from elastic_runtime.engines.torch.messages import StoreAnswer, excess
 
 
 class AgentStore(Store):
     """See ``torch.distributed.Store``, which calls these methods from C++, too.
 
+    Each raises ValueError for what is more than the store takes, and TimeoutError without an answer.
+
     Args:
         channel: to the session.
-        patience: how long to wait for what another rank is to set.
+        patience: how long to wait for an answer, and for what another rank is to set.
     """
 
     def __init__(self, channel: Channel, patience: timedelta) -> None:
@@ -25,37 +29,51 @@ class AgentStore(Store):
 
     def set(self, key: str, value: str | bytes) -> None:
         """See ``Store``."""
-        self._channel.ask("set", key, value=_text(value))
+        self._ask("set", key, value=_text(value))
 
     def get(self, key: str) -> bytes:
         """Waits until it is there."""
-        return base64.b64decode(self._channel.ask("get", key, seconds=self._patience.total_seconds()).value)
+        return base64.b64decode(self._ask("get", key).value)
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
         """Until all are there."""
-        patience = self._patience if timeout is None else timeout
-        self._channel.ask("wait", *keys, seconds=patience.total_seconds())
+        self._ask("wait", *keys, patience=timeout)
 
     def check(self, keys: Sequence[str]) -> bool:
         """Whether all are there."""
-        return bool(self._channel.ask("check", *keys).number)
+        return bool(self._ask("check", *keys).number)
 
     def add(self, key: str, value: int) -> int:
         """Returns the sum."""
-        return self._channel.ask("add", key, amount=value).number
+        return self._ask("add", key, amount=value).number
 
     def compare_set(self, key: str, expected: str | bytes, value: str | bytes) -> bytes:
         """Returns what is there then."""
-        answer = self._channel.ask("compare_set", key, expected=_text(expected), value=_text(value))
-        return base64.b64decode(answer.value)
+        return base64.b64decode(self._ask("compare_set", key, expected=_text(expected), value=_text(value)).value)
 
     def delete_key(self, key: str) -> bool:
         """Whether it was there."""
-        return bool(self._channel.ask("delete", key).number)
+        return bool(self._ask("delete", key).number)
 
     def has_extended_api(self) -> bool:
         """No appending, and no several keys at once."""
         return False
+
+    def _ask(
+        self,
+        operation: str,
+        *keys: str,
+        value: str = "",
+        expected: str = "",
+        patience: timedelta | None = None,
+        **more: Any,
+    ) -> StoreAnswer:
+        if too_much := excess(keys, value, expected):
+            raise ValueError(
+                f"{too_much}. It is for addresses and small words: send more by a collective, or in a file"
+            )
+        seconds = (self._patience if patience is None else patience).total_seconds()
+        return self._channel.ask(operation, *keys, seconds=seconds, value=value, expected=expected, **more)
 
 
 def _text(value: str | bytes) -> str:
