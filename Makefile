@@ -167,7 +167,7 @@ MATRIX := python3.11 python3.12 python3.13
 matrix: build ## the same with each minor of Airflow and each Python of MATRIX, and the table of docs/compatibility.md; an hour
 	@$(AIRFLOW)/python -m tests.wheels --table docs/compatibility.md --python $(MATRIX)
 
-test-tutorial: build ## docs/getting-started.md, followed block by block from an empty folder; five minutes, not a part of `make test`
+test-tutorial: setup ## docs/getting-started.md, followed block by block from an empty folder; five minutes, not a part of `make test`
 	@$(AIRFLOW)/python -m tests.tutorial
 
 demo: setup $(if $(filter kubernetes,$(CLUSTER)),image) ## the digits DAG through real Airflow, with a report; CLUSTER=kubernetes: with pods; ENGINE=torch; KEEP=1: Airflow stays up

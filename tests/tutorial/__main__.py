@@ -24,7 +24,6 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from demo_kit import processes  # noqa: E402 - what comes from scripts/ needs the path
 
 PAGE = ROOT / "docs" / "getting-started.md"
-WHEELS = ROOT / "build" / "dist"
 PROMISED = 600.0
 """Seconds that the page speaks of."""
 PATIENCE = 1500.0
@@ -69,7 +68,7 @@ def follow(folder: Path) -> int:
     port = _free_port()  # Airflow's usual one may be taken here.
     more = {
         processes.MARK: str(folder),
-        "WHEELS": str(WHEELS),
+        "CLONE": str(ROOT),
         "AIRFLOW__API__PORT": str(port),
         "AIRFLOW__API__BASE_URL": f"http://localhost:{port}",
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://localhost:{port}/execution/",

@@ -91,8 +91,8 @@ def get_provider_info() -> dict[str, Any]:
                     },
                     "local_python": {
                         "description": (
-                            "Python interpreter of local launchers and workers, with ``elastic-runtime[horovod]`` "
-                            "installed. Empty: Airflow's own."
+                            "Python interpreter of local launchers and workers, with ``elastic-runtime[torch]``, "
+                            "``[horovod]`` or ``[tensorflow]`` installed. Empty: Airflow's own."
                         ),
                         "version_added": "0.1.0",
                         "type": "string",

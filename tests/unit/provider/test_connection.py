@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +20,6 @@ from elastic_training.clusters.connected import location_of, read_location
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.kubernetes import rights
 from elastic_training.clusters.registry import own_name, own_name_in_loop, substituted
-from elastic_training.hooks import checks
 from elastic_training.hooks.elastic_training import ElasticTrainingHook
 from elastic_training.hooks.form import FIELDS
 from elastic_training.operators.end_training import CancelTrainingOperator
@@ -33,6 +31,8 @@ from tests.unit.provider.virtual_time import run_virtually
 
 RULES = Path(__file__).parents[3] / "deploy" / "rbac.yaml"
 Connect = Callable[..., None]
+ALWAYS = ("elastic_runtime", "psutil", "cryptography")
+"""Modules that every run on this machine takes."""
 
 
 @pytest.fixture
@@ -266,26 +266,55 @@ class TestButton:
         """Settings of local runs; the interpreter has all that is looked for."""
         monkeypatch.setenv("AIRFLOW__ELASTIC_TRAINING__LOCAL_ROOT", str(tmp_path / "runs"))
         monkeypatch.setenv("AIRFLOW__ELASTIC_TRAINING__LOCAL_PYTHON", python := str(tmp_path / "python"))
-        Path(python).write_text('#!/bin/sh\necho \'["elastic_runtime", "horovod", "tensorflow"]\'\n')
-        os.chmod(python, 0o700)
+        Path(python).touch(0o700)
+        self.has(tmp_path, *ALWAYS, "tensorflow", "horovod")
         return tmp_path
+
+    @staticmethod
+    def has(machine: Path, *modules: str) -> None:
+        """Have that machine's interpreter say that it has these, and no others."""
+        (machine / "python").write_text(f"#!/bin/sh\necho '{json.dumps(modules)}'\n")
 
     def test_this_machine_has_a_folder_and_an_interpreter(self, connect: Connect, machine: Path, store: str) -> None:
         good, words = self.pressed(connect, place="local", checkpoint_uri=store)
         assert good, words
         assert str(machine / "runs") in words
         assert "can be read" in words
+        assert "ElasticHorovodOperator" not in words
 
-    def test_an_interpreter_without_the_runtime_is_named(
+    def test_torch_alone_will_do_and_operators_that_need_horovod_are_named(
+        self, connect: Connect, machine: Path
+    ) -> None:
+        self.has(machine, *ALWAYS, "torch")
+        good, words = self.pressed(connect, place="local")
+        assert good, words
+        assert "it has no horovod, which ElasticHorovodOperator and @task.elastic_horovod need" in words
+
+    @pytest.mark.parametrize(
+        ("has", "lacking"),
+        [
+            ((), "elastic_runtime, psutil, cryptography, torch or tensorflow"),
+            (("elastic_runtime", "torch", "horovod"), "psutil, cryptography"),
+            ((*ALWAYS, "horovod"), "torch or tensorflow"),
+            ((*ALWAYS, "tensorflow"), "horovod"),
+        ],
+    )
+    def test_what_an_interpreter_lacks_is_named_with_the_remedy(
+        self, connect: Connect, machine: Path, has: tuple[str, ...], lacking: str
+    ) -> None:
+        self.has(machine, *has)
+        good, words = self.pressed(connect, place="local")
+        assert not good
+        assert f"{machine / 'python'} has no {lacking}. Install elastic-runtime[torch], [horovod] or" in words
+
+    def test_a_real_interpreter_is_looked_into(
         self, connect: Connect, machine: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        """This one has Airflow and the runtime, and no framework."""
         monkeypatch.setenv("AIRFLOW__ELASTIC_TRAINING__LOCAL_PYTHON", sys.executable)
-        for found, lacking in (('[\\"elastic_runtime\\", \\"torch\\"]', "horovod"), ("[]", "torch or tensorflow")):
-            monkeypatch.setattr(checks, "_LOOK", f'print("{found}")')
-            good, words = self.pressed(connect, place="local")
-            assert not good
-            assert f"{lacking}. Install elastic-runtime[horovod]" in words
-            assert f"{sys.executable} has no " in words
+        good, words = self.pressed(connect, place="local")
+        assert not good
+        assert f"{sys.executable} has no torch or tensorflow. " in words
 
     @pytest.mark.parametrize("python", ["/no/such/python", "/bin/true", "/bin/false"])
     def test_what_is_no_interpreter_is_named(

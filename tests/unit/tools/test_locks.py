@@ -146,7 +146,7 @@ def test_set_up_installs_only_what_is_checked(tmp_path: Path) -> None:
 
 def test_the_image_has_all_that_its_runtime_needs() -> None:
     project = tomllib.loads((ROOT / "images" / "trainer" / "pyproject.toml").read_text())["project"]
-    extras = ("certificates", "horovod", "kubernetes", "s3")
+    extras = ("certificates", "torch", "horovod", "kubernetes", "s3")
     needs = project["dependencies"] + [need for extra in extras for need in project["optional-dependencies"][extra]]
     names = {re.split(r"[^\w-]", need, maxsplit=1)[0].replace("_", "-") for need in needs}
     assert names - {"elastic-runtime", "horovod", "torch"} <= set(pins("image.txt"))

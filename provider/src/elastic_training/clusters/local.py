@@ -28,6 +28,8 @@ from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.local_process import kill_session, process_lives, read_starter, start_launcher
 from elastic_training.clusters.place import PolledPlace, Scale, in_thread
 
+NEEDED = "elastic-runtime[torch], [horovod] or [tensorflow]"
+"""What the interpreter of local runs has to have."""
 TIMES = Times(claim=90.0, order=math.inf, delete=60.0, delete_order=30.0, creation=0.0, pause=0.05)
 """A claim never kills a launcher. A creator holds the lock, so that what is read as incomplete has none any more."""
 _YOUNG = timedelta(minutes=1)
@@ -39,7 +41,7 @@ class LocalCluster(Cluster):
 
     Args:
         root: folder of all runs; created when missing, and refused, whatever is asked, when others can write to it.
-        python: interpreter of the launcher and, by its ``PATH``, of the ranks; has ``elastic-runtime[horovod]``.
+        python: interpreter of the launcher and, by its ``PATH``, of the ranks; has :data:`NEEDED`.
         times: for tests.
         poll: seconds between two looks at a watched run's files.
     """
@@ -107,7 +109,7 @@ class _Folder(PolledPlace):
                 raise InvalidSettings(
                     "[elastic_training] local_python",
                     f"{self._python} cannot be started: {error}",
-                    "Name an interpreter in which elastic-runtime[horovod] is installed",
+                    f"Name an interpreter with {NEEDED}",
                 ) from error
             return files.read_document(run)
 

@@ -15,6 +15,7 @@ from elastic_training.clusters.connected import LOCAL, Location
 from elastic_training.clusters.kubernetes import connection
 from elastic_training.clusters.kubernetes.access import ask_once
 from elastic_training.clusters.kubernetes.rights import Right, missing
+from elastic_training.clusters.local import NEEDED
 from elastic_training.clusters.local_files import private_folder
 from elastic_training.clusters.registry import local_settings
 from elastic_training.listeners.audience import in_daemon
@@ -23,11 +24,11 @@ from elastic_training.store_credentials import store_credentials
 
 PATIENCE = 40.0
 """Seconds for all of it: somebody has pressed a button."""
-_MODULES, _FRAMEWORKS = ("elastic_runtime", "horovod"), ("torch", "tensorflow")
-"""Of an interpreter: all of the former, and at least one of the latter."""
+_ALWAYS, _FRAMEWORKS, _HOROVOD = ("elastic_runtime", "psutil", "cryptography"), ("torch", "tensorflow"), "horovod"
+"""Of an interpreter: what every run takes, of what one is enough, and what all but torch's own engines take."""
+_MODULES = (*_ALWAYS, *_FRAMEWORKS, _HOROVOD)
 _LOOK = (
-    "import importlib.util as u, json, sys; "
-    f"print(json.dumps([m for m in {_MODULES + _FRAMEWORKS!r} if u.find_spec(m) is not None]))"
+    f"import importlib.util as u, json, sys; print(json.dumps([m for m in {_MODULES!r} if u.find_spec(m) is not None]))"
 )
 
 
@@ -85,15 +86,19 @@ async def _check_local(found: list[str]) -> None:
     root, python = local_settings()
     await in_daemon(_check_root, root)
     has = await in_daemon(_check_python, python)
-    lacking = [name for name in _MODULES if name not in has]
+    lacking = [name for name in _ALWAYS if name not in has]
     if not set(_FRAMEWORKS) & set(has):
         lacking.append(" or ".join(_FRAMEWORKS))
+    elif "torch" not in has and _HOROVOD not in has:
+        lacking.append(_HOROVOD)
     if lacking:
         raise PermanentError(
-            f"{python} has no {', '.join(lacking)}. Install elastic-runtime[horovod] there, or name another "
+            f"{python} has no {', '.join(lacking)}. Install {NEEDED} there, or name another "
             "interpreter in [elastic_training] local_python"
         )
     found.append(f"folder {root} is there and Airflow's alone; {python} has {', '.join(has)}")
+    if _HOROVOD not in has:
+        found.append("it has no horovod, which ElasticHorovodOperator and @task.elastic_horovod need")
 
 
 def _check_root(root: Path) -> None:
@@ -104,13 +109,13 @@ def _check_root(root: Path) -> None:
 
 def _check_python(python: str) -> list[str]:
     """Those of the modules that it has. Raises PermanentError when it is no Python that runs."""
-    remedy = "Name an interpreter with elastic-runtime[horovod] in [elastic_training] local_python"
+    remedy = f"Name an interpreter with {NEEDED} in [elastic_training] local_python"
     try:
         done = subprocess.run(
             [python, "-I", "-c", _LOOK], capture_output=True, text=True, timeout=PATIENCE / 2, check=True
         )
         found = json.loads(done.stdout)
-        return [name for name in (*_MODULES, *_FRAMEWORKS) if name in found]
+        return [name for name in _MODULES if name in found]
     except (OSError, subprocess.SubprocessError, TypeError, ValueError) as error:
         raise PermanentError(f"{python} cannot be started: {printable(error)}. {remedy}") from None
 
