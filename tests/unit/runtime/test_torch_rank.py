@@ -10,11 +10,16 @@ import pytest
 from torch.distributed import DistBackendError
 
 from elastic_runtime.engines.torch import rank as ranks
-from elastic_runtime.engines.torch.channel import WorldLost
+from elastic_runtime.engines.torch.channel import StoreTimeout, WorldLost
 from elastic_runtime.engines.torch.rank import Rank
 from elastic_runtime.rank_link import RankLink
 
-OF_PEERS = (DistBackendError("NCCL"), RuntimeError("[gloo] Connection closed by peer"), WorldLost("a rank is lost"))
+OF_PEERS = (
+    DistBackendError("NCCL"),
+    RuntimeError("[gloo] Connection closed by peer"),
+    WorldLost("a rank is lost"),
+    StoreTimeout("the store has not answered within 30 s"),
+)
 
 
 @pytest.fixture
@@ -32,6 +37,7 @@ def test_errors_of_connections_are_losses(rank: Rank, error: Exception) -> None:
 
 def test_errors_of_the_script_are_not(rank: Rank) -> None:
     assert not rank.is_loss(ValueError("no label for sample 3"))
+    assert not rank.is_loss(TimeoutError("the data server has not answered"))
     assert not rank.is_loss(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
 
 

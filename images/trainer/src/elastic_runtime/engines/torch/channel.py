@@ -27,6 +27,10 @@ class WorldLost(Exception):
     """The world that this rank is in, or is about to be in, is broken."""
 
 
+class StoreTimeout(TimeoutError):
+    """Another rank has not said in time what this one waits for in the world's store."""
+
+
 class Channel:
     """Between a rank and its session; methods may be called in any thread.
 
@@ -125,18 +129,22 @@ class Channel:
 
         Raises:
             WorldLost: the world is broken.
-            TimeoutError: there is no answer after so many seconds.
+            StoreTimeout: there is no answer after so many seconds.
             ConnectionError: the agent is gone.
         """
         serial = next(self._serials)
         self._say(StoreAsk(self._world, serial, operation, keys, **more))
-        self._wait(lambda: serial in self._answers, seconds)
+        try:
+            self._wait(lambda: serial in self._answers, seconds)
+        except TimeoutError:  # A script may poll so, and asks that nobody waits for any more would fill the store.
+            self._say(StoreAsk(self._world, serial, "give_up", keys))
+            raise
         return self._answers.pop(serial)
 
     def _wait(self, until: Callable[[], bool], seconds: float | None) -> None:
         with self._changed:
             if not self._changed.wait_for(lambda: until() or self._broken or self._gone, seconds):
-                raise TimeoutError(f"the store has not answered within {seconds:.0f} s")
+                raise StoreTimeout(f"the store has not answered within {seconds:.0f} s")
             if not until():
                 self._raise()
 

@@ -4,7 +4,8 @@ Its reducer, with its hooks in the parameters' gradients, belongs to one process
 (``_update_process_group``) aborts a survivor next to a newcomer, since the survivor's buckets were rebuilt after its
 first step and the newcomer's were not. So the hooks are removed when a world is left, and wrappers are made anew, as
 the same objects, by all ranks in the next: those that the script made before its training function, and where that goes
-on in place, those that it has made since, as a newcomer makes them in its beginning.
+on in place, those that it has made since, as a newcomer makes them in its beginning. They send their parameters where
+not all ranks have the same already.
 """
 
 from __future__ import annotations
@@ -12,11 +13,15 @@ from __future__ import annotations
 import functools
 import inspect
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+
+from elastic_runtime.engines.torch.alike import alike
+from elastic_runtime.engines.torch.sending import maximum
 
 _Made = weakref.WeakKeyDictionary[DistributedDataParallel, tuple[tuple[Any, ...], dict[str, Any]]]
 """With the arguments beside the module, in the order in which they were made."""
@@ -25,9 +30,14 @@ _ARGUMENTS = inspect.signature(DistributedDataParallel.__init__)
 
 
 class Wrappers:
-    """Of this process."""
+    """Of this process.
 
-    def __init__(self) -> None:
+    Args:
+        is_broken: whether the present world is.
+    """
+
+    def __init__(self, is_broken: Callable[[], bool]) -> None:
+        self._is_broken = is_broken
         self._before: _Made = weakref.WeakKeyDictionary()
         self._within: _Made = weakref.WeakKeyDictionary()
         self._in_training = False
@@ -41,7 +51,7 @@ class Wrappers:
 
         @functools.wraps(init)
         def made(wrapper: DistributedDataParallel, module: Any, *args: Any, **kwargs: Any) -> None:
-            init(wrapper, module, *args, **kwargs)
+            self._make(wrapper, module, args, kwargs, has_same=False)
             (self._within if self._in_training else self._before)[wrapper] = args, kwargs
 
         DistributedDataParallel.__init__ = made  # type: ignore[method-assign, assignment]
@@ -76,8 +86,26 @@ class Wrappers:
     def _make_anew(self, made: _Made, has_same: bool) -> None:
         for wrapper, (args, kwargs) in list(made.items()):
             hooks = wrapper._comm_hooks
-            given = _ARGUMENTS.bind(wrapper, wrapper.module, *args, **kwargs)
-            given.arguments["init_sync"] = not has_same and given.arguments.get("init_sync", True)
-            self._init(*given.args, **given.kwargs)
+            self._make(wrapper, wrapper.module, args, kwargs, has_same)
             for hook, state in hooks[len(wrapper._comm_hooks) :]:  # What mixed precision needs, it has registered.
                 wrapper.register_comm_hook(state, hook)
+
+    def _make(
+        self,
+        wrapper: DistributedDataParallel,
+        module: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        has_same: bool,
+    ) -> None:
+        """In the same way by whoever makes it for the first time and by those who make it anew beside that rank."""
+        given = _ARGUMENTS.bind(wrapper, module, *args, **kwargs)
+        given.apply_defaults()
+        said = given.arguments
+        of_all = dist.is_initialized() and said["process_group"] is None and said.get("device_mesh") is None
+        if has_same or (said["init_sync"] and of_all and alike(module, self._maximum)):
+            said["init_sync"] = False
+        self._init(*given.args, **given.kwargs)
+
+    def _maximum(self, numbers: Sequence[float]) -> list[float]:
+        return maximum(numbers, self._is_broken)

@@ -21,7 +21,8 @@ from torch.distributed.distributed_c10d import _set_pg_timeout
 from elastic_runtime import kept_outputs
 from elastic_runtime.engines.gloo_sockets import GlooSockets
 from elastic_runtime.engines.through_worlds import ending_with_its_word, into_world, through_worlds
-from elastic_runtime.engines.torch.channel import Channel, WorldLost
+from elastic_runtime.engines.torch.channel import Channel, StoreTimeout, WorldLost
+from elastic_runtime.engines.torch.communicators import abort_communicators
 from elastic_runtime.engines.torch.cutting import Cutting
 from elastic_runtime.engines.torch.meshes import forget_meshes
 from elastic_runtime.engines.torch.messages import AnotherWanted, EnterWorld
@@ -59,8 +60,7 @@ class Rank:
 
     def __init__(self, link: RankLink) -> None:
         self._sockets = GlooSockets(listening=False)
-        self._wrappers = Wrappers()
-        self._wrappers.watch()
+        self._wrappers = Wrappers(self.is_broken)
         self._state: Any = None
         self._in_place = False
         self._changes = 0
@@ -70,7 +70,10 @@ class Rank:
         self._abandoned: list[Any] = []
         self._store: AgentStore | None = None
         self._cutting = Cutting(self._sockets.cut)
-        self._channel = Channel(link, self._another, self._cutting.begin) if link.connected else None
+        self._channel: Channel | None = None
+        if link.connected:
+            self._channel = Channel(link, self._another, self._broken)
+            self._wrappers.watch()
 
     def enter(self) -> None:
         """Be in a world: in the present one, or in the next that can be connected. A rank that is in none ends."""
@@ -123,9 +126,10 @@ class Rank:
             self._abandoned.append(dist.group.WORLD)
         if isinstance(error, WorldLost | Stuck):
             return True
-        if not isinstance(error, RuntimeError):
+        if not isinstance(error, RuntimeError | StoreTimeout):
             return False
-        of_peers = isinstance(error, dist.DistError) or bool(_OF_PEERS.search(str(error)))
+        # Who does not come to a world in time is waited for, or ended, by the launcher, not by each of the others.
+        of_peers = isinstance(error, dist.DistError | StoreTimeout) or bool(_OF_PEERS.search(str(error)))
         if of_peers and self._in_vain():
             return False
         if of_peers:
@@ -205,6 +209,10 @@ class Rank:
         self._changes, self.leaving = wanted.serial, (wanted.serial, frozenset(wanted.leaving))
         if state := self._state:
             state.on_hosts_updated(float(wanted.serial))
+
+    def _broken(self) -> None:
+        self._cutting.begin()
+        abort_communicators()
 
     def _while_waiting(self) -> None:
         call_back()

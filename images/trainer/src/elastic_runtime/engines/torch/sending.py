@@ -50,6 +50,21 @@ def wait_for(work: Any, is_broken: Callable[[], bool]) -> None:
             return
 
 
+def maximum(numbers: Sequence[float], is_broken: Callable[[], bool]) -> list[float]:
+    """Of each number over all ranks; a collective.
+
+    Args:
+        numbers: as many on all ranks.
+        is_broken: whether the world is.
+    """
+    local = torch.tensor(numbers, dtype=torch.float64)
+    work = dist.all_reduce(local, op=dist.ReduceOp.MAX, async_op=True)
+    if work is not None:
+        wait_for(work, is_broken)
+    greatest: list[float] = local.tolist()
+    return greatest
+
+
 def broadcast(tensors: Sequence[Tensor], source: int = 0, is_broken: Callable[[], bool] = lambda: False) -> None:
     """Overwrite contiguous tensors with one rank's; a collective.
 

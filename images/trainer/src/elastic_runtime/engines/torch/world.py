@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from elastic_runtime.engines.torch.messages import NAME
 from elastic_runtime.engines.torch.rank import Rank, this_rank
-from elastic_runtime.engines.torch.sending import broadcast, exchange, wait_for
+from elastic_runtime.engines.torch.sending import broadcast, exchange, maximum
 
 
 class TorchWorld:
@@ -74,12 +74,7 @@ class TorchWorld:
 
     def maximum(self, numbers: Sequence[float]) -> list[float]:
         """See :class:`World`."""
-        local = torch.tensor(numbers, dtype=torch.float64)
-        work = dist.all_reduce(local, op=dist.ReduceOp.MAX, async_op=True)
-        if work is not None:
-            wait_for(work, self.this_rank().is_broken)
-        greatest: list[float] = local.tolist()
-        return greatest
+        return maximum(numbers, self.this_rank().is_broken)
 
     def broadcast(self, tensors: Sequence[torch.Tensor]) -> None:
         """See :class:`World`."""
