@@ -114,7 +114,9 @@ def test_a_world_is_broken_for_whoever_waits_in_it(bench: Bench) -> None:
 def test_a_store_that_does_not_answer_is_not_waited_for_for_ever(bench: Bench) -> None:
     bench.enter(1)
     with pytest.raises(TimeoutError):
-        AgentStore(bench.channel, timedelta(milliseconds=10)).wait(["a"])
+        AgentStore(bench.channel, timedelta(milliseconds=10)).wait(["a", "b"])
+    assert bench.session.hears() == messages.StoreAsk(1, 1, "wait", ("a", "b"))
+    assert bench.session.hears() == messages.StoreAsk(1, 1, "give_up", ("a", "b")), "the session need not wait, either"
 
 
 def test_the_store_reads_what_others_have_set(bench: Bench) -> None:

@@ -104,6 +104,18 @@ def test_who_has_ended_is_not_answered() -> None:
     assert set(dict(store.ask("two", StoreAsk(1, 2, "set", ("a",))))) == {"two"}
 
 
+def test_who_has_given_up_waits_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_values, "MOST_WAITING", 2)
+    store = KeyValues()
+    ask(store, "get", "a", who="one", serial=1)
+    for serial in range(2, 100):
+        assert ask(store, "wait", "a", "b", who="one", serial=serial) is None
+        assert ask(store, "give_up", "a", "b", who="one", serial=serial) is None
+    assert ask(store, "give_up", "a", who="two", serial=1) is None, "another's with that serial"
+    answers = [*store.ask("two", StoreAsk(1, 9, "set", ("a",))), *store.ask("two", StoreAsk(1, 10, "set", ("b",)))]
+    assert answers == [("two", StoreAnswer(9)), ("one", StoreAnswer(1)), ("two", StoreAnswer(10))]
+
+
 class TestHostile:
     @pytest.mark.parametrize(
         "ask",

@@ -42,6 +42,8 @@ class KeyValues:
             if sum(who == rank_id for who, _ in self._waiting) >= MOST_WAITING:
                 raise InvalidDocument(f"more than {MOST_WAITING} asks of the store wait")
             self._waiting.append((rank_id, ask))
+        elif ask.operation == "give_up":
+            self._waiting = [each for each in self._waiting if (each[0], each[1].serial) != (rank_id, ask.serial)]
         else:
             yield rank_id, self._at_once(ask)
         yield from self._answerable()

@@ -87,13 +87,13 @@ class Prepared:
 class StoreAsk:
     """Rank: do this in the store of the world. Answered by :class:`StoreAnswer`, ``get`` and ``wait`` when they can be.
 
-    See ``torch.distributed.Store`` for what the operations do.
+    See ``torch.distributed.Store`` for what the operations do; ``give_up`` takes back what waits, and has no answer.
     """
 
     world: int
     serial: int
-    """Of the answer."""
-    operation: Literal["set", "get", "wait", "check", "add", "compare_set", "delete"]
+    """Of the answer; of ``give_up`` that of what it takes back, with the same keys."""
+    operation: Literal["set", "get", "wait", "check", "add", "compare_set", "delete", "give_up"]
     keys: tuple[str, ...]
     """Of ``wait`` and ``check`` any number, else one."""
     value: str = ""
@@ -212,7 +212,7 @@ def read_session_word(plain: Mapping[str, Any]) -> SessionWord | None:
 
 
 def _check(ask: StoreAsk) -> None:
-    several = ask.operation in ("wait", "check")
+    several = ask.operation in ("wait", "check", "give_up")
     if not ask.keys or (len(ask.keys) > 1 and not several):
         raise InvalidDocument(f"{len(ask.keys)} keys of the store are not what {ask.operation} takes")
     if too_much := excess(ask.keys, ask.value, ask.expected):
