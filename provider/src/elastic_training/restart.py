@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from elastic_runtime.agent.command import is_own_interpreter, parse_arguments
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.spec import RESTART_SIGNALS, RestartSpec
 from elastic_training.settings import Duration, seconds_of, settings_of
@@ -50,6 +51,19 @@ def check_restartable(command: object, *, warm: bool) -> None:
         raise InvalidSettings("restart", "with warm=False nobody gives its ranks a rendezvous", remedy)
     if not isinstance(command, Sequence) or not command or is_template(command[0]):
         return
-    if not PurePath(str(command[0])).name.startswith("python"):
-        problem = f"{command[0]!r} is not Python, in whose warm process its ranks are given a rendezvous"
+    program = str(command[0])
+    name = PurePath(program).name
+    # Whether a path is that of the image's own Python is known there alone.
+    if not (is_own_interpreter(program) or (name != program and name.startswith("python"))):
+        problem = f"{program!r} is not Python, in whose warm process its ranks are given a rendezvous"
+        raise InvalidSettings("command", problem, remedy)
+    words = ["template" if is_template(word) else str(word) for word in command[1:]]
+    if parse_arguments(words) is None:
+        option = next((word for word in words if word != "-u"), "")
+        if option in ("", "-", "-c", "-m"):
+            raise InvalidSettings("command", "Python is given no script in it", remedy)
+        problem = (
+            f"with Python's option {option!r} ranks are not forked from the warm process, which gives them a rendezvous"
+        )
+        remedy = 'Set the variable for it ("python --help-env"), as in environment={"PYTHONWARNINGS": "ignore"}'
         raise InvalidSettings("command", problem, remedy)

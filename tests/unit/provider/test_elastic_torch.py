@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,10 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import DAG, BaseOperator, task
 from airflow.serialization.serialized_objects import DagSerialization
+from hypothesis import given
+from hypothesis import strategies as st
 
+from elastic_runtime.agent.command import parse
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.spec import RestartSpec
 from elastic_training.clusters.fake import FakeCluster
@@ -17,7 +21,7 @@ from elastic_training.decorators.elastic_torch import ElasticTorchDecoratedOpera
 from elastic_training.observe import Observe
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.operators.elastic_torch import ElasticTorchOperator
-from elastic_training.restart import Restart
+from elastic_training.restart import Restart, check_restartable
 from elastic_training.settings import Workers
 from tests.unit.provider.operator_bench import deferred, run_in, trying
 
@@ -91,12 +95,57 @@ def test_a_script_for_torchrun_is_restarted(restart: Any) -> None:
         ({"restart": True}, "restart"),
         ({"restart": Restart(), "warm": False}, "restart"),
         ({"restart": Restart(), "command": ["bash", "run.sh"]}, "command"),
+        ({"restart": Restart(), "command": ["python2", "train.py"]}, "command"),
+        ({"restart": Restart(), "command": ["python", "-u", "-m"]}, "command"),
+        ({"restart": Restart(), "command": ["python", "-W", "ignore", "{{ params.script }}"]}, "command"),
     ],
 )
 def test_a_restart_that_cannot_work_is_refused_at_parse(arguments: dict[str, Any], about: str) -> None:
     with pytest.raises(InvalidSettings) as told:
         ElasticTorchOperator(**ARGUMENTS | arguments)
     assert told.value.field == about
+
+
+@pytest.mark.parametrize("option", [["-W", "ignore"], ["-O"], ["-X", "dev"], ["-um"], ["-u", "-B"]])
+def test_an_option_of_python_with_which_ranks_do_not_meet_is_refused_with_its_variable(option: list[str]) -> None:
+    with pytest.raises(InvalidSettings) as told:
+        ElasticTorchOperator(**ARGUMENTS | {"restart": Restart(), "command": ["python", *option, "train.py"]})
+    assert told.value.field == "command"
+    assert repr(option[-1] if option[0] == "-u" else option[0]) in told.value.problem
+    assert "PYTHONWARNINGS" in told.value.remedy
+    in_place = ARGUMENTS | {"task_id": "other", "command": ["python", *option, "train.py"]}
+    ElasticTorchOperator(**in_place)
+
+
+def test_such_an_option_of_a_template_is_refused_once_it_is_known() -> None:
+    asked = ElasticTorchOperator(
+        **ARGUMENTS | {"restart": Restart(), "command": ["python", "{{ params.option }}", "train.py"]}
+    )
+    asked.render_template_fields({"params": {"option": "-O"}})
+    with pytest.raises(InvalidSettings, match="'-O'"):
+        asked.spec("nightly")
+
+
+WORDS = st.lists(st.sampled_from(["-u", "-m", "-c", "-", "-O", "-W", "-uB", "ignore", "train.py"]), max_size=4)
+
+
+@given(st.sampled_from(["python", "python3", "python3.12", "python2", "pythonic", sys.executable, "train.py"]), WORDS)
+def test_whatever_is_not_refused_starts_warm(program: str, words: list[str]) -> None:
+    def is_refused() -> bool:
+        try:
+            check_restartable([program, *words], warm=True)
+        except InvalidSettings:
+            return True
+        return False
+
+    assert is_refused() is (parse([program, *words]) is None)
+
+
+@pytest.mark.parametrize(
+    "command", [["/opt/conda/bin/python3", "-u", "train.py"], ["python", "-m", "{{ params.module }}"]]
+)
+def test_what_only_the_image_or_a_template_tells_is_not_refused_at_parse(command: list[str]) -> None:
+    ElasticTorchOperator(**ARGUMENTS | {"restart": Restart(), "command": command})
 
 
 def test_its_run_is_created_and_awaited(fake: FakeCluster) -> None:

@@ -36,9 +36,12 @@ def is_own_interpreter(program: str) -> bool:
 
 def parse(command: Sequence[str]) -> PythonCommand | None:
     """The command taken apart, or None if it must be started cold."""
-    if not is_own_interpreter(command[0]):
-        return None
-    words = list(command[1:])
+    return parse_arguments(command[1:]) if is_own_interpreter(command[0]) else None
+
+
+def parse_arguments(arguments: Sequence[str]) -> PythonCommand | None:
+    """The same of what follows the interpreter."""
+    words = list(arguments)
     while words and words[0] == "-u":
         words.pop(0)
     if not words:
