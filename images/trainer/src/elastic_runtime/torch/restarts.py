@@ -7,6 +7,7 @@ they do then has to be agreed by all, or a collective waits for a rank that has 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -23,6 +24,7 @@ from elastic_runtime.rank_link import RESTART_SIGNAL
 KEPT = 2
 """Checkpoints that stay."""
 _NAME = re.compile(r"step-(\d{1,18})(\.[a-z]+)?")
+_PART = re.compile(r"part-\d{1,18}(\.[a-z]+)?")
 
 
 class RestartRequest:
@@ -87,7 +89,8 @@ def newest_checkpoint(folder: Path | str) -> tuple[Path, int] | None:
 def write_checkpoint(folder: Path | str, step: int, write: Callable[[Path], object], suffix: str = "") -> Path:
     """Have one written under a name that it gets when it is whole; older ones go but for :data:`KEPT`.
 
-    A collective of all ranks, on whichever machines, of a folder that all see.
+    What other worlds have left half-written goes before. A collective of all ranks, on whichever machines, of a folder
+    that all see, and that is this run's alone.
 
     Args:
         folder: where; made if it is missing.
@@ -100,6 +103,12 @@ def write_checkpoint(folder: Path | str, step: int, write: Callable[[Path], obje
     is_first = not dist.is_initialized() or dist.get_rank() == 0
     if is_first:
         folder.mkdir(parents=True, exist_ok=True)
+        for left in _entries(folder):
+            if _PART.fullmatch(left.name) and left != part:
+                with contextlib.suppress(
+                    OSError
+                ):  # Of a lost machine a rank may write there still; another time, then.
+                    _remove(left)
         _remove(part)
     _barrier()
     write(part)

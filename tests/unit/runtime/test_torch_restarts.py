@@ -1,0 +1,72 @@
+"""Checkpoints of scripts that are restarted: which stay, by which name, and which is the newest. One rank alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elastic_runtime.torch import restarts
+from elastic_runtime.torch.restarts import newest_checkpoint, write_checkpoint
+
+
+def write(path: Path) -> None:
+    path.mkdir()
+    (path / "model").write_text("whole")
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_the_last_two_stay_and_the_last_is_the_newest(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert newest_checkpoint(folder) is None
+    for step in (5, 10, 15):
+        assert write_checkpoint(folder, step, write) == folder / f"step-{step:09d}"
+    assert names(folder) == {"step-000000010", "step-000000015"}
+    assert newest_checkpoint(folder) == (folder / "step-000000015", 15)
+
+
+def test_what_was_left_half_written_goes_and_nothing_else_does(tmp_path: Path) -> None:
+    for name in ("part-000000003", "part-000000010"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "half").touch()
+    for name in ("part-000000007.ckpt", "part-one", "notes"):
+        (tmp_path / name).touch()
+    there: list[set[str]] = []
+
+    def look_and_write(path: Path) -> None:
+        there.append(names(tmp_path))
+        write(path)
+
+    final = write_checkpoint(tmp_path, 10, look_and_write)
+    assert there == [{"part-one", "notes"}], "before any rank writes"
+    assert names(tmp_path) == {"part-one", "notes", final.name}
+    assert names(final) == {"model"}
+
+
+def test_what_cannot_be_removed_costs_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = tmp_path / "part-000000003"
+    left.mkdir()
+
+    def rmtree(_path: Path) -> None:
+        raise OSError("a rank of a lost machine writes there")
+
+    monkeypatch.setattr(restarts.shutil, "rmtree", rmtree)
+    write_checkpoint(tmp_path, 10, write)
+    assert newest_checkpoint(tmp_path) == (tmp_path / "step-000000010", 10)
+
+
+def test_one_that_fails_leaves_the_one_before(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, 5, write)
+
+    def fail(path: Path) -> None:
+        path.touch()
+        raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="full"):
+        write_checkpoint(tmp_path, 10, fail, ".ckpt")
+    assert newest_checkpoint(tmp_path) == (tmp_path / "step-000000005", 5)
+    write_checkpoint(tmp_path, 15, write)
+    assert names(tmp_path) == {"step-000000005", "step-000000015"}
