@@ -11,11 +11,19 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
+
+from elastic_runtime.errors import InvalidSettings
+
 _TENSOR = "torch.distributed.tensor"
 
 
 def forget_meshes() -> None:
-    """Of this thread, in which the next world begins; nothing, where no ``DTensor`` was used."""
+    """Of this thread, in which the next world begins; nothing, where no ``DTensor`` was used.
+
+    Raises:
+        InvalidSettings: this torch has no way to forget.
+    """
     if _TENSOR in sys.modules:
         for clear in _caches():
             clear()
@@ -25,14 +33,13 @@ def _caches() -> Iterator[Callable[[], Any]]:
     # Tests show which of them matter; torch itself has functions for most, for debugging.
     from torch.distributed.tensor import DTensor, _collective_utils, _redistribute, debug
 
+    if not hasattr(debug, "_clear_fast_path_sharding_prop_cache"):
+        problem = f"torch {torch.__version__} does not forget the meshes of worlds that are gone"
+        raise InvalidSettings("torch", problem, "Install torch 2.11 or newer")
+    yield debug._clear_fast_path_sharding_prop_cache
     propagator = DTensor._op_dispatcher.sharding_propagator
     yield propagator.propagate_op_sharding.cache.cache_clear
     yield type(propagator)._propagate_tensor_meta_cached.cache_clear
     yield _redistribute._gen_transform_infos.cache_clear
     yield _collective_utils.MeshTopoInfo.build_from_mesh.cache_clear
-    for module, name in (
-        (debug, "_clear_fast_path_sharding_prop_cache"),  # from torch 2.11 on
-        (_redistribute, "clear_redistribute_planner_cache"),
-    ):
-        if hasattr(module, name):
-            yield getattr(module, name)
+    yield _redistribute.clear_redistribute_planner_cache
