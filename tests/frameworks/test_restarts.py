@@ -25,6 +25,25 @@ def test_no_step_is_lost_by_a_planned_change(start: Start, tmp_path: Path, name:
     goes_through_sizes_a_notice_and_a_loss(start, tmp_path, name)
 
 
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("name", ["accelerate", "lightning"])
+def test_a_loss_costs_what_came_after_the_last_checkpoint_of_every_few_steps(
+    start: Start, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "stand-8").touch()
+    run = begin(start, tmp_path, name, SAVE_EVERY="3")
+    run.until((tmp_path / "at-8").exists, "it stands at 8")
+    run.until_status(lambda status: status.reason == "2 ranks train", "the status knows of 2 ranks")
+    run.kill_rank(0)
+    run.until_status(lambda status: run.events(EventKind.RESTARTED) and status.world_size == 2, "another start")
+    (tmp_path / "stand-8").unlink()
+    run.succeed()
+    times = Counter(int(line.split()[0]) for line in (tmp_path / "steps").read_text().splitlines())
+    assert times == {step: 2 if step in (7, 8) else 1 for step in range(1, STEPS + 1)}
+    kept = {path.stem for path in (tmp_path / "checkpoints").iterdir()}
+    assert kept == {"step-000000012", "step-000000015"}
+
+
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_deepspeed_goes_on_from_its_universal_checkpoint(start: Start, tmp_path: Path, stage: int) -> None:

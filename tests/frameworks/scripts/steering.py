@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 FOLDER = Path(os.environ["STEERED"])
 STEPS = 16
+SAVE_EVERY = int(os.environ.get("SAVE_EVERY", "0")) or None
 
 
 def done(step: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from accelerate import Accelerator
-from steering import FOLDER, STEPS, done
+from steering import FOLDER, SAVE_EVERY, STEPS, done
 
 from elastic_runtime.torch.accelerate import CheckpointAtRestart
 
@@ -14,7 +14,7 @@ model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
 loader = torch.utils.data.DataLoader(torch.randn(4000, 4), batch_size=8)
 model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-checkpoint = CheckpointAtRestart(accelerator, FOLDER / "checkpoints")
+checkpoint = CheckpointAtRestart(accelerator, FOLDER / "checkpoints", save_every=SAVE_EVERY)
 step = checkpoint.resume()
 for batch in accelerator.skip_first_batches(loader, step):
     if step == STEPS:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from steering import FOLDER, STEPS, done
+from steering import FOLDER, SAVE_EVERY, STEPS, done
 
 from elastic_runtime.torch.lightning import CheckpointAtRestart
 
@@ -33,7 +33,7 @@ class Steps(Callback):
 warnings.filterwarnings("ignore")
 torch.manual_seed(0)
 data = torch.utils.data.DataLoader(torch.randn(4000, 4), batch_size=8)
-checkpoint = CheckpointAtRestart(FOLDER / "checkpoints")
+checkpoint = CheckpointAtRestart(FOLDER / "checkpoints", save_every=SAVE_EVERY)
 trainer = Trainer(
     accelerator="cpu", strategy="ddp", devices=1, num_nodes=int(os.environ["WORLD_SIZE"]), max_steps=STEPS,
     callbacks=[Steps(), checkpoint], logger=False, enable_checkpointing=False, enable_progress_bar=False,

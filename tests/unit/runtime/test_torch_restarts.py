@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.torch import restarts
-from elastic_runtime.torch.restarts import newest_checkpoint, write_checkpoint
+from elastic_runtime.torch.restarts import SaveEvery, newest_checkpoint, write_checkpoint
 
 
 def write(path: Path) -> None:
@@ -70,3 +74,23 @@ def test_one_that_fails_leaves_the_one_before(tmp_path: Path) -> None:
     assert newest_checkpoint(tmp_path) == (tmp_path / "step-000000005", 5)
     write_checkpoint(tmp_path, 15, write)
     assert names(tmp_path) == {"step-000000005", "step-000000015"}
+
+
+@given(st.integers(1, 9), st.integers(0, 50), st.lists(st.integers(0, 3), min_size=20))
+def test_one_is_due_after_so_many_steps_however_many_come_at_once(every: int, first: int, paces: list[int]) -> None:
+    saves, never = SaveEvery(every), SaveEvery(None)
+    saves.is_at(first)
+    step, saved = first, [first]
+    for pace in paces:  # 0: batches whose gradients are gathered for one step
+        step += pace
+        assert not never.due(step)
+        if saves.due(step):
+            saves.is_at(step)
+            saved.append(step)
+    assert all(every <= later - earlier < every + 3 for earlier, later in pairwise(saved))
+    assert step - saved[-1] < every
+
+
+def test_less_than_one_step_between_them_is_refused() -> None:
+    with pytest.raises(InvalidSettings, match="save_every"):
+        SaveEvery(0)

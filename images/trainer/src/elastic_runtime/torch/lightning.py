@@ -19,7 +19,7 @@ from typing import Any
 
 from lightning.pytorch import Callback
 
-from elastic_runtime.torch.restarts import RestartRequest, newest_checkpoint, write_checkpoint
+from elastic_runtime.torch.restarts import RestartRequest, SaveEvery, newest_checkpoint, write_checkpoint
 
 
 class CheckpointAtRestart(Callback):  # type: ignore[misc]  # Lightning is not there where this is checked
@@ -29,10 +29,13 @@ class CheckpointAtRestart(Callback):  # type: ignore[misc]  # Lightning is not t
         folder: that every worker sees, for these checkpoints alone.
         every: look whether any rank was asked at each so many batches only.
         signal: see :class:`~elastic_runtime.torch.restarts.RestartRequest`.
+        save_every: write one after each so many optimizer steps, too, for what nobody announces; None: none.
     """
 
-    def __init__(self, folder: Path | str, *, every: int = 1, signal: str | None = None) -> None:
-        self._folder = Path(folder)
+    def __init__(
+        self, folder: Path | str, *, every: int = 1, signal: str | None = None, save_every: int | None = None
+    ) -> None:
+        self._folder, self._save_every = Path(folder), SaveEvery(save_every)
         self._request = RestartRequest(signal, every)
 
     @property
@@ -41,8 +44,15 @@ class CheckpointAtRestart(Callback):  # type: ignore[misc]  # Lightning is not t
         found = newest_checkpoint(self._folder)
         return str(found[0]) if found else None
 
+    def on_train_start(self, trainer: Any, *_: Any) -> None:
+        """See Lightning's ``Callback``."""
+        self._save_every.is_at(trainer.global_step)
+
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         """See Lightning's ``Callback``. Raises SystemExit."""
-        if self._request.agreed():
-            write_checkpoint(self._folder, trainer.global_step, trainer.save_checkpoint, ".ckpt")
+        ends, step = self._request.agreed(), trainer.global_step
+        if ends or self._save_every.due(step):
+            write_checkpoint(self._folder, step, trainer.save_checkpoint, ".ckpt")
+            self._save_every.is_at(step)
+        if ends:
             sys.exit(0)

@@ -71,6 +71,30 @@ class RestartRequest:
         self._asked = True
 
 
+class SaveEvery:
+    """When the next checkpoint is due that nobody has asked for: the same on all ranks, of the steps alone.
+
+    Args:
+        steps: optimizer steps from one checkpoint to the next; None: none is due, ever.
+
+    Raises:
+        InvalidSettings: ``steps`` is less than 1.
+    """
+
+    def __init__(self, steps: int | None) -> None:
+        if steps is not None and steps < 1:
+            raise InvalidSettings("save_every", f"{steps} is less than 1", "Write 1 or more, or leave it out")
+        self._steps, self._newest = steps, 0
+
+    def is_at(self, step: int) -> None:
+        """There is a checkpoint of that step, or the training begins there."""
+        self._newest = step
+
+    def due(self, step: int) -> bool:
+        """Whether one is, once so many steps are done."""
+        return self._steps is not None and step - self._newest >= self._steps
+
+
 def _device() -> torch.device:
     """On which the ranks can talk."""
     accelerator = torch.accelerator.current_accelerator()
