@@ -129,9 +129,8 @@ def write_checkpoint(folder: Path | str, step: int, write: Callable[[Path], obje
         folder.mkdir(parents=True, exist_ok=True)
         for left in _entries(folder):
             if _PART.fullmatch(left.name) and left != part:
-                with contextlib.suppress(
-                    OSError
-                ):  # Of a lost machine a rank may write there still; another time, then.
+                # A rank of a lost machine may write there still; another time, then.
+                with contextlib.suppress(OSError):
                     _remove(left)
         _remove(part)
     _barrier()
