@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from elastic_runtime.function import ARGUMENTS, FUNCTION
@@ -75,6 +77,37 @@ def test_a_function_trains_through_a_resize(start: Start) -> None:
     assert status.phase is Phase.SUCCEEDED, run.report("succeeded")
     assert "rank 0 of 2 at rate 0.125" in run.log()
     assert status.returned == '{"ranks": 2}'
+
+
+SPAWNING = """
+import multiprocessing
+import torch
+from elastic_runtime.torch import DurableState, elastic
+
+def square(number):
+    return number * number
+
+@elastic.run
+def train(state):
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print("squares:", pool.map(square, range(4)))
+
+if __name__ == "__main__":
+    elastic.init()
+    train(DurableState(model=torch.nn.Linear(1, 1)))
+"""
+
+
+@pytest.mark.parametrize("engine", ["horovod", "torch"])
+def test_a_process_that_a_rank_spawns_may_import_what_the_script_does(
+    start: Start, tmp_path: Path, engine: str
+) -> None:
+    """As a data loader's are that are not forked: they have the rank's environment, and no line to its agent."""
+    script = tmp_path / "spawning.py"
+    script.write_text(SPAWNING)
+    run = start(Script("none"), (1, 1, 1), ("python", str(script)), engine=engine)
+    run.succeed()
+    assert "squares: [0, 1, 4, 9]" in run.log()
 
 
 def test_a_run_whose_files_cannot_be_read_ends_at_once_and_says_why(start: Start) -> None:

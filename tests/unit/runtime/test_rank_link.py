@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from elastic_runtime.framing import LineReader
 from elastic_runtime.rank_link import (
     MOST_LEAVING,
     RANK_FD,
+    RANK_FD_INODE,
     AgentWord,
     HandoverWanted,
     LastCommitBy,
@@ -102,6 +104,18 @@ def test_is_found_in_the_environment_and_leaves_its_descriptor_to_others() -> No
             link.send(Progress(step))
             link.close()
         assert len(list(LineReader().feed(agent.recv(65536)))) == 2
+
+
+def test_a_process_that_inherits_the_variables_alone_has_no_agent() -> None:
+    """There the number is free, or that of another file."""
+    ours, agent = socket.socketpair()
+    with ours, agent:
+        number, inode = str(ours.fileno()), str(os.fstat(ours.fileno()).st_ino)
+        link = RankLink.from_environment({RANK_FD: number, RANK_FD_INODE: inode})
+        assert link.connected
+        link.close()
+        assert not RankLink.from_environment({RANK_FD: str(agent.fileno()), RANK_FD_INODE: inode}).connected
+    assert not RankLink.from_environment({RANK_FD: number, RANK_FD_INODE: inode}).connected
 
 
 def test_without_an_agent_nobody_listens() -> None:

@@ -25,6 +25,9 @@ from elastic_runtime.framing import LineReader
 
 RANK_FD = "ELASTIC_RUNTIME_RANK_FD"
 """File descriptor of the rank's end."""
+RANK_FD_INODE = "ELASTIC_RUNTIME_RANK_FD_INODE"
+"""Inode of that socket. A process that the rank spawns inherits the variables alone: there, the number is of another
+file, or of none."""
 CHECKPOINT = "ELASTIC_RUNTIME_CHECKPOINT"
 """The run's :class:`~elastic_runtime.spec.CheckpointSpec` as JSON; unset when the run keeps no durable checkpoints."""
 RUN_NAME = "ELASTIC_RUNTIME_RUN"
@@ -208,8 +211,10 @@ class RankLink:
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> RankLink:
         """The link that the agent handed down; nobody listens at it when no agent did."""
-        descriptor = environ.get(RANK_FD)
-        return cls(None if descriptor is None else socket.socket(fileno=os.dup(int(descriptor))))
+        descriptor, inode = environ.get(RANK_FD), environ.get(RANK_FD_INODE)
+        if descriptor is None or (inode is not None and _inode(int(descriptor)) != inode):
+            return cls(None)
+        return cls(socket.socket(fileno=os.dup(int(descriptor))))
 
     @property
     def connected(self) -> bool:
@@ -294,6 +299,13 @@ class RankLink:
                 with contextlib.suppress(OSError):  # Its thread hears the end.
                     sock.shutdown(socket.SHUT_RDWR)
             sock.close()
+
+
+def _inode(descriptor: int) -> str | None:
+    try:
+        return str(os.fstat(descriptor).st_ino)
+    except OSError:
+        return None
 
 
 @cache

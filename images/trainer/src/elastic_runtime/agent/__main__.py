@@ -18,7 +18,7 @@ from elastic_runtime.agent.notices.services import Metadata
 from elastic_runtime.agent.settings import AgentSettings
 from elastic_runtime.errors import ElasticError, InvalidSettings
 from elastic_runtime.hostfile import HOSTFILE
-from elastic_runtime.rank_link import RANK_FD
+from elastic_runtime.rank_link import RANK_FD, RANK_FD_INODE
 from elastic_runtime.spec import NoticeService
 
 
@@ -66,7 +66,8 @@ def main() -> None:
         settings = parse_arguments(sys.argv[1:])
     except InvalidSettings as error:
         sys.exit(str(error))
-    os.environ.pop(RANK_FD, None)  # Of a zygote that forked this agent as it forks ranks.
+    for variable in (RANK_FD, RANK_FD_INODE):  # Of a zygote that forked this agent as it forks ranks.
+        os.environ.pop(variable, None)
     # Before the event loop: one thread, no open sockets. Before the log: how a rank writes its own is for its script.
     ahead = zygote.fork_ahead() if preloading.is_warm() else None
     logging.Formatter.converter = time.gmtime

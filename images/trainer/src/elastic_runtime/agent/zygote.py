@@ -40,7 +40,7 @@ from typing import Any, NoReturn
 
 from elastic_runtime.agent.command import Entry, PythonCommand, cold, parse
 from elastic_runtime.agent.preloading import preload
-from elastic_runtime.rank_link import RANK_FD, SCRIPTS
+from elastic_runtime.rank_link import RANK_FD, RANK_FD_INODE, SCRIPTS
 from elastic_runtime.stacks import tell_on_request
 from elastic_runtime.world import WORLD, current_world
 
@@ -148,7 +148,8 @@ def become(rank: _Rank) -> NoReturn:
     os.close(stdout)
     os.close(stderr)
     os.set_inheritable(link, True)
-    os.environ.update(rank.environment, **{RANK_FD: str(link)}, PYTHONUNBUFFERED="1")
+    own = {RANK_FD: str(link), RANK_FD_INODE: str(os.fstat(link).st_ino), "PYTHONUNBUFFERED": "1"}
+    os.environ.update(rank.environment, **own)
     python = parse(rank.command)
     try:
         if rank.directory:
