@@ -32,7 +32,7 @@ setup: ## make .venv and .venv-trainer, or bring them up to date
 setup-tensorflow: ## make .venv-tensorflow, with .venv; FAMILY=both: with torch beside TensorFlow; five minutes the first time
 	@scripts/setup $(or $(FAMILY),tensorflow)
 
-setup-frameworks: setup ## make .venv-frameworks: Accelerate, DeepSpeed, Lightning, Transformers; two minutes the first time
+setup-frameworks: setup ## make .venv-frameworks: Accelerate, DeepSpeed, Lightning, Megatron-Core, Transformers; two minutes the first time
 	@scripts/setup frameworks
 
 setup-torchft: ## make .venv-torchft, with .venv: TorchFT, a peer of the benchmarks; a minute the first time
@@ -99,7 +99,7 @@ test-local: setup ## real Horovod runs on this machine, from the launcher down
 test-faults: setup ## scripted resizes, losses and notices with torch.distributed, sharded and not; a quarter of an hour, not a part of `make test`
 	ENGINES=all $(TRAINER)/python -m pytest tests/local/test_resizes.py tests/local/test_losses.py tests/local/test_reclaims.py -k torch
 
-test-frameworks: setup-frameworks ## trainings by Accelerate, DeepSpeed, Lightning and Transformers, restarted; five minutes, not a part of `make test`
+test-frameworks: setup-frameworks ## trainings by Accelerate, DeepSpeed, Lightning, Megatron-Core and Transformers, restarted; five minutes, not a part of `make test`
 	$(call pytest,$(FRAMEWORKS),frameworks,tests/frameworks)
 
 test-tensorflow: setup-tensorflow ## the same with TensorFlow and Keras; two minutes, not a part of `make test`

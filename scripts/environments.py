@@ -4,7 +4,7 @@
 ``.venv``                 Airflow, the provider and the runtime (editable), linters; no torch
 ``.venv-trainer``         torch, Horovod and the runtime (editable), as in the trainer's image
 ``.venv-tensorflow``      the same with TensorFlow instead, or with both: only when it is asked for
-``.venv-frameworks``      ``.venv-trainer`` with Accelerate, DeepSpeed, Lightning and Transformers: the same
+``.venv-frameworks``      ``.venv-trainer`` with Accelerate, DeepSpeed, Lightning, Megatron-Core …: the same
 ``.venv-torchft``         torch and TorchFT, a peer of the benchmarks: the same
 ``.venv-site``            Sphinx for the documentation's site, twine: the same
 ``.venv-manifests``       what checks the manifests of runs: the same

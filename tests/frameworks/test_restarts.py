@@ -1,4 +1,4 @@
-"""Trainings written with Accelerate, DeepSpeed, Lightning and Transformers: sizes, a notice, and a loss."""
+"""Trainings with Accelerate, DeepSpeed, Lightning, Megatron-Core and Transformers: sizes, a notice, and a loss."""
 
 from __future__ import annotations
 
@@ -47,11 +47,22 @@ def test_a_loss_costs_what_came_after_the_last_checkpoint_of_every_few_steps(
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_deepspeed_goes_on_from_its_universal_checkpoint(start: Start, tmp_path: Path, stage: int) -> None:
-    changed, alone = tmp_path / "changed", tmp_path / "alone"
+    trains_as_if_undisturbed(start, tmp_path, "deepspeed", STAGE=str(stage))
+
+
+@pytest.mark.timeout(400)
+def test_megatron_goes_on_from_its_distributed_checkpoint(start: Start, tmp_path: Path) -> None:
+    """Its model is split in two in worlds of two, and whole in those of three and one."""
+    trains_as_if_undisturbed(start, tmp_path, "megatron", ELASTIC_RUNTIME_PRELOAD="megatron.core")
+
+
+def trains_as_if_undisturbed(start: Start, folder: Path, name: str, **environment: str) -> None:
+    """The losses of a run with all of it are those of a run without."""
+    changed, alone = folder / "changed", folder / "alone"
     for each in (changed, alone):
         each.mkdir()
-    goes_through_sizes_a_notice_and_a_loss(start, changed, "deepspeed", STAGE=str(stage))
-    begin(start, alone, "deepspeed", STAGE=str(stage)).succeed()
+    goes_through_sizes_a_notice_and_a_loss(start, changed, name, **environment)
+    begin(start, alone, name, **environment).succeed()
     assert losses(changed) == {step: pytest.approx(loss, abs=1e-5) for step, loss in losses(alone).items()}
 
 
