@@ -100,11 +100,11 @@ class Wrappers:
     ) -> None:
         """In the same way by whoever makes it for the first time and by those who make it anew beside that rank."""
         given = _ARGUMENTS.bind(wrapper, module, *args, **kwargs)
-        given.apply_defaults()
         said = given.arguments
-        of_all = dist.is_initialized() and said["process_group"] is None and said.get("device_mesh") is None
-        if has_same or (said["init_sync"] and of_all and alike(module, self._maximum)):
-            said["init_sync"] = False
+        sends = not has_same and said.get("init_sync", True)
+        if sends and dist.is_initialized() and not (said.get("process_group") or said.get("device_mesh")):
+            sends = not alike(module, self._maximum)
+        said["init_sync"] = sends
         self._init(*given.args, **given.kwargs)
 
     def _maximum(self, numbers: Sequence[float]) -> list[float]:
