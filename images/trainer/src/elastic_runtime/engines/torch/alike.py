@@ -1,7 +1,7 @@
 """Whether all ranks have the same module already, so that ``DistributedDataParallel`` need not send it.
 
 A newcomer makes its wrapper just after the state was sent to it, and the wrapper would send the parameters again, for
-which everybody waits: at 10 M parameters that took longer than all else of a scale-out.
+which everybody waits.
 """
 
 from __future__ import annotations
