@@ -14,7 +14,7 @@ from pathlib import Path
 import deepspeed
 import torch
 import torch.distributed as dist
-from steering import FOLDER, STEPS, done
+from steering import FOLDER, STEPS, done, end, note_loss
 
 from elastic_runtime.torch.restarts import RestartRequest, newest_checkpoint, write_checkpoint
 
@@ -71,20 +71,12 @@ def main() -> None:
         engine.backward(loss)
         engine.step()
         step += 1
-        mean = loss.detach() / size
-        dist.all_reduce(mean)
-        if rank == 0:
-            with (FOLDER / "losses").open("a") as losses:
-                losses.write(f"{step} {mean.item()}\n")
+        note_loss(step, loss)
         done(step)
         if request.agreed():
             write_checkpoint(FOLDER / "checkpoints", step, lambda path: engine.save_checkpoint(str(path), tag=SAVED))
             break
-    dist.barrier()
-    dist.destroy_process_group()
-    # Without the end of C++'s own threads, at which ZeRO 3 was seen to abort once: that would count as a loss.
-    sys.stdout.flush()
-    os._exit(0)
+    end()
 
 
 main()

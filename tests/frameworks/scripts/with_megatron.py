@@ -6,8 +6,6 @@ has where checkpoints are, and whether all ranks are to write one and end. Megat
 
 from __future__ import annotations
 
-import os
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.tensor_parallel.random import CudaRNGStatesTracker
 from megatron.core.transformer.transformer_config import TransformerConfig
-from steering import FOLDER, STEPS, done
+from steering import FOLDER, STEPS, done, end, note_loss
 
 from elastic_runtime.torch.restarts import RestartRequest, newest_checkpoint, write_checkpoint
 
@@ -93,14 +91,13 @@ def train(wrapped: DistributedDataParallel, optimizer: torch.optim.Optimizer, st
     for parameter in wrapped.module.parameters():
         parameter.grad = parameter.main_grad
     optimizer.step()
-    return loss.detach()
+    return loss
 
 
 def main() -> None:
     """One rank, in one world."""
     dist.init_process_group("gloo")
-    ranks = dist.get_world_size()
-    split = 2 - ranks % 2
+    split = 2 - dist.get_world_size() % 2
     parallel_state.initialize_model_parallel(tensor_model_parallel_size=split)
     request = RestartRequest()
     config, model = gpt(split)
@@ -116,20 +113,14 @@ def main() -> None:
         dist_checkpointing.save(states(model, optimizer), str(path))
 
     while step < STEPS:
-        mean = train(wrapped, optimizer, step) / ranks
+        loss = train(wrapped, optimizer, step)
         step += 1
-        dist.all_reduce(mean)
-        if dist.get_rank() == 0:
-            with (FOLDER / "losses").open("a") as losses:
-                losses.write(f"{step} {mean.item()}\n")
+        note_loss(step, loss)
         done(step)
         if request.agreed():
             write_checkpoint(FOLDER / "checkpoints", step, write)
             break
-    dist.barrier()
-    dist.destroy_process_group()
-    sys.stdout.flush()
-    os._exit(0)  # As with_deepspeed.py.
+    end()
 
 
 if __name__ == "__main__":  # Writers of its checkpoints are processes that import this file.
