@@ -14,9 +14,11 @@ import torch
 from horovod.common.exceptions import HostsUpdatedInterrupt
 from horovod.torch.elastic import TorchState
 
+from elastic_runtime.errors import StatesDiffer
 from elastic_runtime.rank_link import HandoverWanted, RankLink, encode_rank_message
 from elastic_runtime.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState, GlobalBatches
+from elastic_runtime.training.state.verification import FEWEST_COMMITS
 
 FEATURES = torch.randn(30, 4, generator=torch.Generator().manual_seed(1))
 
@@ -63,6 +65,48 @@ def newcomers_are_exact() -> None:
     assert state.extra["turned"].tolist() == torch.eye(3, 2).tolist()
     assert are_equal(optimizer.state[model.weight]["exp_avg"])
     assert optimizer.state[model.weight]["step"].item() == 3
+
+
+def ranks_that_differ_are_told() -> None:
+    model, optimizer = training()
+    state = DurableState(model=model, optimizer=optimizer)
+    state.sync()
+    with torch.no_grad():
+        model.bias[0] += hvd.rank()  # What a script does that computes something else on one rank.
+    for _ in range(FEWEST_COMMITS - 1):
+        state.commit()
+    with pytest.raises(StatesDiffer, match=r"At the commit of step 0, .* rank 1: model\.bias\. Keep"):
+        state.commit()
+    state.finish()  # On all ranks, or this would wait.
+    quiet = DurableState(model=model, optimizer=optimizer, verify="syncs")
+    quiet.sync()
+    with torch.no_grad():
+        model.bias[0] += hvd.rank()
+    for _ in range(2 * FEWEST_COMMITS):
+        quiet.commit()
+
+
+def an_object_that_takes_nothing_is_told() -> None:
+    class Deaf:
+        def state_dict(self) -> dict[str, int]:
+            return {"count": hvd.rank()}
+
+        def load_state_dict(self, _state: dict[str, int]) -> None:
+            """Forgets it."""
+
+    with pytest.raises(StatesDiffer, match=r"After a sync, .* rank 1: deaf\.count"):
+        DurableState(deaf=Deaf()).sync()
+    DurableState(deaf=Deaf(), verify="never").sync()
+
+
+def an_average_gets_no_moments_of_an_optimizer() -> None:
+    model, optimizer = training()
+    train_alone(model, optimizer)  # Rank 1's optimizer has no tensors: positions differ from rank 0's.
+    average = torch.optim.swa_utils.AveragedModel(model)
+    DurableState(model, optimizer, ema=average).sync()
+    moments = [optimizer.state[each]["exp_avg"] for each in model.parameters()]
+    assert not {each.data_ptr() for each in moments} & {each.data_ptr() for each in average.parameters()}
+    assert all(are_equal(each) for each in (*moments, *average.parameters()))
 
 
 def the_step_is_that_of_one_rank() -> None:
@@ -119,6 +163,9 @@ def main() -> None:
     assert hvd.size() == 2
     stock_newcomers_drift()
     newcomers_are_exact()
+    an_average_gets_no_moments_of_an_optimizer()
+    ranks_that_differ_are_told()
+    an_object_that_takes_nothing_is_told()
     the_step_is_that_of_one_rank()
     all_hear_what_one_was_told()
     a_notice_to_any_rank_has_the_first_write(Path(sys.argv[1]) / "run")

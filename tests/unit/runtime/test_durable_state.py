@@ -140,9 +140,9 @@ def test_a_state_that_could_not_be_read_again_is_refused_before_training(spec: C
         def load_state_dict(self, state_dict: dict[str, Any]) -> None:
             raise NotImplementedError
 
-    DurableState(odd=Odd())  # in memory it can be kept
-    with pytest.raises(InvalidSettings, match=r"^DurableState\.odd: its state cannot be kept"):
-        DurableState(odd=Odd(), checkpoint=spec)
+    for checkpoint in (spec, None):  # Without a store, new ranks could not read it.
+        with pytest.raises(InvalidSettings, match=r"^DurableState\.odd: its state cannot be kept"):
+            DurableState(odd=Odd(), checkpoint=checkpoint)
 
 
 # Notifications

@@ -7,6 +7,7 @@
     │   ├── InvalidSettings       a value that the user gave; names the field and the remedy (is also a ValueError)
     │   ├── InvalidDocument       a spec, status or message that cannot be read (is also a ValueError)
     │   ├── OwnershipLost         a newer try, or a newer launcher, owns the run now
+    │   ├── StatesDiffer          ranks of one training have different states; names the entry and the ranks
     │   ├── MissingRight          the cluster's access rules do not allow it; names the right and how to grant it
     │   └── RunFailed             the training itself ended without success; carries a FailureKind
     └── RetryableError            the same call may succeed later
@@ -61,6 +62,10 @@ class InvalidDocument(PermanentError, ValueError):
 
 class OwnershipLost(PermanentError):
     """A newer try of the task, or a newer launcher, owns the run; this one must not touch it."""
+
+
+class StatesDiffer(PermanentError):
+    """Ranks of one training have different states; the message names the entry and the ranks."""
 
 
 class MissingRight(PermanentError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -11,7 +12,7 @@ import numpy as np
 from elastic_runtime.checkpoint.checkpoints import PartStream
 from elastic_runtime.tensorflow import arrays
 from elastic_runtime.tensorflow.arrays import Array
-from elastic_runtime.tensorflow.states import state_of
+from elastic_runtime.tensorflow.states import state_of, trained_of
 from elastic_runtime.training.family import HasState, HostCopies, Tree
 
 
@@ -73,6 +74,27 @@ class TensorFlowFamily:
             return mine
         return np.empty(like.shape, like.dtype)
 
+    def trained(self, value: object) -> Tree | None:
+        """See :class:`Family`."""
+        return trained_of(value)
+
+    def put(self, tree: Tree, _live: Tree) -> Tree:
+        """The tree: what a script holds on to are variables."""
+        return tree
+
+    def memory(self, tensor: Array) -> tuple[int, int]:
+        """See :class:`Family`."""
+        start = int(tensor.__array_interface__["data"][0])
+        return start, start + tensor.nbytes
+
+    def digests(self, tensors: Sequence[Array]) -> list[str]:
+        """See :class:`Family`."""
+        return [_digest(tensor) for tensor in tensors]
+
+    def load(self, state: HasState, tree: Tree) -> None:
+        """See :class:`Family`."""
+        state.load_state_dict(tree)
+
     def write(self, tree: Tree, stream: PartStream) -> None:
         """See :class:`Family`."""
         arrays.write(tree, stream)
@@ -88,6 +110,11 @@ class TensorFlowFamily:
     def profiling(self, _folder: Path, _asked: str) -> None:
         """None: torch's profiler is what a run can be profiled with."""
         return
+
+
+def _digest(tensor: Array) -> str:
+    content = np.ascontiguousarray(tensor).reshape(-1).view(np.uint8).data
+    return f"{tensor.dtype}{list(tensor.shape)} {hashlib.blake2b(content, digest_size=8).hexdigest()}"
 
 
 def _copy(source: Array, buffer: Array | None) -> Array:

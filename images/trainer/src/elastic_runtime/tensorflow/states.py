@@ -101,18 +101,34 @@ def state_of(value: object) -> HasState | None:
     return value if isinstance(value, HasState) else None
 
 
+def trained_of(value: object) -> list[Array] | None:
+    """What all ranks have alike at each commit: a model's trainable weights, or an optimizer's variables."""
+    if isinstance(value, tf.keras.Model):
+        return _read(value.trainable_weights)
+    if isinstance(value, tf.keras.optimizers.Optimizer | tf.keras.optimizers.legacy.Optimizer):
+        return _read(variables_of(value))
+    return None
+
+
 def _read(variables: Sequence[Any]) -> list[Array]:
     return [np.asarray(variable.numpy()) for variable in variables]
 
 
 def _assign(variables: Sequence[Any], arrays: Sequence[Array]) -> None:
-    shapes, wanted = [tuple(each.shape) for each in arrays], [tuple(each.shape) for each in variables]
-    if shapes != wanted:
-        raise ValueError(f"it has arrays of the shapes {_short(shapes)}, and the variables are of {_short(wanted)}")
+    kinds, wanted = (
+        [_kind(each.shape, each.dtype) for each in arrays],
+        [_kind(each.shape, each.dtype.as_numpy_dtype) for each in variables],
+    )
+    if kinds != wanted:  # An assignment would convert what has another type.
+        raise ValueError(f"it has arrays {_short(kinds)}, and the variables are {_short(wanted)}")
     for variable, array in zip(variables, arrays, strict=True):
         variable.assign(array)
 
 
-def _short(shapes: Sequence[tuple[int, ...]]) -> str:
-    text = ", ".join(map(str, shapes[:20]))
-    return f"{text} and {len(shapes) - 20} more" if len(shapes) > 20 else text or "nothing"
+def _kind(shape: Sequence[int], dtype: Any) -> str:
+    return f"{np.dtype(dtype)}{list(shape)}"
+
+
+def _short(kinds: Sequence[str]) -> str:
+    text = ", ".join(kinds[:20])
+    return f"{text} and {len(kinds) - 20} more" if len(kinds) > 20 else text or "nothing"

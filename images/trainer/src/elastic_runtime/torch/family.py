@@ -11,15 +11,18 @@ from typing import IO, Any, cast
 
 import torch
 from torch import Tensor
+from torch.nn import Buffer, Parameter
 from torch.utils.serialization import config
 
 from elastic_runtime.checkpoint.checkpoints import PartStream
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.torch.archives import read_archive
+from elastic_runtime.torch.digests import digests
 from elastic_runtime.torch.host_copies import HostCopier
+from elastic_runtime.torch.optimizers import load_optimizer
 from elastic_runtime.torch.profiling import Profiling
 from elastic_runtime.training.family import HasState, HostCopies, Tree
-from elastic_runtime.training.trees import map_tensors, tensors_of
+from elastic_runtime.training.trees import map_tensors, tensors_by_path, tensors_of
 
 _Like = tuple[Tensor, str]
 """A tensor of the device ``meta``, and the type of the device that it is on elsewhere."""
@@ -98,7 +101,7 @@ class TorchFamily:
 
     def sendable(self, tensor: Tensor) -> Tensor:
         """See :class:`Family`."""
-        return tensor.detach().contiguous()
+        return tensor.detach().resolve_conj().resolve_neg().contiguous()
 
     def target(self, mine: Tensor | None, like: _Like) -> Tensor:
         """See :class:`Family`."""
@@ -109,9 +112,50 @@ class TorchFamily:
             and mine.dtype == wanted.dtype
             and mine.device.type == device
             and mine.is_contiguous()
+            and not (mine.is_conj() or mine.is_neg())
         ):
             return mine.detach()
         return torch.empty(wanted.shape, dtype=wanted.dtype, device=device)
+
+    def trained(self, value: object) -> Tree | None:
+        """See :class:`Family`."""
+        if isinstance(value, torch.nn.Module):
+            return dict(value.named_parameters())
+        if isinstance(value, torch.optim.Optimizer):
+            return value.state_dict()
+        return None
+
+    @torch.no_grad()
+    def put(self, tree: Tree, live: Tree) -> Tree:
+        """Leaves of autograd's graph stay the objects that they are: an optimizer may have them."""
+        held = {path: leaf for path, leaf in tensors_by_path(self, live).items() if leaf.requires_grad and leaf.is_leaf}
+        if not held:
+            return tree
+        placed: list[Tensor] = []
+        for path, tensor in tensors_by_path(self, tree).items():
+            mine = held.get(path)
+            if mine is not None and mine.shape == tensor.shape and mine.dtype == tensor.dtype:
+                placed.append(mine.copy_(tensor))
+            else:
+                placed.append(tensor)
+        remaining = iter(placed)
+        return map_tensors(self, lambda _: next(remaining), tree)
+
+    def memory(self, tensor: Tensor) -> tuple[int, int]:
+        """See :class:`Family`."""
+        start = tensor.data_ptr()
+        return start, start + tensor.numel() * tensor.element_size()
+
+    def digests(self, tensors: Sequence[Tensor]) -> list[str]:
+        """See :class:`Family`."""
+        return digests(tensors)
+
+    def load(self, state: HasState, tree: Tree) -> None:
+        """See :class:`Family`."""
+        if isinstance(state, torch.optim.Optimizer):
+            load_optimizer(state, tree)
+        else:
+            state.load_state_dict(tree)
 
     def write(self, tree: Tree, stream: PartStream) -> None:
         """See :class:`Family`."""
@@ -127,6 +171,10 @@ class TorchFamily:
 
     def check(self, tree: Tree) -> None:
         """See :class:`Family`."""
+        for tensor in tensors_of(self, tree):
+            if type(tensor) not in (Tensor, Parameter, Buffer) or tensor.layout != torch.strided or tensor.is_quantized:
+                kind = f"{type(tensor).__qualname__} of layout {tensor.layout} and type {tensor.dtype}"
+                raise InvalidDocument(f"a tensor that is a {kind}")
         data = dump(tree)
         read_archive(io.BytesIO(data), len(data))
 

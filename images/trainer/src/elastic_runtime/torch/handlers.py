@@ -6,6 +6,7 @@ Corrects what is wrong with Horovod 0.28.1's own handlers:
   decay that moves its parameters, after the model was broadcast: the newcomer differs from then on. Here the
   ``state_dict`` of rank 0's optimizer is broadcast and loaded.
 * Restoring an optimizer makes its state share memory with the saved one, so that the next steps alter the saved one.
+* An optimizer's state is converted to its parameters' type when it is loaded (:mod:`elastic_runtime.torch.optimizers`).
 * A learning-rate scheduler has no handler, is pickled with a copy of its optimizer, and from then on sets the rate of
   that copy (horovod/horovod#1281).
 """

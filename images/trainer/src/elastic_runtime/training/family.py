@@ -98,6 +98,28 @@ class Family(Protocol):
     def target(self, mine: Any, like: Any) -> Any:
         """A tensor to receive into: ``mine`` (or None), if it fits what :meth:`from_outline` says, else a new one."""
 
+    def trained(self, value: object) -> Tree | None:
+        """What every rank has alike at each commit: a model's parameters, or an optimizer's state; None: neither.
+
+        The buffers of a model are left out: running statistics are each rank's own until the next sync.
+        """
+
+    def put(self, tree: Tree, live: Tree) -> Tree:
+        """``tree``, with tensors of ``live`` overwritten and in the place of theirs where a script holds on to them."""
+
+    def memory(self, tensor: Any) -> tuple[int, int]:
+        """Addresses of the start and the end of a contiguous tensor, in bytes."""
+
+    def digests(self, tensors: Sequence[Any]) -> list[str]:
+        """Type, shape and a digest of the bits of each tensor, the same for all strides and devices."""
+
+    def load(self, state: HasState, tree: Tree) -> None:
+        """Give an object a tree, which it may keep; with every tensor's type as it is in the tree.
+
+        Raises:
+            Exception: any; the object does not take it.
+        """
+
     def write(self, tree: Tree, stream: PartStream) -> None:
         """As a file. All tensors are in host memory."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import Any
 
 from elastic_runtime.training.family import Family, Tree
 
+Path = tuple[Any, ...]
+"""Keys of dicts and indices of lists and tuples that lead from a tree to a leaf."""
 _IMMUTABLE = (int, float, str, type(None))
 
 
@@ -47,6 +49,23 @@ def tensors_of(family: Family, tree: Tree) -> list[Any]:
 
     gather(tree)
     return found
+
+
+def leaves_of(family: Family, tree: Tree, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """All leaves with their paths, tensors in the order of :func:`tensors_of`. An empty container is a leaf."""
+    if isinstance(tree, dict) and tree:
+        for key, item in tree.items():
+            yield from leaves_of(family, item, (*path, key))
+    elif type(tree) in (list, tuple) and tree:
+        for index, item in enumerate(tree):
+            yield from leaves_of(family, item, (*path, index))
+    else:
+        yield path, tree
+
+
+def tensors_by_path(family: Family, tree: Tree) -> dict[Path, Any]:
+    """All tensors, in the order of :func:`tensors_of`."""
+    return {path: leaf for path, leaf in leaves_of(family, tree) if family.is_tensor(leaf)}
 
 
 def copy_tree(family: Family, tree: Tree, onto: Tree = None) -> Tree:

@@ -75,6 +75,7 @@ def broadcast(tensors: Sequence[Tensor], source: int = 0, is_broken: Callable[[]
     """
     is_source = dist.get_rank() == source
     works = []
+    moved: list[tuple[Tensor, Tensor]] = []
     for tensor in tensors:
         if not tensor.numel():
             continue
@@ -84,14 +85,22 @@ def broadcast(tensors: Sequence[Tensor], source: int = 0, is_broken: Callable[[]
             continue
         if not is_source:
             flat.zero_()
-        works.append(dist.all_reduce(_as_words(flat), async_op=True))  # Bits and zeros add up to these bits.
+        words = _as_words(flat)
+        if words.data_ptr() != flat.data_ptr():
+            moved.append((flat, words.view(torch.uint8)))
+        works.append(dist.all_reduce(words, async_op=True))  # Bits and zeros add up to these bits.
     for work in works:
         if work is not None:
             wait_for(work, is_broken)
+    for flat, received in moved:
+        flat.copy_(received)
 
 
 def _as_words(flat: Tensor) -> Tensor:
-    return flat.view(torch.int64) if flat.numel() % 8 == 0 and flat.data_ptr() % 8 == 0 else flat
+    """The same on all ranks, whatever the place in memory: else they would give different numbers of elements."""
+    if flat.numel() % 8:
+        return flat
+    return (flat.clone() if flat.data_ptr() % 8 else flat).view(torch.int64)
 
 
 def exchange(out: Mapping[int, Sequence[Tensor]], into: Mapping[int, Sequence[Tensor]]) -> None:

@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, empty
 
 from elastic_runtime.errors import InvalidDocument, InvalidSettings
 from elastic_runtime.torch.family import TORCH
+from elastic_runtime.torch.optimizers import load_optimizer
 from elastic_runtime.torch.sharded.boxes import Box, Leaf, whole
 from elastic_runtime.training.family import Tree
 from elastic_runtime.training.trees import map_tensors, tensors_of
@@ -149,7 +150,7 @@ class Targets:
         if plain:
             self._model.load_state_dict(plain, strict=False)
         if self._optimizer is not None and "optimizer" in self.tree:
-            self._optimizer.load_state_dict(self.tree["optimizer"])
+            load_optimizer(self._optimizer, self.tree["optimizer"])
 
 
 def _fresh(like: Tensor, parameter: Tensor | None, placements: str) -> Tensor:

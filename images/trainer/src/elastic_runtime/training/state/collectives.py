@@ -5,10 +5,11 @@ Every function here is a collective: all ranks of the world must call it, in the
 
 from __future__ import annotations
 
+import bisect
 from dataclasses import dataclass
 
 from elastic_runtime.training.family import Family, Tree
-from elastic_runtime.training.trees import map_tensors, tensors_of
+from elastic_runtime.training.trees import map_tensors, tensors_by_path, tensors_of
 from elastic_runtime.world import World
 
 
@@ -59,24 +60,47 @@ class Agreements:
 def broadcast_tree(world: World, family: Family, tree: Tree) -> Tree:
     """Rank 0's tree on every rank.
 
-    On rank 0 it is the argument itself, unchanged. Elsewhere tensors of the argument that fit are overwritten in place
-    and returned, so that a model's ``state_dict`` arrives without a second copy.
+    On rank 0 it is the argument itself, unchanged. Elsewhere each tensor of the argument that fits the one at the same
+    path of rank 0's tree is overwritten in place and returned, so that a model's ``state_dict`` arrives without a
+    second copy. A tensor at another path, or one that shares memory with one before it, is never received into.
     """
     if world.size == 1:
         return tree
-    mine = tensors_of(family, tree)
     if world.rank == 0:
-        _broadcast_bytes(world, family, family.outline(tree))
-        world.broadcast([family.sendable(tensor) for tensor in mine])
+        broadcast_bytes(world, family, family.outline(tree))
+        world.broadcast([family.sendable(tensor) for tensor in tensors_of(family, tree)])
         return tree
-    outlined, likes = family.from_outline(_broadcast_bytes(world, family, b""))
-    targets = [family.target(mine[at] if at < len(mine) else None, like) for at, like in enumerate(likes)]
+    outlined, likes = family.from_outline(broadcast_bytes(world, family, b""))
+    mine, taken = tensors_by_path(family, tree), _Taken()
+    targets = []
+    for path, like in zip(tensors_by_path(family, outlined), likes, strict=True):
+        target = family.target(mine.get(path), like)
+        targets.append(target if taken.take(*family.memory(target)) else family.target(None, like))
     world.broadcast(targets)
     remaining = iter(targets)
     return map_tensors(family, lambda _: next(remaining), outlined)
 
 
-def _broadcast_bytes(world: World, family: Family, data: bytes) -> bytes:
+class _Taken:
+    """Pieces of memory that do not overlap."""
+
+    def __init__(self) -> None:
+        self._ends: list[tuple[int, int]] = []
+        """End and start of each, sorted."""
+
+    def take(self, start: int, end: int) -> bool:
+        """Take a piece; returns whether it was free."""
+        if start == end:
+            return True
+        at = bisect.bisect_left(self._ends, (start + 1, 0))  # The first that ends after this one starts.
+        if at < len(self._ends) and self._ends[at][1] < end:
+            return False
+        self._ends.insert(at, (end, start))
+        return True
+
+
+def broadcast_bytes(world: World, family: Family, data: bytes) -> bytes:
+    """Rank 0's; the others give nothing. A collective."""
     size = bytearray(len(data).to_bytes(8, "little"))
     world.broadcast([family.over(size)])
     content = bytearray(data or int.from_bytes(size, "little"))

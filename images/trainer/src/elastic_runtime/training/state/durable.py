@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from elastic_runtime.checkpoint import open_store
 from elastic_runtime.checkpoint.checkpoints import Checkpoints, StoredCheckpoint
 from elastic_runtime.clock import utc_now
-from elastic_runtime.errors import ElasticError
+from elastic_runtime.errors import ElasticError, StatesDiffer
 from elastic_runtime.rank_link import RankLink, shared_link
 from elastic_runtime.spec import CheckpointSpec
 from elastic_runtime.training.checkpointing.asked import checkpoints_asked
@@ -25,8 +25,10 @@ from elastic_runtime.training.family import Family
 from elastic_runtime.training.observing import observing
 from elastic_runtime.training.state.attributes import check_names
 from elastic_runtime.training.state.collectives import Agreements, Signals
+from elastic_runtime.training.state.fingerprint import Fingerprint, fingerprint
 from elastic_runtime.training.state.handlers import check_storable
 from elastic_runtime.training.state.values import StateValues
+from elastic_runtime.training.state.verification import CommitChecks, Verify, check_verify
 from elastic_runtime.world import current_world
 
 _log = logging.getLogger(__name__)
@@ -52,6 +54,9 @@ class DurableState:
         model: kept by its state.
         optimizer: the same; ``hvd.DistributedOptimizer`` too.
         checkpoint: where to and how often, or only the URI; None: from the environment.
+        verify: when ranks compare fingerprints of the state: ``"commits"``: of all of it after each sync, and of
+            parameters, optimizers and the step at a commit now and then, in 0.4 % of the time; ``"syncs"``: after each
+            sync alone, for fleets of machines that round differently; ``"never"``.
         link: to the agent; None: from the environment.
         clock: monotonic seconds.
         **attributes: what else is to be kept. Anything with ``state_dict`` and ``load_state_dict`` (a learning-rate
@@ -60,6 +65,7 @@ class DurableState:
 
     Raises:
         InvalidSettings: an attribute cannot be kept, the store is unknown, or the checkpoint does not fit the model.
+        StatesDiffer: from :meth:`sync` and :meth:`commit`, ranks do not have the same state.
         OwnershipLost: the run has a newer owner.
         StoreUnavailable: the store does not answer.
     """
@@ -76,6 +82,7 @@ class DurableState:
         optimizer: Any = None,
         *,
         checkpoint: CheckpointSpec | str | None = None,
+        verify: Verify = "commits",
         link: RankLink | None = None,
         clock: Callable[[], float] = time.monotonic,
         **attributes: Any,
@@ -86,7 +93,9 @@ class DurableState:
         self.model = self.optimizer = None
         for name, value in kept.items():
             setattr(self, name, value)
-        self._values = StateValues(self.family, self, kept)
+        check_verify(verify)
+        self._values = StateValues(self.family, self, kept, checks=verify != "never")
+        self._checks = CommitChecks(clock) if verify == "commits" else None
         self._world = current_world()
         self._agreements = Agreements(self._world, always=self._agrees_always)
         # Time stamps: of the newest change of hosts, and up to which they were acted upon.
@@ -102,8 +111,8 @@ class DurableState:
         self._spec = checkpoints_asked(checkpoint)
         self._checkpoints: Checkpoints | None = None
         self._writer: CheckpointWriter | None = None
+        check_storable(self.family, self._values.handlers, durable=self._spec is not None)
         if self._spec is not None:
-            check_storable(self.family, self._values.handlers)
             self._checkpoints = Checkpoints(open_store(self._spec.uri), self._spec.fence, self._spec.keep)
             self._writer = CheckpointWriter(self._checkpoints, self._spec.every, self._link, clock)
         if self._world.connected:
@@ -160,6 +169,8 @@ class DurableState:
     def _in_sync(self) -> None:
         self._is_writer = self._world.rank == 0
         self._may_resume = False
+        if self._checks:
+            self._checks.begin()
         self._notices.last_commit.begin()
 
     def commit(self) -> None:
@@ -172,8 +183,10 @@ class DurableState:
             Exception: the engine's interrupt, unless it takes the rank to another world here and now
                 (:func:`elastic_runtime.torch.elastic.run` with ``in_place=True``).
             OwnershipLost: on rank 0, when a checkpoint was refused because the run has a newer owner.
+            StatesDiffer: on all ranks, when they were compared and do not have the same state.
         """
         self.save()
+        self._check_commit()
         self._has_commits = True
         self._is_writer = self._world.rank == 0
         self._end_at_exit()
@@ -185,6 +198,18 @@ class DurableState:
                 self._write_ahead(self._writer)
         while self._hear(committed=True):
             time.sleep(PAUSE)
+
+    def _check_commit(self) -> None:
+        if self._checks is None or not self._checks.due() or self._world.size == 1:
+            return
+        try:
+            self._checks.run(self._world, self.family, self._replicated, f"At the commit of step {self._values.step}")
+        except StatesDiffer:
+            self._has_commits = False  # Nothing of it becomes durable when the process ends.
+            raise
+
+    def _replicated(self) -> Fingerprint:
+        return fingerprint(self.family, self._values.replicated())
 
     def _write_ahead(self, writer: CheckpointWriter) -> None:
         if not self._has_prepared:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.training.family import Family, HasState
+from elastic_runtime.training.family import Family, HasState, Tree
 from elastic_runtime.training.state.collectives import broadcast_tree
 from elastic_runtime.training.state.copies import Loan, RenewedCopy
+from elastic_runtime.training.state.loading import load, load_and_check
 from elastic_runtime.training.trees import copy_tree
 from elastic_runtime.world import Handler, current_world
 
@@ -18,8 +19,11 @@ class StateDictHandler:
 
     state: HasState
 
-    def __init__(self, family: Family, value: object) -> None:
+    def __init__(self, family: Family, value: object, name: str = "") -> None:
         self._family = family
+        self.name = name or type(value).__qualname__
+        self.checks = True
+        """Whether to compare what the object has after a load with what it was given."""
         self.saved = RenewedCopy(family)
         self.set_value(value)
 
@@ -37,11 +41,19 @@ class StateDictHandler:
     def restore(self) -> None:
         """Back to the last :meth:`save`."""
         # A copy, because optimizers and schedulers go on working in what they are given.
-        self.state.load_state_dict(copy_tree(self._family, self.saved.newest))
+        self.load(copy_tree(self._family, self.saved.newest))
+
+    def load(self, tree: Tree) -> None:
+        """Give the object a state, which it may keep.
+
+        Raises:
+            InvalidSettings: it does not take it, or does not give back the same.
+        """
+        (load_and_check if self.checks else load)(self._family, self.name, self.state, tree)
 
     def sync(self) -> None:
         """Take rank 0's state; a collective."""
-        self.state.load_state_dict(broadcast_tree(current_world(), self._family, self.state.state_dict()))
+        self.load(broadcast_tree(current_world(), self._family, self.state.state_dict()))
         self.save()
 
     def lend(self) -> Loan:
@@ -92,20 +104,29 @@ class ForeignHandler:
             self.saved.renew(state.state_dict())
 
 
-def handler_of(family: Family, value: object) -> StateDictHandler | ForeignHandler | None:
+def handler_of(family: Family, value: object, name: str = "") -> StateDictHandler | ForeignHandler | None:
     """The handler for a value, or None for a plain one."""
     if (inner := current_world().handler(value)) is not None:
         return ForeignHandler(family, inner)
-    return None if family.state_of(value) is None else StateDictHandler(family, value)
+    return None if family.state_of(value) is None else StateDictHandler(family, value, name)
 
 
-def check_storable(family: Family, handlers: Mapping[str, StateDictHandler | ForeignHandler]) -> None:
-    """A state that could be written and not read again must not come to light when it is needed.
+def check_storable(
+    family: Family, handlers: Mapping[str, StateDictHandler | ForeignHandler], *, durable: bool = True
+) -> None:
+    """Check that what can be written, or sent, can be read again: that must not come to light when it is needed.
+
+    Args:
+        family: whose tensors they have.
+        handlers: by the name of the attribute.
+        durable: whether there is a checkpoint store; without one, other handlers send what they keep themselves.
 
     Raises:
         InvalidSettings: of the attribute.
     """
     for name, handler in handlers.items():
+        if isinstance(handler, ForeignHandler) and not durable:
+            continue
         remedy = "Have its state_dict give tensors and plain values alone, or keep it out of the state"
         if handler.state is None:
             raise InvalidSettings(f"DurableState.{name}", "it has no state_dict", remedy)

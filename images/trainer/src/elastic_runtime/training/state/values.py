@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.training.family import Family
+from elastic_runtime.training.family import Family, Tree
 from elastic_runtime.training.state.attributes import Attributes, sort_attributes
 from elastic_runtime.training.state.collectives import broadcast_tree
 from elastic_runtime.training.state.copies import Loan, RenewedCopy, host_memory
+from elastic_runtime.training.state.fingerprint import fingerprint
 from elastic_runtime.training.state.handlers import StateDictHandler, handler_of
+from elastic_runtime.training.state.loading import load
+from elastic_runtime.training.state.verification import compare
 from elastic_runtime.training.trees import copy_tree
 from elastic_runtime.world import World
 
@@ -25,15 +28,18 @@ class StateValues:
         family: whose tensors they have.
         owner: has each value as an attribute, which may be set to another one.
         values: by name.
+        checks: whether what has been loaded is compared with what it should be, and ranks after a sync.
 
     Raises:
         InvalidSettings: one cannot be kept.
     """
 
-    def __init__(self, family: Family, owner: object, values: Mapping[str, Any]) -> None:
-        self._family, self._owner = family, owner
-        found = {name: handler_of(family, value) for name, value in values.items()}
+    def __init__(self, family: Family, owner: object, values: Mapping[str, Any], *, checks: bool = True) -> None:
+        self._family, self._owner, self._checks = family, owner, checks
+        found = {name: handler_of(family, value, name) for name, value in values.items()}
         self.handlers = {name: handler for name, handler in found.items() if handler is not None}
+        for handler in self._ours().values():
+            handler.checks = checks
         self._names = tuple(name for name, handler in found.items() if handler is None)
         self.plain: Mapping[str, Any] = {}
         """Plain values of the last save, encoded."""
@@ -58,23 +64,40 @@ class StateValues:
         self._set(Attributes(self.plain, copy_tree(self._family, self._trees.newest)))
 
     def sync(self, world: World, has_commits: bool) -> bool:
-        """Take rank 0's, which itself does not change; a collective. Returns rank 0's ``has_commits``."""
-        ours = {name: handler for name, handler in self.handlers.items() if isinstance(handler, StateDictHandler)}
+        """Take rank 0's, which itself does not change; a collective. Returns rank 0's ``has_commits``.
+
+        Raises:
+            InvalidSettings: on a rank that cannot take it.
+            StatesDiffer: on all ranks, where it is not the same on all of them afterwards.
+        """
+        ours = self._ours()
         for name, handler in self.handlers.items():
             if name not in ours:
                 handler.sync()
-        live = self._live()
-        states = {name: handler.state.state_dict() for name, handler in ours.items()}
-        synced = broadcast_tree(
-            world,
-            self._family,
-            {"states": states, "plain": live.plain, "trees": live.trees, "has_commits": has_commits},
-        )
+        mine = self._tree()
+        synced = broadcast_tree(world, self._family, {**mine, "has_commits": has_commits})
         if world.rank != 0:
             for name, handler in ours.items():
-                handler.state.load_state_dict(synced["states"][name])
+                load(self._family, name, handler.state, synced["states"][name])
             self._set(Attributes(synced["plain"], synced["trees"]))
+            mine = self._tree() if self._checks else {}
+        if self._checks and world.size > 1:
+            compare(world, self._family, fingerprint(self._family, flat_tree(mine)), "After a sync")
         return bool(synced["has_commits"])
+
+    def _ours(self) -> dict[str, StateDictHandler]:
+        return {name: handler for name, handler in self.handlers.items() if isinstance(handler, StateDictHandler)}
+
+    def _tree(self) -> dict[str, Tree]:
+        """All that is sent at a sync, sharing its memory."""
+        live = self._live()
+        states = {name: handler.state.state_dict() for name, handler in self._ours().items()}
+        return {"states": states, "plain": live.plain, "trees": live.trees}
+
+    def replicated(self) -> Tree:
+        """What all ranks have alike at each commit: the parameters of models, optimizers, and the step."""
+        trained = {name: self._family.trained(handler.value) for name, handler in self._ours().items()}
+        return {**{name: tree for name, tree in trained.items() if tree is not None}, "step": self.step}
 
     def take(self, values: Mapping[str, Any], uri: str) -> None:
         """Take what a checkpoint holds.
@@ -90,9 +113,7 @@ class StateValues:
                 setattr(self._owner, name, values[name])
                 continue
             try:
-                state = self.handlers[name].state
-                assert state is not None, "checked before any checkpoint is read"
-                state.load_state_dict(values[name])
+                self._load(name, values[name])
             except Exception as error:  # the script's own code too, given what it did not write
                 problem = f"{uri} does not fit the {name} of this script: {error}"
                 raise InvalidSettings("checkpoint", problem, "Start afresh, or give the run another URI") from error
@@ -107,8 +128,7 @@ class StateValues:
         """As they were when they were copied."""
         trees = copy_tree(self._family, values["trees"])
         for name, state in copy_tree(self._family, values["states"]).items():
-            if state_of := self.handlers[name].state:
-                state_of.load_state_dict(state)
+            self._load(name, state)
         self._set(Attributes(values["plain"], trees))
 
     def lend(self) -> Loan:
@@ -132,6 +152,13 @@ class StateValues:
         for copy in (*(handler.saved for handler in self.handlers.values()), self._trees):
             copy.reserve()
 
+    def _load(self, name: str, tree: Tree) -> None:
+        handler = self.handlers[name]
+        if isinstance(handler, StateDictHandler):
+            handler.load(tree)
+        elif handler.state is not None:
+            load(self._family, name, handler.state, tree)
+
     def _live(self) -> Attributes:
         return sort_attributes(self._family, {name: getattr(self._owner, name) for name in self._names})
 
@@ -141,5 +168,13 @@ class StateValues:
         self._trees.renew(live.trees)
 
     def _set(self, attributes: Attributes) -> None:
-        for name, value in attributes.values().items():
+        values = attributes.values()
+        for name, tree in attributes.trees.items():
+            values[name] = self._family.put(tree, getattr(self._owner, name, None))
+        for name, value in values.items():
             setattr(self._owner, name, value)
+
+
+def flat_tree(tree: Mapping[str, Tree]) -> Tree:
+    """With attributes under their own names, for the errors of a comparison."""
+    return {**tree.get("states", {}), **tree.get("plain", {}), **tree.get("trees", {})}

@@ -1,0 +1,46 @@
+"""Optimizers get back exactly what they had.
+
+``torch.optim.Optimizer.load_state_dict`` converts what it is given to the type of the parameter, where that is one of
+floating-point numbers: float32 master weights and moments of bfloat16 parameters lose their lower bits, and the uint8
+and int64 tensors of 8-bit optimizers their meaning. Texts become the representation of a generator.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@torch.no_grad()
+def load_optimizer(optimizer: torch.optim.Optimizer, tree: dict[str, Any]) -> None:
+    """``load_state_dict``, and after it each value of its state as it is in ``tree``, but on the device it was put on.
+
+    The optimizer may keep tensors of ``tree``.
+
+    Raises:
+        Exception: whatever its ``load_state_dict`` raises.
+    """
+    optimizer.load_state_dict(tree)
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for number, wanted in tree["state"].items():
+        # What is kept under another key is kept as it is.
+        if type(number) is int and 0 <= number < len(parameters) and parameters[number] in optimizer.state:
+            parameter = parameters[number]
+            optimizer.state[parameter] = _exact(optimizer.state[parameter], wanted, parameter.device)
+
+
+def _exact(loaded: Any, wanted: Any, device: torch.device) -> Any:
+    """``wanted``, with the tensors of ``loaded`` where they were not converted, and its entries that are only there."""
+    if isinstance(wanted, Tensor):
+        if not isinstance(loaded, Tensor):
+            return wanted.detach().to(device)
+        return loaded if loaded.dtype == wanted.dtype else wanted.detach().to(loaded.device)
+    if isinstance(wanted, dict):
+        known = loaded if isinstance(loaded, dict) else {}
+        return {**known, **{key: _exact(known.get(key), item, device) for key, item in wanted.items()}}
+    if type(wanted) in (list, tuple):
+        inner = loaded if type(loaded) is type(wanted) and len(loaded) == len(wanted) else [None] * len(wanted)
+        return type(wanted)(_exact(one, item, device) for one, item in zip(inner, wanted, strict=True))
+    return wanted
