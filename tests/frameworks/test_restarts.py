@@ -20,9 +20,11 @@ STEPS = 16
 
 
 @pytest.mark.timeout(300)  # each world's processes import a framework
+@pytest.mark.parametrize("signal", ["SIGTERM", "SIGUSR1"])
 @pytest.mark.parametrize("name", ["accelerate", "lightning", "transformers"])
-def test_no_step_is_lost_by_a_planned_change(start: Start, tmp_path: Path, name: str) -> None:
-    goes_through_sizes_a_notice_and_a_loss(start, tmp_path, name)
+def test_no_step_is_lost_by_a_planned_change(start: Start, tmp_path: Path, name: str, signal: str) -> None:
+    """SIGTERM is what Restart has by default, and what Lightning handles itself."""
+    goes_through_sizes_a_notice_and_a_loss(start, tmp_path, name, signal)
 
 
 @pytest.mark.timeout(200)
@@ -72,14 +74,14 @@ def losses(folder: Path) -> dict[int, float]:
     return {int(step): float(loss) for step, loss in lines}
 
 
-def begin(start: Start, folder: Path, name: str, **environment: str) -> ScriptedRun:
+def begin(start: Start, folder: Path, name: str, signal: str = "SIGUSR1", **environment: str) -> ScriptedRun:
     """Of that framework's script."""
     return start(
         Script("none"),
         (1, 2, 3),
         engine="torchrun",
         command=("python", str(SCRIPTS / f"with_{name}.py")),
-        restart=RestartSpec("SIGUSR1", grace=60.0),
+        restart=RestartSpec(signal, grace=60.0),
         recovery=RecoverySpec(backoff=0.5),
         environment={
             "STEERED": str(folder),
@@ -98,10 +100,12 @@ def pids_of(status: Status) -> list[int]:
     return [pid for worker in status.workers if not worker.state.gone for pid in worker.pids]
 
 
-def goes_through_sizes_a_notice_and_a_loss(start: Start, folder: Path, name: str, **environment: str) -> None:
+def goes_through_sizes_a_notice_and_a_loss(
+    start: Start, folder: Path, name: str, signal: str = "SIGUSR1", **environment: str
+) -> None:
     for step in (3, 6, 9, 12, 14):
         (folder / f"stand-{step}").touch()
-    run = begin(start, folder, name, **environment)
+    run = begin(start, folder, name, signal, **environment)
 
     def stands(step: int, size: int) -> None:
         run.until((folder / f"at-{step}").exists, f"it stands at {step}")

@@ -12,11 +12,11 @@ torch.manual_seed(0)
 accelerator = Accelerator(cpu=True)
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
-loader = torch.utils.data.DataLoader(torch.randn(4000, 4), batch_size=8)
+loader = torch.utils.data.DataLoader(torch.randn(40, 4), batch_size=8)  # an epoch is two or three steps
 model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
 checkpoint = CheckpointAtRestart(accelerator, FOLDER / "checkpoints", save_every=SAVE_EVERY)
 step = checkpoint.resume()
-for batch in accelerator.skip_first_batches(loader, step):
+for batch in checkpoint.batches(loader, epochs=STEPS):
     if step == STEPS:
         break
     optimizer.zero_grad()

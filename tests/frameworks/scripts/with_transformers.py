@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from steering import FOLDER, STEPS, done
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
-from transformers.trainer_utils import get_last_checkpoint
 
-from elastic_runtime.torch.transformers import CheckpointAtRestart
+from elastic_runtime.torch.transformers import CheckpointAtRestart, newest_checkpoint
 
 
 class Words(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
@@ -39,4 +38,4 @@ arguments = TrainingArguments(
 trainer = Trainer(
     LlamaForCausalLM(config), arguments, train_dataset=Words(), callbacks=[Steps(), CheckpointAtRestart()]
 )
-trainer.train(resume_from_checkpoint=get_last_checkpoint(output) if output.is_dir() else None)
+trainer.train(resume_from_checkpoint=newest_checkpoint(output))

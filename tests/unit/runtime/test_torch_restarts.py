@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import signal
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,7 +15,7 @@ from hypothesis import strategies as st
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.torch import restarts
-from elastic_runtime.torch.restarts import SaveEvery, newest_checkpoint, write_checkpoint
+from elastic_runtime.torch.restarts import RestartRequest, SaveEvery, newest_checkpoint, write_checkpoint
 
 
 def write(path: Path) -> None:
@@ -94,3 +98,48 @@ def test_one_is_due_after_so_many_steps_however_many_come_at_once(every: int, fi
 def test_less_than_one_step_between_them_is_refused() -> None:
     with pytest.raises(InvalidSettings, match="save_every"):
         SaveEvery(0)
+
+
+@pytest.fixture
+def sigterm() -> Iterator[None]:
+    """Its handler is put back."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def framework(_number: int, _frame: object) -> None:
+    """As a framework's own, which installs it once training begins."""
+
+
+@pytest.mark.usefixtures("sigterm")
+def test_a_handler_that_something_has_replaced_is_installed_again_and_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    request = RestartRequest("SIGTERM")
+    for _ in range(2):
+        signal.signal(signal.SIGTERM, framework)
+        with caplog.at_level(logging.WARNING):
+            assert not request.agreed()
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert request.asked
+    assert request.agreed()
+    (told,) = caplog.messages
+    assert told == (
+        f"SIGTERM was handled by {__name__}.framework since training began: the request to restart handles it again"
+    )
+
+
+@pytest.mark.usefixtures("sigterm")
+def test_two_requests_of_one_process_are_both_asked() -> None:
+    requests = RestartRequest("SIGTERM"), RestartRequest("SIGTERM", every=2)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert all(request.asked for request in requests)
+    assert [request.agreed() for request in requests] == [True, False]
+
+
+@pytest.mark.usefixtures("sigterm")
+def test_a_request_that_is_made_later_was_not_asked_by_an_earlier_signal() -> None:
+    RestartRequest("SIGTERM")
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert not RestartRequest("SIGTERM").asked

@@ -25,6 +25,9 @@ from elastic_runtime.torch.restarts import RestartRequest, SaveEvery, newest_che
 class CheckpointAtRestart(Callback):  # type: ignore[misc]  # Lightning is not there where this is checked
     """Writes a checkpoint where the ranks are asked to end, and ends their processes with success.
 
+    ``Trainer.fit`` installs a handler of SIGTERM, which sends among ranks that are at different steps, and ends the
+    training without a checkpoint. If SIGTERM is the signal that asks, this callback's handler takes its place.
+
     Args:
         folder: that every worker sees, for these checkpoints alone.
         every: look whether any rank was asked at each so many batches only.
@@ -44,8 +47,13 @@ class CheckpointAtRestart(Callback):  # type: ignore[misc]  # Lightning is not t
         found = newest_checkpoint(self._folder)
         return str(found[0]) if found else None
 
+    def on_sanity_check_start(self, *_: Any) -> None:
+        """See Lightning's ``Callback``: the first one after its handler of SIGTERM."""
+        self._request.listen()
+
     def on_train_start(self, trainer: Any, *_: Any) -> None:
         """See Lightning's ``Callback``."""
+        self._request.listen()
         self._save_every.is_at(trainer.global_step)
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:

@@ -8,10 +8,12 @@ they do then has to be agreed by all, or a collective waits for a rank that has 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import shutil
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +27,9 @@ KEPT = 2
 """Checkpoints that stay."""
 _NAME = re.compile(r"step-(\d{1,18})(\.[a-z]+)?")
 _PART = re.compile(r"part-\d{1,18}(\.[a-z]+)?")
+_received: set[int] = set()
+"""Signals of requests that this process has received."""
+_log = logging.getLogger(__name__)
 
 
 class RestartRequest:
@@ -44,31 +49,64 @@ class RestartRequest:
             raise InvalidSettings("RestartRequest.signal_name", f"{name!r} is no signal", "Write one such as SIGUSR1")
         if every < 1:
             raise InvalidSettings("RestartRequest.every", f"{every} is less than 1", "Write 1 or more")
-        self._every, self._calls = every, 0
-        self._asked = False
-        signal.signal(signal.Signals[name], self._hear)
+        self._every, self._calls, self._warned = every, 0, False
+        self._signal = signal.Signals[name]
+        _received.discard(self._signal)
+        self.listen()
+
+    def listen(self) -> None:
+        """Install the handler of the signal, in the place of whatever handles it now. In the main thread."""
+        signal.signal(self._signal, _receive)
 
     @property
     def asked(self) -> bool:
         """Whether this rank was."""
-        return self._asked
+        return self._signal in _received
 
     def agreed(self) -> bool:
         """Whether any rank was asked: the same answer on all, of one number sent among them; a collective.
 
-        To be called by all ranks after each optimizer step.
+        To be called by all ranks after each optimizer step. If something else has taken over the signal since, the
+        handler is installed again, and a warning names what had it.
         """
+        self._take_back()
         self._calls += 1
         if self._calls % self._every:
             return False
         if not dist.is_initialized():
-            return self._asked
-        flag = torch.tensor(float(self._asked), device=_device())
+            return self.asked
+        flag = torch.tensor(float(self.asked), device=_device())
         dist.all_reduce(flag, op=dist.ReduceOp.MAX)
         return bool(flag)
 
-    def _hear(self, _number: int, _frame: object) -> None:
-        self._asked = True
+    def _take_back(self) -> None:
+        other = signal.getsignal(self._signal)
+        if other is _receive:
+            return
+        is_main = threading.current_thread() is threading.main_thread()
+        if not self._warned:
+            self._warned = True
+            _log.warning(
+                "%s was handled by %s since training began: %s",
+                self._signal.name,
+                _described(other),
+                "the request to restart handles it again"
+                if is_main
+                else "a restart may lose the steps since the last checkpoint. Call agreed() in the main thread",
+            )
+        if is_main:
+            self.listen()
+
+
+def _receive(number: int, _frame: object) -> None:
+    _received.add(number)
+
+
+def _described(handler: object) -> str:
+    if isinstance(handler, signal.Handlers):
+        return handler.name
+    named = handler if hasattr(handler, "__qualname__") else type(handler)
+    return f"{getattr(named, '__module__', '?')}.{getattr(named, '__qualname__', '?')}"
 
 
 class SaveEvery:
