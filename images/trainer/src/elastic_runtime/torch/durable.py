@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from elastic_runtime.checkpoint.checkpoints import StoredCheckpoint, opened_checkpoint
 from elastic_runtime.torch.family import TORCH
+from elastic_runtime.torch.per_rank import check_same_on_every_rank
 from elastic_runtime.torch.sharded import is_of_parts
 from elastic_runtime.training.checkpointing.parts import read_parts
 from elastic_runtime.training.state import durable
@@ -19,6 +20,14 @@ class DurableState(durable.DurableState):
     """
 
     family = TORCH
+    _redistributes: ClassVar[bool] = False
+    """Whether it has sharded tensors as each world's ranks have them."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_"):
+            field = f"{type(self).__name__}.{name}"
+            check_same_on_every_rank(field, value, may_be_sharded=self._redistributes)
+        super().__setattr__(name, value)
 
     def _read(self, stored: StoredCheckpoint) -> dict[str, Any]:
         return _whole(stored)

@@ -86,6 +86,7 @@ class ShardedState(DurableState):
         InvalidSettings: as of :class:`DurableState`; or the engine has no such worlds.
     """
 
+    _redistributes = True
     _agrees_always = True  # Each commit is a collective anyway, and what one was not part of cannot be gone back to.
 
     def __init__(
