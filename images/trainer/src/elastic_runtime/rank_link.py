@@ -2,8 +2,8 @@
 
 The agent puts the rank's end into the environment variable :data:`RANK_FD`. A rank that does not use it is fine. The
 rank sends when it has something to say and looks for words of the agent at its commits; there is a thread only where an
-engine has to hear at once (:meth:`RankLink.have_engine_hear`). All helpers of a rank share one link
-(:func:`shared_link`); a word that any of them finds there, all of them hear.
+engine has to hear at once (:meth:`RankLink.have_engine_hear`), or who writes checkpoints (:meth:`RankLink.watch`). All
+helpers of a rank share one link (:func:`shared_link`); a word that any of them finds there, all of them hear.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ SLOT = "ELASTIC_RUNTIME_SLOT"
 SCRIPTS = "ELASTIC_SCRIPTS"
 """Folder of the files that came with the run; unset when there are none."""
 MAX_RETURNED = 8192
+_LAST_WORD = 1.0
+"""Seconds that the link's thread has to end, once it is closed."""
 FIXED_SIZE = "ELASTIC_RUNTIME_FIXED_SIZE"
 """Set where the world never has another size, whatever happens."""
 OUTPUTS = "ELASTIC_RUNTIME_OUTPUTS"
@@ -188,6 +190,15 @@ def decode_rank_message(plain: Mapping[str, object]) -> RankMessage | None:
     return _OF_RANKS.read(plain)
 
 
+@dataclass(frozen=True, slots=True)
+class _EngineHears:
+    """See :meth:`RankLink.have_engine_hear`."""
+
+    hear: Callable[[Mapping[str, Any]], None]
+    hung_up: Callable[[], None]
+    noticed: Callable[[], None]
+
+
 class RankLink:
     """The rank's end, which the training and the writer of checkpoints share.
 
@@ -207,6 +218,14 @@ class RankLink:
         """The newest of these words."""
         self._read_ahead: queue.SimpleQueue[NoticeWord] | None = None
         """What a thread has read that :meth:`hear` is to find; None: there is no such thread."""
+        self._reader: threading.Thread | None = None
+        self._reader_of = 0
+        """The process that has this thread."""
+        self._watchers: list[Callable[[NoticeWord], None]] = []
+        self._engine: _EngineHears | None = None
+        self._is_over = False
+        """The thread has read the last word."""
+        self._handing, self._reading = threading.Lock(), threading.Lock()
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> RankLink:
@@ -229,7 +248,7 @@ class RankLink:
                 try:
                     self._socket.sendall(encode_rank_message(message))
                 except OSError:
-                    self.close()
+                    self._hang_up()
 
     def hear(self) -> None:
         """Take in what the agent has said since the last call; never blocks. By the thread that trains."""
@@ -251,28 +270,71 @@ class RankLink:
             hung_up: called there once nothing will come any more; at once where no agent is.
             noticed: called there when :meth:`hear` will find another word.
         """
-        self._read_ahead = queue.SimpleQueue()
-        threading.Thread(target=self._listen, args=(hear, hung_up, noticed), name="rank-link", daemon=True).start()
+        with self._handing:
+            self._engine = _EngineHears(hear, hung_up, noticed)
+            is_over = self._is_over
+        if is_over:
+            hung_up()
+        else:
+            self._read_in_thread()
 
-    def _listen(
-        self, hear: Callable[[Mapping[str, Any]], None], hung_up: Callable[[], None], noticed: Callable[[], None]
-    ) -> None:
+    def watch(self, noticed: Callable[[NoticeWord], None]) -> None:
+        """Have words about notices told as they come, too, in a thread of the link; :meth:`hear` finds them as ever.
+
+        By the thread that trains.
+
+        Args:
+            noticed: called there with each of them; returns at once, for an engine may wait for the next word.
+        """
+        self._watchers.append(noticed)
+        if self._socket is not None:
+            self._read_in_thread()
+
+    def _read_in_thread(self) -> None:
+        if self._read_ahead is None:
+            self._read_ahead = queue.SimpleQueue()
+            self._reader_of = os.getpid()
+            self._reader = threading.Thread(target=self._listen, name="rank-link", daemon=True)
+            self._reader.start()
+
+    def _listen(self) -> None:
+        try:
+            while sock := self._socket:
+                with contextlib.suppress(OSError):  # Read below, too, where it ends the link.
+                    sock.recv(1, socket.MSG_PEEK)
+                engine = self._engine
+                for word in self._read_more():
+                    if isinstance(word, EngineWord):
+                        if engine is not None:
+                            engine.hear(word.word)
+                        continue
+                    for watcher in tuple(self._watchers):
+                        watcher(word)
+                    if engine is not None:
+                        engine.noticed()
+        finally:
+            with self._handing:
+                self._is_over, engine = True, self._engine
+            if engine is not None:
+                engine.hung_up()
+
+    def _read_more(self) -> list[AgentWord]:
+        """What there is now, of which notices are kept for :meth:`hear`."""
         ahead = self._read_ahead
         assert ahead is not None, "set before the thread starts"
-        try:
-            for word in self._read(0):
-                if isinstance(word, EngineWord):
-                    hear(word.word)
-                else:
+        with self._reading:
+            words = list(self._read(socket.MSG_DONTWAIT))
+            for word in words:
+                if not isinstance(word, EngineWord):
                     ahead.put(word)
-                    noticed()
-        finally:
-            hung_up()
+        return words
 
     def _poll(self) -> Iterator[NoticeWord]:
         if self._read_ahead is None:
             yield from (word for word in self._read(socket.MSG_DONTWAIT) if not isinstance(word, EngineWord))
         else:
+            if self._engine is None:
+                self._read_more()  # The thread may not have come to it; an engine's words are that thread's.
             with contextlib.suppress(queue.Empty):
                 while True:
                     yield self._read_ahead.get_nowait()
@@ -286,16 +348,21 @@ class RankLink:
             except OSError:
                 data = b""
             if not data:
-                return self.close()
+                return self._hang_up()
             for plain in self._lines.feed(data):
                 if word := _OF_AGENTS.read(plain):
                     yield word
 
     def close(self) -> None:
-        """Idempotent."""
+        """Idempotent. A thread that reads for watchers alone has ended when this returns."""
+        self._hang_up()
+        if self._reader is not None and self._engine is None and self._reader is not threading.current_thread():
+            self._reader.join(_LAST_WORD)
+
+    def _hang_up(self) -> None:
         sock, self._socket = self._socket, None
         if sock:
-            if self._read_ahead is not None:
+            if self._reader_of == os.getpid():  # In a fork the thread is not there, and the parent's goes on.
                 with contextlib.suppress(OSError):  # Its thread hears the end.
                     sock.shutdown(socket.SHUT_RDWR)
             sock.close()

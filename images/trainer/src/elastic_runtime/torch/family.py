@@ -66,6 +66,7 @@ class TorchFamily:
             # All at once, for each call lets go of the interpreter and waits for it again: where a checkpoint is being
             # written beside, that may take milliseconds each time.
             torch._foreach_copy_(reused, onto_them)
+        self._copier.made(copies)
         return copies
 
     def in_host_memory(self, tensor: Tensor) -> bool:

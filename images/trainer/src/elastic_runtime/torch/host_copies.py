@@ -41,6 +41,8 @@ class HostCopier:
         self._streams: dict[torch.device, Any] = {}
         self._under_way: dict[torch.device, Any] = {}
         """The event behind the last copy of each."""
+        self._written_on: dict[torch.device, Any] = {}
+        """The stream on which what is to be copied was made last: another thread's current one may be another."""
         self._is_locking = True
 
     def begin(self, tensors: Sequence[Tensor]) -> HostCopies:
@@ -68,6 +70,11 @@ class HostCopier:
             if (event := self._under_way.pop(device, None)) is not None:
                 self._gpus.current_stream(device).wait_event(event)
 
+    def made(self, tensors: Iterable[Tensor]) -> None:
+        """These were just written to, on the current streams of their GPUs; :meth:`begin` may be another thread's."""
+        for device in {tensor.device for tensor in tensors if self._is_ours(tensor)}:
+            self._written_on[device] = self._gpus.current_stream(device)
+
     def host_memory_like(self, tensor: Tensor) -> Tensor:
         """Uninitialized; page-locked where it is for a tensor of a GPU, as far as the system allows it."""
         if self._is_locking and self._is_ours(tensor) and tensor.layout == torch.strided:
@@ -83,7 +90,10 @@ class HostCopier:
         stream = self._streams.get(device)
         if stream is None:
             stream = self._streams[device] = self._gpus.Stream(device)
-        stream.wait_stream(self._gpus.current_stream(device))  # which may still write to them
+        current = self._gpus.current_stream(device)
+        stream.wait_stream(current)  # which may still write to them
+        if (made_on := self._written_on.get(device)) is not None and made_on != current:
+            stream.wait_stream(made_on)
         copies, sources = map(list, zip(*pairs, strict=True))
         with self._gpus.stream(stream):
             torch._foreach_copy_(copies, sources, non_blocking=True)

@@ -13,6 +13,7 @@ import torch
 
 from elastic_runtime.checkpoint.checkpoints import Checkpoints, StoredCheckpoint
 from elastic_runtime.checkpoint.joint import Joint
+from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ElasticError, InvalidDocument, InvalidSettings, PermanentError
 from elastic_runtime.printable import printable
 from elastic_runtime.rank_link import WORKER_NAME, RankLink
@@ -241,6 +242,19 @@ class ShardedState(DurableState):
         if not waiting:  # A rank that waits has no others to write with.
             self._wanted = max(self._wanted, _HANDOVER if handover else _PERIODIC)
 
+    def _write_between(self, handover: bool) -> None:
+        """Nothing but a word: a rank alone does not have enough, and ranks agree on a checkpoint at commits."""
+        if handover and self._between is not None:
+            self._between.overdue.handled()  # Said once for each notice; the next commit handles it.
+            age = (utc_now() - self._taken_at).total_seconds()
+            _log.warning(
+                "a worker will be taken, and the last commit, of step %d, is %.0f s old: a ShardedState is written at "
+                "commits alone. If the worker is gone before the next one, its part is its neighbour's copy; if all "
+                "are, training goes back to the newest durable checkpoint. Commit within an evaluation, too",
+                self._values.step,
+                age,
+            )
+
     def _write_agreed(self, wanted: float) -> None:
         if wanted and self._writer is not None:
             self._writer.begin(self._joint_snapshot(), handover=wanted >= _HANDOVER)
@@ -284,6 +298,8 @@ class ShardedState(DurableState):
     def _write_last(self) -> None:
         """What is under way. To write more, one rank alone does not have enough."""
         try:
+            if self._between is not None:
+                self._between.close()
             if self._writer is not None:
                 self._writer.close()
         except ElasticError as error:

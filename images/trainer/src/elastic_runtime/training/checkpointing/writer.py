@@ -48,6 +48,8 @@ class Snapshot:
 class CheckpointWriter:
     """Writes snapshots, one at a time, in the order given. No thread until the first one, none after :meth:`close`.
 
+    Its methods are called by one thread at a time.
+
     Args:
         checkpoints: where to.
         every: seconds between the starts of two periodic ones.
@@ -92,6 +94,21 @@ class CheckpointWriter:
         return self._durable is not None and self._durable >= serial
 
     @property
+    def next_due(self) -> float:
+        """From when on a periodic snapshot is due."""
+        return self._started + self._every
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a snapshot is being written. Unlike :meth:`collect` this raises nothing."""
+        return not all(writing.done() for writing in self._writing)
+
+    @property
+    def wants_handover(self) -> bool:
+        """Whether a notice has none yet."""
+        return self._wanted
+
+    @property
     def under_way(self) -> int:
         """How many have begun and not ended."""
         return len(self._writing)
@@ -130,11 +147,12 @@ class CheckpointWriter:
         Args:
             snapshot: of the newest save.
             handover: whether a notice is the reason.
-            waiting: this rank is in no world, and another may have written before it, or be at it still: nothing is
-                written if the store has the step already, and nothing is retired.
+            waiting: this rank is at no commit of a world, and another may have written before it, or be at it still:
+                nothing is written if the store has the step already, and nothing is retired.
         """
         self._started, self._begun = self._clock(), snapshot.serial
-        self._stalled += self._started - self._looked  # in which the snapshot was taken
+        if not waiting:
+            self._stalled += self._started - self._looked  # in which the snapshot was taken
         if handover:
             self._handover = self._started
             self._wanted = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,6 +16,7 @@ from elastic_runtime.errors import ElasticError, StatesDiffer
 from elastic_runtime.rank_link import RankLink, shared_link
 from elastic_runtime.spec import CheckpointSpec
 from elastic_runtime.training.checkpointing.asked import checkpoints_asked
+from elastic_runtime.training.checkpointing.between_commits import BetweenCommits
 from elastic_runtime.training.checkpointing.last_commit import PAUSE
 from elastic_runtime.training.checkpointing.notices import Notices
 from elastic_runtime.training.checkpointing.parts import part_writers, read_parts
@@ -42,7 +44,8 @@ class DurableState:
     In a run with a checkpoint store (the launcher says so in the environment; or give ``checkpoint``), rank 0
 
     * loads the newest whole checkpoint when the state is made, so ``state.step`` is right from there on,
-    * writes one in the background every so many seconds, and at once when a worker is about to be taken,
+    * writes one in the background every so many seconds, and at once when a worker is about to be taken: of the newest
+      commit, also where the training thread is busy with an evaluation and reaches no other in time,
     * writes the last commit when training ends: by :meth:`finish`, or by leaving the state's ``with`` block; after a
       function under ``hvd.elastic.run`` the launcher's ranks do that by themselves, and at the latest it is done when
       the process ends.
@@ -112,9 +115,15 @@ class DurableState:
         self._checkpoints: Checkpoints | None = None
         self._writer: CheckpointWriter | None = None
         check_storable(self.family, self._values.handlers, durable=self._spec is not None)
+        self._between: BetweenCommits | None = None
+        self._turn = threading.RLock()
+        """Held by the thread that saves the state or uses its writer; never in a collective."""
         if self._spec is not None:
             self._checkpoints = Checkpoints(open_store(self._spec.uri), self._spec.fence, self._spec.keep)
-            self._writer = CheckpointWriter(self._checkpoints, self._spec.every, self._link, clock)
+            self._writer = writer = CheckpointWriter(self._checkpoints, self._spec.every, self._link, clock)
+            self._between = BetweenCommits(
+                self._turn, writer, self._link, lambda: self._serial, self._write_between, clock
+            )
         if self._world.connected:
             self._resume()
 
@@ -126,6 +135,7 @@ class DurableState:
     def __setattr__(self, name: str, value: Any) -> None:
         values = self.__dict__.get("_values")
         if values is not None and name in values.handlers:
+            self._pause_between()  # Until the next commit what is saved is of no one moment.
             values.handlers[name].set_value(value)
         super().__setattr__(name, value)
 
@@ -137,6 +147,7 @@ class DurableState:
 
     def on_reset(self) -> None:
         """This rank is in another world, and will sync."""
+        self._pause_between()
         self._changed = self._seen
         for callback in self._reset_callbacks:
             callback()
@@ -147,12 +158,14 @@ class DurableState:
 
     def save(self) -> None:
         """Copy everything, each tensor on its own device, into the memory of the save before."""
-        self._values.save()
-        self._serial += 1
-        self._taken_at = utc_now()
+        with self._turn:
+            self._values.save()
+            self._serial += 1
+            self._taken_at = utc_now()
 
     def restore(self) -> None:
         """Back to the last save."""
+        self._pause_between()
         self._values.restore()
 
     def sync(self) -> None:
@@ -172,6 +185,10 @@ class DurableState:
         if self._checks:
             self._checks.begin()
         self._notices.last_commit.begin()
+        if self._between is not None:
+            self._between.overdue.begin()
+            if self._is_writer and self._has_commits:
+                self._between.go()
 
     def commit(self) -> None:
         """Save, let rank 0 tell its progress and write a durable checkpoint if one is due, and hear of changed hosts.
@@ -206,17 +223,23 @@ class DurableState:
             self._checks.run(self._world, self.family, self._replicated, f"At the commit of step {self._values.step}")
         except StatesDiffer:
             self._has_commits = False  # Nothing of it becomes durable when the process ends.
+            if self._between is not None:
+                self._between.pause()
             raise
 
     def _replicated(self) -> Fingerprint:
         return fingerprint(self.family, self._values.replicated())
 
     def _write_ahead(self, writer: CheckpointWriter) -> None:
-        if not self._has_prepared:
-            self._has_prepared = True
-            writer.ahead(self._prepare)
-        if writer.due():
-            self._begin_write()
+        with self._turn:
+            if not self._has_prepared:
+                self._has_prepared = True
+                writer.ahead(self._prepare)
+            if writer.due():
+                self._begin_write()
+        if self._between is not None:
+            self._between.overdue.committed(self._clock())
+            self._between.go()
 
     def check_host_updates(self) -> None:
         """Hear, on all ranks at once, what any rank was told; a collective.
@@ -233,19 +256,26 @@ class DurableState:
         self._seen = agreed.updated
         self._write_agreed(agreed.write)
         if self._writer is not None and self._world.rank == 0:
-            if agreed.handover:
-                self._writer.want_handover()
-            if self._writer.handover_due():
-                self._end_at_exit()
-                self._begin_write(handover=True)
+            self._write_handover(self._writer, wanted=agreed.handover)
         if agreed.updated > agreed.seen:
+            self._pause_between()
             self._leave_world(committed=committed)
             self._world.change()
             return False
         return agreed.stand
 
+    def _write_handover(self, writer: CheckpointWriter, *, wanted: bool) -> None:
+        with self._turn:
+            if wanted:
+                writer.want_handover()
+            if writer.handover_due():
+                self._end_at_exit()
+                self._begin_write(handover=True)
+
     def _agree(self, committed: bool) -> Signals:
         stand, handover = committed and self._stands(), self._notices.take_handover()
+        if handover and self._between is not None:
+            self._between.overdue.handled()
         always = self._notices.last_commit.is_expected
         # A newcomer has acted upon nothing yet. That ranks agree on that number too keeps it from raising alone.
         return self._agreements.agree(Signals(self._changed, self._seen, handover, stand, self._write_wanted(), always))
@@ -255,11 +285,12 @@ class DurableState:
         writer = self._writer
         if writer is None or self._world.rank != 0:
             return False
-        writer.collect()
-        if not self._notices.last_commit.is_here(self._clock(), writer.seconds, writer.under_way):
-            return False
-        if not writer.takes_care_of(self._serial) and not writer.holds_off:
-            self._begin_write(handover=True)
+        with self._turn:
+            writer.collect()
+            if not self._notices.last_commit.is_here(self._clock(), writer.seconds, writer.under_way):
+                return False
+            if not writer.takes_care_of(self._serial) and not writer.holds_off:
+                self._begin_write(handover=True)
         return True
 
     def on_wait(self) -> None:
@@ -274,9 +305,18 @@ class DurableState:
         writer = self._writer
         if writer is None or not self._has_commits or not self._notices.is_keeper:
             return
-        if not writer.takes_care_of(self._serial) and not writer.holds_off:
-            self._end_at_exit()
-            self._begin_write(handover=True, waiting=True)
+        with self._turn:
+            if not writer.takes_care_of(self._serial) and not writer.holds_off:
+                self._end_at_exit()
+                self._begin_write(handover=True, waiting=True)
+
+    def _write_between(self, handover: bool) -> None:
+        """In the thread that does so between two commits: of the last save, which is a commit."""
+        self._begin_write(handover=handover, waiting=True)
+
+    def _pause_between(self) -> None:
+        if self._between is not None:
+            self._between.pause()
 
     # The end
 
@@ -326,6 +366,8 @@ class DurableState:
         """Whoever was rank 0 at the last commit has it durable; no thread is left. Works after ``hvd.shutdown`` too."""
         self._ends_at_exit = False
         atexit.unregister(self._write_last)
+        if self._between is not None:
+            self._between.close()
         is_mine = self._is_writer and self._has_commits
         if is_mine:
             self._progress.tell(self._values.step, last=True)
