@@ -89,6 +89,10 @@ class TestForming:
     def test_begins_anew_with_another_world(self) -> None:
         assert seen(self.world(1), self.world(2), self.world(2)).forming_since == 1.0
 
+    def test_begins_anew_where_the_world_breaks(self) -> None:
+        broken = facts(2, A, B, session=SessionFact(FORMING, ("a", "b"), world=1, broken=True))
+        assert seen(self.world(1), broken, broken).forming_since == 1.0
+
     def test_begins_anew_with_another_session(self) -> None:
         assert seen(self.world(1), facts(2, A, B), self.world(1)).forming_since == 2.0
 

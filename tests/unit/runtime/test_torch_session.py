@@ -309,12 +309,53 @@ async def test_a_world_that_is_given_up_loses_those_that_did_not_come(bench: Ben
     bench.say("a", Connected(1), Synced(1))
     bench.session.reform()
     assert bench.workers.stopped == ["b"]
-    assert bench.session.fact.given_up
+    assert bench.session.fact.broken
+    assert not bench.session.fact.given_up, "who is connected has as long again to leave it"
     assert bench.heard("a") == [WorldBroken(1)]
     await bench.end("b", -15)
-    assert bench.exits == [("b", -15, True)]
+    assert bench.exits == [("b", -15, False)], "or it would be waited for again and again"
     bench.say("a", ReadyForWorld())
     assert bench.session.fact.state is SessionState.FORMING
+
+
+@scene
+async def test_a_member_that_does_not_leave_a_broken_world_is_stopped(bench: Bench) -> None:
+    bench.session.open(("a", "b", "c"), 1)
+    await bench.form(1, "a", "b", "c")
+    await bench.end("c", -9)
+    bench.say("a", ReadyForWorld())
+    assert (bench.session.fact.broken, bench.session.fact.waiting) == (True, ("a",))
+    bench.session.reform()  # b is connected, and asleep.
+    assert bench.workers.stopped == ["b"]
+    assert bench.session.fact.given_up
+    await bench.end("b", -9)
+    assert bench.exits[-1] == ("b", -9, False)
+    assert EnterWorld(2, 0, 1) in bench.heard("a")
+
+
+@scene
+async def test_the_last_that_have_the_state_are_not_stopped_for_being_late(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 1)
+    await bench.form(1, "a", "b")
+    await bench.end("b", -9)
+    bench.session.reform()
+    assert bench.workers.stopped == []
+    assert (bench.session.fact.holders, bench.session.fact.waiting) == (("a",), ())
+
+
+@scene
+async def test_who_has_the_state_and_is_listed_no_more_waits_to_be_listed_again(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 1)
+    await bench.form(1, "a", "b")
+    bench.session.list_ranks(("a", "c"), 1)
+    await asyncio.sleep(0)
+    bench.say("c", ReadyForWorld())
+    bench.heard("b")
+    await bench.end("a", -9)
+    bench.say("b", ReadyForWorld())
+    assert bench.session.fact.state is SessionState.WAITING
+    bench.session.list_ranks(("b", "c"), 1)
+    assert bench.heard("b")[-1] == EnterWorld(2, 0, 2)
 
 
 @scene

@@ -55,7 +55,12 @@ class SessionFact:
     missing: tuple[str, ...] = ()
     """Rank ids of the world that is forming which have ended for good, so that it cannot be completed."""
     given_up: bool = False
-    """:meth:`Session.reform` was called for the world that is forming."""
+    """:meth:`Session.reform` was called for the world that is forming; for one that is broken, since it broke."""
+    broken: bool = False
+    """The present world is, and its members have been told: they come back for another. Engines whose ranks are not
+    told leave it False."""
+    waiting: tuple[str, ...] = ()
+    """Those of the holders that wait for a world, by rank: they can write what they hold."""
 
 
 class RankRunner(Protocol):
@@ -138,7 +143,8 @@ class Session(Protocol):
     def reform(self) -> None:
         """Give up the world that is forming, and have another one formed by those of its ranks that are there.
 
-        Those that have not come so far are stopped. For a session with :attr:`SessionFact.holders`.
+        Those that have not come so far are stopped. For a session with :attr:`SessionFact.holders`; where a world has
+        broken, not those that have the state, unless another that has it is there.
         """
 
     async def close(self, grace: float) -> None:

@@ -16,6 +16,7 @@ from elastic_runtime.engines.torch.key_values import KeyValues
 from elastic_runtime.engines.torch.messages import SessionWord, StoreAsk
 from elastic_runtime.engines.torch.worlds import Decision, Facts, RankFact
 from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.printable import printable
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,8 @@ class _World:
     leaving: tuple[int, ...] | None = None
     """Ranks of whom its members were told last that they will not be in the next; None: of no other world yet."""
     told_broken: bool = False
+    late: set[str] = field(default_factory=set)
+    """Members that were stopped because they did not come in time."""
 
 
 class TorchSession:
@@ -73,6 +76,8 @@ class TorchSession:
             holders=facts.holders if self._had_state else None,
             minimum=self._minimum,
             given_up=world.given_up,
+            broken=world.told_broken,
+            waiting=tuple(each for each in facts.holders if facts.running[each].ready),
         )
 
     @property
@@ -99,10 +104,15 @@ class TorchSession:
 
     def reform(self) -> None:
         """See :class:`Session`."""
-        self._world.broken = self._world.given_up = True
-        for rank_id, rank in self._facts().here.items():
-            if not (rank.connected or rank.ready):
-                self._runner.stop_rank(rank_id)
+        world = self._world
+        for rank_id in worlds.late(self._facts(), told_broken=world.told_broken):
+            place = f"rank {self.rank_of[rank_id]} ({printable(rank_id)})"
+            where = "has not left a world that is broken" if world.told_broken else "has not come to a world"
+            log.warning("%s %s in time: it is stopped, and counts as failed", place, where)
+            world.late.add(rank_id)
+            self._runner.stop_rank(rank_id)
+        world.given_up = world.told_broken  # Else it breaks now, and who is connected has as long to leave it.
+        world.broken = True
         self._consider()
 
     async def close(self, grace: float) -> None:
@@ -159,7 +169,8 @@ class TorchSession:
         self._world.store.forget(rank_id)
         is_member = rank_id in self._world.members
         left_out = rank_id not in self._listed and not is_member
-        self._callbacks.on_exit(rank_id, code, self._over or code == 0 or left_out or self._world.given_up)
+        given_up = self._world.given_up and rank_id not in self._world.late
+        self._callbacks.on_exit(rank_id, code, self._over or code == 0 or left_out or given_up)
         if not self._over and (is_member or not self._world.members):
             self._world.exits[rank_id] = code
         self._consider()

@@ -104,6 +104,20 @@ def decide(facts: Facts) -> Decision:
     return Decision(SessionState.SETTLED, wants_another=True, leaving=leaving, left_out=_left_out(facts))
 
 
+def late(facts: Facts, *, told_broken: bool) -> tuple[str, ...]:
+    """Members that the others have waited for too long, by rank: they are to be stopped.
+
+    Args:
+        facts: of a world that is not complete.
+        told_broken: its members know that it is broken, so that all are to be ready for another; else it is
+            connecting, and those that are connected wait for the others.
+    """
+    waits = {rank_id for rank_id, rank in facts.here.items() if rank.ready or (rank.connected and not told_broken)}
+    absent = [rank_id for rank_id in facts.here if rank_id not in waits]
+    spared = () if waits.intersection(facts.holders) else facts.holders  # With them the state would go.
+    return tuple(rank_id for rank_id in absent if rank_id not in spared)
+
+
 def _before_the_first(facts: Facts) -> Decision:
     codes = facts.exits.values()
     if codes:
@@ -116,10 +130,11 @@ def _before_the_first(facts: Facts) -> Decision:
 def _next(facts: Facts) -> Decision:
     """All that are left of the present world are ready for another."""
     chosen = _chosen(facts)
-    enough = len(chosen) >= facts.minimum
-    if facts.had_state and (not facts.holders or (enough and set(facts.holders).isdisjoint(chosen))):
+    if facts.had_state and not facts.holders:
         return _over(SessionOutcome.LOST)
-    if not enough:
+    # Who has the state may be listed no more, and those that were to take it over be lost: it is listed again at once.
+    stateless = facts.had_state and set(facts.holders).isdisjoint(chosen)
+    if stateless or len(chosen) < facts.minimum:
         return Decision(SessionState.WAITING, left_out=_left_out(facts))
     # Whoever has not left at the commit that all agreed on is gone, or has said that the world is broken.
     at_one_commit = not facts.broken and len(facts.here) == len(facts.members)

@@ -101,9 +101,11 @@ class Clocks:
     hopeless_since: float | None = None
     """Since when workers are refused in a way that waiting does not help."""
     forming_since: float | None = None
-    """Since when the present world is forming."""
+    """Since when the present world is forming, or, once it is broken, is to be replaced by another."""
     world: int = 0
     """Which that is: see :attr:`SessionFact.world <elastic_runtime.engines.base.SessionFact.world>`."""
+    broken: bool = False
+    """Whether it is broken: see :attr:`SessionFact.broken <elastic_runtime.engines.base.SessionFact.broken>`."""
 
 
 @dataclass(frozen=True, slots=True)

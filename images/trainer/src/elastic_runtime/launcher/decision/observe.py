@@ -20,7 +20,8 @@ def observe(clocks: Clocks, facts: Facts, settings: DecisionSettings, now: float
     gathering = facts.session is None and usable >= minimum_ranks(facts, settings)
     session = facts.session
     world = session.world if session else 0
-    same_world = clocks.forming_since if world == clocks.world else None
+    broken = session is not None and session.broken
+    same_world = clocks.forming_since if (world, broken) == (clocks.world, clocks.broken) else None
     return Clocks(
         launched=clocks.launched,
         short_since=_short_since(clocks, facts, now),
@@ -28,6 +29,7 @@ def observe(clocks: Clocks, facts: Facts, settings: DecisionSettings, now: float
         hopeless_since=_since(clocks.hopeless_since, facts.refusal is not None and facts.refusal.hopeless, now),
         forming_since=_since(same_world, session is not None and session.state is SessionState.FORMING, now),
         world=world,
+        broken=broken,
     )
 
 
