@@ -12,7 +12,7 @@ import pytest
 
 from elastic_runtime import certificates
 from elastic_runtime.clock import utc_now
-from elastic_runtime.engines.base import SessionFact, SessionState
+from elastic_runtime.engines.base import SessionCallbacks, SessionFact, SessionState
 from elastic_runtime.errors import OwnershipLost
 from elastic_runtime.framing import decode_line
 from elastic_runtime.launcher import loop
@@ -229,3 +229,55 @@ class TestWhileRanksWait:
             assert status.checkpoint == Checkpoint("file:///c/1", 20, THEN)
 
         launched(tls, test, spec=replace(RUN, checkpoint=CheckpointSpec("file:///c")))
+
+
+class LateSession(WaitingSession):
+    """Of an engine whose world forms, with a rank that has the state, and never is complete."""
+
+    def __init__(self, pool: WorkerPool, _address: str, _port: int, callbacks: SessionCallbacks) -> None:
+        super().__init__(pool)
+        self.callbacks = callbacks
+
+    @property
+    def fact(self) -> SessionFact:
+        ranks = tuple(rank_id for rank_id in self.rank_of if rank_id != "lost.0.0")
+        return SessionFact(SessionState.FORMING, ranks, world=1, holders=ranks, given_up=True, waiting=ranks)
+
+    def open(self, ranks: tuple[str, ...], minimum: int) -> None:
+        super().open(ranks, minimum)
+        self.callbacks.on_world(list(ranks))
+
+
+class TestBeforeASessionIsClosed:
+    SPEC = replace(RUN, checkpoint=CheckpointSpec("file:///c"), timing=replace(RUN.timing, forming=0.5))
+
+    @pytest.fixture(autouse=True)
+    def session(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(loop, "find_engine", lambda _name: SimpleNamespace(session=LateSession))
+
+    @staticmethod
+    async def restarted(place: Place) -> str:
+        def found(status: Status) -> list[str]:
+            return [event.message for event in status.events if event.kind is EventKind.RESTARTED]
+
+        return found(await place.until(lambda status: bool(found(status))))[0]
+
+    def test_one_that_has_the_state_writes_it(self, tls: Path) -> None:
+        async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
+            await rank_started(worker)
+            while (await worker.hear_last_commit()).keeper != "w.0.0":
+                pass
+            written = CheckpointWritten("file:///c/1", 20, THEN, handover=True, seconds=1.0)
+            worker.writer.write(encode(RankSaid("w.0.0~0", decode_line(encode_rank_message(written)))))
+            message = await self.restarted(place)
+            assert message == "1 ranks start from the newest checkpoint"
+            assert place.published[-1].checkpoint == Checkpoint("file:///c/1", 20, THEN)
+
+        launched(tls, test, spec=self.SPEC)
+
+    def test_the_state_that_nobody_could_write_is_said_to_be_lost(self, tls: Path) -> None:
+        async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
+            await rank_started(worker)
+            assert "no rank could write the state within" in await self.restarted(place)
+
+        launched(tls, test, spec=self.SPEC)

@@ -24,6 +24,7 @@ from elastic_runtime.launcher.decision.facts import (
     DecisionSettings,
     Facts,
     Finish,
+    LeadershipState,
     ListRanks,
     MakeWay,
     OpenSession,
@@ -45,7 +46,7 @@ from elastic_runtime.notebook import check_jupyter
 from elastic_runtime.printable import printable
 from elastic_runtime.shipment import unpack
 from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import EventKind, FailureKind, Phase, Status
+from elastic_runtime.status import Checkpoint, EventKind, FailureKind, Phase, Status
 from elastic_runtime.wire import CommitDeadline
 
 log = logging.getLogger(__name__)
@@ -119,6 +120,8 @@ class Launcher:
         self._published = 0.0
         self._stacks = StackDumps(platform, self._pool, self._record, self._loop.time)
         self._progress = ProgressLines(self._loop.time)
+        self._state_lost = ""
+        """What became of the state when the last session was closed, where it is lost."""
         self._told: object = None
         """What was new at the last writing."""
 
@@ -214,7 +217,9 @@ class Launcher:
         match action:
             case OpenSession(ranks, minimum):
                 if self._record.trained:
-                    self._record.event(EventKind.RESTARTED, f"{len(ranks)} ranks start from the newest checkpoint")
+                    begun = f"{len(ranks)} ranks start from the newest checkpoint"
+                    self._record.event(EventKind.RESTARTED, begun + self._state_lost)
+                self._state_lost = ""
                 callbacks = SessionCallbacks(
                     self._changed.set, self._world_complete, self._rank_exited, self._rank_over
                 )
@@ -227,6 +232,7 @@ class Launcher:
                 if self._session:
                     self._session.reform()
             case CloseSession():
+                self._state_lost = await self._save_state(None)
                 await self._end_session()
             case ReleaseWorker(name):
                 self._pool.release(name, "no rank of this worker is in the world any more")
@@ -235,6 +241,8 @@ class Launcher:
                 raise AssertionError("handled by the loop")
 
     async def _finish(self, action: Finish, reason: str) -> Status:
+        if action.failure not in _ASKED_FOR:
+            reason += await self._save_state(action.failure)
         await self._end_session()
         self._record.no_world()
         self._platform.publish(self._status())
@@ -254,7 +262,7 @@ class Launcher:
     async def _make_way(self, handover: bool) -> Status:
         """The workers stay; their agents dial again, and find the next launcher."""
         if handover and self._spec.checkpoint:
-            await self._hand_over()
+            await self._hand_over(HANDOVER_PATIENCE)
         self._output.end()
         status = self._status()
         self._platform.publish(status)
@@ -262,21 +270,54 @@ class Launcher:
         await self._server.close()
         return status
 
-    async def _hand_over(self) -> None:
-        """Have the state durable, if that can be had soon."""
-        before, by = self._record.checkpoint, utc_now() + timedelta(seconds=HANDOVER_PATIENCE)
-        word = self._last_word(by)
-        if word is None:
-            self._pool.hand_over("the launcher", by)
-        elif word.keeper:
+    async def _save_state(self, failure: FailureKind | None) -> str:
+        """Have a rank that has the state write it before its session is closed. Returns for people what is lost."""
+        fact = self._session.fact if self._session else None
+        if fact is None or fact.outcome is not None or not fact.holders:
+            return ""
+        if self._spec.checkpoint is None:
+            return "; there is no checkpoint store, so the state is lost"
+        trains = fact.state not in (SessionState.WAITING, SessionState.FORMING)
+        if trains and failure is FailureKind.EARLY_EXIT:
+            return ""  # There will be no other commit.
+        patience = HANDOVER_PATIENCE if trains else self._spec.timing.forming
+        written, step = self._record.checkpoint, self._status().step
+        if written is not None and step is not None and written.step >= step:
+            return ""  # As far as anybody has told, nothing is newer.
+        if await self._hand_over(patience):
+            return ""
+        return f"; no rank could write the state within {patience:.0f} s: what came after that checkpoint is lost"
+
+    async def _hand_over(self, patience: float) -> bool:
+        """Have the state durable, if that can be had in so many seconds. Returns whether it is.
+
+        Ranks that wait for a world are asked in turn, those first that are known to look for words: one that is stopped
+        does not write.
+        """
+        before, fact = self._record.checkpoint, self._session.fact if self._session else None
+        if fact is None or self._last_word() is None:
+            self._pool.hand_over("the launcher", utc_now() + timedelta(seconds=patience))
+            return await self._is_written(before, patience)
+        by = utc_now() + timedelta(seconds=patience)
+        words = [self._pool.last_word((rank_id,), by) for rank_id in fact.waiting or fact.holders or ()]
+        keepers = [word for word in words if word.keeper]
+        for word in keepers:
             self._pool.tell_last_commit(word)
-        else:
-            return
+            if await self._is_written(before, patience / len(keepers)):
+                return True
+        return False
+
+    async def _is_written(self, before: Checkpoint | None, patience: float) -> bool:
+        """Whether there is another checkpoint within so many seconds, unless somebody else ends the run."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(HANDOVER_PATIENCE):
+            async with asyncio.timeout(patience):
                 while self._record.checkpoint == before:
+                    lost = self._platform.leadership() is LeadershipState.LOST
+                    if lost or self._platform.cancel() is not None or not self._pool.has_ranks:
+                        return False
                     self._changed.clear()
-                    await self._changed.wait()
+                    await self._next_change()
+        return self._record.checkpoint != before
 
     def _with_cause(self, end: Finish, reason: str) -> str:
         if end.phase is not Phase.FAILED or end.failure in _ASKED_FOR:

@@ -200,6 +200,11 @@ class WorkerPool:
             worker.connection.send(DumpStacks())
         return sum(len(worker.ranks) for worker in self.workers.values())
 
+    @property
+    def has_ranks(self) -> bool:
+        """Whether any rank's process runs, or is about to."""
+        return any(worker.ranks for worker in self.workers.values())
+
     def interface(self, rank_id: str) -> str | None:
         """See :class:`RankRunner`."""
         place = self._place(rank_id)
