@@ -56,13 +56,16 @@ class Scene:
     def interface(self, rank_id: str) -> str | None:
         return None if rank_id in self.without_worker else "lo"
 
+    def host(self, rank_id: str) -> str:
+        return rank_id
+
     async def run_rank(self, rank_id: str, attempt: int, environment: Mapping[str, str]) -> int:
         start = Start(rank_id, attempt, environment, asyncio.get_running_loop().create_future())
         self.starts.append(start)
         self.changed.set()
         return await start.end
 
-    def stop_rank(self, rank_id: str) -> None:
+    def stop_rank(self, rank_id: str, *, stacks: bool = False) -> None:
         for start in self.starts:
             if start.rank_id == rank_id and not start.end.done():
                 start.end.set_result(-signal.SIGTERM)
@@ -75,7 +78,8 @@ class Scene:
     def interrupt_ranks(self) -> None:
         raise AssertionError("ranks of this engine go from world to world")
 
-    kill_ranks = interrupt_ranks
+    def kill_ranks(self, *, stacks: bool = False) -> None:
+        raise AssertionError("ranks of this engine go from world to world")
 
     # What the test does
 

@@ -44,6 +44,9 @@ class Workers:
     def interface(self, rank_id: str) -> str:
         return f"eth-{rank_id}"
 
+    def host(self, rank_id: str) -> str:
+        return rank_id
+
     async def run_rank(self, rank_id: str, attempt: int, environment: Mapping[str, str]) -> int:
         assert (environment[messages.NAME], environment["GLOO_SOCKET_IFNAME"], attempt) == (
             rank_id,
@@ -58,7 +61,8 @@ class Workers:
         assert read is not None
         self.told.setdefault(rank_id, []).append(read)
 
-    def stop_rank(self, rank_id: str) -> None:
+    def stop_rank(self, rank_id: str, *, stacks: bool = False) -> None:
+        assert stacks, "others have waited for it"
         self.stopped.append(rank_id)
 
     def stop_ranks(self) -> None:
@@ -69,7 +73,8 @@ class Workers:
     def interrupt_ranks(self) -> None:
         raise AssertionError("ranks of this engine go from world to world")
 
-    kill_ranks = interrupt_ranks
+    def kill_ranks(self, *, stacks: bool = False) -> None:
+        raise AssertionError("ranks of this engine go from world to world")
 
 
 class Bench:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -24,9 +24,13 @@ class Workers:
     ends: dict[str, asyncio.Future[int]] = field(default_factory=dict)
     told: list[tuple[str, Any]] = field(default_factory=list)
     orders: list[str] = field(default_factory=list)
+    hosts: dict[str, str] = field(default_factory=dict)
 
     def interface(self, rank_id: str) -> str:
         return f"eth-{rank_id}"
+
+    def host(self, rank_id: str) -> str:
+        return self.hosts.get(rank_id, rank_id)
 
     async def run_rank(self, rank_id: str, attempt: int, environment: Mapping[str, str]) -> int:
         self.given[rank_id] = attempt, environment
@@ -36,7 +40,7 @@ class Workers:
     def tell(self, rank_id: str, word: Mapping[str, Any]) -> None:
         self.told.append((rank_id, messages.read_session_word(word)))
 
-    def stop_rank(self, rank_id: str) -> None:
+    def stop_rank(self, rank_id: str, *, stacks: bool = False) -> None:
         raise AssertionError("all are stopped, or none")
 
     def stop_ranks(self) -> None:
@@ -45,8 +49,8 @@ class Workers:
     def interrupt_ranks(self) -> None:
         self._all("interrupt", 0)
 
-    def kill_ranks(self) -> None:
-        self._all("kill", -9)
+    def kill_ranks(self, *, stacks: bool = False) -> None:
+        self._all("kill with stacks" if stacks else "kill", -9)
 
     def _all(self, order: str, code: int) -> None:
         self.orders.append(order)
@@ -135,10 +139,33 @@ async def test_who_has_failed_alone_fails_the_run_and_the_others_are_killed(benc
     bench.session = TorchrunSession(bench.workers, bench.callbacks, patience=0.0)
     await bench.world("a", "b")
     await bench.end("b", 7)
-    assert bench.workers.orders == ["kill"]
+    assert bench.workers.orders == ["kill with stacks"], "or nobody would know where the others stood"
     fact = bench.session.fact
-    assert (fact.outcome, fact.detail) == (SessionOutcome.FAILED, "rank 1 (b) ended with code 7")
+    assert fact.outcome is SessionOutcome.FAILED
+    assert fact.detail == "rank 1 (b) ended with code 7, rank 0 (a) still ran and was killed"
     assert ("b", 7, False) in bench.exits
+
+
+@scene
+async def test_ranks_of_one_host_are_numbered_there(bench: Bench) -> None:
+    bench.workers.hosts = {"a": "this", "b": "that", "c": "this"}
+    await bench.world("a", "b", "c")
+    local = {each: (given["LOCAL_RANK"], given["LOCAL_WORLD_SIZE"]) for each, (_, given) in bench.workers.given.items()}
+    assert local == {"a": ("0", "2"), "b": ("0", "1"), "c": ("1", "2")}
+
+
+@scene
+async def test_a_size_that_the_script_refuses_is_no_failure_where_another_had_worked(bench: Bench) -> None:
+    started: list[int] = []
+    callbacks = replace(bench.callbacks, on_start=started.append, worked_before=lambda size: 2 if size == 3 else 0)
+    bench.session = TorchrunSession(bench.workers, callbacks, patience=0.0)
+    await bench.world("a", "b")
+    await bench.world("a", "b", "c")
+    await bench.end("b", 1)
+    fact = bench.session.fact
+    assert (fact.outcome, fact.size, fact.before) == (SessionOutcome.REFUSED, 3, 2)
+    assert started == [2, 3]
+    assert all(expected for _, _, expected in bench.exits), "nobody is counted as failed"
 
 
 @scene

@@ -73,6 +73,29 @@ def test_a_failed_rank_alone_fails_the_run() -> None:
     assert decide(facts("ab", "ab", "ab", exits={"b": 1}, waited=True, ended="a")) == ends(SessionOutcome.FAILED)
 
 
+def test_those_that_are_left_tell_where_they_stand_unless_one_was_killed_from_outside() -> None:
+    assert decide(facts("ab", "ab", "ab", exits={"b": 1}, waited=True)).stacks
+    assert decide(facts("ab", "ab", "ab", exits={"b": -6})).stacks, "its NCCL or Gloo has given up a peer"
+    assert not decide(facts("ab", "ab", "ab", exits={"b": -9})).stacks
+
+
+@pytest.mark.parametrize(
+    ("exits", "more", "outcome"),
+    [
+        ({"a": 1, "b": 1, "c": 1}, {}, SessionOutcome.REFUSED),
+        ({"a": 1, "b": -6}, {"ended": "c"}, SessionOutcome.REFUSED),
+        ({"a": 1, "b": 1, "c": 1}, {"before": 0}, SessionOutcome.FAILED),
+        ({"a": 1, "b": 1, "c": 1}, {"soon": False}, SessionOutcome.FAILED),
+        ({"a": 0, "b": 1, "c": 1}, {}, SessionOutcome.EARLY_EXIT),
+        ({"a": 1, "b": -9, "c": 1}, {}, SessionOutcome.LOST),
+    ],
+)
+def test_a_size_is_refused_where_all_fail_soon_and_another_had_worked(
+    exits: dict[str, int], more: dict[str, Any], outcome: SessionOutcome
+) -> None:
+    assert decide(facts("abc", "abc", "abc", exits=exits, **{"before": 2, "soon": True} | more)) == ends(outcome)
+
+
 def test_ranks_end_one_after_the_other() -> None:
     assert decide(facts("abc", "ab", "ab", exits={"a": 0})) == Decision(SessionState.FINISHING)
     assert decide(facts("abc", "ab", "ab", exits={"a": 0, "b": 0})) == ends(SessionOutcome.SUCCEEDED)

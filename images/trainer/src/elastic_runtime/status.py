@@ -141,9 +141,11 @@ class EventKind(StrEnum):
     SUSPENDED = "suspended"
     RESUMED = "resumed"
     RESTARTED = "restarted"
-    """All ranks were lost; training begins again from the newest durable checkpoint."""
+    """All ranks were lost; training begins again, from the newest durable checkpoint where one is known."""
     STACKS = "stacks"
     """Somebody has asked where the ranks stand; it is in the log."""
+    WARNING = "warning"
+    """What the script did, or did not, that costs steps or may go wrong; the message says what helps."""
     FINISHED = "finished"
     """Final: succeeded or failed."""
 

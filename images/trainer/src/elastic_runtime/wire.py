@@ -140,6 +140,8 @@ class StopRank:
     grace: float
     interrupt: int = field(default=0, metadata=SPARSE)
     """Signal for its own process alone, which may have children to work with until it has ended; 0: SIGTERM for all."""
+    stacks: bool = field(default=False, metadata=SPARSE)
+    """Have it write first where it stands."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,8 @@ _CATEGORIES = {
     EventKind.RANK_FAILED: "loss",
     EventKind.RESTARTED: "loss",
     EventKind.CHECKPOINT_SKIPPED: "loss",
+    EventKind.WARNING: "loss",
+    EventKind.WARNING: "loss",
 }
 """Of events, by colour; all others are pauses and ends."""
 

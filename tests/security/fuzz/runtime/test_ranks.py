@@ -55,6 +55,9 @@ class Runner:
     def interface(self, _rank_id: str) -> str:
         return "eth0"
 
+    def host(self, _rank_id: str) -> str:
+        return "here"
+
     async def run_rank(self, _rank_id: str, _attempt: int, _environment: Mapping[str, str]) -> int:
         await self.over.wait()
         return -15
@@ -63,12 +66,15 @@ class Runner:
         assert len(json.dumps(word)) < MAX_LINE
         assert messages.read_session_word(word) is not None
 
-    def stop_rank(self, _rank_id: str) -> None: ...
+    def stop_rank(self, _rank_id: str, *, stacks: bool = False) -> None: ...
 
     def stop_ranks(self) -> None:
         self.over.set()
 
-    interrupt_ranks = kill_ranks = stop_ranks
+    def kill_ranks(self, *, stacks: bool = False) -> None:
+        self.over.set()
+
+    interrupt_ranks = stop_ranks
 
 
 async def play(kind: type[TorchSession | TorchrunSession], words: list[tuple[str, Any]]) -> None:

@@ -62,6 +62,12 @@ REST = timedelta(minutes=15)
 """After which a worker that was released for no reason of its own offers itself again: its node may be cleared."""
 
 
+LOCAL_RANKS = (
+    "each worker of this machine sees its own GPUs alone, so LOCAL_RANK counts within a worker: what a script does "
+    "`if local_rank == 0`, as to write a file, several ranks do; have it ask RANK"
+)
+
+
 class Parting(StrEnum):
     """How a connection to the launcher ended."""
 
@@ -93,6 +99,7 @@ class Agent:
         self._stops: set[asyncio.Task[None]] = set()
         self._terminated = asyncio.Event()
         self._notice: ReclaimNotice | None = None
+        self._warned = False
 
     async def run(self) -> None:
         """Serve the run until the end. No process is left behind.
@@ -240,8 +247,8 @@ class Agent:
             match message:
                 case StartRank():
                     self._start(message, ranks)
-                case StopRank(rank_id, grace, interrupt):
-                    stop = asyncio.create_task(ranks.stop_rank(rank_id, grace, interrupt))
+                case StopRank(rank_id, grace, interrupt, stacks):
+                    stop = asyncio.create_task(ranks.stop_rank(rank_id, grace, interrupt, stacks=stacks))
                     self._stops.add(stop)
                     stop.add_done_callback(self._stops.discard)
                 case Handover(worker, deadline):
@@ -271,6 +278,10 @@ class Agent:
         environment = rank_environment(
             self._spec, order, self._name, self._settings.slots, self._devices, self._engine.world
         )
+        given = order.environment.get("LOCAL_RANK")
+        if given != environment.get("LOCAL_RANK", given) and not self._warned:
+            self._warned = True
+            log.warning(LOCAL_RANKS)
         if self._saving:
             environment |= self._saving.environment()
         command: Sequence[str] = self._spec.command

@@ -85,6 +85,27 @@ def slot_environment(slot: int, slots: int, pools: Pools) -> dict[str, str]:
     }
 
 
+def local_environment(given: Mapping[str, str], slot: int, slots: int, pools: Pools) -> dict[str, str]:
+    """For a rank to which its engine gives a ``LOCAL_RANK``, as torchrun does: all devices of its worker.
+
+    Where there are none, or fewer than slots, nothing changes. Ranks of other workers of this machine see other
+    devices: where any are in the world, ``LOCAL_RANK`` is that of the worker alone, as the index of a device has to be.
+
+    Args:
+        given: the engine's.
+        slot: the rank's.
+        slots: of this worker.
+        pools: its devices.
+    """
+    visible = {variable: devices for variable, devices in pools.items() if len(devices) >= slots}
+    if not visible or "LOCAL_RANK" not in given:
+        return {}
+    environment = {variable: ",".join(devices) for variable, devices in visible.items()}
+    if int(given["LOCAL_WORLD_SIZE"]) > min(map(len, visible.values())):
+        environment |= {"LOCAL_RANK": str(slot), "LOCAL_WORLD_SIZE": str(slots)}
+    return environment
+
+
 def lacking(slots: int, pools: Pools) -> str:
     """Which devices do not suffice for one each, for people; empty: they do, or there are none."""
     return ", ".join(f"{len(devices)} in {variable}" for variable, devices in pools.items() if 0 < len(devices) < slots)

@@ -27,6 +27,7 @@ def rank_environment(
         **spec.environment,
         **order.environment,
         **devices.slot_environment(order.slot, slots, pools),
+        **devices.local_environment(order.environment, order.slot, slots, pools),
         WORLD: world,
         rank_link.RUN_NAME: spec.name,
         rank_link.WORKER_NAME: worker,

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from elastic_runtime import stacks
 from elastic_runtime.agent.hostfile import write_hostfile
 from elastic_runtime.agent.scripts import new_folder
 from elastic_runtime.agent.zygote_client import ZygoteClient
@@ -28,10 +27,13 @@ from elastic_runtime.printable import printable
 from elastic_runtime.rank_link import HOSTFILE, OUTPUTS, AgentWord, decode_rank_message, encode_rank_message
 from elastic_runtime.rank_names import RankName
 from elastic_runtime.seldom import Seldom
+from elastic_runtime.stacks import SIGNAL as STACK_SIGNAL
 from elastic_runtime.wire import AgentMessage, Hosts, Output, RankExited, RankSaid, RankStarted, Ready
 
 log = logging.getLogger(__name__)
 
+STACKS_TIME = 2.0
+"""Seconds that a rank has to write where it stands, before it is stopped."""
 OUTPUT_DRAIN = 2.0
 """Seconds to wait for the end of a rank's output after its own end: a process that it left behind may hold it open."""
 WORD = 65536
@@ -148,7 +150,7 @@ class Ranks:
     def dump_stacks(self) -> None:
         """Have every rank write on stderr where it stands, as far as it can."""
         for rank_id in self._ranks:
-            self.signal(rank_id, stacks.SIGNAL)
+            self.signal(rank_id, STACK_SIGNAL)
 
     def in_world(self, world: Hosts) -> None:
         """Have every rank find these in the hostfile."""
@@ -158,8 +160,13 @@ class Ranks:
     def _hosts(self) -> Path:
         return self._hostfile or self._outputs.resolve() / "hostfile"
 
-    async def stop_rank(self, rank_id: str, grace: float, interrupt: int = 0) -> None:
+    async def stop_rank(self, rank_id: str, grace: float, interrupt: int = 0, *, stacks: bool = False) -> None:
         """SIGTERM, or what ``interrupt`` says to its own process alone, and after ``grace`` seconds SIGKILL."""
+        if stacks and (rank := self._ranks.get(rank_id)):
+            self.signal(rank_id, STACK_SIGNAL, alone=True)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STACKS_TIME):
+                    await rank.ended.wait()
         self.signal(rank_id, interrupt or signal.SIGTERM, alone=bool(interrupt))
         if rank := self._ranks.get(rank_id):
             with contextlib.suppress(TimeoutError):

@@ -32,6 +32,8 @@ class SessionOutcome(StrEnum):
     """Its ranks ended by themselves, with codes other than 0."""
     LOST = "lost"
     """Its ranks were killed, or went with their workers."""
+    REFUSED = "refused"
+    """Its ranks ended with an error before their first step, in a world of another size than the last that worked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,10 @@ class SessionFact:
     told leave it False."""
     waiting: tuple[str, ...] = ()
     """Those of the holders that wait for a world, by rank: they can write what they hold."""
+    size: int = 0
+    """With REFUSED: ranks of the world that failed."""
+    before: int = 0
+    """With REFUSED: ranks of the last world that worked."""
 
 
 class RankRunner(Protocol):
@@ -68,6 +74,9 @@ class RankRunner(Protocol):
 
     def interface(self, rank_id: str) -> str | None:
         """Network interface of the worker that would run this rank; None when there is none."""
+
+    def host(self, rank_id: str) -> str:
+        """Where that rank runs: the same text for ranks of one machine, or of one pod."""
 
     async def run_rank(self, rank_id: str, attempt: int, environment: Mapping[str, str]) -> int:
         """Run it to its end; :data:`~.exits.LOST` when its worker goes. Returns the exit code."""
@@ -80,8 +89,8 @@ class RankRunner(Protocol):
             word: JSON, which only the engine understands; under 64 KiB.
         """
 
-    def stop_rank(self, rank_id: str) -> None:
-        """Ask this one to end."""
+    def stop_rank(self, rank_id: str, *, stacks: bool = False) -> None:
+        """Ask this one to end; with ``stacks`` it writes first where it stands, since others have waited for it."""
 
     def stop_ranks(self) -> None:
         """Ask every rank to end."""
@@ -89,8 +98,8 @@ class RankRunner(Protocol):
     def interrupt_ranks(self) -> None:
         """Ask every rank to write its checkpoint and end, as the run's ``restart`` says; who does not is killed."""
 
-    def kill_ranks(self) -> None:
-        """End every rank at once."""
+    def kill_ranks(self, *, stacks: bool = False) -> None:
+        """End every rank at once; with ``stacks`` each writes first where it stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +115,11 @@ class SessionCallbacks:
     more, or the training is over."""
     on_over: Callable[[str], None]
     """No process will run under this rank id any more."""
+    on_start: Callable[[int], None] = lambda _size: None
+    """Fresh processes of the script are started for a world of so many ranks; only by engines that restart ranks."""
+    worked_before: Callable[[int], int] = lambda _size: 0
+    """Ranks of the last world that worked, if it had another size than this one, which has told of no progress yet;
+    0: there was none, or it has."""
 
 
 class Session(Protocol):

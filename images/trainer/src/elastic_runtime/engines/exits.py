@@ -9,6 +9,8 @@ from elastic_runtime.engines.base import SessionOutcome
 
 LOST = -signal.SIGKILL
 """Exit code of a rank that went with its worker."""
+ABORTED = -signal.SIGABRT
+"""As of a rank in which Gloo or NCCL gave up a peer, where nobody catches that."""
 
 
 def describe(code: int) -> str:

@@ -29,6 +29,7 @@ from elastic_runtime.launcher.decision.facts import (
     MakeWay,
     OpenSession,
     ReformWorld,
+    RefuseSize,
     ReleaseWorker,
 )
 from elastic_runtime.launcher.decision.observe import observe
@@ -141,6 +142,7 @@ class Launcher:
         try:
             while True:
                 self._changed.clear()
+                self._note_stops()
                 facts, now = self._collect(), self._loop.time()
                 self._clocks = observe(self._clocks, facts, self._settings, now)
                 decision = decide(facts, self._clocks, self._settings, now)
@@ -175,6 +177,7 @@ class Launcher:
             watched=self._platform.watched(),
             leadership=self._platform.leadership(),
             refusal=self._platform.refusal(),
+            refused_sizes=self._record.lives.refused,
         )
         if not facts.has_world:
             self._record.no_world()
@@ -186,7 +189,26 @@ class Launcher:
             self._record.event(EventKind.SIZE_ASKED, step.note)
         if step.write:
             self._platform.ask(step.wanted)
+        if step.wanted != self._wanted:
+            self._record.lives.asked(step.wanted * self._spec.workers.slots)
         self._wanted = step.wanted
+
+    def _refuse(self, size: int, before: int) -> None:
+        """Go back to the size that worked, if the other was asked for; else it is that of workers that were left."""
+        ranks = self._session.rank_of if self._session else {}
+        words, slots = self._record.failures.words(tuple(ranks)), self._spec.workers.slots
+        self._record.lives.refuse(size)
+        if size == self._wanted * slots:
+            self._sizing.go_back(before // slots)
+        self._record.event(
+            EventKind.WARNING,
+            f"the script failed in a world of {size} ranks before its first step: {words[:200]}. The run goes back to "
+            f"{before}, which had worked; {size} is tried again when somebody asks for it anew",
+        )
+
+    def _note_stops(self) -> None:
+        """What is to be known of ranks that were asked to end."""
+        self._record.stopped(self._pool.stops.take(), self._session.rank_of if self._session else {})
 
     def _look_at_workers(self) -> None:
         """What the platform knows of them."""
@@ -212,16 +234,20 @@ class Launcher:
             self._last_commit_told = told
             self._pool.tell_last_commit(word)
 
-    async def _carry_out(self, action: Action) -> None:
+    async def _carry_out(self, action: Action) -> None:  # noqa: C901  # one case an action
         log.debug("%s", printable(action))
         match action:
             case OpenSession(ranks, minimum):
                 if self._record.trained:
-                    begun = f"{len(ranks)} ranks start from the newest checkpoint"
-                    self._record.event(EventKind.RESTARTED, begun + self._state_lost)
+                    self._record.restarted(len(ranks), self._state_lost)
                 self._state_lost = ""
                 callbacks = SessionCallbacks(
-                    self._changed.set, self._world_complete, self._rank_exited, self._rank_over
+                    self._changed.set,
+                    self._world_complete,
+                    self._rank_exited,
+                    self._rank_over,
+                    self._record.lives.begins,
+                    self._record.lives.worked_before,
                 )
                 self._session = self._engine.session(self._pool, self._address, 0, callbacks)
                 self._session.open(ranks, minimum)
@@ -231,6 +257,8 @@ class Launcher:
             case ReformWorld():
                 if self._session:
                     self._session.reform()
+            case RefuseSize(size, before):
+                self._refuse(size, before)
             case CloseSession():
                 self._state_lost = await self._save_state(None)
                 await self._end_session()
@@ -323,13 +351,14 @@ class Launcher:
         if end.phase is not Phase.FAILED or end.failure in _ASKED_FOR:
             return reason
         if first := self._record.failures.first:
-            return f"{reason}; {first.summary}"
+            return f"{reason}; {first.summary}{self._record.torn_words}"
         words = self._output.last_error()
         return f"{reason}; last words on stderr: {words}" if words else reason
 
     async def _end_session(self) -> None:
         if self._session:
             await self._session.close(self._spec.timing.stop_grace)
+            self._note_stops()
             self._session = None
             self._changed.set()
 

@@ -17,6 +17,7 @@ from elastic_runtime.launcher.decision.backoff import Backoff
 from elastic_runtime.launcher.decision.decide import choose_keeper
 from elastic_runtime.launcher.decision.facts import SlotFact, WorkerFact
 from elastic_runtime.launcher.platform import Machine
+from elastic_runtime.launcher.stops import Stopped, Stops
 from elastic_runtime.printable import printable
 from elastic_runtime.rank_link import RESTART_SIGNAL
 from elastic_runtime.rank_names import RankName, WorkerName
@@ -91,6 +92,8 @@ class WorkerPool:
         self._backoff = Backoff(recovery)
         self._exits: dict[str, asyncio.Future[int]] = {}
         self._stopped: set[str] = set()
+        self.stops = Stops()
+        """How ranks have ended that were asked to."""
         self._world: tuple[str, ...] = ()
         self._hosts = Hosts(())
 
@@ -210,6 +213,11 @@ class WorkerPool:
         place = self._place(rank_id)
         return place[0].connection.hello.interface if place else None
 
+    def host(self, rank_id: str) -> str:
+        """See :class:`RankRunner`. A pod has an address of its own; the workers of this machine share one."""
+        worker = self.worker_of(rank_id)
+        return (worker.connection.hello.address or worker.name) if worker else ""
+
     async def run_rank(self, rank_id: str, attempt: int, environment: Mapping[str, str]) -> int:
         """See :class:`RankRunner`."""
         place = self._place(rank_id)
@@ -237,9 +245,9 @@ class WorkerPool:
                 if str(RankName.parse(process).rank) == rank_id:
                     worker.connection.send(TellRank(process, word))
 
-    def stop_rank(self, rank_id: str) -> None:
+    def stop_rank(self, rank_id: str, *, stacks: bool = False) -> None:
         """See :class:`RankRunner`."""
-        self._stop(lambda process: str(RankName.parse(process).rank) == rank_id)
+        self._stop(lambda process: str(RankName.parse(process).rank) == rank_id, stacks=stacks)
 
     def stop_ranks(self) -> None:
         """See :class:`RankRunner`."""
@@ -249,16 +257,21 @@ class WorkerPool:
         """See :class:`RankRunner`."""
         self._stop(lambda _process: True, self._restart.grace, signal.Signals[self._restart.signal])
 
-    def kill_ranks(self) -> None:
+    def kill_ranks(self, *, stacks: bool = False) -> None:
         """See :class:`RankRunner`."""
-        self._stop(lambda _process: True, 0.0)
+        self._stop(lambda _process: True, 0.0, stacks=stacks)
 
-    def _stop(self, wanted: Callable[[str], bool], grace: float | None = None, interrupt: int = 0) -> None:
+    def _stop(
+        self, wanted: Callable[[str], bool], grace: float | None = None, interrupt: int = 0, *, stacks: bool = False
+    ) -> None:
+        now = self._now()
         for worker in self.workers.values():
             for process in filter(wanted, worker.ranks):
                 self._stopped.add(process)
                 time = self._stop_grace if grace is None else grace
-                worker.connection.send(StopRank(process, time, interrupt))
+                rank_id = str(RankName.parse(process).rank)
+                self.stops.asked(process, Stopped(rank_id, worker.name, now, time, interrupt, stacks))
+                worker.connection.send(StopRank(process, time, interrupt, stacks))
 
     def retire(self, rank_id: str) -> None:
         """This rank is over: the next one in its slot gets another name."""
@@ -286,6 +299,7 @@ class WorkerPool:
 
     def _resolve(self, worker: Worker, process: str, code: int) -> None:
         worker.ranks.pop(process, None)
+        self.stops.ended(process, code, self._now())
         future = self._exits.pop(process, None)
         if future and not future.done():
             future.set_result(code)

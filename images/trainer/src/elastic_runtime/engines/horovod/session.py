@@ -127,7 +127,7 @@ class HorovodSession:
         for rank_id in absent.difference(self._joined, self._over):
             if blameless:
                 self._blameless.add(rank_id)
-            self._runner.stop_rank(rank_id)
+            self._runner.stop_rank(rank_id, stacks=not blameless)
         self._callbacks.on_change()
 
     async def close(self, grace: float) -> None:

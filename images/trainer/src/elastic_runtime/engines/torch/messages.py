@@ -118,6 +118,10 @@ class EnterWorld:
     """All its ranks have left the world before at the same commit, so their states are the same already."""
     in_vain: int = 0
     """Worlds before it, one after another, that broke with all their ranks alive, and without a commit."""
+    local_rank: int = 0
+    """Number of the rank where it runs."""
+    local_size: int = 1
+    """Ranks of the world there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,7 +186,7 @@ class Rank:
     def _connect(self, channel: Channel, place: EnterWorld) -> None:
         self._changes, self.leaving = 0, _NOBODY
         self.entered(place.in_vain)
-        os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.size), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+        os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.size), **_local(place))
         with self._sockets.connecting():
             # torch holds the part in C++ alone, and asks it again for further groups: it cannot do without this one.
             store, rank, size = AgentStore(channel, CONNECTING), place.rank, place.size
@@ -223,6 +223,12 @@ class Rank:
 def _backend() -> str:
     usual = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
     return os.environ.get(BACKEND) or usual
+
+
+def _local(place: EnterWorld) -> dict[str, str]:
+    """A rank that sees its own GPU alone has it as number 0, in each world."""
+    local = (0, 1) if torch.accelerator.is_available() else (place.local_rank, place.local_size)
+    return {"LOCAL_RANK": str(local[0]), "LOCAL_WORLD_SIZE": str(local[1])}
 
 
 def _by_hand() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from elastic_runtime.engines.base import RankRunner, SessionCallbacks, SessionFact, SessionOutcome, SessionState
 from elastic_runtime.engines.exits import describe
+from elastic_runtime.engines.local_ranks import local_ranks
 from elastic_runtime.engines.tasks import SessionTasks
 from elastic_runtime.engines.torch import messages, worlds
 from elastic_runtime.engines.torch.agreeing import Agreeing
@@ -110,7 +111,7 @@ class TorchSession:
             where = "has not left a world that is broken" if world.told_broken else "has not come to a world"
             log.warning("%s %s in time: it is stopped, and counts as failed", place, where)
             world.late.add(rank_id)
-            self._runner.stop_rank(rank_id)
+            self._runner.stop_rank(rank_id, stacks=True)
         world.given_up = world.told_broken  # Else it breaks now, and who is connected has as long to leave it.
         world.broken = True
         self._consider()
@@ -232,9 +233,11 @@ class TorchSession:
         before = self._world
         self._in_vain = self._in_vain + 1 if before.broken and not before.exits else 0
         self._world = _World(before.number + 1, chosen, agreeing=Agreeing(before.number + 1))
+        local = local_ranks(chosen, self._runner.host)
         for rank, rank_id in enumerate(chosen):
             self._set(rank_id, ready=False, part=False)
-            place = messages.EnterWorld(self._world.number, rank, len(chosen), same_state, self._in_vain)
+            number, in_vain = self._world.number, self._in_vain
+            place = messages.EnterWorld(number, rank, len(chosen), same_state, in_vain, *local[rank_id])
             self._tell(rank_id, place)
         self._consider()
 

@@ -1,6 +1,7 @@
 """The environment variables that torchrun gives a rank, as torch 2.13's ``LocalElasticAgent`` sets them.
 
-Each rank sees its own GPU alone, as the first one, so each is what torchrun calls a node: ``LOCAL_RANK`` is 0.
+Ranks of one machine, or of one pod, are what torchrun calls a node: ``LOCAL_RANK`` numbers them. Where a worker has
+GPUs, its agent adds to this: see :func:`elastic_runtime.agent.devices.local_environment`.
 """
 
 from __future__ import annotations
@@ -10,18 +11,20 @@ _ADDRESS = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 _MOST_RESTARTS = 2**31 - 1
 
 
-def environment_of(rank: int, size: int, world: int, interface: str) -> dict[str, str]:
+def environment_of(rank: int, size: int, local: tuple[int, int], world: int, interface: str) -> dict[str, str]:
     """Of one process.
 
     Args:
         rank: from 0.
         size: of its world.
+        local: its number where it runs, and ranks there.
         world: how many worlds there were in this session, this one included.
         interface: network interface of the rank's traffic with the others.
     """
     of_groups = {"GROUP_RANK": rank, "ROLE_RANK": rank, "GROUP_WORLD_SIZE": size, "ROLE_WORLD_SIZE": size}
     of_restarts = {"TORCHELASTIC_RESTART_COUNT": world - 1, "TORCHELASTIC_MAX_RESTARTS": _MOST_RESTARTS}
-    numbers = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, **of_groups, **of_restarts}
+    of_host = {"LOCAL_RANK": local[0], "LOCAL_WORLD_SIZE": local[1]}
+    numbers = {"RANK": rank, "WORLD_SIZE": size, **of_host, **of_groups, **of_restarts}
     return {
         **{name: str(number) for name, number in numbers.items()},
         **_ADDRESS,

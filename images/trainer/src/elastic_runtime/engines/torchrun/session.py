@@ -10,6 +10,7 @@ from typing import Any
 
 from elastic_runtime.engines.base import RankRunner, SessionCallbacks, SessionFact, SessionOutcome, SessionState
 from elastic_runtime.engines.exits import describe
+from elastic_runtime.engines.local_ranks import local_ranks
 from elastic_runtime.engines.tasks import SessionTasks
 from elastic_runtime.engines.torch import messages
 from elastic_runtime.engines.torch.key_values import KeyValues
@@ -22,19 +23,27 @@ PATIENCE = 5.0
 """Seconds after a rank's failure in which the others fail too, and it is heard whether one of them was lost."""
 
 
+SOON = 60.0
+"""Seconds from the start of a world's processes in which a script fails that does not train in a world of this size."""
+
+
 @dataclass(slots=True)
 class _World:
     """The present one; before the first it has no members."""
 
     number: int = 0
     members: tuple[str, ...] = ()
+    started: float = 0.0
     begun: set[str] = field(default_factory=set)
     ended: set[str] = field(default_factory=set)
     exits: dict[str, int] = field(default_factory=dict)
     store: KeyValues = field(default_factory=KeyValues)
     interrupted: bool = False
-    killed: bool = False
+    killed: tuple[str, ...] = ()
+    """Those that still ran when all that were left were ended."""
     waited: bool = False
+    before: int = 0
+    """See :attr:`SessionFact.before`."""
 
 
 class TorchrunSession:
@@ -64,8 +73,20 @@ class TorchrunSession:
         """See :class:`Session`. Nobody holds the state: it is in the script's own checkpoints."""
         world, order = self._world, self.rank_of
         ends = [f"rank {order[each]} ({each}) ended with {describe(code)}" for each, code in world.exits.items()]
+        killed = [f"rank {order[each]} ({each})" for each in world.killed if each not in world.exits]
+        if killed and ends:
+            ends.append(f"{' and '.join(killed)} still ran and {'was' if len(killed) == 1 else 'were'} killed")
         detail = (", ".join(ends) or "too few are left for another world") if self._outcome else ""
-        return SessionFact(self._state, self._listed, self._outcome, detail, world=world.number, minimum=self._minimum)
+        return SessionFact(
+            self._state,
+            self._listed,
+            self._outcome,
+            detail,
+            world=world.number,
+            minimum=self._minimum,
+            size=len(world.members),
+            before=world.before,
+        )
 
     @property
     def rank_of(self) -> dict[str, int]:
@@ -119,8 +140,9 @@ class TorchrunSession:
 
     # Processes
 
-    async def _run(self, rank_id: str, rank: int, world: _World) -> None:
-        environment = environment_of(rank, len(world.members), world.number, self._runner.interface(rank_id) or "")
+    async def _run(self, rank_id: str, rank: int, local: tuple[int, int], world: _World) -> None:
+        interface = self._runner.interface(rank_id) or ""
+        environment = environment_of(rank, len(world.members), local, world.number, interface)
         attempt = self._attempts[rank_id]
         self._attempts[rank_id] += 1
         code = await self._runner.run_rank(rank_id, attempt, {messages.NAME: rank_id, **environment})
@@ -159,8 +181,8 @@ class TorchrunSession:
             world.interrupted = True
             self._runner.interrupt_ranks()
         if decision.kill and not world.killed:
-            world.killed = True
-            self._runner.kill_ranks()
+            world.killed = tuple(each for each in world.members if each not in world.ended)
+            self._runner.kill_ranks(stacks=decision.stacks)
         if decision.form:
             self._form(decision.form)
         elif self._outcome is not None:
@@ -168,7 +190,9 @@ class TorchrunSession:
         self._callbacks.on_change()
 
     def _facts(self) -> Facts:
-        world = self._world
+        world, now = self._world, asyncio.get_running_loop().time()
+        if not world.interrupted:
+            world.before = self._callbacks.worked_before(len(world.members))
         return Facts(
             self._listed,
             frozenset(each for each in self._listed if self._runner.interface(each) is not None),
@@ -179,19 +203,23 @@ class TorchrunSession:
             world.exits,
             interrupted=world.interrupted,
             waited=world.waited,
+            before=world.before,
+            soon=now - world.started <= SOON,
         )
 
     def _form(self, chosen: tuple[str, ...]) -> None:
         self._retire(each for each in self._world.members if each not in chosen)
-        self._world = world = _World(self._world.number + 1, chosen)
+        self._world = world = _World(self._world.number + 1, chosen, asyncio.get_running_loop().time())
+        self._callbacks.on_start(len(chosen))
+        local = local_ranks(chosen, self._runner.host)
         for rank, rank_id in enumerate(chosen):
             self._running.add(rank_id)
-            self._tasks.begin(self._run(rank_id, rank, world))
+            self._tasks.begin(self._run(rank_id, rank, local[rank_id], world))
 
     def _end(self, outcome: SessionOutcome) -> None:
         for rank_id, code in self._world.exits.items():
             if code > 0:
-                self._callbacks.on_exit(rank_id, code, outcome is SessionOutcome.LOST)
+                self._callbacks.on_exit(rank_id, code, outcome in (SessionOutcome.LOST, SessionOutcome.REFUSED))
         self._retire(self._world.members)
 
     def _retire(self, rank_ids: Iterable[str]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from elastic_runtime.engines.base import SessionOutcome, SessionState
+from elastic_runtime.engines.exits import ABORTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,10 @@ class Facts:
     """All were asked to write their checkpoint and end."""
     waited: bool = False
     """Since one has failed there was time to hear whether another one was lost, for whose sake it may have failed."""
+    before: int = 0
+    """Ranks of the last world that worked, where this one has another size and has told of no progress; else 0."""
+    soon: bool = False
+    """This world's processes were started a short time ago."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,8 @@ class Decision:
     """Ask all processes of the present world to write their checkpoint and end."""
     kill: bool = False
     """End those that are left at once: they wait for one that will never come."""
+    stacks: bool = False
+    """Have those write first where they stand: one of them may be the one that the others have waited for."""
 
 
 def decide(facts: Facts) -> Decision:
@@ -56,9 +63,10 @@ def decide(facts: Facts) -> Decision:
         return _next(facts) if over else Decision(SessionState.FORMING)
     codes = tuple(facts.exits.values())
     if over:
-        return Decision(SessionState.ENDED, outcome_of(codes))
+        return Decision(SessionState.ENDED, SessionOutcome.REFUSED if _refused(facts) else outcome_of(codes))
     if any(codes):
-        return Decision(SessionState.FORMING, kill=facts.waited or _lost(codes))
+        kill = facts.waited or _lost(codes)
+        return Decision(SessionState.FORMING, kill=kill, stacks=kill and _by_themselves(codes) and not _refused(facts))
     if codes:
         return Decision(SessionState.FINISHING)
     if not facts.begun.issuperset(facts.members):
@@ -83,6 +91,21 @@ def outcome_of(codes: tuple[int, ...]) -> SessionOutcome:
 
 def _lost(codes: tuple[int, ...]) -> bool:
     return any(code < 0 for code in codes)
+
+
+def _by_themselves(codes: tuple[int, ...]) -> bool:
+    """Whether nobody was killed from outside: they failed, or gave up peers."""
+    return all(code >= 0 or code == ABORTED for code in codes)
+
+
+def _refused(facts: Facts) -> bool:
+    """Whether this size is what the script fails for, as far as can be told: it had worked with another one.
+
+    Whoever is killed here, since it waits for one that has failed, says nothing against that.
+    """
+    codes = tuple(facts.exits.values())
+    failed = bool(codes) and codes[0] > 0 and 0 not in codes and _by_themselves(codes)
+    return facts.before > 0 and facts.soon and failed
 
 
 def _next(facts: Facts) -> Decision:

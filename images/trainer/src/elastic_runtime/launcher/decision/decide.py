@@ -17,11 +17,14 @@ from elastic_runtime.launcher.decision.facts import (
     MakeWay,
     OpenSession,
     ReformWorld,
+    RefuseSize,
     ReleaseWorker,
 )
 from elastic_runtime.spec import RecoveryMode
 from elastic_runtime.status import FailureKind, Phase
 
+_Candidate = tuple[bool, int, str]
+"""Whether it is about to go, its place in the order, its rank id."""
 AS_LONG = 1.0
 """Seconds by which two notices of one event may differ."""
 
@@ -76,7 +79,17 @@ def choose_ranks(facts: Facts, settings: DecisionSettings, now: float) -> tuple[
     # Listed is not enough: a newcomer is, before it has heard anything of the state.
     if set(holders).isdisjoint(rank_id for _, _, rank_id in chosen):
         chosen += [each for each in going if each[2] in holders][:1]
+    if facts.refused_sizes:
+        chosen = _of_allowed_size(chosen, [each for each in going if each not in chosen], facts.refused_sizes)
     return tuple(rank_id for _, _, rank_id in sorted(chosen, key=lambda each: each[1]))
+
+
+def _of_allowed_size(chosen: list[_Candidate], going: list[_Candidate], refused: frozenset[int]) -> list[_Candidate]:
+    """As few more as needed of those that are about to go, else as many as can be of those that stay."""
+    for more in range(len(going) + 1):
+        if chosen and len(chosen) + more not in refused:
+            return chosen + going[:more]
+    return chosen[: max((size for size in range(len(chosen)) if size not in refused), default=0)]
 
 
 def choose_keeper(ends: Mapping[str, float | None]) -> str | None:
@@ -118,6 +131,10 @@ def _session_over(facts: Facts) -> Decision | None:
             return _failed(FailureKind.EARLY_EXIT, f"a rank ended while others were still training: {detail}")
         case SessionOutcome.FAILED:
             return _failed(FailureKind.RANK_FAILED, f"the ranks failed: {detail}")
+        case SessionOutcome.REFUSED:
+            size, before = facts.session.size, facts.session.before
+            refused = f"the script failed at once in a world of {size} ranks, not in one of {before}: {detail}"
+            return Decision((RefuseSize(size, before), CloseSession()), _short_phase(facts), refused)
         case SessionOutcome.LOST:
             return Decision((CloseSession(),), _short_phase(facts), f"all ranks were lost: {detail}")
 
@@ -188,7 +205,7 @@ def _form(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float) 
         if len(chosen) >= least and (waited or len(chosen) >= facts.wanted * settings.workers.slots):
             reason = f"{len(chosen)} ranks can start"
             return Decision((*released, OpenSession(chosen, least)), phase, reason)
-        short = f"{len(chosen)} of {facts.wanted * settings.workers.slots} ranks can start"
+        short = f"{len(chosen)} of {facts.wanted * settings.workers.slots} ranks can start{_except(facts)}"
         return Decision(released, phase, _explained(short, facts))
     if facts.session.state is SessionState.WAITING:
         if facts.session.holders == ():
@@ -206,6 +223,12 @@ def _form(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float) 
         reason = f"{len(facts.session.listed)} ranks are listed, {len(chosen)} shall train"
         return Decision((*released, ListRanks(chosen, least)), Phase.RUNNING, reason)
     return Decision(released, Phase.RUNNING, f"{len(facts.session.listed)} ranks train")
+
+
+def _except(facts: Facts) -> str:
+    """For people: which sizes cannot be."""
+    sizes = " and ".join(map(str, sorted(facts.refused_sizes)))
+    return f"; the script fails with {sizes}" if sizes else ""
 
 
 def _see_it_formed(

@@ -81,6 +81,8 @@ class Facts:
     """Whether anybody has watched the run since its last claim."""
     leadership: LeadershipState = LeadershipState.HELD
     refusal: Refusal | None = None
+    refused_sizes: frozenset[int] = frozenset()
+    """Ranks of worlds in which the script fails at once, though it has worked with others."""
 
     @property
     def has_world(self) -> bool:
@@ -169,7 +171,16 @@ class MakeWay:
     """Have a durable checkpoint written first."""
 
 
-Action = OpenSession | ListRanks | ReformWorld | CloseSession | ReleaseWorker | Finish | MakeWay
+@dataclass(frozen=True, slots=True)
+class RefuseSize:
+    """Have no further world of so many ranks, unless somebody asks for it anew: the script fails in it at once."""
+
+    size: int
+    before: int
+    """Ranks of the last world that worked, to which to go back."""
+
+
+Action = OpenSession | ListRanks | ReformWorld | RefuseSize | CloseSession | ReleaseWorker | Finish | MakeWay
 
 
 @dataclass(frozen=True, slots=True)

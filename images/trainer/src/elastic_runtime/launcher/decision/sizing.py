@@ -46,6 +46,7 @@ class Sizing:
         self._planned: Planned | None = None
         self._begun = self.window = window
         """:attr:`window` is of the plan's window that is sure to have been carried out: for the status."""
+        self._asked: int | str | None = None
         self._pending: tuple[int | str | None, int] | None = None
         """What stood there, and what shall stand there instead."""
         if self._plan:
@@ -58,6 +59,7 @@ class Sizing:
             asked: workers that are asked for; text that is no number; None: nothing is there.
             now: aware.
         """
+        self._asked = asked
         if self._plan and (began := self._window_begins(now)):
             self._pending = (asked, self._clamped(began.workers)) if asked != began.workers else None
             if self._pending:
@@ -78,6 +80,11 @@ class Sizing:
         note = None if asked == self._wanted else f"{asked} workers asked for, {self._wanted} before"
         self._wanted = asked
         return SizeStep(asked, note=note)
+
+    def go_back(self, workers: int) -> None:
+        """Have that many in the place of what is asked for now, which cannot be had."""
+        self._wanted = self._clamped(workers)
+        self._pending = (self._asked, self._wanted)
 
     def _ordered(self, note: str) -> SizeStep:
         assert self._pending is not None

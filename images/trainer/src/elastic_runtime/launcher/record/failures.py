@@ -8,12 +8,13 @@ ends.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from elastic_runtime.launcher.record.tracebacks import Cause, read_last_words
+from elastic_runtime.launcher.record.tracebacks import Cause, read_last_words, read_stack
 from elastic_runtime.rank_names import RankName
+from elastic_runtime.status import MAX_MESSAGE
 from elastic_runtime.status_failure import FirstFailure
 
 LINES, LINE = 100, 500
@@ -77,6 +78,31 @@ class Failures:
         if len(self._failed) < MAX_FAILED:
             failure = FirstFailure(rank, worker, rank_id, step, code, time, words.message, words.traceback)
             self._failed.append(Failed(words.cause, failure))
+
+    def hung(self, rank_id: str, code: int, worker: str, rank: int | None, step: int | None) -> str | None:
+        """A rank was ended, since others had waited for it; where it was still at work, if it may be the cause of that.
+
+        One that waited for others itself, in a collective, is not; nor is any where another has failed by itself.
+        """
+        spoken = self._of(rank_id)
+        stack = read_stack(spoken.lines)
+        time = spoken.ended or self._now()
+        spoken.lines.clear()
+        spoken.ended = None
+        if stack is None or stack.waits or any(each.cause < Cause.HUNG for each in self._failed):
+            return None
+        message = f"was still at work when others gave up waiting for it: {stack.at}"[:MAX_MESSAGE]
+        if len(self._failed) < MAX_FAILED:
+            failure = FirstFailure(rank, worker, rank_id, step, code, time, message, stack.text)
+            self._failed.append(Failed(Cause.HUNG, failure))
+        return stack.at
+
+    def words(self, rank_ids: Collection[str]) -> str:
+        """What the likeliest culprit of these has written last, in one line; what they wrote is forgotten."""
+        words = [read_last_words(self._of(rank_id).lines, 1) for rank_id in rank_ids]
+        for rank_id in rank_ids:
+            self._of(rank_id).lines.clear()
+        return min(words, key=lambda each: each.cause).message if words else ""
 
     def world(self) -> None:
         """A new world is complete: what was is overcome."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -14,9 +14,12 @@ from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.launcher.record.failures import Failures
 from elastic_runtime.launcher.record.figures import Figures
 from elastic_runtime.launcher.record.hardware import HardwareRecord
+from elastic_runtime.launcher.record.lives import Lives
 from elastic_runtime.launcher.record.lost_time import LostSeconds
 from elastic_runtime.launcher.record.machine_time import MachineTime
+from elastic_runtime.launcher.record.tracebacks import tells_of_torn_file
 from elastic_runtime.launcher.record.workers import WorkersRecord
+from elastic_runtime.launcher.stops import Stopped, overdue_words, unhandled_words
 from elastic_runtime.launcher.worker_pool import Worker
 from elastic_runtime.printable import printable
 from elastic_runtime.spec import RunSpec
@@ -43,7 +46,7 @@ from elastic_runtime.wire import Heartbeat
 log = logging.getLogger(__name__)
 
 _TROUBLE = (EventKind.NOTICE, EventKind.LOST, EventKind.RANK_FAILED, EventKind.SUSPENDED, EventKind.CHECKPOINT_SKIPPED)
-_LEVELS = dict.fromkeys(_TROUBLE, logging.WARNING) | {EventKind.LEFT: logging.DEBUG}
+_LEVELS = dict.fromkeys((*_TROUBLE, EventKind.WARNING), logging.WARNING) | {EventKind.LEFT: logging.DEBUG}
 """Of events in the log. That a worker has left follows from the world before, or from the end of the run."""
 MOST_MEMBERS = 8
 """Ranks of a world that are named in its event."""
@@ -88,6 +91,10 @@ class RunRecord:
         self._workers = WorkersRecord(now, previous)
         self.failures = Failures(now)
         """What ranks say when they fail."""
+        self.lives = Lives()
+        """Whether a script that is started anew goes on."""
+        self._told_unhandled = self._cut = False
+        self._has_checkpoint = previous is not None and previous.checkpoint is not None
         self.rank_failures = self.forced_resets = 0
         """See :class:`~elastic_runtime.status.Status`."""
         if previous is not None:
@@ -189,6 +196,7 @@ class RunRecord:
         standing.generation += 1
         standing.world_size = size
         self.failures.world()
+        self.lives.world_complete()
         self._history.append(World(self._now(), size, standing.generation, standing.step))
         more = f" and {size - MOST_MEMBERS} more" if size > MOST_MEMBERS else ""
         who = f"{', '.join(members[:MOST_MEMBERS])}{more}"
@@ -200,8 +208,20 @@ class RunRecord:
         self.failures.failed(rank_id, code, worker, rank, self._standing.step)
         self.event(EventKind.RANK_FAILED, f"rank {rank_id} ended with {describe(code)}", worker)
 
+    @property
+    def torn_words(self) -> str:
+        """Where a rank was ended in the midst of its work, and the first failure is of a file that is incomplete."""
+        first = self.failures.first
+        if not (self._cut and first and tells_of_torn_file(f"{first.message}\n{first.traceback}")):
+            return ""
+        return (
+            "; a rank was ended while it may have written that file: have the script write to a temporary name, and "
+            "os.replace() it when it is whole"
+        )
+
     def disturbed(self) -> None:
         """A rank of the world is lost, with its worker or by itself."""
+        self._cut = True
         self._lost.disturbed(self._now())
 
     def beat(self, worker: str, beat: Heartbeat) -> None:
@@ -220,17 +240,20 @@ class RunRecord:
         standing = self._standing
         match message:
             case rank_link.Progress(step):
+                self._life_stepped(step)
                 standing.step = step
                 self._figures.progress(step, self._now())
                 self._lost.stepped(self._now())
             case rank_link.BatchSize(samples):
                 self._figures.samples = samples
             case rank_link.Metrics(values, at):
+                self._life_stepped(at)
                 self._figures.report(values, standing.step if at is None else at, self._now())
             case rank_link.CheckpointWritten(uri, step, time, handover, seconds, stalled):
                 self._check_own(uri)
                 self._lost.stalled(stalled)
                 standing.checkpoint = Checkpoint(uri, step, time)
+                self._has_checkpoint = True
                 standing.step = max(step, standing.step or 0)  # Progress is told a few times a second only.
                 kind = EventKind.HANDOVER if handover else EventKind.CHECKPOINT
                 self.event(kind, f"durable checkpoint of step {step} at {uri} in {seconds:.2f} s", worker, step=step)
@@ -240,6 +263,8 @@ class RunRecord:
             case rank_link.CheckpointSkipped(uri, reason):
                 self.event(EventKind.CHECKPOINT_SKIPPED, f"{uri} is not used: {reason}", worker)
             case rank_link.Resumed(uri, step):
+                self._has_checkpoint = True
+                self.lives.resumed()
                 standing.step = step
                 self._figures.go_back(step)
                 self.event(EventKind.RESUMED, f"from the durable checkpoint of step {step} at {uri}", worker)
@@ -248,6 +273,39 @@ class RunRecord:
             case rank_link.OutputsSaved(files, size) if store := self._spec.checkpoint:
                 uri = f"{store.uri.rstrip('/')}/{outputs_folder(store.fence)}"
                 standing.outputs = Outputs(uri, files, size) if files else None
+
+    def _life_stepped(self, step: int | None) -> None:
+        if words := self.lives.stepped(step):
+            self.event(EventKind.WARNING, words, step=step)
+
+    def restarted(self, ranks: int, more: str = "") -> None:
+        """A new session begins, after one that was lost; ``more``: of the state that was lost with it."""
+        self.lives.begins(ranks)
+        anew = "from the newest checkpoint"
+        if not self._has_checkpoint:
+            anew = "anew: no checkpoint is known here, so from one that the script finds itself, or the beginning"
+        self.event(EventKind.RESTARTED, f"{ranks} ranks start {anew}{more}")
+
+    def stopped(self, ended: Sequence[Stopped], ranks: Mapping[str, int]) -> None:
+        """Ranks that were asked to end have ended: what people should know of it.
+
+        Args:
+            ended: they.
+            ranks: rank by rank id, of the present world.
+        """
+        hung = [each for each in ended if each.stacks]
+        for each in hung:
+            rank, code = ranks.get(each.rank_id), each.code or 0
+            if at := self.failures.hung(each.rank_id, code, each.worker, rank, self._standing.step):
+                words = f"rank {each.rank_id} was still at work when others gave up waiting for it, and was ended: {at}"
+                self.event(EventKind.WARNING, words, each.worker)
+        if late := overdue_words(ended):
+            self.event(EventKind.WARNING, late)
+        unhandled = unhandled_words(ended)
+        if unhandled and not self._told_unhandled:
+            self._told_unhandled = True
+            self.event(EventKind.WARNING, unhandled)
+        self._cut = self._cut or any(each.interrupt and (each.overdue or each.unhandled) for each in ended)
 
     def _check_own(self, uri: str) -> None:
         """The tasks that follow load what the status names."""

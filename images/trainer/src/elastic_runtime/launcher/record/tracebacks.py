@@ -18,10 +18,22 @@ _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warni
 _CONSEQUENCE = re.compile(
     r"HorovodInternalError|HostsUpdatedInterrupt|\bgloo\b|\bnccl(?:Remote|System)Error|NCCL error|NCCL communicator"
     r"|Connection (?:closed|reset) by peer|Connection refused|Broken pipe|Socket is not connected"
-    r"|remote process exited",
+    r"|remote process exited|Dist(?:Store|Network|Backend)Error|monitoredBarrier|collective operation timeout"
+    r"|wait timeout after \d+ ?ms",
     re.IGNORECASE,
 )
-"""As Horovod, Gloo, NCCL and the kernel tell of a peer that is gone."""
+"""As Horovod, torch, Gloo, NCCL and the kernel tell of a peer that is gone, or is waited for in vain."""
+_STACK = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+ .*\(most recent call first\):")
+_FRAME = re.compile(r'\s+File "(?P<file>.*)", line \d+ in (?P<function>\S+)')
+_IN_PYTHON = re.compile(r"/lib(?:64)?/python3[^/]*/(?!site-packages|dist-packages)|^<frozen ")
+_WAITING = re.compile(r"/(?:torch/distributed|horovod)/")
+_BACKWARD = "_engine_run_backward"
+"""Where a rank of DistributedDataParallel waits for the others' gradients, or computes its own."""
+_TORN = re.compile(
+    r"PytorchStreamReader|EOFError|UnpicklingError|pickle data was truncated|central directory|BadZipFile"
+    r"|archive is corrupted|HeaderTooSmall|MetadataIncompleteBuffer|Error while deserializing|JSONDecodeError"
+)
+"""As torch, pickle, safetensors and json tell of a file that ends too early."""
 
 
 class Cause(IntEnum):
@@ -31,8 +43,10 @@ class Cause(IntEnum):
     """It says what went wrong, in itself."""
     SILENT = 1
     """It was killed, or ended without a traceback."""
-    CONSEQUENCE = 2
-    """It says that another one is gone."""
+    HUNG = 2
+    """It was still at work when others gave up waiting for it."""
+    CONSEQUENCE = 3
+    """It says that another one is gone, or does not come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +57,43 @@ class LastWords:
     message: str
     """One line."""
     traceback: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Where the main thread of a rank stood."""
+
+    at: str
+    """Innermost line of it that is no part of Python's own library."""
+    waits: bool
+    """It was, or may have been, in a collective."""
+    text: str
+
+
+def read_stack(lines: Sequence[str]) -> Stack | None:
+    """The last one that a rank has written, as :mod:`elastic_runtime.stacks` has it written; None: none."""
+    shown = [printable(line) for line in lines]
+    begins = [index for index, line in enumerate(shown) if _STACK.match(line)]
+    if not begins:
+        return None
+    # The main thread is the last, or the one that has the signal.
+    begin = next((each for each in reversed(begins) if shown[each].startswith("Current")), begins[-1])
+    frames = []
+    for line in shown[begin + 1 :]:
+        if not (match := _FRAME.match(line)):
+            break
+        frames.append(match)
+    if not frames:
+        return None
+    own = next((each for each in frames if not _IN_PYTHON.search(each["file"])), frames[0])
+    waits = any(_WAITING.search(each["file"]) or each["function"] == _BACKWARD for each in frames)
+    text = "\n".join([shown[begin], *(each.string for each in frames)])
+    return Stack(own.string.strip(), waits, text[:MAX_TRACEBACK])
+
+
+def tells_of_torn_file(text: str) -> bool:
+    """Whether what a rank wrote last is about a file that was written in part."""
+    return bool(_TORN.search(text))
 
 
 def read_last_words(lines: Sequence[str], code: int) -> LastWords:
