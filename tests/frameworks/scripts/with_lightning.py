@@ -34,8 +34,9 @@ warnings.filterwarnings("ignore")
 torch.manual_seed(0)
 data = torch.utils.data.DataLoader(torch.randn(4000, 4), batch_size=8)
 checkpoint = CheckpointAtRestart(FOLDER / "checkpoints", save_every=SAVE_EVERY)
+size, here = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
 trainer = Trainer(
-    accelerator="cpu", strategy="ddp", devices=1, num_nodes=int(os.environ["WORLD_SIZE"]), max_steps=STEPS,
+    accelerator="cpu", strategy="ddp", devices=here, num_nodes=size // here, max_steps=STEPS,
     callbacks=[Steps(), checkpoint], logger=False, enable_checkpointing=False, enable_progress_bar=False,
     enable_model_summary=False,
 )  # fmt: skip

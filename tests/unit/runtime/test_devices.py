@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.agent.devices import WorkerShares, lacking, pools, slot_environment
+from elastic_runtime.agent.devices import WorkerShares, lacking, local_environment, pools, slot_environment
 
 
 def nvidia(root: Path, count: int) -> None:
@@ -94,6 +94,25 @@ def test_each_slot_has_devices_of_its_own(
     variable: str, slot: int, slots: int, devices: list[str], visible: str | None
 ) -> None:
     assert slot_environment(slot, slots, {variable: devices}).get(variable) == visible
+
+
+@pytest.mark.parametrize(
+    ("given", "slot", "slots", "devices", "wanted"),
+    [
+        (("1", "2"), 1, 2, ["0", "1"], {"CUDA_VISIBLE_DEVICES": "0,1"}),
+        (("0", "1"), 1, 2, ["0", "1"], {"CUDA_VISIBLE_DEVICES": "0,1"}),
+        (("1", "2"), 0, 1, ["1"], {"CUDA_VISIBLE_DEVICES": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}),
+        (("3", "4"), 1, 2, ["2", "3"], {"CUDA_VISIBLE_DEVICES": "2,3", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}),
+        (("1", "2"), 1, 2, ["0"], {}),
+        (("1", "2"), 1, 2, [], {}),
+        (None, 1, 2, ["0", "1"], {}),
+    ],
+)
+def test_a_local_rank_is_the_index_of_a_device_that_its_rank_sees(
+    given: tuple[str, str] | None, slot: int, slots: int, devices: list[str], wanted: dict[str, str]
+) -> None:
+    environment = dict(zip(("LOCAL_RANK", "LOCAL_WORLD_SIZE"), given, strict=True)) if given else {}
+    assert local_environment(environment, slot, slots, {"CUDA_VISIBLE_DEVICES": devices}) == wanted
 
 
 class TestWorkers:

@@ -147,3 +147,53 @@ class TestFailures:
         assert all(len(line) <= LINE for line in lines)
         failures.gone("worker-0")
         assert not kept
+
+
+TIMED_OUT = """\
+Traceback (most recent call last):
+  File "/srv/train.py", line 9, in main
+    dist.all_reduce(gradient)
+RuntimeError: [/gloo/transport/tcp/unbound_buffer.cc:89] Timed out waiting 3000ms for recv operation to complete
+""".splitlines()
+IN_A_LOCK = """\
+Thread 0x00007f01 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 324 in wait
+  File "/usr/lib/python3.11/site-packages/tqdm/_monitor.py", line 60 in run
+
+Current thread 0x00007f02 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 169 in acquire
+  File "/srv/train.py", line 12 in cached
+  File "/srv/train.py", line 40 in main
+""".splitlines()
+IN_A_COLLECTIVE = """\
+Current thread 0x00007f02 (most recent call first):
+  File "/usr/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 3100 in all_reduce
+  File "/srv/train.py", line 40 in main
+""".splitlines()
+
+
+class TestHung:
+    def of(self, others: list[str], stack: list[str]) -> tuple[Failures, str | None]:
+        failures = Failures(lambda: NOON)
+        for rank in (0, 2):
+            failures.heard(f"worker-{rank}.0.0~0", others)
+            failures.failed(f"worker-{rank}.0.0", 1, f"worker-{rank}", rank, 5)
+        failures.heard("worker-1.0.0~0", ["step 41", *stack])
+        return failures, failures.hung("worker-1.0.0", -9, "worker-1", 1, 5)
+
+    def test_is_named_where_all_others_only_miss_it(self) -> None:
+        failures, at = self.of(TIMED_OUT, IN_A_LOCK)
+        assert at == 'File "/srv/train.py", line 12 in cached'
+        assert failures.first is not None
+        assert failures.first.rank == 1
+        assert failures.first.message == f"was still at work when others gave up waiting for it: {at}"
+        assert failures.first.traceback.splitlines() == IN_A_LOCK[4:]
+
+    @pytest.mark.parametrize(
+        ("others", "stack"), [(OWN, IN_A_LOCK), (TIMED_OUT, IN_A_COLLECTIVE), (TIMED_OUT, []), (["bye"], IN_A_LOCK)]
+    )
+    def test_is_not_blamed_where_another_is_or_it_waited_itself(self, others: list[str], stack: list[str]) -> None:
+        failures, at = self.of(others, stack)
+        assert at is None
+        assert failures.first is not None
+        assert failures.first.rank == 0

@@ -143,3 +143,15 @@ class TestPlan:
             world.look()
             assert isinstance(world.asked, int)
             assert 1 <= world.asked <= 8
+
+
+def test_a_size_that_cannot_be_had_is_brought_back_until_somebody_asks_anew() -> None:
+    world = World(Sizing(PLAIN), 2)
+    world.look()
+    world.asked = 3
+    assert world.look() == 3
+    world.sizing.go_back(2)
+    assert world.look() == 2 == world.asked
+    assert (world.look(), world.note) == (2, None)
+    world.asked = 3
+    assert (world.look(), world.note) == (3, "3 workers asked for, 2 before")

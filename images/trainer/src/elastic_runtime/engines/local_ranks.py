@@ -4,19 +4,35 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 
-def local_ranks(members: Sequence[str], host: Callable[[str], str]) -> dict[str, tuple[int, int]]:
-    """Number within its host, and ranks there, by rank id.
+@dataclass(frozen=True, slots=True)
+class Local:
+    """Where a rank of a world is."""
+
+    rank: int = 0
+    """Its number within its host."""
+    size: int = 1
+    """Ranks there."""
+    host: int = 0
+    """Number of the host, by each one's lowest rank."""
+    hosts: int = 1
+    """Hosts of the world."""
+
+
+def local_ranks(members: Sequence[str], host: Callable[[str], str]) -> dict[str, Local]:
+    """By rank id.
 
     Args:
         members: rank ids of a world, by rank.
         host: where one runs; ranks at the same place have the same.
     """
-    hosts = {rank_id: host(rank_id) for rank_id in members}
-    sizes, seen = Counter(hosts.values()), Counter[str]()
+    homes = {rank_id: host(rank_id) for rank_id in members}
+    sizes, seen = Counter(homes.values()), Counter[str]()
+    order = {home: index for index, home in enumerate(sizes)}
     found = {}
-    for rank_id, where in hosts.items():
-        found[rank_id] = seen[where], sizes[where]
-        seen[where] += 1
+    for rank_id, home in homes.items():
+        found[rank_id] = Local(seen[home], sizes[home], order[home], len(order))
+        seen[home] += 1
     return found

@@ -5,7 +5,8 @@
     from elastic_runtime.torch.lightning import CheckpointAtRestart
 
     checkpoint = CheckpointAtRestart("/shared/run")
-    trainer = Trainer(callbacks=[checkpoint], strategy="ddp", devices=1, num_nodes=int(os.environ["WORLD_SIZE"]))
+    size, here = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    trainer = Trainer(callbacks=[checkpoint], strategy="ddp", devices=here, num_nodes=size // here)
     trainer.fit(model, data, ckpt_path=checkpoint.newest)
 
 Under ``ElasticTorchOperator(restart=Restart(...))``.

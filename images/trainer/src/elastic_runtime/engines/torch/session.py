@@ -236,8 +236,8 @@ class TorchSession:
         local = local_ranks(chosen, self._runner.host)
         for rank, rank_id in enumerate(chosen):
             self._set(rank_id, ready=False, part=False)
-            number, in_vain = self._world.number, self._in_vain
-            place = messages.EnterWorld(number, rank, len(chosen), same_state, in_vain, *local[rank_id])
+            number, in_vain, here = self._world.number, self._in_vain, local[rank_id]
+            place = messages.EnterWorld(number, rank, len(chosen), same_state, in_vain, here.rank, here.size)
             self._tell(rank_id, place)
         self._consider()
 

@@ -6,24 +6,26 @@ GPUs, its agent adds to this: see :func:`elastic_runtime.agent.devices.local_env
 
 from __future__ import annotations
 
+from elastic_runtime.engines.local_ranks import Local
+
 _ADDRESS = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 """Nothing listens there: scripts look whether these are set, and ``env://`` does not ask them."""
 _MOST_RESTARTS = 2**31 - 1
 
 
-def environment_of(rank: int, size: int, local: tuple[int, int], world: int, interface: str) -> dict[str, str]:
+def environment_of(rank: int, size: int, local: Local, world: int, interface: str) -> dict[str, str]:
     """Of one process.
 
     Args:
         rank: from 0.
         size: of its world.
-        local: its number where it runs, and ranks there.
+        local: where it runs.
         world: how many worlds there were in this session, this one included.
         interface: network interface of the rank's traffic with the others.
     """
-    of_groups = {"GROUP_RANK": rank, "ROLE_RANK": rank, "GROUP_WORLD_SIZE": size, "ROLE_WORLD_SIZE": size}
+    of_groups = {"GROUP_RANK": local.host, "ROLE_RANK": rank, "GROUP_WORLD_SIZE": local.hosts, "ROLE_WORLD_SIZE": size}
     of_restarts = {"TORCHELASTIC_RESTART_COUNT": world - 1, "TORCHELASTIC_MAX_RESTARTS": _MOST_RESTARTS}
-    of_host = {"LOCAL_RANK": local[0], "LOCAL_WORLD_SIZE": local[1]}
+    of_host = {"LOCAL_RANK": local.rank, "LOCAL_WORLD_SIZE": local.size}
     numbers = {"RANK": rank, "WORLD_SIZE": size, **of_host, **of_groups, **of_restarts}
     return {
         **{name: str(number) for name, number in numbers.items()},

@@ -10,7 +10,7 @@ from typing import Any
 
 from elastic_runtime.engines.base import RankRunner, SessionCallbacks, SessionFact, SessionOutcome, SessionState
 from elastic_runtime.engines.exits import describe
-from elastic_runtime.engines.local_ranks import local_ranks
+from elastic_runtime.engines.local_ranks import Local, local_ranks
 from elastic_runtime.engines.tasks import SessionTasks
 from elastic_runtime.engines.torch import messages
 from elastic_runtime.engines.torch.key_values import KeyValues
@@ -140,7 +140,7 @@ class TorchrunSession:
 
     # Processes
 
-    async def _run(self, rank_id: str, rank: int, local: tuple[int, int], world: _World) -> None:
+    async def _run(self, rank_id: str, rank: int, local: Local, world: _World) -> None:
         interface = self._runner.interface(rank_id) or ""
         environment = environment_of(rank, len(world.members), local, world.number, interface)
         attempt = self._attempts[rank_id]

@@ -32,6 +32,7 @@ _BACKWARD = "_engine_run_backward"
 _TORN = re.compile(
     r"PytorchStreamReader|EOFError|UnpicklingError|pickle data was truncated|central directory|BadZipFile"
     r"|archive is corrupted|HeaderTooSmall|MetadataIncompleteBuffer|Error while deserializing|JSONDecodeError"
+    r'|torch/serialization\.py", line \d+, in \w*(?:load|open)'
 )
 """As torch, pickle, safetensors and json tell of a file that ends too early."""
 
