@@ -27,7 +27,7 @@ def test_a_notice_in_an_evaluation_keeps_the_last_commit(
     run.at(20)
     run.reclaim(run.worker(0).name, 60.0)
     status = until_checkpoint(run, 20)
-    assert [event.message for event in status.events if event.kind is EventKind.HANDOVER][0].startswith(
+    assert next(event.message for event in status.events if event.kind is EventKind.HANDOVER).startswith(
         "durable checkpoint of step 20 "
     )
     run.go(20)

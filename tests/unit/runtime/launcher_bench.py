@@ -79,6 +79,13 @@ class Place:
     def replace(self, worker: str, /) -> None:
         self.did.append(f"replace {worker}")
 
+    def end(self, worker: str, /) -> str:
+        self.did.append(f"end {worker}")
+        return "it is ended"
+
+    def came(self, worker: str, /) -> None:
+        pass
+
     def publish(self, status: Status) -> None:
         self.published.append(status)
         self.did.append("final" if status.phase.final else "status")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -220,6 +221,23 @@ class TestAgent:
                 await desk.until(lambda: desk.ends == ["worker-0"])
                 assert asyncio.get_running_loop().time() - begin >= 0.2
                 assert await client.hear() == b""
+                assert [each.given_up for each in desk.arrivals] == ["its agent has been silent for 0 s"]
+
+        asyncio.run(run())
+
+    def test_one_is_not_silent_while_the_launcher_itself_was_stopped(
+        self, tls: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(agents, "STOOD_STILL", 0.2)
+
+        async def run() -> None:
+            async with listening(tls, spec(agent_silence=0.5)) as desk, dialled(desk, agent_context(tls)) as client:
+                client.say(HELLO)
+                await client.hear()
+                time.sleep(1.0)  # noqa: ASYNC251  # as SIGSTOP has it
+                await asyncio.sleep(0.2)
+                assert desk.ends == []
+                await desk.until(lambda: desk.ends == ["worker-0"])
 
         asyncio.run(run())
 

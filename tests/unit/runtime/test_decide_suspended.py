@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from elastic_runtime.engines.base import SessionOutcome
+from elastic_runtime.launcher.decision.decide import choose_ranks
 from elastic_runtime.launcher.decision.facts import (
     CloseSession,
     Decision,
@@ -13,17 +16,22 @@ from elastic_runtime.launcher.decision.facts import (
 from elastic_runtime.status import Phase
 from tests.unit.runtime.decide_bench import (
     NOW,
+    SETTLED,
     WAITING,
     A,
     B,
     C,
+    D,
     Row,
     by_its_words,
+    decide_now,
     ended,
     facts,
     forming,
     session,
+    settings,
     since,
+    worker,
 )
 
 HERE = (A, B, C)
@@ -148,3 +156,30 @@ class TestTable:
     @by_its_words([*FORMS, *SUSPENDED])
     def test_decides(self, row: Row) -> None:
         assert row.decide(trained=True) == row.decided
+
+
+HELD = session(SETTLED, "a", "b", "c", minimum=1)
+TAKEN = tuple(replace(each, leaving=True, running=True) for each in (A, B, C))
+
+
+def test_all_who_hold_the_state_stay_until_the_hand_over_is_durable() -> None:
+    least = settings(minimum=1, start=3, maximum=3)
+    given = facts(3, *TAKEN, session=HELD, trained=True, handover_open=True)
+    assert choose_ranks(given, least, NOW) == ("a", "b", "c")
+    assert decide_now(given, least).actions == ()
+    durable = replace(given, handover_open=False)
+    assert choose_ranks(durable, least, NOW) == ("a",)
+    assert decide_now(durable, least).actions == (ListRanks(("a",), 1),)
+
+
+def test_they_are_no_reason_to_keep_a_worker_where_another_holds_the_state() -> None:
+    least = settings(minimum=1, start=3, maximum=3)
+    given = facts(3, A, *TAKEN[1:], session=HELD, trained=True, handover_open=True)
+    assert choose_ranks(given, least, NOW) == ("a",)
+
+
+def test_newcomers_that_take_it_over_come_in_as_far_as_there_is_room() -> None:
+    given = facts(3, *TAKEN, D, session=HELD, trained=True, handover_open=True)
+    assert choose_ranks(given, settings(minimum=1, start=3, maximum=3), NOW) == ("a", "b", "d")
+    others = facts(3, *TAKEN, D, worker("e"), worker("f"), session=HELD, trained=True, handover_open=True)
+    assert choose_ranks(others, settings(minimum=1, start=3, maximum=3), NOW) == ("a", "d", "e", "f")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from elastic_runtime.kubernetes.resources import PODS, Kind
-from elastic_runtime.launcher.kubernetes.replacing import NODE_PAUSE
+from elastic_runtime.launcher.kubernetes.replacing import NODE_PAUSE, REDIAL
 from tests.unit.provider.virtual_time import run_virtually
 from tests.unit.runtime.fake_kubernetes import FakePlace
 from tests.unit.runtime.kubernetes_bench import NOON, Watched, lay_down, pod, spec, surrounded
@@ -125,5 +125,41 @@ def test_it_is_done_once_the_right_is_there() -> None:
         place.forbidden = set()
         await asyncio.sleep(60)
         assert await pods(place) == "bc"
+
+    within(test, forbidden=DELETE)
+
+
+def test_a_pod_whose_agent_was_lost_is_deleted_and_not_let_in_again() -> None:
+    async def test(place: FakePlace, watched: Watched) -> None:
+        assert "its pod is deleted" in watched.platform.end("a")
+        watched.platform.end("a")
+        assert await pods(place) == "abc"
+        assert watched.platform.expects("a")
+        await asyncio.sleep(REDIAL)
+        assert await pods(place) == "bc"
+        assert not watched.platform.expects("a")
+        assert place.calls[DELETE] == 1
+
+    within(test)
+
+
+def test_one_whose_agent_connects_again_in_time_stays() -> None:
+    async def test(place: FakePlace, watched: Watched) -> None:
+        watched.platform.end("a")
+        await asyncio.sleep(REDIAL / 2)
+        watched.platform.came("a.r1")
+        await asyncio.sleep(REDIAL)
+        assert await pods(place) == "abc"
+        assert watched.platform.expects("a")
+
+    within(test)
+
+
+def test_without_the_right_a_lost_agent_may_connect_again() -> None:
+    async def test(place: FakePlace, watched: Watched) -> None:
+        watched.platform.end("a")
+        await asyncio.sleep(REDIAL + 60)
+        assert await pods(place) == "abc"
+        assert watched.platform.expects("a")
 
     within(test, forbidden=DELETE)

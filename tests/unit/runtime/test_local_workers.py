@@ -14,9 +14,10 @@ from typing import Any
 import psutil
 import pytest
 
+from elastic_runtime.agent import zygote_client
 from elastic_runtime.clock import utc_now
 from elastic_runtime.launcher.local import workers as local_workers
-from elastic_runtime.launcher.local.workers import SHORT_LIFE, LocalWorkers
+from elastic_runtime.launcher.local.workers import COMING, SHORT_LIFE, LocalWorkers
 from elastic_runtime.rundir import ReclaimNotice, RunDir
 from elastic_runtime.spec import NoticeService, RecoverySpec, RunSpec, WorkersSpec
 from tests.paced import until
@@ -328,3 +329,52 @@ def test_no_agent_of_this_machine_searches_for_a_metadata_service(tmp_path: Path
     spec = replace(SPEC, recovery=RecoverySpec(notices=NoticeService(named)))
     command = LocalWorkers(RunDir(tmp_path), spec)._command("worker-0")
     assert parse_arguments([*command[3:], "--launcher", "127.0.0.1:1"]).metadata.service is NoticeService(asked)
+
+
+def test_one_that_the_launcher_has_lost_is_killed_and_replaced_though_it_is_stopped(
+    tmp_path: Path, clock: Clock
+) -> None:
+    async def run() -> None:
+        async with workers(tmp_path) as some:
+            await some.have(2)
+            clock.now += SHORT_LIFE
+            os.kill(some.started["worker-0"], signal.SIGSTOP)
+            some.end("worker-0")
+            some.end("worker-7")  # harmless
+            await some.until(lambda: some.exited == {"worker-0": -signal.SIGKILL})
+            assert await some.have(2) == ["worker-1", "worker-2"]
+
+    asyncio.run(run())
+
+
+def test_one_that_never_connects_is_killed_and_replaced(tmp_path: Path, clock: Clock) -> None:
+    async def run() -> None:
+        async with workers(tmp_path) as some:
+            await some.have(2)
+            some.came("worker-1")
+            clock.now += COMING + 1
+            some.reconcile(2)
+            await some.until(lambda: some.exited == {"worker-0": -signal.SIGKILL})
+            assert await some.have(2) == ["worker-1", "worker-2"]
+
+    asyncio.run(run())
+
+
+def test_a_stopped_zygote_that_is_asked_for_something_is_replaced(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zygote_client, "ANSWER", 0.5)
+
+    async def run() -> None:
+        async with workers(tmp_path) as some:
+            await some.have(1)
+            clock.now += SHORT_LIFE
+            assert some._zygote is not None
+            os.kill(some._zygote.pid, signal.SIGSTOP)
+            some.end("worker-0")
+            await some.until(lambda: not some._ready)
+            monkeypatch.setattr(zygote_client, "ANSWER", SOON)
+            await some.until(lambda: some._ready)
+            assert await some.have(1) == ["worker-1"]
+
+    asyncio.run(run())

@@ -15,6 +15,7 @@ It speaks JSON with its client, one datagram a message, over the socket whose de
             {"signal": NAME, "number": N, "alone": …}    to the process group of what runs under that name, or to its
                                                      own process alone
     zygote: {"ready": WARM, "detail": …} once;  {"started": NAME, "pid": …};  {"exited": NAME, "code": …}
+            {"signalled": NAME}    when that is done, whether or not there was anything to signal
 
 It ends with its parent, and what it forked ends with it, however that ended: the kernel sees to it.
 """
@@ -94,6 +95,7 @@ class Zygote:
                 message = json.loads(data)
                 if "signal" in message:
                     self._signal(message["signal"], message["number"], os.kill if message["alone"] else os.killpg)
+                    self._say(signalled=message["signal"])
                 elif child := self._fork(message, descriptors):
                     for descriptor in (wake_read, wake_write):
                         os.close(descriptor)

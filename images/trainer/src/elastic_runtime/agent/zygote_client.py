@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import socket
@@ -15,12 +16,18 @@ from typing import Any
 
 from elastic_runtime.agent.zygote import MAX_MESSAGE
 
+log = logging.getLogger(__name__)
+
+ANSWER = 30.0
+"""Seconds in which a zygote does what it is asked for. One that does not is stopped, or hangs, and is killed: whoever
+has it starts another, or ends."""
+
 
 class ZygoteClient:
     """The other end of a zygote's socket; it ends when this is closed.
 
     Args:
-        on_message: called with each of its messages, in order.
+        on_message: called with each of its messages but for answers to signals, in order.
         on_end: called when it has ended by itself; whatever it had forked is gone then, too.
     """
 
@@ -28,6 +35,9 @@ class ZygoteClient:
         self._on_message, self._on_end = on_message, on_end
         self._control: socket.socket
         self.pid = 0
+        self._asked = 0
+        """Requests that are not answered yet."""
+        self._timer: asyncio.TimerHandle | None = None
 
     def execute(self, environment: Mapping[str, str], preload: Iterable[str] | None) -> None:
         """Start it as a new process. Its output goes where ours goes.
@@ -81,12 +91,14 @@ class ZygoteClient:
             socket.send_fds(self._control, [json.dumps(message).encode()], descriptors)
         except OSError:
             return False
+        self._expect_answer()
         return True
 
     def signal(self, name: str, number: int, *, alone: bool = False) -> None:
         """Send a signal to what runs under that name, if it still does, and unless ``alone`` to its process group."""
         with contextlib.suppress(OSError):  # It is gone, and what it ran with it.
             self._control.send(json.dumps({"signal": name, "number": number, "alone": alone}).encode())
+            self._expect_answer()
 
     async def close(self) -> None:
         """Hang up, and end it; what it had forked and has not ended, ends with it."""
@@ -96,7 +108,30 @@ class ZygoteClient:
             await asyncio.to_thread(os.waitpid, self.pid, 0)
             self.pid = 0
 
+    def _expect_answer(self) -> None:
+        self._asked += 1
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(ANSWER, self._give_up)
+
+    def _answered(self) -> None:
+        self._asked -= 1
+        self._stop_timer()
+        if self._asked:
+            self._timer = asyncio.get_running_loop().call_later(ANSWER, self._give_up)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self) -> None:
+        """Its socket ends with it, and so do the processes that it has forked."""
+        log.warning("the warm process %d has not answered for %.0f s: it is killed", self.pid, ANSWER)
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+
     def _hang_up(self) -> None:
+        self._stop_timer()
         if self._control.fileno() >= 0:
             asyncio.get_running_loop().remove_reader(self._control)
             self._control.close()
@@ -109,7 +144,11 @@ class ZygoteClient:
         except OSError:
             data = b""
         if data:
-            self._on_message(json.loads(data))
+            message = json.loads(data)
+            if "started" in message or "signalled" in message:
+                self._answered()
+            if "signalled" not in message:
+                self._on_message(message)
         else:
             self._hang_up()
             self._on_end()

@@ -80,6 +80,7 @@ class AgentReports:
     def came(self, connection: AgentConnection) -> None:
         """A worker is here, which cannot start ranks yet."""
         self._pool.add(connection, utc_now())
+        self._platform.came(connection.hello.worker)
         now = asyncio.get_running_loop().time
         self._tidings[connection.hello.worker] = Pace(TIDINGS_AT_ONCE / TIDINGS, now)
         self._engine_words[connection.hello.worker] = Pace(ENGINE_WORDS_AT_ONCE / ENGINE_WORDS, now)
@@ -127,10 +128,12 @@ class AgentReports:
         del self._tidings[worker.name], self._engine_words[worker.name]
         self._gathering.gone(worker.name)
         self._record.gone(worker, WorkerState.LEFT if orderly else WorkerState.LOST)
-        how = "has left" if orderly else "was lost without a word"
+        how = "has left" if orderly else "was lost" if connection.given_up else "was lost without a word"
         if worker.deadline is not None and not orderly:
             how = f"was lost {'before' if utc_now() < worker.deadline else 'at'} its deadline"
             self._platform.replace(worker.name)
+        if connection.given_up:
+            how = f"{how}: {connection.given_up}; {self._platform.end(worker.name)}"
         self._record.event(EventKind.LEFT if orderly else EventKind.LOST, f"{worker.name} {how}", worker.name)
         self._on_change()
 
@@ -164,7 +167,7 @@ class AgentReports:
         if worker.deadline is not None:
             worker.deadline = min(worker.deadline, deadline)
             return  # Everybody has heard.
-        worker.deadline = deadline
+        worker.deadline, worker.step_at_notice = deadline, self._record.step
         left = max(timedelta(0), deadline - utc_now()).total_seconds()
         self._record.event(
             EventKind.NOTICE, f"{worker.name} will be taken in {left:.0f} s ({printable(source, 60)})", worker.name

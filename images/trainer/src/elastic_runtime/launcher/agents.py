@@ -53,6 +53,8 @@ LIES = 10
 """Messages that cannot be true, after which an agent is hung up on."""
 AGAIN = 1.0
 """Seconds between two connections of one agent, at least: each is told of in the log and in the status."""
+STOOD_STILL = 1.0
+"""Seconds that a timer is late where this process was stopped: its agents were not silent then, it was deaf."""
 PAUSE = 0.2
 """Seconds before another try, when this process cannot take a connection."""
 
@@ -68,6 +70,8 @@ class AgentConnection:
     """Event loop time of its last message."""
     lies: int = 0
     """Messages that could not be true."""
+    given_up: str = ""
+    """Why the launcher has taken it as lost, for people; its processes may be there still."""
 
     def send(self, message: LauncherMessage) -> None:
         """Queue a message; one for an agent that is gone is dropped, since its end is being told."""
@@ -75,8 +79,13 @@ class AgentConnection:
             return
         self.writer.write(encode(message))
         if self.writer.transport.get_write_buffer_size() > BACKLOG:
-            log.warning("%s does not read what it is told: taken as lost", self.hello.worker)
-            self.abort()
+            self.give_up("its agent is not reading its messages")
+
+    def give_up(self, reason: str) -> None:
+        """Take the agent as lost, though it may be there still."""
+        self.given_up = reason
+        log.warning("%s is taken as lost: %s", self.hello.worker, reason)
+        self.abort()
 
     def abort(self) -> None:
         """Cut the connection; the end is then told as any other."""
@@ -271,10 +280,12 @@ class AgentServer:
 
     async def _watch_silence(self, connection: AgentConnection) -> None:
         limit, loop = self._spec.timing.agent_silence, asyncio.get_running_loop()
-        while (silence := loop.time() - connection.heard) < limit:  # noqa: ASYNC110 - awaits the end of a silence
+        while (silence := loop.time() - connection.heard) < limit:
+            wakes = loop.time() + limit - silence
             await asyncio.sleep(limit - silence)
-        log.warning("%s has been silent for %.0f s: taken as lost", connection.hello.worker, limit)
-        connection.abort()
+            if loop.time() - wakes > STOOD_STILL:  # What was sent while this process was stopped is still to be read.
+                connection.heard = loop.time()
+        connection.give_up(f"its agent has been silent for {limit:.0f} s")
 
 
 async def _handshake(sock: socket.socket, context: SSLContext) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

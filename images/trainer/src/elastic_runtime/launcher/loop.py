@@ -118,6 +118,8 @@ class Launcher:
         self._sizing = Sizing(spec, previous.plan_window if previous else None)
         self._wanted = spec.workers.start
         self._last_commit_told: tuple[CommitDeadline, int] = (CommitDeadline(None), 0)
+        self._handover_told = 0
+        """The generation whose ranks were told of the notices that are open."""
         self._published = 0.0
         self._stacks = StackDumps(platform, self._pool, self._record, self._loop.time)
         self._progress = ProgressLines(self._loop.time)
@@ -178,10 +180,19 @@ class Launcher:
             leadership=self._platform.leadership(),
             refusal=self._platform.refusal(),
             refused_sizes=self._record.lives.refused,
+            handover_open=self._handover_is_open(),
         )
         if not facts.has_world:
             self._record.no_world()
         return facts
+
+    def _handover_is_open(self) -> bool:
+        """Whether ranks are to write because of a notice, and no durable checkpoint has what there was to keep then."""
+        leaving = [worker for worker in self._pool.workers.values() if worker.deadline is not None]
+        if self._spec.checkpoint is None or not leaving:
+            return False
+        durable = self._record.checkpoint.step if self._record.checkpoint else -1
+        return any(worker.step_at_notice is not None and worker.step_at_notice > durable for worker in leaving)
 
     def _look_at_size(self) -> None:
         step = self._sizing.look(self._platform.asked(), utc_now())
@@ -227,6 +238,12 @@ class Launcher:
 
     def _tell_last_commit(self) -> None:
         """To be told again to each new world, some ranks of which are new."""
+        if self._record.generation != self._handover_told and self._handover_is_open():
+            # Who was to write may be lost, and the next rank 0 did not receive it, or takes it as handled.
+            for worker in self._pool.workers.values():
+                if worker.deadline is not None:
+                    self._pool.hand_over(worker.name, worker.deadline)
+        self._handover_told = self._record.generation
         listed = self._session.fact.listed if self._session else ()
         word = self._last_word() or CommitDeadline(self._pool.last_commit_by(listed))
         told = (word, self._record.generation if word.deadline else 0)

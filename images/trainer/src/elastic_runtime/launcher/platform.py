@@ -85,6 +85,18 @@ class WorkerSet(Protocol):
         """
         return
 
+    def end(self, _worker: str, /) -> str:
+        """This worker is lost, but may only be stopped, or cut off: end what is left of it, and have another one come.
+
+        Returns:
+            What will be done, for people; by default nothing can be.
+        """
+        return "what is left of it stays"
+
+    def came(self, _worker: str, /) -> None:
+        """An agent of this worker is connected."""
+        return
+
     async def end_workers(self) -> None:
         """The run is over: no worker is left when this returns, or a bounded time has passed."""
 

@@ -61,6 +61,8 @@ class Worker:
     ready: bool = False
     deadline: datetime | None = None
     """Of its notice."""
+    step_at_notice: int | None = None
+    """That the training had reached when its notice came."""
     released: bool = False
     ranks: dict[str, int | None] = field(default_factory=dict)
     """Process ids of the rank processes here, by process name."""

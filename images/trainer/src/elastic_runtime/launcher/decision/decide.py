@@ -62,7 +62,8 @@ def choose_ranks(facts: Facts, settings: DecisionSettings, now: float) -> tuple[
 
     Workers that train keep training before others join, so that a survivor holds the state. Workers with a notice are
     taken out at once, unless too few would remain: then the best of them stay until they are replaced or gone. One also
-    stays where nobody else holds the state; the world is then larger by it, until the newcomers have taken it over.
+    stays where nobody else holds the state; the world is then larger by it, until the newcomers have taken it over. All
+    who hold it do where nobody else does and the hand-over for their notices is not durable yet.
     """
     listed, holders = (facts.session.listed, facts.session.holders or ()) if facts.session else ((), ())
     # One that holds the state may be listed no more, and those who were to take it over be lost before they had it.
@@ -77,8 +78,15 @@ def choose_ranks(facts: Facts, settings: DecisionSettings, now: float) -> tuple[
     going = [each for each in sorted(candidates) if each[0] and each[2] in order]
     chosen = staying + going[: max(0, least - len(staying))]
     # Listed is not enough: a newcomer is, before it has heard anything of the state.
-    if set(holders).isdisjoint(rank_id for _, _, rank_id in chosen):
-        chosen += [each for each in going if each[2] in holders][:1]
+    if set(holders).isdisjoint(rank_id for _, _, rank_id in staying):
+        keeping = [each for each in going if each[2] in holders and each not in chosen]
+        if (
+            facts.handover_open
+        ):  # Whoever writes may be taken first: all who have the state stay, as far as there is room.
+            room = settings.workers.maximum * settings.workers.slots - len(chosen)
+            chosen, keeping = chosen + keeping[: max(0, room)], keeping[max(0, room) :]
+        if set(holders).isdisjoint(rank_id for _, _, rank_id in chosen):
+            chosen += keeping[:1]
     if facts.refused_sizes:
         chosen = _of_allowed_size(chosen, [each for each in going if each not in chosen], facts.refused_sizes)
     return tuple(rank_id for _, _, rank_id in sorted(chosen, key=lambda each: each[1]))

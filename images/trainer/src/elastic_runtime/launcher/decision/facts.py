@@ -83,6 +83,8 @@ class Facts:
     refusal: Refusal | None = None
     refused_sizes: frozenset[int] = frozenset()
     """Ranks of worlds in which the script fails at once, though it has worked with others."""
+    handover_open: bool = False
+    """A notice wants a durable checkpoint, and none yet holds the state that there was when it came."""
 
     @property
     def has_world(self) -> bool:

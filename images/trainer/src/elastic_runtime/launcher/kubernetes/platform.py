@@ -21,7 +21,7 @@ from elastic_runtime.launcher.kubernetes.enrichment import Enrichment
 from elastic_runtime.launcher.kubernetes.leadership import Leadership
 from elastic_runtime.launcher.kubernetes.publishing import Publisher
 from elastic_runtime.launcher.kubernetes.reclaims import Reclaims
-from elastic_runtime.launcher.kubernetes.replacing import Replacing
+from elastic_runtime.launcher.kubernetes.replacing import REDIAL, Replacing
 from elastic_runtime.launcher.lease import LeaseAge
 from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.printable import LONG, printable
@@ -131,7 +131,8 @@ class KubernetesPlatform:
 
     def expects(self, worker: str, /) -> bool:
         """See :class:`Platform`. Everybody while there is no news of pods: one may be newer than the news."""
-        return worker in self._pods.objects or self._pods.trouble is not None
+        pod = self._pods.objects.get(worker)
+        return self._pods.trouble is not None if pod is None else not self._replacing.has_ended(pod)
 
     def refusal(self) -> Refusal | None:
         """See :class:`Platform`."""
@@ -151,6 +152,17 @@ class KubernetesPlatform:
         """See :class:`Platform`."""
         if pod := self._pod_of(worker):
             self._replacing.give_up(pod)
+
+    def end(self, worker: str, /) -> str:
+        """See :class:`Platform`."""
+        if pod := self._pod_of(worker):
+            self._replacing.end(pod)
+        return f"its pod is deleted unless it connects again within {REDIAL:.0f} s"
+
+    def came(self, worker: str, /) -> None:
+        """See :class:`Platform`."""
+        if pod := self._pod_of(worker):
+            self._replacing.came(pod)
 
     def publish(self, status: Status) -> None:
         """See :class:`Platform`; when it is written: :mod:`.publishing`."""
@@ -175,6 +187,7 @@ class KubernetesPlatform:
 
     async def close(self) -> None:
         """See :class:`Platform`. The ReplicaSet looks after the workers."""
+        self._replacing.close()
         tasks = [*self._tasks, *((self._resizing,) if self._resizing else ())]
         for task in tasks:
             task.cancel()

@@ -1,7 +1,8 @@
 """Pods on machines that will be taken are given up at once, so that others are made while there is time.
 
 A pod that a notice has emptied would stay until its node is gone, and most of a minute longer, until Kubernetes has
-missed the node: a ReplicaSet replaces pods that are being deleted, and those alone.
+missed the node: a ReplicaSet replaces pods that are being deleted, and those alone. So does one whose agent is stopped,
+or hangs: its container runs, and nothing else would end it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ NODE_PAUSE = 900.0
 """Seconds for which pods that have come to a node since one was given up there are not given up, too: a scheduler that
 knows nothing of the notice may put the next one on the very machine that is about to go, again and again."""
 
+REDIAL = 10.0
+"""Seconds that a lost agent has to connect again before its pod is deleted: its network may have been cut."""
+LOST_GRACE = 1
+"""Seconds that such a pod has to end."""
+
 
 class Replacing:
     """See the module. Without the right to delete pods, it says so once, and tries again later.
@@ -39,12 +45,42 @@ class Replacing:
         self._nodes: dict[str, tuple[float, set[str]]] = {}
         """Name: when the first pod there was given up, and the uids of those that were there."""
         self._doomed: asyncio.Queue[Pod] = asyncio.Queue()
+        self._silent: dict[str, asyncio.TimerHandle] = {}
+        """By uid: pods whose agents were lost, until they are deleted."""
+        self._ended: set[str] = set()
+        """Uids of those that are."""
         self._refused = False
 
     def give_up(self, pod: Pod) -> None:
         """Nothing of the world is in it any more: have it deleted, unless it is already going."""
         if not pod.going and pod.node and pod.uid in self._there(pod.node):
             self._doomed.put_nowait(pod)
+
+    def end(self, pod: Pod) -> None:
+        """Its agent is lost, but may be stopped or cut off: have it deleted, unless it connects again soon."""
+        if not pod.going and pod.uid not in self._silent:
+            self._silent[pod.uid] = asyncio.get_running_loop().call_later(REDIAL, self._end_now, pod)
+
+    def came(self, pod: Pod) -> None:
+        """Its agent is connected again."""
+        if waiting := self._silent.pop(pod.uid, None):
+            waiting.cancel()
+
+    def has_ended(self, pod: Pod) -> bool:
+        """Whether it is deleted because its agent was lost: an agent that wakes up then is not let in again."""
+        return pod.uid in self._ended
+
+    def close(self) -> None:
+        """End nobody any more."""
+        for waiting in self._silent.values():
+            waiting.cancel()
+        self._silent.clear()
+
+    def _end_now(self, pod: Pod) -> None:
+        self._silent.pop(pod.uid, None)
+        log.warning("pod %s is deleted: its agent was lost, and has not connected for %.0f s", pod.name, REDIAL)
+        self._ended.add(pod.uid)
+        self._doomed.put_nowait(pod)
 
     async def follow(self) -> None:
         """Delete what was given up, until cancelled."""
@@ -63,14 +99,22 @@ class Replacing:
         while True:
             failures += 1
             try:
-                await self._client.delete(PODS, pod.name, uid=pod.uid)
-                log.info("pod %s is given up before its machine is taken", pod.name)
+                if pod.uid in self._ended:
+                    # A stopped process does not handle SIGTERM. Never 0: only kubelet can say that a pod has ended.
+                    await self._client.delete(PODS, pod.name, uid=pod.uid, grace=LOST_GRACE)
+                else:
+                    await self._client.delete(PODS, pod.name, uid=pod.uid)
+                    log.info("pod %s is given up before its machine is taken", pod.name)
                 return
             except (RunNotFound, Conflict):
                 log.debug("pod %s is gone already", pod.name)
                 return
             except (RetryableError, MissingRight) as error:
                 self._tell(error, pod)
+                if isinstance(error, MissingRight) and pod.uid in self._ended:
+                    self._ended.discard(pod.uid)
+                    log.warning("pod %s stays, and its agent may connect again: %s", pod.name, printable(error))
+                    return
                 await asyncio.sleep(until_mended(error).delay(failures))
             except ElasticError as error:
                 log.warning("pod %s stays until its machine is gone: %s", pod.name, printable(error))

@@ -116,6 +116,15 @@ class LocalPlatform(Platform):
         """See :class:`Platform`."""
         return self._workers.has(worker)
 
+    def end(self, worker: str, /) -> str:
+        """See :class:`Platform`."""
+        self._workers.end(worker)
+        return "its processes are killed, and another worker starts"
+
+    def came(self, worker: str, /) -> None:
+        """See :class:`Platform`."""
+        self._workers.came(worker)
+
     def ask_to_end(self, reason: str) -> None:
         """As a file ``cancel`` would; works without room for one, too."""
         self._cancel = self._cancel or reason

@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 
 SHORT_LIFE = 5.0
 """An agent that lived for less seconds and was not asked to end holds its replacement back."""
+COMING = 60.0
+"""Seconds that an agent has to connect to the launcher, before it is killed and replaced."""
 CLOSE_TIMEOUT = 5.0
 """Seconds that agents have to end once the run is over, before they are killed."""
 _PR_SET_CHILD_SUBREAPER = 36
@@ -53,6 +55,8 @@ class _Agent:
     """The lowest that no other living agent has: which of the machine's devices are its own."""
     pid: int | None = None
     asked_to_end: bool = False
+    came: bool = False
+    """It has connected to the launcher."""
 
 
 class LocalWorkers:
@@ -88,6 +92,16 @@ class LocalWorkers:
         """Whether there is an agent of that name."""
         return worker in self._agents
 
+    def came(self, worker: str) -> None:
+        """Its agent is connected, and from then on the launcher's to miss."""
+        if agent := self._agents.get(worker):
+            agent.came = True
+
+    def end(self, worker: str) -> None:
+        """Kill an agent, with whatever it runs: the kernel ends its ranks with it, also those that are stopped."""
+        if agent := self._agents.get(worker):
+            self._signal(agent, signal.SIGKILL)
+
     def world(self, ranks: Mapping[str, int]) -> None:
         """Who trains.
 
@@ -105,6 +119,11 @@ class LocalWorkers:
         for agent in staying[wanted:]:
             agent.asked_to_end = True
             self._signal(agent, signal.SIGTERM)
+        for agent in self._agents.values():
+            if not agent.came and time.monotonic() - agent.born > COMING:
+                agent.came = True  # Said once.
+                log.warning("%s has not connected within %.0f s: it is killed, and replaced", agent.name, COMING)
+                self._signal(agent, signal.SIGKILL)
         if time.monotonic() < self._hold_until:
             return
         if self._missing:

@@ -126,6 +126,11 @@ class RunRecord:
         return standing.step, self._figures.metrics, rates[-1] if rates else None, standing.world_size
 
     @property
+    def step(self) -> int | None:
+        """The newest that ranks have told."""
+        return self._standing.step
+
+    @property
     def generation(self) -> int:
         """Worlds so far."""
         return self._standing.generation
