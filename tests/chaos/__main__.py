@@ -1,5 +1,7 @@
 """Random faults on runs of this machine, whose weights have to be those of an undisturbed run, bit for bit.
 
+So has each rank's whole state after every fifth step, with optimizers and averages of weights.
+
 Each round is a run with faults that follow from its seed: `--seed 17 --rounds 1` plays round 17 again, and `--plan
 FILE` what a file has kept of a round. Times are the machine's, so a race may need several tries (`--repeat`). A round
 that goes wrong keeps its folder, the others only a page of JSON.
@@ -15,12 +17,13 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.harness.processes import become_subreaper, end_descendants, heed_sigterm
 from elastic_runtime.documents import from_json, to_json
 from tests.chaos.jobs import JOBS, Job
-from tests.chaos.judge import judge
+from tests.chaos.judge import Expected, apart, judge
 from tests.chaos.load import busy_loops
 from tests.chaos.plan import Plan, plan_of
 from tests.chaos.report import Judged, line, table
@@ -113,17 +116,23 @@ def _play_all(
             yield judged
 
 
-def _undisturbed(job: Job, folder: Path) -> tuple[float, ...]:
-    """The weights that every round has to come to."""
+def _undisturbed(job: Job, folder: Path) -> Expected:
+    """What every round has to come to."""
     outcome = play(job, Plan(seed=0), folder / f"{job.engine}-undisturbed")[0].outcome
-    if troubles := judge(outcome, (), outcome.weights).troubles:
+    expected = Expected.by(outcome)
+    troubles = judge(outcome, (), expected).troubles or ([] if expected.digests else ["it has no digests"])
+    if troubles:
         raise SystemExit(f"the undisturbed run of {job.engine} went wrong: {'; '.join(troubles)}")
-    return outcome.weights
+    return expected
 
 
-def _keep(played: Round, expected: Sequence[float], base: Path) -> Judged:
+def _keep(played: Round, expected: Expected, base: Path) -> Judged:
     """Judge it, write it down, and remove what is of no use any more."""
-    judged = Judged(played, judge(played.outcome, played.applied, expected))
+    verdict = judge(played.outcome, played.applied, expected)
+    others = tuple(apart(played.outcome.digests, expected))
+    digested = len(played.outcome.digests)
+    played = replace(played, digested=digested, outcome=replace(played.outcome, digests=others))
+    judged = Judged(played, verdict)
     base.with_suffix(".json").write_text(to_json(played) + "\n", encoding="utf-8")
     if not judged.verdict.troubles:
         shutil.rmtree(base)

@@ -1,13 +1,14 @@
 """What is trained in a round, engine by engine: a script whose weights are the same to the last bit in any worlds.
 
-Its ranks write, for each step, a note with its number, their ``rank`` and the monotonic ``time``, and their ``weights``
-at the end (:meth:`ScriptedRun.notes`).
+Its ranks write, for each step, a note with its number, their ``rank``, the world's ``size`` and the monotonic ``time``;
+after every fifth, with ``digests`` of all that their state keeps, by entry; and their ``weights`` at the end
+(:meth:`ScriptedRun.notes`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,13 @@ class Job:
     """Of its ranks, besides."""
     ranks: int | None = None
     """In a world of fewer a step takes longer in proportion; None: as long in any."""
+    variant: str = ""
+    """Of how the engine is used, where the kind does not say it."""
 
     @property
     def engine(self) -> str:
         """Its name, and how it is used."""
-        return self.kind.name
+        return self.kind.name + self.variant
 
     def run(self, plan: Plan, base: Path) -> ScriptedRun:
         """One that is not started yet."""
@@ -63,6 +66,7 @@ class Job:
 
 
 JOBS = (
-    *(Job(kind, durable=True) for kind in (HOROVOD, TORCH, TORCH_IN_PLACE)),
+    *(Job(replace(kind, script="rich.py"), durable=True) for kind in (HOROVOD, TORCH, TORCH_IN_PLACE)),
+    Job(replace(TORCH, script="rich_sharded.py"), durable=True, variant="-sharded"),
     Job(HUB, durable=False),
 )

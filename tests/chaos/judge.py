@@ -5,9 +5,9 @@ All times are seconds of one monotonic clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise
 
 from tests.chaos.plan import Fault, FaultKind
 
@@ -128,6 +128,23 @@ def overlap(span: Span, disjoint: Iterable[Span]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class Digests:
+    """What one rank's whole state was after a step."""
+
+    step: int
+    rank: int
+    size: int
+    """Of the rank's world."""
+    entries: Mapping[str, str]
+    """A digest of each, by its name."""
+
+    @property
+    def place(self) -> str:
+        """Which rank it was."""
+        return f"rank {self.rank} of {self.size}"
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """How a round went."""
 
@@ -141,6 +158,22 @@ class Outcome:
     """Processes and keys that are still there."""
     repeated: int = 0
     """Steps that the world did more than once, where checkpoints are written."""
+    digests: tuple[Digests, ...] = ()
+    """In any order; several of a step that was done again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What every round has to come to."""
+
+    weights: tuple[float, ...]
+    digests: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """By step, of each entry of the state."""
+
+    @classmethod
+    def by(cls, undisturbed: Outcome) -> Expected:
+        """This outcome. Where its ranks differ, it is not as expected itself."""
+        return cls(undisturbed.weights, {each.step: each.entries for each in undisturbed.digests})
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,22 +182,59 @@ class Verdict:
 
     wrong: str = ""
     """It did not end as the undisturbed one does, or has lost a step for nothing."""
+    apart: str = ""
+    """Some rank's state was not that of the undisturbed run after the same step, nor perhaps that of other ranks."""
     pause: str = ""
     left: str = ""
 
     @property
     def troubles(self) -> list[str]:
         """All that is wrong."""
-        return [words for words in (self.wrong, self.pause, self.left) if words]
+        return [words for words in (self.wrong, self.apart, self.pause, self.left) if words]
 
 
-def judge(outcome: Outcome, applied: Sequence[Applied], undisturbed: Sequence[float]) -> Verdict:
-    """Compare a round with the undisturbed one, whose weights these are."""
+def judge(outcome: Outcome, applied: Sequence[Applied], expected: Expected) -> Verdict:
+    """Compare a round with the undisturbed one."""
     return Verdict(
-        wrong=outcome.ended or _compare(outcome.weights, tuple(undisturbed)) or _lost(outcome.repeated, applied),
+        wrong=outcome.ended or _compare(outcome.weights, expected.weights) or _lost(outcome.repeated, applied),
+        apart=_first_apart(outcome.digests, expected) or _undigested(outcome, expected),
         pause=_too_long(outcome.pauses),
         left=f"left behind: {', '.join(outcome.left)}" if outcome.left else "",
     )
+
+
+def apart(digests: Iterable[Digests], expected: Expected) -> list[Digests]:
+    """Those that are not the expected ones, in the order of steps and ranks."""
+    found = [each for each in digests if dict(each.entries) != dict(expected.digests.get(each.step, {}))]
+    return sorted(found, key=lambda each: (each.step, each.size, each.rank))
+
+
+def _first_apart(digests: Iterable[Digests], expected: Expected) -> str:
+    """In words, the first step at which states differ."""
+    for step, group in groupby(apart(digests, expected), key=lambda each: each.step):
+        others = list(group)
+        return f"after step {step}, {'; '.join(_entries_apart(others, expected.digests.get(step, {})))}"
+    return ""
+
+
+def _entries_apart(others: Sequence[Digests], wanted: Mapping[str, str]) -> Iterator[str]:
+    """In words; entries that differ at the same ranks are named together."""
+    names = dict.fromkeys(name for entries in (wanted, *(each.entries for each in others)) for name in entries)
+    entries_at: dict[str, list[str]] = {}
+    for name in names:
+        differing = [each for each in others if each.entries.get(name) != wanted.get(name)]
+        if places := dict.fromkeys(each.place for each in differing):
+            alike = len({each.entries.get(name) for each in differing}) == 1
+            among = "" if len(places) == 1 else " alike" if alike else ", and from each other"
+            entries_at.setdefault(f"on {', '.join(places)} from the undisturbed run's{among}", []).append(name)
+    for where, together in entries_at.items():
+        yield f"{', '.join(together)} {'differ' if len(together) > 1 else 'differs'} {where}"
+
+
+def _undigested(outcome: Outcome, expected: Expected) -> str:
+    """In words, the first steps of which no rank has given digests in a run that came to its end."""
+    missing = sorted(set(expected.digests) - {each.step for each in outcome.digests})
+    return f"no digests after steps {', '.join(map(str, missing))}" if missing and not outcome.ended else ""
 
 
 def orderly(applied: Iterable[Applied]) -> bool:

@@ -33,14 +33,16 @@ def line(judged: Judged, done: int, of: int) -> str:
 def table(judged: Sequence[Judged]) -> Iterator[str]:
     """Of all rounds, one line an engine."""
     yield (
-        f"{'engine':<16}{'rounds':>8}{'faults':>8}{'wrong':>8}{f'pauses > {LONGEST_PAUSE:.0f} s':>16}{'left':>6}"
-        f"{'longest pause':>15}{'aborted':>9}"
+        f"{'engine':<16}{'rounds':>8}{'faults':>8}{'wrong':>8}{'digests':>9}{'apart':>8}"
+        f"{f'pauses > {LONGEST_PAUSE:.0f} s':>16}{'left':>6}{'longest pause':>15}{'aborted':>9}"
     )
     for engine in dict.fromkeys(each.round.engine for each in judged):
         of_engine = [each for each in judged if each.round.engine == engine]
         yield (
             f"{engine:<16}{len(of_engine):>8}{sum(len(each.round.applied) for each in of_engine):>8}"
-            f"{_count(each.verdict.wrong for each in of_engine):>8}"
+            f"{_count(each.verdict.wrong or each.verdict.apart for each in of_engine):>8}"
+            f"{sum(each.round.digested for each in of_engine):>9}"
+            f"{sum(len(each.round.outcome.digests) for each in of_engine):>8}"
             f"{_count(each.verdict.pause for each in of_engine):>16}"
             f"{_count(each.verdict.left for each in of_engine):>6}"
             f"{f'{_longest(of_engine):.1f} s':>15}{sum(each.round.aborted for each in of_engine):>9}"

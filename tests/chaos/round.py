@@ -10,7 +10,7 @@ from pathlib import Path
 from elastic_runtime.status import Phase, Status, WorkerState
 from tests.chaos.faults import Injector
 from tests.chaos.jobs import Job
-from tests.chaos.judge import Applied, Look, Outcome, Pause, explanations, pauses
+from tests.chaos.judge import Applied, Digests, Look, Outcome, Pause, explanations, pauses
 from tests.chaos.plan import Fault, Plan
 from tests.local.harness import ScriptedRun
 from tests.paced import LOOK, sizes_of
@@ -38,6 +38,8 @@ class Round:
     """Their sizes."""
     aborted: int = 0
     """Ranks that ended by SIGABRT: Gloo takes survivors of a killed one along."""
+    digested: int = 0
+    """Digests that were compared; of them the outcome keeps those that are apart."""
 
 
 @dataclass
@@ -101,6 +103,11 @@ def _round(
             pauses=_worst(pauses(moments, end, explanations(applied, looks, plan.minimum, end))),
             left=_left(run) if run.is_over() else (),
             repeated=sum(times > 1 for times in done.values()) if job.durable else 0,
+            digests=tuple(
+                Digests(note["step"], note["rank"], note["size"], note["digests"])
+                for note in steps
+                if note.get("digests")
+            ),
         ),
         applied=applied,
         missed=tuple(injector.missed) if injector else plan.faults,

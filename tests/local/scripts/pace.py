@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from elastic_runtime.world import current_world
 
 T = TypeVar("T")
+R = TypeVar("R")
 LOOK = 0.005
 """Seconds between two looks for a file."""
 
@@ -71,13 +72,13 @@ class Pace:
         with Path(self.folder, "notes", name).open("a", encoding="utf-8") as notes:
             notes.write(json.dumps(what) + "\n")
 
-    def watched(self, function: Callable[[T], None]) -> Callable[[T], None]:
+    def watched(self, function: Callable[[T], R]) -> Callable[[T], R]:
         """The same training function, which notes when it begins and when an exception ends it."""
 
-        def watched(state: T) -> None:
+        def watched(state: T) -> R:
             self.note(entered=time.monotonic())
             try:
-                function(state)
+                return function(state)
             except BaseException:  # whatever ends it, noted and raised on
                 self.note(failed=time.monotonic())
                 raise

@@ -5,6 +5,7 @@ Each sample's gradient is rounded to a multiple of :data:`GRAIN`, so that sums o
 
 from __future__ import annotations
 
+import hashlib
 import random
 import time
 
@@ -16,6 +17,8 @@ from hub_engine.rank import WORLD, State, run
 SAMPLES, BATCH, FEATURES = 50, 8, 4  # 7 steps an epoch; the last has 2 samples, so that shares are uneven, or empty
 STEPS = -(-SAMPLES // BATCH)
 RATE, MOMENTUM, GRAIN = 0.01, 0.9, 2.0**-24
+DIGEST_EVERY = 5
+"""Steps."""
 
 
 def dataset() -> list[tuple[list[float], float]]:
@@ -37,6 +40,12 @@ def gradient(weights: list[float], features: list[float], target: float) -> list
     return [round(error * feature / GRAIN) * GRAIN for feature in features]
 
 
+def digests(state: State) -> dict[str, str]:
+    """Of all that the state keeps."""
+    values = {"weights": state.weights, "momentum": state.momentum}
+    return {name: hashlib.sha256(repr(value).encode()).hexdigest()[:12] for name, value in values.items()}
+
+
 def main() -> None:
     pace, data = Pace.from_environment(), dataset()
     pace.door()
@@ -51,7 +60,8 @@ def main() -> None:
             state.momentum = [MOMENTUM * old + new for old, new in zip(state.momentum, total, strict=True)]
             state.weights = [weight - RATE * move for weight, move in zip(state.weights, state.momentum, strict=True)]
             state.step += 1
-            pace.note(step=state.step, rank=WORLD.rank, size=WORLD.size, time=time.monotonic())
+            found = digests(state) if state.step % DIGEST_EVERY == 0 else None
+            pace.note(step=state.step, rank=WORLD.rank, size=WORLD.size, time=time.monotonic(), digests=found)
             if state.step % pace.commit_every == 0:
                 state.commit()
                 report(epoch=(state.step - 1) // STEPS)

@@ -6,13 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elastic_runtime.documents import from_json, to_json
 from tests.chaos.judge import (
     LONGEST_PAUSE,
     Applied,
+    Digests,
+    Expected,
     Look,
     Outcome,
     Pause,
     Span,
+    apart,
     explanations,
     judge,
     merged,
@@ -24,6 +28,7 @@ from tests.chaos.plan import Fault, FaultKind
 TIMES = st.floats(0.0, 100.0)
 SPANS = st.builds(lambda a, b: Span(min(a, b), max(a, b)), TIMES, TIMES)
 WEIGHTS = (0.5, -0.25)
+EXPECTED = Expected(WEIGHTS)
 GOOD = Outcome(ended="", weights=WEIGHTS, pauses=(), left=())
 
 
@@ -127,7 +132,7 @@ def test_too_few_workers_are_no_reason_while_the_run_says_that_it_trains() -> No
 
 
 def test_a_round_as_the_undisturbed_one_is_right() -> None:
-    assert judge(GOOD, [], WEIGHTS).troubles == []
+    assert judge(GOOD, [], EXPECTED).troubles == []
 
 
 @pytest.mark.parametrize(
@@ -141,18 +146,18 @@ def test_a_round_as_the_undisturbed_one_is_right() -> None:
     ],
 )
 def test_what_is_wrong_is_said(outcome: Outcome, words: str) -> None:
-    assert judge(outcome, [], WEIGHTS).troubles == [words]
+    assert judge(outcome, [], EXPECTED).troubles == [words]
 
 
 def test_nothing_is_as_good_as_no_weights() -> None:
-    assert judge(Outcome("", (), (), ()), [], ()).troubles == ["0 weights, 0 are expected"]
+    assert judge(Outcome("", (), (), ()), [], Expected(())).troubles == ["0 weights, 0 are expected"]
 
 
 def test_only_a_pause_that_is_too_long_without_a_reason_is_a_trouble() -> None:
     explained = Pause(Span(0.0, 40.0), explained=40.0 - LONGEST_PAUSE)
-    assert judge(Outcome("", WEIGHTS, (explained,), ()), [], WEIGHTS).troubles == []
+    assert judge(Outcome("", WEIGHTS, (explained,), ()), [], EXPECTED).troubles == []
     unexplained = Pause(Span(0.0, 40.0), explained=24.0)
-    assert judge(Outcome("", WEIGHTS, (explained, unexplained), ()), [], WEIGHTS).troubles == [
+    assert judge(Outcome("", WEIGHTS, (explained, unexplained), ()), [], EXPECTED).troubles == [
         "no step for 40.0 s, of which 16.0 s are without a reason"
     ]
 
@@ -167,14 +172,93 @@ def notice(seconds: float) -> Applied:
 @pytest.mark.parametrize("applied", [[], [SIZE], [SIZE, notice(6.0)]])
 def test_sizes_and_notices_in_time_cost_no_step(applied: list[Applied]) -> None:
     outcome = Outcome("", WEIGHTS, (), (), repeated=2)
-    assert judge(outcome, applied, WEIGHTS).troubles == ["2 steps were done again, and nobody was killed"]
+    assert judge(outcome, applied, EXPECTED).troubles == ["2 steps were done again, and nobody was killed"]
 
 
 @pytest.mark.parametrize("done", [kill(3.0, 7), stop(3.0, 0.5), notice(0.1)])
 def test_kills_stops_and_short_notices_may_cost_steps(done: Applied) -> None:
-    assert judge(Outcome("", WEIGHTS, (), (), repeated=2), [SIZE, notice(6.0), done], WEIGHTS).troubles == []
+    assert judge(Outcome("", WEIGHTS, (), (), repeated=2), [SIZE, notice(6.0), done], EXPECTED).troubles == []
 
 
 def test_all_that_is_wrong_is_said() -> None:
     outcome = Outcome("not over after 180 s", (), (Pause(Span(0.0, 100.0), 0.0),), ("process 12",))
-    assert len(judge(outcome, [], WEIGHTS).troubles) == 3
+    assert len(judge(outcome, [], EXPECTED).troubles) == 3
+
+
+# Digests of whole states
+
+STATE = {"model": "a1", "optimizer": "b1", "ema": "c1", "scaler": "d1"}
+WITH_DIGESTS = Expected(WEIGHTS, {5: STATE, 10: STATE})
+
+
+def digests(step: int, rank: int, size: int, **others: str) -> Digests:
+    return Digests(step, rank, size, {**STATE, **others})
+
+
+def verdict(*found: Digests, ended: str = "") -> list[str]:
+    return judge(Outcome(ended, WEIGHTS, (), (), digests=found), [], WITH_DIGESTS).troubles
+
+
+WHOLE = [digests(step, rank, 2) for step in (5, 10) for rank in (0, 1)]
+
+
+def test_ranks_with_the_undisturbed_state_after_each_step_are_right_also_where_it_was_done_again() -> None:
+    assert verdict(*WHOLE, digests(5, 2, 3)) == []
+
+
+def test_a_rank_that_differs_is_named_with_the_entry_and_the_first_step() -> None:
+    assert verdict(WHOLE[0], *WHOLE[2:], digests(10, 2, 3, ema="c3"), digests(5, 1, 2, ema="c2")) == [
+        "after step 5, ema differs on rank 1 of 2 from the undisturbed run's"
+    ]
+
+
+def test_entries_that_differ_alike_at_the_same_ranks_are_named_together() -> None:
+    found = [
+        digests(5, 1, 3, ema="c2", scaler="d2", optimizer="b2"),
+        digests(5, 2, 3, ema="c3", scaler="d3", optimizer="b2", model="a2"),
+    ]
+    assert verdict(*WHOLE, *found) == [
+        "after step 5, model differs on rank 2 of 3 from the undisturbed run's; "
+        "optimizer differs on rank 1 of 3, rank 2 of 3 from the undisturbed run's alike; "
+        "ema, scaler differ on rank 1 of 3, rank 2 of 3 from the undisturbed run's, and from each other"
+    ]
+
+
+def test_ranks_that_are_alike_and_all_others_than_the_undisturbed_ones_are_said_to_be() -> None:
+    found = [digests(10, rank, 2, ema="c2") for rank in (0, 1)]
+    assert verdict(*WHOLE[:2], *found) == [
+        "after step 10, ema differs on rank 0 of 2, rank 1 of 2 from the undisturbed run's alike"
+    ]
+
+
+def test_an_entry_that_is_missing_or_too_many_differs() -> None:
+    assert verdict(*WHOLE, Digests(5, 0, 1, {name: STATE[name] for name in ("model", "optimizer", "scaler")})) == [
+        "after step 5, ema differs on rank 0 of 1 from the undisturbed run's"
+    ]
+    assert verdict(*WHOLE, digests(5, 0, 1, more="e1")) == [
+        "after step 5, more differs on rank 0 of 1 from the undisturbed run's"
+    ]
+
+
+def test_steps_without_digests_are_wrong_unless_the_run_has_not_come_to_them() -> None:
+    assert verdict(*WHOLE[:2]) == ["no digests after steps 10"]
+    assert verdict(*WHOLE[:2], ended="failed, max_wait_exceeded") == ["failed, max_wait_exceeded"]
+
+
+def test_a_step_that_the_undisturbed_run_has_not_done_is_wrong() -> None:
+    assert len(verdict(*WHOLE, digests(15, 0, 1))) == 1
+
+
+def test_an_undisturbed_run_whose_ranks_differ_is_not_as_expected_itself() -> None:
+    outcome = Outcome("", WEIGHTS, (), (), digests=(*WHOLE[:3], digests(10, 1, 2, ema="c2")))
+    assert judge(outcome, [], Expected.by(outcome)).apart.startswith("after step 10, ema differs on rank 0 of 2")
+
+
+def test_those_that_are_apart_are_kept_in_order() -> None:
+    late, early = digests(10, 0, 1, ema="c2"), digests(5, 1, 2, ema="c2")
+    assert apart([late, *WHOLE, early], WITH_DIGESTS) == [early, late]
+
+
+def test_what_is_kept_of_a_round_can_be_read_again() -> None:
+    outcome = Outcome("", WEIGHTS, (), (), digests=tuple(WHOLE))
+    assert from_json(Outcome, to_json(outcome)) == outcome
