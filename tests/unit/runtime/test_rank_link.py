@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from collections.abc import Iterator
@@ -17,8 +18,11 @@ from elastic_runtime.rank_link import (
     AgentWord,
     HandoverWanted,
     LastCommitBy,
+    MayEnd,
     Progress,
     RankLink,
+    TrainingEnded,
+    decode_rank_message,
     encode_rank_message,
 )
 
@@ -123,3 +127,30 @@ def test_without_an_agent_nobody_listens() -> None:
     assert not link.connected
     link.send(Progress(1))
     assert heard(link) == []
+
+
+@pytest.mark.parametrize("has_thread", [False, True])
+def test_a_rank_that_has_ended_its_training_waits_until_it_may_go_on(has_thread: bool) -> None:
+    ours, theirs = socket.socketpair()
+    noticed: list[bool] = []
+    with ours:
+        ours.settimeout(10.0)
+        link = RankLink(theirs)
+        if has_thread:
+            link.have_engine_hear(lambda _word: None, lambda: None, lambda: noticed.append(True))
+        looks: list[int] = []
+
+        def look() -> None:
+            looks.append(1)
+            if len(looks) == 3:
+                ours.sendall(encode_rank_message(MayEnd()))
+
+        link.end_together(12, look)
+        assert decode_rank_message(json.loads(ours.recv(4096).splitlines()[0])) == TrainingEnded(12)
+        assert len(looks) >= 3
+        assert noticed == []
+        link.close()
+
+
+def test_a_rank_without_an_agent_ends_at_once() -> None:
+    RankLink(None).end_together(12, lambda: None)

@@ -26,6 +26,7 @@ from elastic_runtime.rank_link import (
     RankMessage,
     Resumed,
     Returned,
+    TrainingEnded,
 )
 from elastic_runtime.rank_names import RankName
 from elastic_runtime.status import MAX_GPU_NAME
@@ -162,6 +163,8 @@ def check_rank(message: RankMessage) -> None:
             _step(step)
             _demand(0.0 <= seconds <= SECONDS, "seconds", seconds, "out of range")
             _demand(0.0 <= stalled <= SECONDS, "stalled", stalled, "out of range")
+        case TrainingEnded(step) if step is not None:
+            _step(step)
         case BatchSize(samples):
             _demand(0.0 < samples <= SAMPLES, "samples", samples, "out of range")
         case Resumed(uri, step):

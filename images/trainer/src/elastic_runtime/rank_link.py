@@ -14,6 +14,7 @@ import os
 import queue
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -51,6 +52,9 @@ MOST_LEAVING = 1000
 """Workers whose notices a rank remembers."""
 RESTART_SIGNAL = "ELASTIC_RUNTIME_RESTART_SIGNAL"
 """Name of the signal by which a rank is asked to write its checkpoint and end, with engines that restart ranks."""
+END_LOOK, END_REPEAT, END_PATIENCE = 0.01, 1.0, 3600.0
+"""Seconds between two looks of a rank whose training has ended, and between two times that it says so; and after which
+it goes on without an answer: the launcher decides long before."""
 PEER_SILENCE = "ELASTIC_RUNTIME_PEER_SILENCE"
 """Seconds after which a rank whose machine does not answer any more is given up by the others."""
 
@@ -133,6 +137,14 @@ class OutputsSaved:
 
 
 @dataclass(frozen=True, slots=True)
+class TrainingEnded:
+    """The training function has returned; sent before any collective of the end, and answered by :class:`MayEnd`."""
+
+    step: int | None = None
+    """Global step at which it did; None: the state has none that all ranks share."""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineWord:
     """What the run's engine in the rank and in the launcher say to each other, both ways; only they understand it."""
 
@@ -150,6 +162,7 @@ RankMessage = (
     | OutputsSaved
     | Resumed
     | Returned
+    | TrainingEnded
 )
 _OF_RANKS: messages.Vocabulary[RankMessage] = messages.Vocabulary(RankMessage)
 
@@ -173,9 +186,14 @@ class LastCommitBy:
     """While ranks wait for a world: the rank, by its id, that is to make its last commit durable."""
 
 
+@dataclass(frozen=True, slots=True)
+class MayEnd:
+    """Agent to rank, to :class:`TrainingEnded`: all others have ended theirs, or the world is broken; go on."""
+
+
 NoticeWord = HandoverWanted | LastCommitBy
 """What :meth:`RankLink.hear` finds."""
-AgentWord = NoticeWord | EngineWord
+AgentWord = NoticeWord | EngineWord | MayEnd
 _OF_AGENTS: messages.Vocabulary[AgentWord] = messages.Vocabulary(AgentWord)
 _OF_BOTH: messages.Vocabulary[RankMessage | AgentWord] = messages.Vocabulary(RankMessage | AgentWord)
 
@@ -216,7 +234,8 @@ class RankLink:
         """Workers that were said to be taken, and when."""
         self.last_commit = LastCommitBy(None)
         """The newest of these words."""
-        self._read_ahead: queue.SimpleQueue[NoticeWord] | None = None
+        self._may_end = False
+        self._read_ahead: queue.SimpleQueue[NoticeWord | MayEnd] | None = None
         """What a thread has read that :meth:`hear` is to find; None: there is no such thread."""
         self._reader: threading.Thread | None = None
         self._reader_of = 0
@@ -253,12 +272,35 @@ class RankLink:
     def hear(self) -> None:
         """Take in what the agent has said since the last call; never blocks. By the thread that trains."""
         for word in self._poll():
+            if isinstance(word, MayEnd):
+                self._may_end = True
+                continue
             if isinstance(word, LastCommitBy):
                 self.last_commit = word
             elif word.worker in self.leaving or len(self.leaving) < MOST_LEAVING:
                 self.leaving[word.worker] = word.deadline
             for hearer in self.hearers:
                 hearer(word)
+
+    def end_together(self, step: int | None, while_waiting: Callable[[], None]) -> None:
+        """Tell that the training function has returned, and wait until this rank may go on to the end's collectives.
+
+        They would be matched with those of ranks that still train. By the thread that trains; without an agent nothing.
+
+        Args:
+            step: see :class:`TrainingEnded`.
+            while_waiting: called every so often meanwhile.
+        """
+        self._may_end = False
+        deadline, told = time.monotonic() + END_PATIENCE, 0.0
+        while self.connected and not self._may_end and (now := time.monotonic()) < deadline:
+            if now - told >= END_REPEAT:
+                told = now
+                self.send(TrainingEnded(step))
+            self.hear()
+            while_waiting()
+            if not self._may_end:
+                time.sleep(END_LOOK)
 
     def have_engine_hear(
         self, hear: Callable[[Mapping[str, Any]], None], hung_up: Callable[[], None], noticed: Callable[[], None]
@@ -308,6 +350,8 @@ class RankLink:
                         if engine is not None:
                             engine.hear(word.word)
                         continue
+                    if isinstance(word, MayEnd):
+                        continue
                     for watcher in tuple(self._watchers):
                         watcher(word)
                     if engine is not None:
@@ -329,7 +373,7 @@ class RankLink:
                     ahead.put(word)
         return words
 
-    def _poll(self) -> Iterator[NoticeWord]:
+    def _poll(self) -> Iterator[NoticeWord | MayEnd]:
         if self._read_ahead is None:
             yield from (word for word in self._read(socket.MSG_DONTWAIT) if not isinstance(word, EngineWord))
         else:

@@ -171,6 +171,13 @@ class TellRank:
 
 
 @dataclass(frozen=True, slots=True)
+class LetEnd:
+    """Launcher: tell that rank :class:`~elastic_runtime.rank_link.MayEnd`."""
+
+    rank_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class SaveTraces:
     """Launcher: save what your ranks have left, and say what."""
 
@@ -210,7 +217,17 @@ class Release:
 
 AgentMessage = Hello | Ready | RankStarted | RankExited | RankSaid | Output | Heartbeat | Noticed | TracesSaved
 LauncherMessage = (
-    Welcome | StartRank | StopRank | Handover | CommitDeadline | TellRank | SaveTraces | DumpStacks | Hosts | Release
+    Welcome
+    | StartRank
+    | StopRank
+    | Handover
+    | CommitDeadline
+    | TellRank
+    | LetEnd
+    | SaveTraces
+    | DumpStacks
+    | Hosts
+    | Release
 )
 Message = AgentMessage | LauncherMessage
 

@@ -26,7 +26,7 @@ from elastic_runtime.engines.registry import find_engine
 from elastic_runtime.errors import ClusterUnavailable, InvalidDocument
 from elastic_runtime.framing import decode_line
 from elastic_runtime.printable import printable
-from elastic_runtime.rank_link import EngineWord, HandoverWanted, LastCommitBy
+from elastic_runtime.rank_link import EngineWord, HandoverWanted, LastCommitBy, MayEnd
 from elastic_runtime.rundir import ReclaimNotice
 from elastic_runtime.sockets import end_when_silent
 from elastic_runtime.spec import RunSpec
@@ -38,6 +38,7 @@ from elastic_runtime.wire import (
     Heartbeat,
     Hello,
     Hosts,
+    LetEnd,
     Message,
     Noticed,
     Release,
@@ -242,7 +243,7 @@ class Agent:
             log.warning("connection to the launcher: %s", printable(error))
             return None
 
-    async def _obey(self, reader: asyncio.StreamReader, ranks: Ranks) -> Parting:  # noqa: C901  # one case a message
+    async def _obey(self, reader: asyncio.StreamReader, ranks: Ranks) -> Parting:  # noqa: C901, PLR0912  # one case a message
         while message := await self._receive(reader):
             match message:
                 case StartRank():
@@ -257,6 +258,8 @@ class Agent:
                     ranks.tell(LastCommitBy(deadline, keeper))
                 case TellRank(rank_id, word):
                     ranks.tell_one(rank_id, EngineWord(word))
+                case LetEnd(rank_id):
+                    ranks.tell_one(rank_id, MayEnd())
                 case SaveTraces() if self._saving:
                     saving = asyncio.create_task(self._saving.obey(message, self._send))
                     self._stops.add(saving)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from elastic_runtime import kept_outputs
+from elastic_runtime.rank_link import shared_link
 
 
 def through_worlds(
@@ -66,11 +67,14 @@ def into_world(state: Any, *, is_new: bool = True, has_same: bool = False) -> No
 def ending_with_its_word(state: Any, function: Callable[[], Any]) -> Callable[[], Any]:
     """The function, and after it the word that a state may have for its end (``on_run_end``).
 
-    Should a rank be lost meanwhile, the others come back to it.
+    Before that, all have to have ended their training. Should a rank be lost meanwhile, the others come back to it.
     """
 
     def train() -> Any:
         result = function()
+        step = getattr(state, "step", None) if hasattr(state, "on_run_end") else None
+        is_step = isinstance(step, int) and not isinstance(step, bool)
+        shared_link().end_together(step if is_step else None, getattr(state, "on_wait", lambda: None))
         if hasattr(state, "on_run_end"):
             state.on_run_end()
         return result

@@ -27,6 +27,7 @@ from elastic_runtime.rank_link import (
     OutputsSaved,
     Progress,
     Returned,
+    TrainingEnded,
     decode_rank_message,
 )
 from elastic_runtime.rank_names import RankName
@@ -145,8 +146,13 @@ class AgentReports:
         if isinstance(message, EngineWord):
             self._engine_word(worker, process, message)
             return
+        if isinstance(message, TrainingEnded):
+            self._pool.training_ended(worker, process, message.step)
+            return
         if isinstance(message, Progress) and (session := self._session()):
             session.committed()
+            if self._rank(process) == 0:
+                self._pool.progressed(message.step)
         if not isinstance(message, Progress | Metrics | BatchSize) and self._tidings[worker.name].pay(1 / TIDINGS):
             raise InvalidDocument("more words about checkpoints than there can be checkpoints")
         if isinstance(message, OutputsSaved | Returned) and self._rank(process) != 0:

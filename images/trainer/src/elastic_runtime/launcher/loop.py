@@ -22,6 +22,7 @@ from elastic_runtime.launcher.decision.facts import (
     Clocks,
     CloseSession,
     DecisionSettings,
+    Ending,
     Facts,
     Finish,
     LeadershipState,
@@ -155,6 +156,8 @@ class Launcher:
                     if isinstance(action, MakeWay):
                         return await self._make_way(action.handover)
                     await self._carry_out(action)
+                if facts.ending is None or facts.ending.together:
+                    self._pool.let_end()
                 self._tell_last_commit()
                 self._pool.tell_hosts(self._session.rank_of if self._session else {})
                 self._stacks.look()
@@ -181,6 +184,7 @@ class Launcher:
             refusal=self._platform.refusal(),
             refused_sizes=self._record.lives.refused,
             handover_open=self._handover_is_open(),
+            ending=self._ending(),
         )
         if not facts.has_world:
             self._record.no_world()
@@ -193,6 +197,12 @@ class Launcher:
             return False
         durable = self._record.checkpoint.step if self._record.checkpoint else -1
         return any(worker.step_at_notice is not None and worker.step_at_notice > durable for worker in leaving)
+
+    def _ending(self) -> Ending | None:
+        """Where a world is not whole, its ranks go on to the end's collectives, which fail, and come back."""
+        session = self._session
+        trains = session is not None and session.fact.state is SessionState.SETTLED
+        return self._pool.ending(session.rank_of) if session and trains else None
 
     def _look_at_size(self) -> None:
         step = self._sizing.look(self._platform.asked(), utc_now())
@@ -412,6 +422,7 @@ class Launcher:
     def _world_complete(self, members: list[str]) -> None:
         self._record.forced_resets += self._disturbed
         self._disturbed = False
+        self._pool.new_world()
         self._record.world(members)
 
     def _rank_exited(self, rank_id: str, code: int, expected: bool) -> None:

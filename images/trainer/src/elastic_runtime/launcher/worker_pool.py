@@ -15,7 +15,7 @@ from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.launcher.agents import AgentConnection
 from elastic_runtime.launcher.decision.backoff import Backoff
 from elastic_runtime.launcher.decision.decide import choose_keeper
-from elastic_runtime.launcher.decision.facts import SlotFact, WorkerFact
+from elastic_runtime.launcher.decision.facts import Ending, SlotFact, WorkerFact
 from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.launcher.stops import Stopped, Stops
 from elastic_runtime.printable import printable
@@ -29,6 +29,7 @@ from elastic_runtime.wire import (
     Heartbeat,
     Host,
     Hosts,
+    LetEnd,
     RankExited,
     Release,
     StartRank,
@@ -98,6 +99,11 @@ class WorkerPool:
         """How ranks have ended that were asked to."""
         self._world: tuple[str, ...] = ()
         self._hosts = Hosts(())
+        self._ended: dict[str, int | None] = {}
+        """Steps at which training has ended in the present world, by process name."""
+        self._let: set[str] = set()
+        """Those that were told to go on."""
+        self._progress: int | None = None
 
     def add(self, connection: AgentConnection, since: datetime) -> Worker:
         """A worker has come."""
@@ -205,6 +211,40 @@ class WorkerPool:
             worker.connection.send(DumpStacks())
         return sum(len(worker.ranks) for worker in self.workers.values())
 
+    def training_ended(self, worker: Worker, process: str, step: int | None) -> None:
+        """A rank says so; again, if it has no answer. Raises InvalidDocument for one that does not run there."""
+        self.check_running(worker, process)
+        self._ended[process] = step
+        self._let.discard(process)
+
+    def progressed(self, step: int) -> None:
+        """Rank 0 of the present world has committed this step."""
+        self._progress = step
+
+    def new_world(self) -> None:
+        """Nobody has ended in it."""
+        self._ended.clear()
+        self._let.clear()
+        self._progress = None
+
+    def ending(self, ranks: Mapping[str, int]) -> Ending | None:
+        """Who has ended its training, of a world by rank id; None: nobody has, or the world lacks a rank."""
+        running = {str(RankName.parse(name).rank): name for worker in self.workers.values() for name in worker.ranks}
+        if not ranks.keys() <= running.keys():
+            return None
+        order = sorted(ranks, key=ranks.__getitem__)
+        steps = {ranks[each]: self._ended[running[each]] for each in order if running[each] in self._ended}
+        training = tuple(ranks[each] for each in order if running[each] not in self._ended)
+        return Ending(tuple(steps.items()), training, self._progress) if steps else None
+
+    def let_end(self) -> None:
+        """Tell those that have ended their training to go on: all have, or their world is none any more."""
+        for worker in self.workers.values():
+            for process in worker.ranks:
+                if process in self._ended and process not in self._let:
+                    self._let.add(process)
+                    worker.connection.send(LetEnd(process))
+
     @property
     def has_ranks(self) -> bool:
         """Whether any rank's process runs, or is about to."""
@@ -302,6 +342,8 @@ class WorkerPool:
     def _resolve(self, worker: Worker, process: str, code: int) -> None:
         worker.ranks.pop(process, None)
         self.stops.ended(process, code, self._now())
+        self._ended.pop(process, None)
+        self._let.discard(process)
         future = self._exits.pop(process, None)
         if future and not future.done():
             future.set_result(code)

@@ -25,6 +25,9 @@ from elastic_runtime.status import FailureKind, Phase
 
 _Candidate = tuple[bool, int, str]
 """Whether it is about to go, its place in the order, its rank id."""
+ENDING = 5
+"""For how many times ``timing.forming`` ranks that have ended their training wait for the others: rank 0 may still
+evaluate or save something."""
 AS_LONG = 1.0
 """Seconds by which two notices of one event may differ."""
 
@@ -45,6 +48,7 @@ def decide(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float)
         _lost(facts)
         or _session_over(facts)
         or _unwanted(facts, settings)
+        or _ended_early(facts, clocks, settings, now)
         or _taken(facts)
         or _limit_reached(facts, clocks, settings, now)
         or _form(facts, clocks, settings, now)
@@ -147,6 +151,26 @@ def _session_over(facts: Facts) -> Decision | None:
             return Decision((CloseSession(),), _short_phase(facts), f"all ranks were lost: {detail}")
 
 
+def _ended_early(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float) -> Decision | None:
+    """Ranks whose training functions have returned would be waited for by the others' collectives for ever."""
+    ending = facts.ending
+    if ending is None or ending.together:
+        return None
+    (rank, step), *others = ending.ended
+    said = f"rank {rank} ended its training{'' if step is None else f' at step {step}'}"
+    early = f"a rank ended while others were still training: {said}"
+    for other, at in others:
+        if at != step:
+            return _failed(FailureKind.EARLY_EXIT, f"{early}, and rank {other} at step {at}")
+    if step is not None and ending.step is not None and ending.step > step:
+        return _failed(FailureKind.EARLY_EXIT, f"{early}, and rank 0 has committed step {ending.step}")
+    waited = now - (now if clocks.ending_since is None else clocks.ending_since)
+    if waited > ENDING * settings.timing.forming:
+        rest = " and ".join(map(str, ending.training))
+        return _failed(FailureKind.EARLY_EXIT, f"{early}, and rank {rest} has not within {waited:.0f} s")
+    return None
+
+
 def _unwanted(facts: Facts, settings: DecisionSettings) -> Decision | None:
     if facts.cancel is not None:
         return _failed(FailureKind.CANCELLED, f"cancelled: {facts.cancel}")
@@ -230,7 +254,10 @@ def _form(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float) 
     if set(chosen) != set(facts.session.listed) and len(chosen) >= least:
         reason = f"{len(facts.session.listed)} ranks are listed, {len(chosen)} shall train"
         return Decision((*released, ListRanks(chosen, least)), Phase.RUNNING, reason)
-    return Decision(released, Phase.RUNNING, f"{len(facts.session.listed)} ranks train")
+    trains = f"{len(facts.session.listed)} ranks train"
+    if facts.ending is not None:
+        trains = f"{len(facts.ending.ended)} ranks have ended their training, {len(facts.ending.training)} have not"
+    return Decision(released, Phase.RUNNING, trains)
 
 
 def _except(facts: Facts) -> str:

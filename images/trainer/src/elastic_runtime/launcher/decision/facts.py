@@ -59,6 +59,23 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class Ending:
+    """Ranks of the world that trains whose training functions have returned; at least one."""
+
+    ended: tuple[tuple[int, int | None], ...]
+    """By rank, each with its step, as far as it has one."""
+    training: tuple[int, ...]
+    """The other ranks."""
+    step: int | None = None
+    """That rank 0 has committed last in this world, as far as it has told."""
+
+    @property
+    def together(self) -> bool:
+        """All have, at the same step."""
+        return not self.training and len({step for _, step in self.ended}) == 1
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """How things stand at one moment; how long they have stood so is in :class:`Clocks`."""
 
@@ -85,6 +102,7 @@ class Facts:
     """Ranks of worlds in which the script fails at once, though it has worked with others."""
     handover_open: bool = False
     """A notice wants a durable checkpoint, and none yet holds the state that there was when it came."""
+    ending: Ending | None = None
 
     @property
     def has_world(self) -> bool:
@@ -110,6 +128,8 @@ class Clocks:
     """Which that is: see :attr:`SessionFact.world <elastic_runtime.engines.base.SessionFact.world>`."""
     broken: bool = False
     """Whether it is broken: see :attr:`SessionFact.broken <elastic_runtime.engines.base.SessionFact.broken>`."""
+    ending_since: float | None = None
+    """Since when some ranks have ended their training, and others have not."""
 
 
 @dataclass(frozen=True, slots=True)

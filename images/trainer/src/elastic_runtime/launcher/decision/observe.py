@@ -30,6 +30,7 @@ def observe(clocks: Clocks, facts: Facts, settings: DecisionSettings, now: float
         forming_since=_since(same_world, session is not None and session.state is SessionState.FORMING, now),
         world=world,
         broken=broken,
+        ending_since=_since(clocks.ending_since, facts.ending is not None, now),
     )
 
 

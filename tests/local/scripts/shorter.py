@@ -1,0 +1,42 @@
+"""Training whose loop is shorter in rank 1: it returns while the others are about to do their next step.
+
+Arguments: the step at which rank 1 returns, and that of the others.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+from exact_engines import kit
+from torch.nn.functional import mse_loss
+
+from elastic_runtime.world import current_world
+
+
+def main() -> None:
+    short, long = int(sys.argv[1]), int(sys.argv[2])
+    torch.set_default_dtype(torch.float64)
+    engine = kit()
+
+    def build() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Linear(4, 1))
+        return model, torch.optim.SGD(model.parameters(), lr=0.05)
+
+    state = engine.state(build)
+
+    @engine.run
+    def train(state: object) -> None:
+        parallel = engine.parallel(state)
+        while state.step < (short if current_world().rank == 1 else long):
+            state.optimizer.zero_grad()
+            mse_loss(parallel(torch.ones(4, 8)), torch.ones(4, 1)).backward()
+            state.optimizer.step()
+            state.step += 1
+            state.commit()
+
+    train(state)
+
+
+main()

@@ -1,0 +1,28 @@
+"""A training function that returns in one rank, while the others go on: no success, and no wait for ever."""
+
+from __future__ import annotations
+
+import pytest
+
+from elastic_runtime.spec import RecoverySpec, Timing
+from elastic_runtime.status import EventKind, FailureKind, Phase
+from tests.local.conftest import Start
+from tests.paced import Script
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.mark.parametrize("start", ["horovod", "torch", "torch-sharded"], indirect=True)
+def test_a_rank_that_returns_early_is_named_with_its_step(start: Start) -> None:
+    timing = Timing(forming=1.0, stop_grace=1.0)
+    script = Script("shorter.py", ("12", "20"))
+    run = start(script, (1, 3, 3), timing=timing, recovery=RecoverySpec(backoff=0.1))
+    status = run.end()
+    assert (status.phase, status.failure) == (Phase.FAILED, FailureKind.EARLY_EXIT), run.report("another end")
+    assert "a rank ended while others were still training: rank 1 ended its training at step 12" in status.reason
+    assert run.events(EventKind.RESTARTED, EventKind.RANK_FAILED) == []
+
+
+@pytest.mark.parametrize("start", ["horovod", "torch"], indirect=True)
+def test_ranks_that_return_at_one_step_succeed(start: Start) -> None:
+    start(Script("shorter.py", ("12", "12")), (1, 3, 3)).succeed()

@@ -1,0 +1,48 @@
+"""Ranks whose training functions return before those of others."""
+
+from __future__ import annotations
+
+import pytest
+
+from elastic_runtime.launcher.decision.facts import Clocks, Decision, Ending
+from elastic_runtime.status import FailureKind, Phase
+from tests.unit.runtime.decide_bench import FRESH, NOW, SETTLED, USUAL, A, B, decide_now, facts, failed, session, since
+
+EARLY = "a rank ended while others were still training: rank 1 ended its training at step 12"
+BOUND = 5 * USUAL.timing.forming
+
+
+def decided(ending: Ending, clocks: Clocks = FRESH) -> Decision:
+    return decide_now(facts(2, A, B, session=session(SETTLED, "a", "b"), ending=ending), clocks=clocks)
+
+
+@pytest.mark.parametrize(
+    ("ending", "words"),
+    [
+        (Ending(((1, 12), (2, 13)), (0,)), ", and rank 2 at step 13"),
+        (Ending(((1, 12), (0, 20)), ()), ", and rank 0 at step 20"),
+        (Ending(((1, 12),), (0, 2), step=13), ", and rank 0 has committed step 13"),
+    ],
+)
+def test_others_that_are_further_show_it_at_once(ending: Ending, words: str) -> None:
+    assert decided(ending) == failed(FailureKind.EARLY_EXIT, EARLY + words)
+
+
+def test_others_that_stand_are_waited_for_within_a_bound() -> None:
+    ending = Ending(((1, 12),), (0, 2), step=12)
+    waits = Decision((), Phase.RUNNING, "1 ranks have ended their training, 2 have not")
+    assert decided(ending) == waits
+    assert decided(ending, since(ending_since=NOW - BOUND)) == waits
+    late = f"{EARLY}, and rank 0 and 2 has not within {BOUND + 1:.0f} s"
+    assert decided(ending, since(ending_since=NOW - BOUND - 1)) == failed(FailureKind.EARLY_EXIT, late)
+
+
+def test_all_that_have_ended_at_one_step_go_on() -> None:
+    ending = Ending(((0, 12), (1, 12)), (), step=12)
+    assert ending.together
+    assert decided(ending, since(ending_since=NOW - BOUND - 1)).phase is Phase.RUNNING
+
+
+def test_a_state_without_a_step_says_so() -> None:
+    late = decided(Ending(((1, None),), (0,), step=3), since(ending_since=NOW - BOUND - 1))
+    assert "rank 1 ended its training, and rank 0 has not within" in late.reason
