@@ -33,7 +33,7 @@ def test_others_that_stand_are_waited_for_within_a_bound() -> None:
     waits = Decision((), Phase.RUNNING, "1 ranks have ended their training, 2 have not")
     assert decided(ending) == waits
     assert decided(ending, since(ending_since=NOW - BOUND)) == waits
-    late = f"{EARLY}, and rank 0 and 2 has not within {BOUND + 1:.0f} s"
+    late = f"{EARLY}, and ranks 0 and 2 have not within {BOUND + 1:.0f} s"
     assert decided(ending, since(ending_since=NOW - BOUND - 1)) == failed(FailureKind.EARLY_EXIT, late)
 
 

@@ -330,11 +330,11 @@ class Launcher:
         fact = self._session.fact if self._session else None
         if fact is None or fact.outcome is not None or not fact.holders:
             return ""
-        if self._spec.checkpoint is None:
-            return "; there is no checkpoint store, so the state is lost"
         trains = fact.state not in (SessionState.WAITING, SessionState.FORMING)
         if trains and failure is FailureKind.EARLY_EXIT:
             return ""  # There will be no other commit.
+        if self._spec.checkpoint is None:
+            return "; there is no checkpoint store, so the state is lost"
         patience = HANDOVER_PATIENCE if trains else self._spec.timing.forming
         written, step = self._record.checkpoint, self._status().step
         if written is not None and step is not None and written.step >= step:

@@ -167,7 +167,8 @@ def _ended_early(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: 
     waited = now - (now if clocks.ending_since is None else clocks.ending_since)
     if waited > ENDING * settings.timing.forming:
         rest = " and ".join(map(str, ending.training))
-        return _failed(FailureKind.EARLY_EXIT, f"{early}, and rank {rest} has not within {waited:.0f} s")
+        have = f"ranks {rest} have" if len(ending.training) > 1 else f"rank {rest} has"
+        return _failed(FailureKind.EARLY_EXIT, f"{early}, and {have} not within {waited:.0f} s")
     return None
 
 
