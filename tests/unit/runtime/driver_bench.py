@@ -58,6 +58,7 @@ class Bench:
     def __init__(self, minimum: int = 1) -> None:
         self.minimum = minimum
         self.worlds: queue.Queue[list[str]] = queue.Queue()
+        self.came: queue.Queue[str] = queue.Queue()
         self.waiting: queue.Queue[None] = queue.Queue()
         self.ends: queue.Queue[SessionEnd] = queue.Queue()
         self.joined: queue.Queue[str] = queue.Queue()
@@ -69,10 +70,11 @@ class Bench:
             PushedHosts(),
             minimum,
             on_assigned=lambda members: self.worlds.put([host for host, _ in members]),
+            on_ready=self.came.put,
             on_waiting=lambda: self.waiting.put(None),
             on_end=self.ends.put,
         )
-        self.port = self.rendezvous.start(ElasticHandler(self.driver, self.joined.put))
+        self.port = self.rendezvous.start(ElasticHandler(self.driver, self.joined.put, print))
         self.start: Future[Any]
 
     def begin(self, *hosts: str) -> list[str]:

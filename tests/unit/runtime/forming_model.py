@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from elastic_runtime.engines.base import Stage
 from elastic_runtime.launcher.decision.decide import decide
 from elastic_runtime.launcher.decision.facts import (
     Action,
@@ -29,7 +30,7 @@ from tests.unit.runtime.forming_state import (
     BACKOFF,
     ENDED,
     FORMING,
-    FORMING_TIME,
+    MAX_WAIT,
     SETTLED,
     WAITING,
     WORKERS,
@@ -38,7 +39,6 @@ from tests.unit.runtime.forming_state import (
     Session,
     State,
     Worker,
-    has_not_come,
     place_of,
 )
 
@@ -73,15 +73,11 @@ def _carry_out(state: State, action: Action, reason: str) -> State:
     session = state.session
     match action:
         case OpenSession(ranks, minimum):
-            return _assign(replace(state, session=Session(FORMING, ranks, minimum)), ranks)
+            return _assign(replace(state, session=Session(FORMING, ranks, minimum, elastic=state.elastic)), ranks)
         case ListRanks(ranks, minimum) if session:
             return replace(state, session=replace(session, listed=ranks, minimum=minimum))
         case ReformWorld() if session:
-            state = replace(state, session=replace(session, given_up=True))
-            late = [each for each, rank in session.ranks.items() if has_not_come(session, each, rank)]
-            for rank_id in late:
-                state = _over(state, rank_id)
-            return state
+            return _reformed(state, session)
         case CloseSession():
             return _end(state, reason)
         case ReleaseWorker(name):
@@ -92,13 +88,27 @@ def _carry_out(state: State, action: Action, reason: str) -> State:
             raise AssertionError(action)
 
 
+def _reformed(state: State, session: Session) -> State:
+    if session.stage is Stage.CONNECTING:
+        late = session.not_called
+        if session.missing or set(late) >= set(session.holders or ()):
+            late = tuple(each for each in late if each not in session.complete)
+        state = replace(state, session=session.over())
+    else:
+        late = session.awaited
+        state = replace(state, session=replace(session, late_stopped=True))
+    for rank_id in late:
+        state = _over(state, rank_id)
+    return state
+
+
 def _end(state: State, reason: str) -> State:
     """No session any more, and no rank. Worth a remark when one of them had the state, and could have handed it on."""
     session = state.session
     assert session is not None
-    holders = [each for each, rank in session.ranks.items() if rank.synced and rank.phase is not Phase.OUT]
-    stalled = any(rank.stalled for rank in session.ranks.values())
-    lost = state.lost or (f"{reason}: {holders}" if holders and not stalled else "")
+    ranks = session.ranks.items()
+    holders = [each for each, rank in ranks if rank.synced and rank.phase is not Phase.OUT and not rank.stalled]
+    lost = state.lost or (f"{reason}: {holders}" if holders and state.elastic else "")
     workers = tuple(
         replace(each, incarnation=each.incarnation + 1) if each.rank_id in session.ranks else each
         for each in state.workers
@@ -120,7 +130,10 @@ def _over(state: State, rank_id: str, backoff: bool = False) -> State:
         else each
         for each in state.workers
     )
-    return replace(state, session=replace(session, ranks=ranks), workers=workers)
+    session = replace(session, ranks=ranks)
+    if rank_id in session.members and session.state is SETTLED:
+        session = session.over()
+    return replace(state, session=session, workers=workers)
 
 
 def _killed(state: State, rank_id: str) -> State:
@@ -129,7 +142,7 @@ def _killed(state: State, rank_id: str) -> State:
     assert session is not None
     rank = session.ranks[rank_id]
     restarts = rank_id not in session.complete and rank_id in session.members and not rank.synced
-    if restarts and not session.called and not session.given_up and rank.attempts < ATTEMPTS:
+    if restarts and not session.called and session.stage is Stage.CONNECTING and rank.attempts < ATTEMPTS:
         place = place_of(state, rank_id)
         if place is not None:
             again = Rank(Phase.START, place, attempts=rank.attempts + 1)
@@ -165,7 +178,8 @@ def _assign(state: State, members: tuple[str, ...]) -> State:
         if place is not None:
             ranks[rank_id] = Rank(Phase.START, place)
     world = session.world + 1
-    fresh = replace(session, state=FORMING, members=members, ranks=ranks, given_up=False, called=False, world=world)
+    fresh = replace(session, state=FORMING, members=members, ranks=ranks, called=False, world=world)
+    fresh = replace(fresh, stage=Stage.CONNECTING, late_stopped=False)
     return replace(state, session=fresh)
 
 
@@ -178,6 +192,8 @@ def _driver_ends(state: State, why: str) -> State:
 def _driver_steps(state: State, session: Session) -> Iterator[Step]:
     alive = {each: session.ranks[each] for each in session.members if each in session.ranks}
     phases = {rank.phase for rank in alive.values()}
+    is_connecting = session.stage is Stage.CONNECTING
+    can_connect = is_connecting and not session.has_stalled
     if session.state is WAITING:
         if session.can_go_on:
             yield "enough for a world", _assign(state, session.available)
@@ -190,14 +206,14 @@ def _driver_steps(state: State, session: Session) -> Iterator[Step]:
             yield "too few at the barrier", replace(full, session=replace(failed, state=WAITING))
         else:
             yield "all at the barrier", _assign(full, failed.available)
-    elif session.state is FORMING and not session.missing and phases == {Phase.CALLED} and not session.given_up:
+    elif session.state is FORMING and not session.missing and phases == {Phase.CALLED} and is_connecting:
         inside = {each: replace(rank, phase=Phase.INSIDE) for each, rank in alive.items()}
         yield "the roll call is complete", replace(state, session=session.with_ranks(inside, called=True))
-    elif session.state is FORMING and not session.missing and phases == {Phase.INSIDE}:
+    elif session.state is FORMING and not session.missing and phases == {Phase.INSIDE} and can_connect:
         train = {each: replace(rank, phase=Phase.TRAIN) for each, rank in alive.items()}
         settled = session.with_ranks(train, state=SETTLED, complete=session.members)
         yield "the world is complete", replace(state, session=settled, trained=True)
-    elif session.state is SETTLED and not session.missing and phases == {Phase.TRAIN}:
+    elif session.state is SETTLED and not session.has_stalled and phases == {Phase.TRAIN}:
         yield from _training_steps(state, session, alive)
 
 
@@ -218,21 +234,27 @@ def _rank_steps(state: State, session: Session) -> Iterator[Step]:
         if rank.phase is Phase.OUT:
             yield f"{rank_id} is out", _over(state, rank_id)
         elif following := _next_phase(session, rank.phase):
+            if rank.phase is Phase.TRAIN and not session.elastic:
+                yield f"{rank_id} fails", _over(state, rank_id, backoff=True)
+                continue
             moved = session.with_ranks({rank_id: replace(rank, phase=following)})
+            moved = moved.over() if following is Phase.READY else moved
             yield f"{rank_id} -> {following}", replace(state, session=moved)
 
 
 def _next_phase(session: Session, phase: Phase) -> Phase | None:
     """Where a rank goes by itself, if anywhere."""
+    given_up = session.stage is Stage.RETREATING
     match phase:
         case Phase.START | Phase.BACK:
-            return Phase.READY if session.given_up else Phase.CALLED
+            return Phase.READY if given_up else Phase.CALLED
         case Phase.CALLED:
-            return Phase.READY if session.given_up else None
+            return Phase.READY if given_up else None
         case Phase.INSIDE:
-            return Phase.READY if session.given_up or session.missing else None
+            return Phase.READY if given_up or session.missing or session.has_stalled else None
         case Phase.TRAIN:
-            return Phase.READY if session.missing or session.resets else None
+            planned = session.resets and session.elastic
+            return Phase.READY if session.missing or session.has_stalled or planned else None
         case _:
             return None
 
@@ -287,15 +309,27 @@ def disturbed(state: State) -> Iterator[Step]:
             noticed = replace(worker, leaving=True)
             workers = tuple(noticed if each.index == worker.index else each for each in state.workers)
             yield f"a notice for {worker.name}", _normal(replace(state, workers=workers))
-    for size in range(state.settings.workers.minimum, WORKERS + 1):
+    for size in range(state.settings.workers.minimum, WORKERS + 1) if state.elastic else ():
         if size != state.wanted:
             yield f"{size} are wanted", _normal(_resized(state, size))
     for rank_id, rank in (state.session.ranks if state.session else {}).items():
         yield f"{rank_id} is killed", _normal(_killed(state, rank_id))
-        # A first world may take as long as the start may: nobody waits for it with a state.
-        if rank.phase in (Phase.START, Phase.BACK) and not rank.stalled and state.session and state.session.complete:
+        if state.session and not rank.stalled and _is_bounded(state.session, rank_id, rank.phase):
             stalled = state.session.with_ranks({rank_id: replace(rank, stalled=True)})
             yield f"{rank_id} hangs", replace(state, session=stalled)
+
+
+def _is_bounded(session: Session, rank_id: str, phase: Phase) -> bool:
+    """Whether anybody notices that this rank hangs, other than a watchdog over a training that stands still."""
+    others = any(
+        not rank.stalled for each, rank in session.ranks.items() if each != rank_id and each in session.members
+    )
+    if phase is Phase.OUT:
+        return False  # Its agent ends it.
+    if phase is Phase.TRAIN:
+        return others  # Their next collective times out.
+    # A first world may take as long as the start may: nobody waits for it with a state.
+    return bool(session.complete) and (session.elastic or session.world > 1)
 
 
 def _resized(state: State, size: int) -> State:
@@ -326,7 +360,7 @@ def _normal(state: State) -> State:
     if clocks.short_since is not None:
         clocks = replace(clocks, short_since=0.0)
     if clocks.forming_since is not None:
-        clocks = replace(clocks, forming_since=max(clocks.forming_since, -2 * FORMING_TIME - 1))
+        clocks = replace(clocks, forming_since=max(clocks.forming_since, -MAX_WAIT - 1))
     if clocks.gathering_since is not None:
         clocks = replace(clocks, gathering_since=max(clocks.gathering_since, -3.0))
     session = state.session
@@ -337,8 +371,9 @@ def _normal(state: State) -> State:
     # None of it may be left; that there was one makes a difference.
     complete = tuple(each for each in session.complete if each in current or each in session.ranks)
     complete = complete or session.complete[:1]
-    # Two worlds are told apart by their number, which says nothing else; 0 is no world.
-    number = 1 if same else 2
+    # Two worlds are told apart by their number; 0 is no world, and 1 the first.
+    is_first = session.world == 1
+    number, seen = (1, clocks.world) if is_first else (2 if same else 3, 2)
     session = replace(
         session,
         world=number,
@@ -346,4 +381,4 @@ def _normal(state: State) -> State:
         complete=complete,
         proven=session.proven & current,
     )
-    return replace(state, clocks=replace(clocks, world=1), session=session)
+    return replace(state, clocks=replace(clocks, world=seen), session=session)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState
+from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState, Stage
 from elastic_runtime.launcher.decision.facts import (
     Clocks,
     DecisionSettings,
@@ -18,12 +18,14 @@ WORKERS = 3
 ATTEMPTS = 2
 """How often a newcomer is started; the session's four add nothing but states."""
 FORMING_TIME = 3.0
+MAX_WAIT = 8.0
+"""For which ranks that hold the state are waited for while none of them has come back. It ends no run here."""
 BACKOFF = 1.0
 
 
 def settings_for(minimum: int, mode: RecoveryMode = RecoveryMode.ELASTIC) -> DecisionSettings:
     """Short times: what waits, waits for a few ticks. Those that end a run are out of reach: an end is no recovery."""
-    recovery = RecoverySpec(mode, max_wait=1000.0, start_timeout=1000.0, rank_failures=1000)
+    recovery = RecoverySpec(mode, max_wait=MAX_WAIT, start_timeout=1000.0, rank_failures=1000)
     return DecisionSettings(
         WorkersSpec(minimum, minimum, WORKERS), recovery, Timing(lease=0.0, gather=2.0, forming=FORMING_TIME)
     )
@@ -95,7 +97,10 @@ class Session:
     proven: frozenset[str] = frozenset()
     blacklist: frozenset[str] = frozenset()
     """Ranks that had failed when the barrier was full."""
-    given_up: bool = False
+    stage: Stage = Stage.CONNECTING
+    late_stopped: bool = False
+    elastic: bool = True
+    """Its ranks go on in another world; else they fail when a peer is lost, and nobody holds a state."""
     called: bool = False
     """Whether the roll call was complete."""
     world: int = 0
@@ -110,7 +115,7 @@ class Session:
 
     @property
     def holders(self) -> tuple[str, ...] | None:
-        if not self.complete:
+        if not self.complete or not self.elastic:
             return None
         running = [each for each in self.complete if each in self.members and each in self.ranks]
         return tuple([each for each in running if each in self.proven] or running)
@@ -131,7 +136,9 @@ class Session:
     @property
     def fact(self) -> SessionFact:
         outcome = SessionOutcome.LOST if self.state is ENDED else None
-        missing = self.missing if self.state is FORMING else ()
+        missing = self.missing if self.state is FORMING and self.stage is Stage.CONNECTING else ()
+        awaited = self.awaited if self.state is FORMING else ()
+        here = [each for each in self.members if each in self.ranks]
         return SessionFact(
             self.state,
             self.listed,
@@ -140,8 +147,34 @@ class Session:
             holders=self.holders,
             minimum=self.minimum,
             missing=missing,
-            given_up=self.given_up,
+            given_up=self.late_stopped,
+            stage=self.stage,
+            awaited=awaited,
+            arrived=tuple(each for each in here if self.state is FORMING and each not in awaited),
         )
+
+    @property
+    def awaited(self) -> tuple[str, ...]:
+        here = {each: self.ranks[each].phase for each in self.members if each in self.ranks}
+        if self.stage is not Stage.CONNECTING:
+            return tuple(each for each, phase in here.items() if phase is not Phase.READY)
+        return self.not_called or tuple(each for each, phase in here.items() if phase is Phase.INSIDE)
+
+    @property
+    def not_called(self) -> tuple[str, ...]:
+        on_the_way = (Phase.START, Phase.BACK)
+        return tuple(each for each in self.members if each in self.ranks and self.ranks[each].phase in on_the_way)
+
+    @property
+    def has_stalled(self) -> bool:
+        """A member hears nothing and says nothing: collectives with it, and ``hvd.init()``, time out."""
+        return any(self.ranks[each].stalled for each in self.members if each in self.ranks)
+
+    def over(self) -> Session:
+        """One cannot go on in the present world."""
+        if self.state is FORMING and self.stage is Stage.CONNECTING:
+            return replace(self, stage=Stage.RETREATING)
+        return replace(self, state=FORMING, stage=Stage.RETURNING) if self.state is SETTLED else self
 
     def with_ranks(self, changes: Mapping[str, Rank], **others: object) -> Session:
         return replace(self, ranks={**self.ranks, **changes}, **others)  # type: ignore[arg-type]  # each is right
@@ -150,7 +183,14 @@ class Session:
     def key(self) -> object:
         """What makes it another session."""
         values = (self.state, self.listed, self.minimum, self.members, self.complete, self.proven, self.blacklist)
-        return (*values, self.given_up, self.called, self.world, tuple(sorted(self.ranks.items(), key=lambda i: i[0])))
+        return (
+            *values,
+            self.stage,
+            self.late_stopped,
+            self.called,
+            self.world,
+            tuple(sorted(self.ranks.items(), key=lambda i: i[0])),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +205,8 @@ class State:
     clocks: Clocks = field(default_factory=lambda: Clocks(launched=0.0))
     disturbances: int = 0
     """That may still come."""
+    elastic: bool = True
+    """See :class:`Session`."""
     lost: str = ""
     """How a state was lost that a living rank had."""
     ended: str = ""
@@ -183,27 +225,29 @@ class State:
             return False
         alive = [session.ranks.get(each) for each in session.members]
         wished = set(session.available) == set(session.members) or len(session.available) < session.minimum
-        return wished and all(rank is not None and rank.phase is Phase.TRAIN and rank.synced for rank in alive)
+        if session.has_stalled or not (wished or not self.elastic):
+            return False
+        return all(rank is not None and rank.phase is Phase.TRAIN and rank.synced for rank in alive)
 
 
-def at_rest(minimum: int, size: int, disturbances: int, mode: RecoveryMode = RecoveryMode.ELASTIC) -> State:
+def at_rest(
+    minimum: int, size: int, disturbances: int, mode: RecoveryMode = RecoveryMode.ELASTIC, *, elastic: bool = True
+) -> State:
     """So many workers, and all of them train."""
     workers = tuple(Worker(index, here=index < size, ready=index < size) for index in range(WORKERS))
     members = tuple(worker.rank_id for worker in workers[:size])
     ranks = {each: Rank(Phase.TRAIN, index, synced=True) for index, each in enumerate(members)}
     least = size if mode is RecoveryMode.FIXED else minimum
-    session = Session(SETTLED, members, least, ranks, members, members, frozenset(members))
-    return State(settings_for(minimum, mode), size, workers, session, trained=True, disturbances=disturbances)
+    proven = frozenset(members)
+    session = Session(SETTLED, members, least, ranks, members, members, proven, elastic=elastic, world=1)
+    settings = settings_for(minimum, mode)
+    return State(settings, size, workers, session, trained=True, disturbances=disturbances, elastic=elastic)
 
 
-def at_start(minimum: int, size: int, disturbances: int) -> State:
+def at_start(minimum: int, size: int, disturbances: int, *, elastic: bool = True) -> State:
     """Nobody is there."""
     workers = tuple(Worker(index, here=False, ready=False) for index in range(WORKERS))
-    return State(settings_for(minimum), size, workers, disturbances=disturbances)
-
-
-def has_not_come(session: Session, rank_id: str, rank: Rank) -> bool:
-    return rank.phase in (Phase.START, Phase.BACK) and rank_id not in session.complete
+    return State(settings_for(minimum), size, workers, disturbances=disturbances, elastic=elastic)
 
 
 def place_of(state: State, rank_id: str) -> int | None:

@@ -93,7 +93,7 @@ def running(place: Place) -> Iterator[Place]:
 def adapted() -> Iterator[Place]:
     """Ours."""
     driver, joined = Driver(), list[str]()
-    handler = ElasticHandler(driver, joined.append)
+    handler = ElasticHandler(driver, joined.append, print)
     with running(Place(RendezvousServer("127.0.0.1"), handler, driver, joined)) as place:
         yield place
 

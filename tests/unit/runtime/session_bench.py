@@ -134,12 +134,14 @@ class Scene:
             await self.until(lambda: rank < len(self.session._members))  # noqa: B023 - awaited at once
             await self.ask(self.session._members[rank], "DELETE", f"/cross_0_process_set_hash_1/{rank}")
 
-    async def train(self, *rank_ids: str, minimum: int = 1) -> None:
-        """Open it, until all train."""
+    async def train(self, *rank_ids: str, minimum: int = 1, elastic: bool = True) -> None:
+        """Open it, until all train; ``elastic``: in ``hvd.elastic.run``, which asks for changes of hosts."""
         self.session.open(rank_ids, minimum)
         await self.started(len(rank_ids))
         await self.join(*range(len(rank_ids)))
         await self.until_state(SessionState.SETTLED)
+        if elastic:
+            self.session._elastic.update(rank_ids)
 
     def call(self, *rank_ids: str) -> list[asyncio.Task[bytes]]:
         """These come to the roll call."""

@@ -34,7 +34,7 @@ class TestAddress:
     def test_listens_on_a_given_port_again_at_once(self) -> None:
         port = 0
         for _ in range(2):
-            place = Place(RendezvousServer("127.0.0.1", port), ElasticHandler(Driver(), print), Driver(), [])
+            place = Place(RendezvousServer("127.0.0.1", port), ElasticHandler(Driver(), print, print), Driver(), [])
             with running(place):
                 place.ask("PUT", "/global/3", b"value")  # leaves a connection in TIME_WAIT
                 assert port in (0, place.port)
@@ -67,7 +67,7 @@ class TestWaitingGet:
         with pytest.raises((ConnectionError, http.client.HTTPException)):
             answer.result(SOON)
         adapted.server = RendezvousServer("127.0.0.1")  # for the fixture to stop
-        adapted.server.start(ElasticHandler(adapted.driver, print))
+        adapted.server.start(ElasticHandler(adapted.driver, print, print))
 
     def test_is_answered_at_once_when_the_key_is_there(self, adapted: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(rendezvous_store, "LONG_POLL", 2 * SOON)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState
+from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState, Stage
 from elastic_runtime.launcher.decision.decide import choose_ranks, decide, minimum_ranks
 from elastic_runtime.launcher.decision.facts import (
     Clocks,
@@ -83,6 +83,9 @@ def some_session(draw: st.DrawFn) -> SessionFact | None:
         holders=draw(st.none() | known),
         missing=missing,
         given_up=draw(st.booleans()),
+        stage=draw(st.sampled_from(Stage)),
+        awaited=draw(known),
+        arrived=draw(known),
     )
 
 

@@ -106,7 +106,7 @@ FORMS = [
     ),
     Row(
         "a first world may take as long as the start may",
-        facts(3, *HERE, session=forming(holders=None)),
+        facts(3, *HERE, session=replace(forming(holders=None), world=1)),
         Decision((), Phase.RUNNING, "a new world is forming"),
         clocks=since(forming_since=NOW - 599),
     ),

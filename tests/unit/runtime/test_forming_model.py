@@ -18,10 +18,10 @@ import pytest
 
 from elastic_runtime.spec import RecoveryMode
 from tests.unit.runtime.forming_model import disturbed, patience, progress
-from tests.unit.runtime.forming_state import FORMING_TIME, State, at_rest, at_start
+from tests.unit.runtime.forming_state import FORMING_TIME, MAX_WAIT, State, at_rest, at_start
 
-MOST_TICKS = 2 * FORMING_TIME + 12
-"""Two times the longest that a world may form, a time to gather, and backoffs."""
+MOST_TICKS = MAX_WAIT + 3 * FORMING_TIME + 12
+"""The wait for ranks of which none comes back, three stages of a world, a time to gather, and backoffs."""
 MORE = int(os.environ.get("FORMING_DISTURBANCES", "1"))
 Step = tuple[str, int]
 """What happens, and the number of the state that follows."""
@@ -105,6 +105,9 @@ def lazily(steps: list[Step]) -> Step:
         pytest.param(at_rest(2, 2, 2), id="two-at-least"),
         pytest.param(at_rest(1, 3, MORE), id="three"),
         pytest.param(at_rest(1, 2, MORE, RecoveryMode.FIXED), id="fixed"),
+        pytest.param(at_start(1, 2, 1, elastic=False), id="from-the-start-with-no-state"),
+        pytest.param(at_rest(1, 2, 2, elastic=False), id="two-with-no-state"),
+        pytest.param(at_rest(2, 3, MORE, elastic=False), id="three-with-no-state"),
     ],
 )
 def test_it_trains_again_and_keeps_the_state(start: State) -> None:

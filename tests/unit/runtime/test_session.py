@@ -25,7 +25,9 @@ class TestWorlds:
             assert first.environment["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "127.0.0.1"
             assert first.environment["HOROVOD_ELASTIC"] == "1"
             assert first.environment["HOROVOD_GLOO_IFACE"] == "lo"
-            assert scene.session.fact == SessionFact(SessionState.FORMING, ("a", "b"), world=1, minimum=2)
+            assert scene.session.fact == SessionFact(
+                SessionState.FORMING, ("a", "b"), world=1, minimum=2, awaited=("a", "b")
+            )
             await scene.join(0)
             assert scene.worlds == []
             assert scene.session.fact.state is SessionState.FORMING

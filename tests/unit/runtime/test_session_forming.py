@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 
-from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState
+from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState, Stage
 from elastic_runtime.engines.exits import LOST
 from tests.unit.runtime.session_bench import Scene, play
 
@@ -87,7 +87,13 @@ class TestALoss:
             await begin_to_grow(scene)
             await kill(scene, "a", "b")
             assert scene.session.fact == SessionFact(
-                SessionState.FORMING, ("a", "b", "c"), world=2, holders=(), missing=("a", "b")
+                SessionState.FORMING,
+                ("a", "b", "c"),
+                detail="rank 0 (a) ended with SIGKILL, rank 1 (b) ended with SIGKILL",
+                world=2,
+                holders=(),
+                missing=("a", "b"),
+                awaited=("c",),
             )
             assert [start.rank_id for start in scene.starts] == ["a", "b", "c"]
 
@@ -207,13 +213,13 @@ class TestReform:
             await scene.until_called("b")
             await kill(scene, "a")
             scene.session.reform()
-            assert scene.session.fact.given_up
+            assert scene.session.fact.stage is Stage.RETREATING
             assert await asyncio.gather(*waiting) == [b"back"]
             await scene.until(lambda: "c" in scene.over)
             assert scene.exits == [("a", LOST, False), ("c", -signal.SIGTERM, True)]
             [answer] = scene.reset("b")
             assert (await answer).split(b",")[:2] == [b"0", b"1"]
-            assert (await scene.until_state(SessionState.FORMING)).given_up is False
+            assert scene.session.fact.stage is Stage.CONNECTING
             assert await asyncio.gather(*scene.call("b")) == [b"go"]
             await scene.join(0)
             await scene.until_state(SessionState.SETTLED)
@@ -263,5 +269,106 @@ class TestReform:
             rank = scene.session.rank_of["b"]
             assert await scene.status("b", "PUT", f"/global/{rank}") == 200
             assert await scene.status("c", "GET", f"/global/{rank}") == 200
+
+        play(act)
+
+
+class TestTheBarrier:
+    def test_is_waited_at_for_those_who_have_not_come(self) -> None:
+        async def act(scene: Scene) -> None:
+            await scene.train("a", "b", "c")
+            answers = scene.reset("a")
+            fact = await scene.until_state(SessionState.FORMING)
+            assert (fact.stage, fact.awaited, fact.arrived) == (Stage.RETURNING, ("b", "c"), ("a",))
+            scene.session.committed()  # What it has said before comes after it.
+            answers += scene.reset("b")
+            await scene.until(lambda: scene.session.fact.awaited == ("c",))
+            scene.session.reform()
+            assert scene.session.fact.given_up
+            await asyncio.gather(*answers)
+            fact = scene.session.fact
+            assert (fact.stage, fact.given_up, fact.holders) == (Stage.CONNECTING, False, ("a", "b"))
+            assert scene.exits == [("c", -signal.SIGTERM, False)]
+
+        play(act)
+
+    def test_is_where_nobody_is_yet_after_a_failure(self) -> None:
+        async def act(scene: Scene) -> None:
+            await scene.train("a", "b")
+            (await scene.running("b")).end.set_result(1)
+            fact = await scene.until_state(SessionState.FORMING)
+            assert (fact.stage, fact.awaited, fact.arrived) == (Stage.RETURNING, ("a",), ())
+            assert fact.detail == "rank 1 (b) ended with code 1"
+
+        play(act)
+
+    def test_shows_that_who_ended_with_0_has_done_so_early(self) -> None:
+        async def act(scene: Scene) -> None:
+            await scene.train("a", "b", "c")
+            (await scene.running("a")).end.set_result(0)
+            await scene.until_state(SessionState.FINISHING)
+            answers = scene.reset("b")
+            assert (await scene.until_state(SessionState.FORMING)).awaited == ("c",)
+            scene.session.reform()
+            assert (await scene.until_state(SessionState.ENDED)).outcome is SessionOutcome.EARLY_EXIT
+            await asyncio.gather(*answers, return_exceptions=True)
+
+        play(act)
+
+    def test_is_where_all_come_back_to_when_one_could_not_connect(self) -> None:
+        async def act(scene: Scene) -> None:
+            await begin_to_grow(scene)
+            await asyncio.gather(*scene.call("a", "b", "c"))
+            inside = asyncio.create_task(scene.status("b", "GET", "/global/0"))
+            answers = scene.reset("c")
+            assert await inside == 410
+            fact = scene.session.fact
+            assert (fact.stage, fact.awaited, fact.arrived) == (Stage.RETREATING, ("a", "b"), ("c",))
+            answers += scene.reset("b")
+            await scene.until(lambda: scene.session.fact.awaited == ("a",))
+            scene.session.reform()
+            await asyncio.gather(*answers)
+            assert scene.exits == [("a", -signal.SIGTERM, False)]
+            assert set(scene.session.rank_of) >= {"b", "c"}
+
+        play(act)
+
+    def test_is_not_waited_at_for_a_state_that_no_rank_can_keep(self) -> None:
+        async def act(scene: Scene) -> None:
+            await scene.train("a", "b", elastic=False)
+            assert scene.session.fact.holders is None
+            asking = asyncio.create_task(scene.ask("a", "GET", "/hosts_updated/a:0"))
+            async with asyncio.timeout(10):
+                while scene.session.fact.holders is None:  # noqa: ASYNC110 - nothing is said about it
+                    await asyncio.sleep(0.005)
+            assert scene.session.fact.holders == ("a", "b")
+            scene.session._rendezvous.tell("a", b"1.0 1")
+            await asking
+
+        play(act)
+
+
+class TestReformOfAWorldThatIsLate:
+    def test_stops_one_who_has_the_state_and_does_not_come(self) -> None:
+        async def act(scene: Scene) -> None:
+            await begin_to_grow(scene)
+            waiting = scene.call("b", "c")
+            await scene.until_called("b", "c")
+            scene.session.reform()
+            assert await asyncio.gather(*waiting) == [b"back"] * 2
+            await scene.until(lambda: "a" in scene.over)
+            assert scene.exits == [("a", -signal.SIGTERM, False)]
+
+        play(act)
+
+    def test_spares_all_who_have_the_state_where_none_of_them_has_come(self) -> None:
+        async def act(scene: Scene) -> None:
+            await begin_to_grow(scene)
+            waiting = scene.call("c")
+            await scene.until_called("c")
+            scene.session.reform()
+            assert await asyncio.gather(*waiting) == [b"back"]
+            assert scene.exits == []
+            assert (scene.session.fact.stage, scene.session.fact.holders) == (Stage.RETREATING, ("a", "b"))
 
         play(act)

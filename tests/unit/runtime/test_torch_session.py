@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime.engines.base import SessionCallbacks, SessionOutcome, SessionState
+from elastic_runtime.engines.base import SessionCallbacks, SessionOutcome, SessionState, Stage
 from elastic_runtime.engines.torch import messages
 from elastic_runtime.engines.torch.messages import (
     AgreeAt,
@@ -239,6 +239,21 @@ async def test_who_is_listed_no_more_leaves_at_a_commit(bench: Bench) -> None:
     await bench.end("a", 0)
     assert bench.exits == [("a", 0, True)]
     assert bench.session.fact.outcome is None
+
+
+@scene
+async def test_a_world_that_is_over_before_anybody_has_a_state_says_so(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 1)
+    await asyncio.sleep(0)
+    for rank_id in ("a", "b"):
+        bench.say(rank_id, ReadyForWorld())
+    for rank_id in ("a", "b"):
+        bench.say(rank_id, Connected(1))
+    assert bench.session.fact.stage is Stage.CONNECTING
+    await bench.end("b", 1)
+    fact = bench.session.fact
+    assert (fact.state, fact.stage, fact.holders) == (SessionState.FORMING, Stage.RETURNING, None)
+    assert fact.detail == "rank 1 (b) ended with code 1"
 
 
 @scene

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime.engines.base import SessionCallbacks, SessionOutcome, SessionState
+from elastic_runtime.engines.base import SessionCallbacks, SessionOutcome, SessionState, Stage
 from elastic_runtime.engines.torch import messages
 from elastic_runtime.engines.torch.messages import Connected, Done, StoreAnswer, StoreAsk
 from elastic_runtime.engines.torchrun.session import TorchrunSession
@@ -113,6 +113,17 @@ async def test_processes_are_given_what_torchrun_gives(bench: Bench) -> None:
     wanted = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "GROUP_RANK": "1", "TORCHELASTIC_RESTART_COUNT": "1"}
     assert wanted.items() <= given.items()
     assert {given["GLOO_SOCKET_IFNAME"], given["NCCL_SOCKET_IFNAME"]} == {"eth-b"}
+
+
+@scene
+async def test_who_has_not_begun_is_awaited_but_not_who_was_asked_to_end(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 1)
+    await turns()
+    bench.say("a", Connected(0))
+    assert (bench.session.fact.stage, bench.session.fact.awaited) == (Stage.CONNECTING, ("b",))
+    bench.say("b", Connected(0))
+    await bench.end("a", 1)
+    assert (bench.session.fact.stage, bench.session.fact.awaited) == (Stage.LEAVING, ())
 
 
 @scene

@@ -23,6 +23,19 @@ class SessionState(StrEnum):
     """See :attr:`SessionFact.outcome`."""
 
 
+class Stage(StrEnum):
+    """What a session waits for while its state is FORMING."""
+
+    CONNECTING = "connecting"
+    """The ranks of the next world, to start, to be ready, and to connect. Those of the last one run no script."""
+    RETURNING = "returning"
+    """The ranks of a world that is over, to come back from the script."""
+    RETREATING = "retreating"
+    """The ranks of a world that was given up before it was complete, to come back from connecting."""
+    LEAVING = "leaving"
+    """Processes, to end as they were asked to; their agents bound that."""
+
+
 class SessionOutcome(StrEnum):
     """How a session ended, as far as deciding goes."""
 
@@ -46,7 +59,7 @@ class SessionFact:
     outcome: SessionOutcome | None = None
     """Set exactly when the state is ENDED."""
     detail: str = ""
-    """For people: more about the outcome."""
+    """For people: more about the outcome; in a world that is over: which of its ranks have ended, and how."""
     world: int = 0
     """Counts the worlds that were decided, also those that were never complete."""
     holders: tuple[str, ...] | None = None
@@ -57,7 +70,7 @@ class SessionFact:
     missing: tuple[str, ...] = ()
     """Rank ids of the world that is forming which have ended for good, so that it cannot be completed."""
     given_up: bool = False
-    """:meth:`Session.reform` was called for the world that is forming; for one that is broken, since it broke."""
+    """:meth:`Session.reform` was called at this stage."""
     broken: bool = False
     """The present world is, and its members have been told: they come back for another. Engines whose ranks are not
     told leave it False."""
@@ -67,6 +80,11 @@ class SessionFact:
     """With REFUSED: ranks of the world that failed."""
     before: int = 0
     """With REFUSED: ranks of the last world that worked."""
+    stage: Stage = Stage.CONNECTING
+    awaited: tuple[str, ...] = ()
+    """Rank ids that run and have not come to where the others wait, where the engine knows."""
+    arrived: tuple[str, ...] = ()
+    """Rank ids that wait for these there."""
 
 
 class RankRunner(Protocol):
@@ -157,8 +175,9 @@ class Session(Protocol):
     def reform(self) -> None:
         """Give up the world that is forming, and have another one formed by those of its ranks that are there.
 
-        Those that have not come so far are stopped. For a session with :attr:`SessionFact.holders`; where a world has
-        broken, not those that have the state, unless another that has it is there.
+        Those that have not come so far are stopped, and so are those that do not come back from a world that is over;
+        where a world has broken, not those that have the state, unless another that has it is there. For a session with
+        :attr:`SessionFact.holders`.
         """
 
     async def close(self, grace: float) -> None:

@@ -244,7 +244,11 @@ class Launcher:
         fact = self._session.fact if self._session else None
         if fact is None or fact.state not in (SessionState.WAITING, SessionState.FORMING) or fact.holders is None:
             return None
-        return self._pool.last_word(fact.holders, by)
+        word = self._pool.last_word(fact.holders, by)
+        there = [each for each in fact.holders if each not in fact.awaited]
+        if there and word.keeper in fact.awaited:
+            return self._pool.last_word(there, by)  # Who has not come cannot write.
+        return word
 
     def _tell_last_commit(self) -> None:
         """To be told again to each new world, some ranks of which are new."""

@@ -120,6 +120,8 @@ class AdaptedRegistry(WorkerStateRegistry):  # type: ignore[misc]  # horovod is 
             if (recorded := self._states.get(key, state)) != state:
                 # Its worker was lost a moment before itself; upstream has it take a second place at the barrier.
                 raise RuntimeError(f"{key[0]} comes as {state}, and is known as {recorded}")
+        if state == READY:
+            self._driver.on_ready(key[0])
         try:
             return int(super()._wait(key, state, rendezvous_id))
         except threading.BrokenBarrierError:
@@ -161,6 +163,8 @@ class AdaptedDriver(ElasticDriver):  # type: ignore[misc]  # horovod is not type
         hosts: the discovery that :meth:`push` feeds.
         minimum: fewest ranks of a world.
         on_assigned: called with (host, rank) pairs when the ranks of the next world have been decided.
+        on_ready: called with the host of each rank of the present world that has come to the barrier, before any
+            ``on_assigned`` or ``on_waiting`` that follows from it.
         on_waiting: called when all ranks stand at the barrier and too few hosts are listed for the next world.
         on_end: called once, when the driver has ended, in whatever thread it was.
     """
@@ -172,11 +176,13 @@ class AdaptedDriver(ElasticDriver):  # type: ignore[misc]  # horovod is not type
         minimum: int,
         *,
         on_assigned: Callable[[list[tuple[str, int]]], None],
+        on_ready: Callable[[str], None],
         on_waiting: Callable[[], None],
         on_end: Callable[[SessionEnd], None],
     ) -> None:
         self._pushed = hosts
         self.roll_call = RollCall()
+        self.on_ready = on_ready
         self._on_assigned, self._on_waiting, self._on_end = on_assigned, on_waiting, on_end
         self._wake = threading.Event()
         self._ending = threading.Lock()

@@ -54,6 +54,12 @@ class RollCall:
         """All have come: what happens to one of them now happens to all."""
         return not self._absent
 
+    @property
+    def absent(self) -> frozenset[str]:
+        """Who has not come."""
+        with self._changed:
+            return frozenset(self._absent)
+
     def begin(self, hosts: Iterable[str]) -> None:
         """Another world is forming, of these hosts, by rank."""
         with self._changed:
@@ -100,10 +106,12 @@ class ElasticHandler(Handler):
         on_joined: called, in the server's thread, with the host of each rank that has finished ``hvd.init()`` in the
             current rendezvous: its last act there is a DELETE in the scope ``cross_0_process_set_hash_…``
             (horovod/common/gloo/gloo_context.cc).
+        on_elastic: called, in the server's thread, with the host of each rank that asks for changes of hosts, again and
+            again: it is in ``hvd.elastic.run``, and can go on in another world.
     """
 
-    def __init__(self, driver: Any, on_joined: Callable[[str], None]) -> None:
-        self._driver, self._on_joined = driver, on_joined
+    def __init__(self, driver: Any, on_joined: Callable[[str], None], on_elastic: Callable[[str], None]) -> None:
+        self._driver, self._on_joined, self._on_elastic = driver, on_joined, on_elastic
         self._answers: dict[str, bytes] = {}
 
     def get(self, scope: str, key: str, host: str) -> Callable[[], bytes] | None:
@@ -117,6 +125,7 @@ class ElasticHandler(Handler):
         if scope == NEXT_ASSIGNMENT:
             return lambda: self._next_assignment(host)
         if scope == HOSTS_UPDATED:
+            self._on_elastic(host)
             return None
         answer = self._answers.pop(host, None)
         return (lambda: self._rank_and_size(host)) if answer is None else (lambda: answer)

@@ -4,6 +4,9 @@ The ranks of a world wait for each other: at the roll call before ``hvd.init()``
 when it can start at once, and a newcomer that dies on its way to the roll call is started again under the same name:
 where it was. When a rank is lost for good, the launcher hears that the world cannot be completed any more, and has it
 formed anew (:meth:`HorovodSession.reform`), or the session closed if nobody who holds the state is left.
+
+Between two worlds they wait for each other at the driver's barrier. From the first that has come, or has failed, the
+world is over, and :attr:`SessionFact.awaited` names those that are missing at the barrier.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from elastic_runtime.engines.base import RankRunner, SessionCallbacks, SessionFact, SessionOutcome, SessionState
+from elastic_runtime.engines.base import RankRunner, SessionCallbacks, SessionFact, SessionOutcome, SessionState, Stage
 from elastic_runtime.engines.exits import LOST, describe, outcome_of
 from elastic_runtime.engines.horovod.driver import AdaptedDriver, PushedHosts, SessionEnd
 from elastic_runtime.engines.horovod.rendezvous import ElasticHandler, rank_environment
@@ -61,7 +64,13 @@ class HorovodSession:
         self._over: set[str] = set()
         self._blameless: set[str] = set()
         """Ranks that we have stopped because their world was given up, for no fault of theirs."""
-        self._given_up = False
+        self._elastic: set[str] = set()
+        """Ranks that have begun with ``hvd.elastic.run``: others have no state that outlives their world."""
+        self._stage = Stage.CONNECTING
+        self._back: set[str] = set()
+        """Members that have come to the barrier, where they wait for the next world."""
+        self._late_stopped = False
+        """At this stage."""
         self._end: SessionEnd | None = None
         self._worlds = 0
         self._running = 0
@@ -71,16 +80,20 @@ class HorovodSession:
     def fact(self) -> SessionFact:
         """See :class:`Session`."""
         outcome = self._outcome() if self._end else None
+        is_forming = self._state is SessionState.FORMING
         return SessionFact(
             self._state,
             self._listed,
             outcome,
-            self._detail() if outcome else "",
+            self._detail() if outcome else self._ends() if is_forming else "",
             world=self._worlds,
             minimum=self._minimum,
             holders=self._holders(),
             missing=self._missing(),
-            given_up=self._given_up,
+            given_up=self._late_stopped,
+            stage=self._stage,
+            awaited=(awaited := self._awaited() if is_forming else ()),
+            arrived=tuple(each for each in self._members if is_forming and each not in {*awaited, *self._over}),
         )
 
     @property
@@ -94,8 +107,9 @@ class HorovodSession:
 
     def committed(self) -> None:
         """See :class:`Session`."""
-        if self._state is SessionState.SETTLED:
-            self._proven = frozenset(self._members)
+        # The word of it may come after the rank itself has come to the barrier.
+        if self._state is SessionState.SETTLED or self._stage is Stage.RETURNING:
+            self._proven = frozenset(self._complete)
 
     def open(self, ranks: tuple[str, ...], minimum: int) -> None:
         """See :class:`Session`."""
@@ -105,11 +119,16 @@ class HorovodSession:
             self._hosts,
             minimum,
             on_assigned=lambda members: self._call(self._assigned, members),
+            on_ready=lambda rank_id: self._call(self._came_back, rank_id),
             on_waiting=lambda: self._call(self._set, SessionState.WAITING),
             on_end=lambda how: self._call(self._ended, how),
         )
         self._port = self._rendezvous.start(
-            ElasticHandler(self._driver, lambda host: self._call(self._rank_joined, host))
+            ElasticHandler(
+                self._driver,
+                lambda host: self._call(self._rank_joined, host),
+                lambda host: self._call(self._elastic.add, host),
+            )
         )
         self._driver.push(ranks, minimum)
         threading.Thread(target=self._drive, args=(minimum,), name="elastic-driver", daemon=True).start()
@@ -121,14 +140,26 @@ class HorovodSession:
 
     def reform(self) -> None:
         """See :class:`Session`."""
-        blameless = bool(self._missing())
-        self._given_up = True
-        absent = self._driver.give_up_world()
-        for rank_id in absent.difference(self._joined, self._over):
+        if self._stage is Stage.CONNECTING:
+            blameless = bool(self._missing())
+            late = self._give_up().difference(self._over)
+            if blameless or late.issuperset(self._holders() or ()):
+                late -= self._joined  # They have the state, and come back by themselves.
+        else:
+            blameless, late = False, frozenset(self._awaited())
+            self._late_stopped = True
+        for rank_id in late:
             if blameless:
                 self._blameless.add(rank_id)
+            else:
+                log.warning("rank %s has not come to where the others wait for it: it is stopped", rank_id)
             self._runner.stop_rank(rank_id, stacks=not blameless)
         self._callbacks.on_change()
+
+    def _give_up(self) -> frozenset[str]:
+        """Have those who connect come back. Returns who has not begun to."""
+        self._stage = Stage.RETREATING
+        return self._driver.give_up_world()
 
     async def close(self, grace: float) -> None:
         """See :class:`Session`."""
@@ -168,6 +199,8 @@ class HorovodSession:
         finally:
             self._running -= 1
             self._over.add(slot.hostname)
+            if slot.hostname in self._members and self._exits.get(slot.hostname):
+                self._world_is_over()
             self._rank_over.set()
             self._callbacks.on_over(slot.hostname)
 
@@ -188,7 +221,8 @@ class HorovodSession:
             self._driver.roll_call.has_left(rank_id)
             if code == 0 and rank_id in self._members and self._state is SessionState.SETTLED:
                 self._set(SessionState.FINISHING)
-            if code == 0 or rank_id in self._joined or self._given_up or self._driver.roll_call.complete:
+            given_up = self._stage is not Stage.CONNECTING
+            if code == 0 or rank_id in self._joined or given_up or self._driver.roll_call.complete:
                 break
             if first_world and code > 0:
                 # No state to save yet, and the others would wait for it: fail at once, and say why.
@@ -200,26 +234,53 @@ class HorovodSession:
         self._members = [rank_id for rank_id, _ in members]
         self._joining = set(self._members)
         self._worlds += 1
-        self._given_up = False
+        self._stage, self._late_stopped = Stage.CONNECTING, False
+        self._back.clear()
         self._set(SessionState.FORMING)
+
+    def _came_back(self, rank_id: str) -> None:
+        """To the barrier, out of a world or on the way into it."""
+        self._back.add(rank_id)
+        if self._state is SessionState.FORMING and self._stage is Stage.CONNECTING:
+            self._give_up()  # It could not connect: those who wait for it inside wait in vain.
+        if self._state is SessionState.FINISHING:
+            self._set(SessionState.SETTLED)  # Those who have ended have done so too early.
+        self._world_is_over()
+        self._callbacks.on_change()
+
+    def _world_is_over(self) -> None:
+        """One of its ranks cannot go on in it; so its others cannot either, once they communicate."""
+        if self._state is SessionState.SETTLED:
+            self._stage = Stage.RETURNING
+            self._set(SessionState.FORMING)
 
     def _rank_joined(self, rank_id: str) -> None:
         self._joining.discard(rank_id)
         self._joined.add(rank_id)
-        if not self._joining and self._state is SessionState.FORMING:
+        if not self._joining and self._state is SessionState.FORMING and self._stage is Stage.CONNECTING:
             self._complete = tuple(self._members)
             self._callbacks.on_world(list(self._members))
             self._set(SessionState.SETTLED)
 
     def _holders(self) -> tuple[str, ...] | None:
-        if not self._complete:
+        if self._elastic.isdisjoint(self._complete):
             return None
         running = [rank_id for rank_id in self._complete if rank_id in self._members and rank_id not in self._over]
         # A newcomer to a world that broke before it trained may have heard nothing of the state yet.
         return tuple([rank_id for rank_id in running if rank_id in self._proven] or running)
 
+    def _awaited(self) -> tuple[str, ...]:
+        """At the barrier, at the roll call, or inside ``hvd.init()``, where all have come to that."""
+        if not self._members:
+            return ()
+        if self._stage is Stage.CONNECTING:
+            awaited = self._driver.roll_call.absent or self._joining
+        else:
+            awaited = set(self._members) - self._back
+        return tuple(rank_id for rank_id in self._members if rank_id in awaited and rank_id not in self._over)
+
     def _missing(self) -> tuple[str, ...]:
-        if self._state is not SessionState.FORMING:
+        if self._state is not SessionState.FORMING or self._stage is not Stage.CONNECTING:
             return ()
         over = [rank_id for rank_id in self._members if rank_id in self._over]
         # Before any training one that ends with 0 may be followed by all others: it had nothing to do.
@@ -243,9 +304,12 @@ class HorovodSession:
         return outcome_of([self._exits[rank_id] for rank_id in self._members if rank_id in self._exits])
 
     def _detail(self) -> str:
+        return self._ends() or str(self._end)
+
+    def _ends(self) -> str:
         ended = [
             f"rank {rank} ({rank_id}) ended with {describe(self._exits[rank_id])}"
             for rank, rank_id in enumerate(self._members)
             if rank_id in self._exits
         ]
-        return ", ".join(ended) or str(self._end)
+        return ", ".join(ended)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from elastic_runtime.engines.base import RankRunner, SessionCallbacks, SessionFact, SessionOutcome, SessionState
+from elastic_runtime.engines.base import RankRunner, SessionCallbacks, SessionFact, SessionOutcome, SessionState, Stage
 from elastic_runtime.engines.exits import describe
 from elastic_runtime.engines.local_ranks import local_ranks
 from elastic_runtime.engines.tasks import SessionTasks
@@ -72,13 +72,14 @@ class TorchSession:
             self._state,
             self._listed,
             self._outcome,
-            ", ".join(ends) if self._outcome else "",
+            ", ".join(ends),
             world=world.number,
             holders=facts.holders if self._had_state else None,
             minimum=self._minimum,
             given_up=world.given_up,
             broken=world.told_broken,
             waiting=tuple(each for each in facts.holders if facts.running[each].ready),
+            stage=Stage.CONNECTING if self._is_whole() else Stage.RETURNING,
         )
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from elastic_runtime.engines.base import RankRunner, SessionCallbacks, SessionFact, SessionOutcome, SessionState
+from elastic_runtime.engines.base import RankRunner, SessionCallbacks, SessionFact, SessionOutcome, SessionState, Stage
 from elastic_runtime.engines.exits import describe
 from elastic_runtime.engines.local_ranks import Local, local_ranks
 from elastic_runtime.engines.tasks import SessionTasks
@@ -71,6 +71,7 @@ class TorchrunSession:
     @property
     def fact(self) -> SessionFact:
         """See :class:`Session`. Nobody holds the state: it is in the script's own checkpoints."""
+        begins = not (self._world.ended or self._world.interrupted)
         world, order = self._world, self.rank_of
         ends = [f"rank {order[each]} ({each}) ended with {describe(code)}" for each, code in world.exits.items()]
         killed = [f"rank {order[each]} ({each})" for each in world.killed if each not in world.exits]
@@ -86,6 +87,8 @@ class TorchrunSession:
             minimum=self._minimum,
             size=len(world.members),
             before=world.before,
+            stage=Stage.CONNECTING if begins else Stage.LEAVING,
+            awaited=tuple(each for each in world.members if begins and each not in world.begun),
         )
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState
+from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState, Stage
 from elastic_runtime.launcher.decision.facts import (
     Clocks,
     CloseSession,
@@ -20,6 +20,7 @@ from elastic_runtime.launcher.decision.facts import (
     RefuseSize,
     ReleaseWorker,
 )
+from elastic_runtime.launcher.decision.forming import bound_of, standing, too_late
 from elastic_runtime.spec import RecoveryMode
 from elastic_runtime.status import FailureKind, Phase
 
@@ -128,7 +129,11 @@ def _lost(facts: Facts) -> Decision | None:
 def _taken(facts: Facts) -> Decision | None:
     if facts.leadership is not LeadershipState.ENDING:
         return None
-    held = facts.session is not None and facts.session.state in (SessionState.SETTLED, SessionState.WAITING)
+    session = facts.session
+    held = session is not None and (
+        session.state in (SessionState.SETTLED, SessionState.WAITING)
+        or (session.state is SessionState.FORMING and session.stage is Stage.RETURNING and bool(session.holders))
+    )
     return Decision((MakeWay(handover=held),), _short_phase(facts), "the launcher is being taken, and replaced")
 
 
@@ -275,20 +280,18 @@ def _see_it_formed(
     now: float,
     released: tuple[ReleaseWorker, ...],
 ) -> Decision:
-    """A world that forms is left alone, unless it cannot be completed, or takes too long.
-
-    The first world of a session is bounded by ``start_timeout`` and ``max_wait``: its ranks may have much to prepare,
-    and nobody waits for it with a state.
-    """
+    """A world that forms is left alone, unless it cannot be completed, or takes too long: see :func:`.bound_of`."""
     phase = Phase.RUNNING if facts.trained else Phase.STARTING
     gone = f"{' and '.join(session.missing) or 'a rank'} ended before the new world was complete"
     if not session.holders and (session.missing or session.holders is not None):
+        gone = f"{session.detail}; {gone}" if session.detail else gone
         return Decision((CloseSession(),), _short_phase(facts), f"{gone}, and nobody who has the state is left")
     waited = now - (now if clocks.forming_since is None else clocks.forming_since)
-    if session.holders and waited > 2 * settings.timing.forming:
-        late = f"no new world within {waited:.0f} s, and its ranks do not come back"
-        return Decision((CloseSession(),), _short_phase(facts), late)
-    if session.holders and not session.given_up and (session.missing or waited > settings.timing.forming):
-        late = f"no new world within {waited:.0f} s"
-        return Decision((*released, ReformWorld()), phase, gone if session.missing else late)
-    return Decision(released, phase, "a new world is forming")
+    bound = bound_of(session, settings)
+    is_late = bound is not None and waited > bound.seconds
+    if bound is not None and is_late and bound.closes:
+        return Decision((CloseSession(),), _short_phase(facts), too_late(session, bound, waited))
+    if bound is not None and not session.given_up and session.holders and (session.missing or is_late):
+        reason = gone if session.missing else too_late(session, bound, waited)
+        return Decision((*released, ReformWorld()), phase, reason)
+    return Decision(released, phase, standing(session, bound, waited, settings.timing.tick))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from elastic_runtime.engines.base import SessionFact, SessionState
+from elastic_runtime.engines.base import SessionFact, SessionState, Stage
 from elastic_runtime.spec import RecoverySpec, Timing, WorkersSpec
 from elastic_runtime.status import FailureKind, Phase
 
@@ -123,9 +123,11 @@ class Clocks:
     hopeless_since: float | None = None
     """Since when workers are refused in a way that waiting does not help."""
     forming_since: float | None = None
-    """Since when the present world is forming, or, once it is broken, is to be replaced by another."""
+    """Since when the present world is forming, at the present stage."""
     world: int = 0
     """Which that is: see :attr:`SessionFact.world <elastic_runtime.engines.base.SessionFact.world>`."""
+    stage: Stage = Stage.CONNECTING
+    """Of that world."""
     broken: bool = False
     """Whether it is broken: see :attr:`SessionFact.broken <elastic_runtime.engines.base.SessionFact.broken>`."""
     ending_since: float | None = None
@@ -162,7 +164,7 @@ class ListRanks:
 
 @dataclass(frozen=True, slots=True)
 class ReformWorld:
-    """Have another world formed, of those ranks of the forming one that are there; the others are stopped."""
+    """Have another world formed, of those ranks of the present one that are there; the others are stopped."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elastic_runtime.engines.base import SessionState
+from elastic_runtime.engines.base import SessionState, Stage
 from elastic_runtime.launcher.decision.decide import minimum_ranks
 from elastic_runtime.launcher.decision.facts import Clocks, DecisionSettings, Facts
 
@@ -21,7 +21,9 @@ def observe(clocks: Clocks, facts: Facts, settings: DecisionSettings, now: float
     session = facts.session
     world = session.world if session else 0
     broken = session is not None and session.broken
-    same_world = clocks.forming_since if (world, broken) == (clocks.world, clocks.broken) else None
+    stage = session.stage if session else Stage.CONNECTING
+    is_same = (world, broken, stage) == (clocks.world, clocks.broken, clocks.stage)
+    same_world = clocks.forming_since if is_same else None
     return Clocks(
         launched=clocks.launched,
         short_since=_short_since(clocks, facts, now),
@@ -31,6 +33,7 @@ def observe(clocks: Clocks, facts: Facts, settings: DecisionSettings, now: float
         world=world,
         broken=broken,
         ending_since=_since(clocks.ending_since, facts.ending is not None, now),
+        stage=stage,
     )
 
 
