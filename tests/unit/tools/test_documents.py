@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from docs_site.borrowed import BORROWED, text_of
+from tests.documented import RECIPES, Recipe
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [
@@ -46,6 +47,28 @@ def test_airflow_takes_every_dag_that_is_shown(place: str, tmp_path: Path) -> No
     bag = DagBag(tmp_path)
     assert bag.import_errors == {}
     assert bag.dags
+
+
+OF_THE_PROVIDER = re.compile(r"Operator\(|elastic_training|@task\.|Workers\(|dag\.get_task")
+SCRIPTS = [
+    (place, block)
+    for place, block in BLOCKS.items()
+    if not OF_THE_PROVIDER.search(block) and not place.startswith(("docs/extending.md", "docs/getting-started.md"))
+]
+"""What ranks run. docs/extending.md is held against its files; a test of its own follows docs/getting-started.md."""
+
+
+@pytest.mark.parametrize(("place", "block"), SCRIPTS, ids=[place for place, _ in SCRIPTS])
+def test_every_training_script_and_recipe_runs_in_a_test(place: str, block: str) -> None:
+    page = place.partition(":")[0]
+    found = [recipe.name for recipe in RECIPES if recipe.page == page and recipe.words in block]
+    assert len(found) == 1, f"give it an entry in tests/documented.py, which makes it whole; it has {found}"
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=[recipe.name for recipe in RECIPES])
+def test_what_runs_a_recipe_is_there(recipe: Recipe) -> None:
+    compile(recipe.script(Path("/tmp/shared")), recipe.name, "exec")
+    assert recipe.place in ("hand", "sharded", "frameworks") or (ROOT / recipe.place).exists()
 
 
 @pytest.mark.parametrize("package", ["elastic_runtime", "elastic_runtime.torch", "elastic_runtime.tensorflow"])

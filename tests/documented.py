@@ -1,0 +1,232 @@
+"""The documentation's training scripts and recipes, made whole: what a block leaves out stands around it here.
+
+A block is found by words that it alone has. ``tests/unit/tools/test_documents.py`` holds that each block of a script
+has an entry here, or a test that it names. The tests of each place run them twice, the second time from where the
+first ended.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+_BLOCK = re.compile(r"^( *)```python\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One block."""
+
+    name: str
+    page: str
+    words: str
+    """That no other block of the page has."""
+    place: str
+    """Whose tests run it: ``hand``, a script alone; ``sharded``, ranks of the engine torch; ``frameworks``."""
+    before: str = ""
+    after: str = ""
+    says: str = ""
+    """Its last line of output, each time."""
+
+    def script(self, folder: Path) -> str:
+        """The whole, with that folder in the place of the documented one."""
+        (block,) = [text for text in blocks(ROOT / self.page) if self.words in text]
+        return "\n".join([textwrap.dedent(self.before), block, self.after]).replace("/shared/run", str(folder))
+
+
+def blocks(page: Path) -> Iterator[str]:
+    """Of Python, in a page."""
+    for found in _BLOCK.finditer(page.read_text()):
+        yield textwrap.dedent(found[2])
+
+
+_TRAINING = """
+import horovod.torch as hvd
+import torch
+from torch.utils.data import TensorDataset
+
+hvd.init()
+torch.manual_seed(0)
+dataset = TensorDataset(torch.randn(512, 2), torch.randn(512, 1))
+model = torch.nn.Linear(2, 1)
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.01), model.named_parameters())
+epochs = 2
+
+def loss_of(inputs, labels):
+    return (model(inputs) - labels).square().mean()
+"""
+_SHARDED = """
+import torch
+from torch.utils.data import TensorDataset
+
+dataset = TensorDataset(torch.randn(512, 8), torch.randn(512, 1))
+
+class Transformer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.blocks = torch.nn.ModuleList([torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)])
+        self.head = torch.nn.Linear(8, 1)
+
+    def forward(self, inputs):
+        for block in self.blocks:
+            inputs = block(inputs)
+        return self.head(inputs)
+
+def loss_of(model, inputs, labels):
+    return (model(inputs) - labels).square().mean()
+"""
+_INTERRUPTED = """
+import os, pathlib, signal
+import torch
+
+torch.manual_seed(0)
+_asked, _calls = pathlib.Path("asked"), 0
+
+def interrupted_once():  # after the third call of the first start
+    global _calls
+    _calls += 1
+    if _calls == 3 and not _asked.exists():
+        _asked.touch()
+        os.kill(os.getpid(), signal.SIGTERM)
+"""
+RECIPES = [
+    Recipe("README", "README.md", "hvd.elastic.run", "hand", after="print(f'step {state.step}')", says="step 80"),
+    Recipe(
+        "micro batches", "docs/batches.md", "MicroBatches(dataset", "hand", _TRAINING,
+        "train(state)\nprint(f'step {state.step}')", "step 20",
+    ),
+    Recipe(
+        "world scaling", "docs/batches.md", "WorldScaling(base=2", "hand", _TRAINING,
+        "train(state)\nprint(f'step {state.step} epoch {state.epoch}')", "step 32 epoch 2",
+    ),
+    Recipe("horovod", "docs/training-script.md", "hvd.elastic.run", "tests/local/test_training_script.py"),
+    Recipe(
+        "load_checkpoint", "docs/training-script.md", "load_checkpoint(uri)", "hand",
+        _TRAINING + """
+import pathlib
+from elastic_runtime.torch import DurableState
+store = pathlib.Path("of its own").absolute()
+with DurableState(model=model, checkpoint=store.as_uri()) as state:
+    state.commit()
+uri = max(store.glob("ckpt-*")).as_uri()
+trained = model.weight.tolist()
+torch.nn.init.zeros_(model.weight)
+""",
+        "assert model.weight.tolist() == trained", "",
+    ),
+    Recipe(
+        "make_durable", "docs/training-script.md", "make_durable(hvd", "hand", _TRAINING,
+        "while state.epoch < 3:\n    state.epoch += 1\n    state.commit()\n"
+        "state.finish()\nprint(state.epoch, state.step)",
+        "3 2",
+    ),
+    Recipe(
+        "on_notice", "docs/training-script.md", "@on_notice", "hand",
+        _TRAINING + "\ndef evaluate():\n    print('evaluated')\n", "", "evaluated",
+    ),
+    Recipe(
+        "outputs", "docs/training-script.md", "figure.savefig", "hand",
+        "class figure:\n    savefig = staticmethod(lambda path: path.write_text('drawn'))\n",
+        "print(sorted(path.name for path in outputs().iterdir()))", "['loss.png']",
+    ),
+    Recipe(
+        "torch", "docs/torch-distributed.md", "model = build_model()", "hand",
+        """
+        import torch
+        from torch.utils.data import TensorDataset
+
+        dataset = TensorDataset(torch.randn(512, 2), torch.randn(512, 1))
+
+        def build_model():
+            torch.manual_seed(0)
+            return torch.nn.Linear(2, 1)
+
+        def loss_of(model, inputs, labels):
+            return (model(inputs) - labels).square().mean()
+        """,
+        "print(f'step {state.step}')", "step 20",
+    ),
+    Recipe(
+        "sharded", "docs/torch-distributed.md", "ShardedState(build)", "sharded", _SHARDED,
+        "print(f'step {state.step}')", "step 20",
+    ),
+    Recipe(
+        "lightning", "docs/torch-distributed.md", "torch.lightning import", "frameworks",
+        _INTERRUPTED + """
+from lightning.pytorch import LightningModule
+
+class Model(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+
+    def training_step(self, batch, _):
+        interrupted_once()
+        return (self.layer(batch) - batch.sum(1, keepdim=True)).square().mean()
+
+    def on_train_batch_end(self, *_):
+        self.trainer.should_stop = self.global_step >= 20
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters(), lr=0.05)
+
+model, data = Model(), torch.utils.data.DataLoader(torch.randn(24, 4), batch_size=8)
+""",
+        "print(f'step {trainer.global_step} of which {_calls} now')",
+    ),
+    Recipe(
+        "transformers", "docs/torch-distributed.md", "torch.transformers import", "frameworks",
+        _INTERRUPTED + """
+from transformers import LlamaConfig, LlamaForCausalLM, TrainerCallback, TrainingArguments
+
+class Words(torch.utils.data.Dataset):
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        words = torch.arange(index, index + 8) % 32
+        return {"input_ids": words, "labels": words}
+
+class Model(LlamaForCausalLM):
+    def forward(self, input_ids=None, labels=None, **more):
+        interrupted_once()
+        return super().forward(input_ids=input_ids, labels=labels, **more)
+
+data = Words()
+model = Model(LlamaConfig(
+    vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+    num_key_value_heads=2, max_position_embeddings=16,
+))
+arguments = TrainingArguments(
+    output_dir="/shared/run", max_steps=20, per_device_train_batch_size=8, use_cpu=True, save_strategy="no",
+    report_to=[], disable_tqdm=True,
+)
+""",
+        "print(f'step {trainer.state.global_step} of which {_calls} now')",
+    ),
+    Recipe(
+        "accelerate", "docs/torch-distributed.md", "torch.accelerate import", "frameworks",
+        _INTERRUPTED + """
+from accelerate import Accelerator
+
+accelerator = Accelerator(cpu=True)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+loader = torch.utils.data.DataLoader(torch.randn(56, 4), batch_size=8)
+
+def train_on(batch):
+    interrupted_once()
+    optimizer.zero_grad()
+    accelerator.backward((model(batch) - batch.sum(1, keepdim=True)).square().mean())
+    optimizer.step()
+""",
+        "print(f'step {step} of which {_calls} now')",
+    ),
+    Recipe("keras", "docs/tensorflow.md", "hvd.elastic.run", "tests/tensorflow"),
+    Recipe("keras load_checkpoint", "docs/tensorflow.md", "load_checkpoint(result", "tests/tensorflow"),
+]  # fmt: skip
