@@ -26,6 +26,7 @@ from elastic_runtime.launcher.decision.facts import (
     MakeWay,
     OpenSession,
     ReformWorld,
+    RefuseSize,
     ReleaseWorker,
 )
 from elastic_runtime.launcher.decision.observe import observe
@@ -201,8 +202,8 @@ class _Simulation:
             case Finish():
                 self._count_resets()
                 self._session, self._end = None, reason
-            case MakeWay():
-                raise AssertionError("no other launcher is simulated")
+            case MakeWay() | RefuseSize():
+                raise AssertionError("neither other launchers nor scripts that refuse a size are simulated")
             case _:
                 assert_never(action)
 
