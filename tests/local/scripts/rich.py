@@ -115,9 +115,8 @@ def main() -> None:
             pace.hold(state)
 
     engine.run(pace.watched(train))(state)
-    pace.note(
-        done=state.step, weights=[float(w) for p in (*model.parameters(), *ema.parameters()) for w in p.flatten()]
-    )
+    everything = (*model.parameters(), *ema.parameters(), *second.parameters())
+    pace.note(done=state.step, weights=[float(weight) for each in everything for weight in each.detach().flatten()])
 
 
 def note_values(state: Any, step: int, given: list[torch.Tensor]) -> None:
