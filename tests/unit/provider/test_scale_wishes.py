@@ -75,6 +75,7 @@ def test_a_step() -> None:
     after = scale_after("7", None, None)
     assert after.missing(status()) == after.missing(status(step=6)) == "step 7 has not come"
     assert after.missing(status(step=7)) is None
+    assert "no step is known of it: a script without" in str(after.missing(status(world_size=2)))
 
 
 def test_an_epoch_is_what_the_script_reports() -> None:

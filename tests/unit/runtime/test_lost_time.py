@@ -34,9 +34,30 @@ def test_starting_ends_with_the_first_step() -> None:
     seconds.stands(Phase.STARTING, at(1))
     assert lost(seconds.told(at(2))) == {"starting": 2}
     seconds.world_complete(at(7))
-    assert lost(seconds.told(at(7.5))) == {"starting": 7.5}
+    assert lost(seconds.told(at(7.5))) == {"starting": 7}
     seconds.stepped(at(8))
     assert lost(seconds.told(at(100))) == {"starting": 8}
+
+
+def test_a_script_that_tells_no_step_trains_while_it_has_a_world() -> None:
+    seconds = LostSeconds(at(0))
+    seconds.world_complete(at(7))
+    assert lost(seconds.told(at(60))) == {"starting": 7}
+    seconds.world_over(at(60))
+    seconds.world_complete(at(62))
+    assert lost(seconds.told(at(90))) == {"starting": 7, "resize": 2}
+    seconds.disturbed(at(90))
+    seconds.world_complete(at(95))
+    seconds.ended(at(99))
+    assert lost(seconds.told(at(99))) == {"starting": 7, "resize": 2, "recovery": 5}
+
+
+def test_but_a_first_step_shows_when_it_began() -> None:
+    seconds = LostSeconds(at(0))
+    seconds.world_complete(at(7))
+    assert lost(seconds.told(at(20))) == {"starting": 7}
+    seconds.stepped(at(30))
+    assert lost(seconds.told(at(40))) == {"starting": 30}
 
 
 def test_a_resize_lasts_from_the_last_step_to_the_first() -> None:

@@ -41,7 +41,17 @@ def heard(agent: socket.socket) -> list[dict[str, Any]]:
 
 def test_numbers_and_single_tensors_are_sent(agent: socket.socket) -> None:
     report(7, loss=torch.tensor([0.5]), accuracy=1)
-    assert heard(agent) == [{"type": "metrics", "values": {"loss": 0.5, "accuracy": 1.0}, "step": 7}]
+    assert heard(agent)[-1] == {"type": "metrics", "values": {"loss": 0.5, "accuracy": 1.0}, "step": 7}
+
+
+def test_a_script_without_a_state_tells_its_progress(agent: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Observing({})
+    monkeypatch.setattr(reporting, "observing", lambda: here)
+    report(7)
+    assert heard(agent) == [{"type": "progress", "step": 7}]
+    here.committed(21, TORCH)  # There is a state, and its steps are the progress.
+    report(3, loss=0.5)
+    assert [message["type"] for message in heard(agent)] == ["metrics"]
 
 
 def test_values_belong_to_the_step_that_was_committed_last(

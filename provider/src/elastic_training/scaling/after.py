@@ -48,6 +48,9 @@ class ScaleAfter:
 
     def missing(self, status: Status) -> str | None:
         """What has not come yet, for people; None: it is time."""
+        if self.step is not None and status.step is None and status.world_size:
+            no_step = "no step is known of it: a script without DurableState has to call report(step)"
+            return f"step {self.step} has not come, and {no_step}"
         if self.step is not None and (status.step is None or status.step < self.step):
             return f"step {self.step} has not come"
         if self.epoch is not None and not MetricBound(EPOCH, ">=", self.epoch).reached(status):

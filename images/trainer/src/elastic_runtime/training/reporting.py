@@ -7,7 +7,7 @@ import math
 from typing import SupportsFloat
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.rank_link import Metrics, shared_link
+from elastic_runtime.rank_link import Metrics, Progress, shared_link
 from elastic_runtime.training.observing import observing
 from elastic_runtime.world import current_world
 
@@ -26,7 +26,8 @@ def report(step: int | None = None, **metrics: SupportsFloat) -> None:
     A value that is not finite is left out, since JSON has none, and a warning says so, the first time for each name.
 
     Args:
-        step: global step that the values belong to; None: the newest that a state has committed.
+        step: global step that the values belong to; None: the newest that a state has committed. In a script without a
+            state it is the run's progress, also without values: ``report(step)``.
         **metrics: the values by name.
 
     Raises:
@@ -36,8 +37,11 @@ def report(step: int | None = None, **metrics: SupportsFloat) -> None:
     # In this order: a script without an agent need not have an engine either.
     if not link.connected or not (world := current_world()).connected or world.rank != 0:
         return
-    # The launcher hears of commits a few times a second only, and would take these values for those of an older step.
-    step = observing().step if step is None else step
+    committed = observing().step
+    if committed is None and step is not None:
+        link.send(Progress(step))
+    # The launcher receives commits a few times a second only, and would take these values for those of an older step.
+    step = committed if step is None else step
     values = {name: _number(name, value) for name, value in metrics.items()}
     for name in [name for name, value in values.items() if not math.isfinite(value)]:
         if name not in _warned:

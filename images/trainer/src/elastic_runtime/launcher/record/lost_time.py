@@ -12,6 +12,8 @@ class LostSeconds:
     """Told of what happens, in the order of happening.
 
     A gap begins with the last step that was told before a world ended and ends with the first one told by the next.
+    Where no step was ever told, as by a script without a state that does not call ``report``, a gap ends when all ranks
+    of the next world are connected: nothing is known of its first step.
 
     Args:
         now: when this launcher begins to count.
@@ -24,6 +26,10 @@ class LostSeconds:
         self._before_waiting = LostTime.STARTING
         self._since = now
         self._last_step: datetime | None = None
+        self._connected: datetime | None = None
+        """When the present world was, before any step was told."""
+        self._untold = 0.0
+        """Seconds for which ranks were connected and told no step, in worlds that are over."""
         self._has_world = False
         if previous is not None:
             self._seconds |= {cause: previous.lost_seconds.get(cause, 0.0) for cause in self._seconds}
@@ -32,9 +38,12 @@ class LostSeconds:
                 self._cause = self._before_waiting = LostTime.RECOVERY
             if previous.phase is Phase.SUSPENDED:
                 self._cause = LostTime.WAITING_FOR_CAPACITY
+        self._first, self._before = self._before_waiting, dict(self._seconds)
 
     def stepped(self, now: datetime) -> None:
         """A step was told."""
+        if self._last_step is None:
+            self._steps_are_told()
         if self._cause is None:
             self._last_step = now
         elif self._has_world:
@@ -45,6 +54,7 @@ class LostSeconds:
 
     def disturbed(self, now: datetime) -> None:
         """A rank or a worker of the world is lost."""
+        self._trained_without_steps(now)
         if self._cause is None:
             self._begin(LostTime.RECOVERY, now)
         elif self._cause is LostTime.RESIZE:
@@ -55,15 +65,19 @@ class LostSeconds:
 
     def world_over(self, now: datetime) -> None:
         """Nobody trains."""
+        self._trained_without_steps(now)
         if self._cause is None:
             self._begin(LostTime.RESIZE, now)
         self._has_world = False
 
     def world_complete(self, now: datetime) -> None:
         """All ranks of another world are connected."""
+        self._trained_without_steps(now)
         if self._cause is None:
             self._begin(LostTime.RESIZE, now)
         self._has_world = True
+        if self._last_step is None:
+            self._connected = now
 
     def stands(self, phase: Phase, now: datetime) -> None:
         """The run's phase, whenever it is decided."""
@@ -90,8 +104,27 @@ class LostSeconds:
         """By :class:`LostTime`, up to now."""
         seconds = dict(self._seconds)
         if self._cause is not None:
-            seconds[self._cause] += _between(self._since, now)
+            seconds[self._cause] += _between(self._since, self._end_of_gap(now))
         return {cause: round(value, 3) for cause, value in seconds.items()}
+
+    def _trained_without_steps(self, now: datetime) -> None:
+        """The present world ends, and has told of no step: since it was connected, it has trained."""
+        if self._connected is not None:
+            self._untold += _between(self._connected, now)
+            self._book(now, None)
+
+    def _steps_are_told(self) -> None:
+        """So worlds that were over before the first step have not trained: all that was before is of the beginning."""
+        self._connected = None
+        if not self._untold:
+            return
+        seconds, self._untold = self._untold, 0.0
+        for cause in {LostTime.RECOVERY, LostTime.RESIZE} - {self._first}:
+            seconds += self._seconds[cause] - self._before[cause]
+            self._seconds[cause] = self._before[cause]
+            if self._cause is cause:
+                self._cause = self._first
+        self._seconds[self._first] += seconds
 
     def _begin(self, cause: LostTime, now: datetime) -> None:
         self._cause = cause
@@ -100,8 +133,11 @@ class LostSeconds:
     def _book(self, now: datetime, cause: LostTime | None) -> None:
         """What has lasted is over; this begins."""
         if self._cause is not None:
-            self._seconds[self._cause] += _between(self._since, now)
-        self._cause, self._since = cause, now
+            self._seconds[self._cause] += _between(self._since, self._end_of_gap(now))
+        self._cause, self._since, self._connected = cause, now, None
+
+    def _end_of_gap(self, now: datetime) -> datetime:
+        return now if self._connected is None else self._connected
 
 
 def _between(begin: datetime, end: datetime) -> float:
