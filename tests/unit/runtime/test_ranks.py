@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from elastic_runtime.agent.zygote import LEFTOVER_GRACE
 from elastic_runtime.clock import utc_now
 from elastic_runtime.rank_link import RANK_FD, HandoverWanted
 from elastic_runtime.wire import RankExited, RankSaid, Ready
@@ -220,14 +221,80 @@ def test_a_line_without_an_end_comes_in_pieces() -> None:
     with_worker(True, test)
 
 
-def test_a_process_that_a_rank_leaves_behind_does_not_hold_its_end_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("elastic_runtime.agent.ranks.OUTPUT_DRAIN", 0.05)
+LOADER = code("""
+import multiprocessing, os, signal, sys, time
+for _ in range(2):
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,), daemon=True)
+    child.start()
+    print(child.pid)
+print("ready")
+if how := os.environ.get("HOW"):
+    print("the last line")
+    os._exit(int(how))
+time.sleep(600)
+""")
+"""A rank with workers that hold its output open, as a DataLoader's do."""
 
+
+class TestLeftovers:
+    """What a rank leaves behind in its process group ends with it, and holds nothing up."""
+
+    @pytest.fixture(autouse=True)
+    def _no_patience(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("elastic_runtime.agent.ranks.OUTPUT_DRAIN", 10 * SOON)
+
+    def test_at_once_when_a_signal_ended_it(self) -> None:
+        async def test(worker: Worker) -> None:
+            pid = await worker.start("a", LOADER)
+            children = [int(line) for line in worker.lines("a", "stdout")[:2]]
+            os.kill(pid, signal.SIGKILL)
+            await worker.until(lambda: worker.code("a") is not None)
+            assert worker.code("a") == -signal.SIGKILL
+            for child in children:
+                await asyncio.to_thread(gone, child)
+
+        with_worker(True, test)
+
+    @pytest.mark.parametrize("how", ["0", "3"])
+    def test_a_moment_later_when_it_ended_by_itself(self, how: str) -> None:
+        async def test(worker: Worker) -> None:
+            assert await worker.run("a", LOADER, HOW=how) == int(how)
+            *children, ready, last = worker.lines("a", "stdout")
+            assert (ready, last) == ("ready", "the last line")
+            for child in children:
+                await asyncio.to_thread(gone, int(child))
+
+        with_worker(True, test)
+
+    def test_a_tee_may_write_what_it_has_read(self) -> None:
+        async def test(worker: Worker) -> None:
+            command = ("bash", "-c", "exec > >(sleep 0.1; cat); echo the last words")
+            assert await worker.run("a", command) == 0
+            assert worker.lines("a", "stdout") == ["the last words"]
+
+        with_worker(False, test)
+
+    def test_one_in_a_session_of_its_own_lives_and_holds_nothing_up(self) -> None:
+        async def test(worker: Worker) -> None:
+            assert await worker.run("a", ("sh", "-c", "setsid sleep 600 & echo $!; sleep 0.2")) == 0
+            process = psutil.Process(int(worker.lines("a", "stdout")[0]))
+            await asyncio.sleep(2 * LEFTOVER_GRACE)
+            assert process.status() != psutil.STATUS_ZOMBIE
+            process.kill()
+
+        with_worker(False, test)
+
+
+def test_a_progress_bar_is_told_before_its_line_ends() -> None:
     async def test(worker: Worker) -> None:
-        assert await worker.run("a", ("sh", "-c", "sleep 600 & echo $!")) == 0
-        os.kill(int(worker.lines("a", "stdout")[0]), signal.SIGKILL)
+        draw = "sys.stderr.write(f'\\rstep {at}'); sys.stderr.flush()"
+        bar = f"import sys, time\nfor at in range(50): {draw}\ntime.sleep(600)"
+        worker.ranks.start_rank("a", code(bar), {}, None)
+        await worker.until(lambda: worker.lines("a", "stderr")[-1:] == ["step 49"])
+        assert len(worker.lines("a", "stderr")) < 10
+        await worker.ranks.stop_rank("a", grace=SOON)
 
-    with_worker(False, test)
+    with_worker(True, test)
 
 
 def test_a_warm_process_that_lacks_an_import_runs_ranks_cold_and_says_why() -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import logging
 import os
 import shutil
 import signal
 import socket
+import struct
+import termios
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from elastic_runtime.agent.hostfile import write_hostfile
+from elastic_runtime.agent.output_lines import OutputLines
 from elastic_runtime.agent.scripts import new_folder
+from elastic_runtime.agent.zygote import LEFTOVER_GRACE
 from elastic_runtime.agent.zygote_client import ZygoteClient
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.framing import LineReader, decode_line
-from elastic_runtime.lines import LineSplitter
 from elastic_runtime.plausible import LINES, check_rank
 from elastic_runtime.printable import printable
 from elastic_runtime.rank_link import HOSTFILE, OUTPUTS, AgentWord, decode_rank_message, encode_rank_message
@@ -35,12 +39,32 @@ log = logging.getLogger(__name__)
 STACKS_TIME = 2.0
 """Seconds that a rank has to write where it stands, before it is stopped."""
 OUTPUT_DRAIN = 2.0
-"""Seconds to wait for the end of a rank's output after its own end: a process that it left behind may hold it open."""
+"""Seconds to read a rank's output after its own end, at most. Its process group ends with it (see
+:mod:`~elastic_runtime.agent.zygote`); a process in a session of its own may write for ever."""
 WORD = 65536
 """Bytes of a line on a rank's link: it is the user's script that writes there."""
 LAST_WORDS = 1024 * 1024
 """Bytes that are read of the link of a rank that has ended; what it left behind may write there still."""
 _CHUNK = 65536
+_LOOK = 0.02
+"""Seconds between two looks at whether all that a rank wrote is read."""
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One of a rank's outputs."""
+
+    pipe: int
+    task: asyncio.Task[None] = field(init=False)
+    waits: bool = False
+    """All that was read is passed on."""
+
+    @property
+    def quiet(self) -> bool:
+        """Whether there is nothing to read now."""
+        if self.task.done():
+            return True
+        return self.waits and not struct.unpack("i", fcntl.ioctl(self.pipe, termios.FIONREAD, b"\0" * 4))[0]
 
 
 @dataclass(slots=True)
@@ -49,7 +73,7 @@ class _Rank:
     link: socket.socket
     words: LineReader = field(default_factory=lambda: LineReader(WORD))
     listening: asyncio.Task[None] | None = None
-    readers: list[asyncio.Task[None]] = field(default_factory=list)
+    streams: list[_Stream] = field(default_factory=list)
     pid: int | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -138,8 +162,9 @@ class Ranks:
             for _, write in outputs:
                 os.close(write)
         loop = asyncio.get_running_loop()
-        for stream, (read, _) in zip(("stdout", "stderr"), outputs, strict=True):
-            rank.readers.append(loop.create_task(self._forward(rank_id, stream, read)))
+        for name, (read, _) in zip(("stdout", "stderr"), outputs, strict=True):
+            rank.streams.append(stream := _Stream(read))
+            stream.task = loop.create_task(self._forward(rank_id, name, stream))
         rank.listening = loop.create_task(self._listen(rank))
 
     def signal(self, rank_id: str, number: int, *, alone: bool = False) -> None:
@@ -230,15 +255,25 @@ class Ranks:
             return
         rank.ended.set()
         ended = time.monotonic()
-        if rank.readers:
-            _, late = await asyncio.wait(rank.readers, timeout=OUTPUT_DRAIN)
-            for task in late:
-                task.cancel()
+        await self._drain(rank, 0.0 if code < 0 else LEFTOVER_GRACE)
         await self._hear_last_words(rank)
         rank.link.close()
         self._send(RankExited(rank.rank_id, code, round(time.monotonic() - ended, 3)))
         if not self._ranks:
             self._idle.set()
+
+    async def _drain(self, rank: _Rank, grace: float) -> None:
+        """Pass on the rest of its output: to the end, or after ``grace`` seconds as far as there is any."""
+        ended, quiet = time.monotonic(), 0
+        while running := [stream.task for stream in rank.streams if not stream.task.done()]:
+            await asyncio.wait(running, timeout=_LOOK)
+            # Twice, since what was read at the first look may not be passed on yet.
+            quiet = quiet + 1 if all(stream.quiet for stream in rank.streams) else 0
+            passed = time.monotonic() - ended
+            if passed >= OUTPUT_DRAIN or (passed >= grace and quiet > 1):
+                for task in running:
+                    task.cancel()
+                break
 
     async def _listen(self, rank: _Rank) -> None:
         """Pass on what a rank says, until it talks nonsense or has hung up."""
@@ -277,23 +312,26 @@ class Ranks:
         except InvalidDocument as error:
             self._seldom.warning("what rank %s says is left out: %s", rank.rank_id, printable(error))
 
-    async def _forward(self, rank_id: str, stream: str, descriptor: int) -> None:
-        reader = asyncio.StreamReader()
-        pipe = os.fdopen(descriptor, "rb", buffering=0)  # closed with its transport
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), pipe
-        )
-        lines = LineSplitter(_CHUNK)
+    async def _forward(self, rank_id: str, name: str, stream: _Stream) -> None:
+        reader, loop = asyncio.StreamReader(), asyncio.get_running_loop()
+        pipe = os.fdopen(stream.pipe, "rb", buffering=0)  # closed with its transport
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+        lines, data = OutputLines(_CHUNK), None
         try:
-            while data := await reader.read(_CHUNK):
-                self._lines(rank_id, stream, lines.feed(data))
+            while data != b"":
+                stream.waits, data = True, None
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(lines.wait(loop.time())):
+                        data = await reader.read(_CHUNK)
+                stream.waits = False
+                now = loop.time()
+                self._lines(rank_id, name, lines.feed(data, now) if data else lines.tick(now))
                 await self._drained()
         finally:
-            self._lines(rank_id, stream, lines.end())
+            self._lines(rank_id, name, lines.end())
             transport.close()
 
     def _lines(self, rank_id: str, stream: str, lines: list[bytes]) -> None:
-        # A progress bar rewrites its line with carriage returns: what a terminal would show in the end is enough.
-        texts = tuple(line.rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace") for line in lines)
+        texts = tuple(line.decode(errors="replace") for line in lines)
         for begin in range(0, len(texts), LINES):
             self._send(Output(rank_id, stream, texts[begin : begin + LINES], utc_now()))

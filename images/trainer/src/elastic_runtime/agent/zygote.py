@@ -17,7 +17,9 @@ It speaks JSON with its client, one datagram a message, over the socket whose de
     zygote: {"ready": WARM, "detail": …} once;  {"started": NAME, "pid": …};  {"exited": NAME, "code": …}
             {"signalled": NAME}    when that is done, whether or not there was anything to signal
 
-It ends with its parent, and what it forked ends with it, however that ended: the kernel sees to it.
+It ends with its parent, and what it forked ends with it, however that ended: the kernel sees to it. Processes that a
+rank leaves behind in its process group (a DataLoader's workers, a shell's background jobs) are killed: at once when a
+signal ended the rank, else after :data:`LEFTOVER_GRACE`. A process in a session of its own is left alone.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,6 +49,10 @@ from elastic_runtime.stacks import tell_on_request
 from elastic_runtime.world import WORLD, current_world
 
 MAX_MESSAGE = 256 * 1024
+LEFTOVER_GRACE = 0.5
+"""Seconds that processes left behind by a rank that ended by itself have to end, as a ``tee`` that it wrote to does."""
+_LOOK = 0.05
+"""Seconds between two looks at them."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -75,6 +82,8 @@ class Zygote:
         self._control = control
         self._warm = warm
         self._ranks: dict[int, str] = {}
+        self._leftovers: dict[int, float] = {}
+        """Process groups whose leader has ended by itself, and until when their other processes may run."""
         self._parent = os.getppid()
 
     def serve(self) -> _Rank | None:
@@ -84,7 +93,9 @@ class Zygote:
         signal.set_wakeup_fd(wake_write)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         while True:
-            readable, _, _ = select.select([self._control.fileno(), wake_read], [], [])
+            wait = _LOOK if self._leftovers else None
+            readable, _, _ = select.select([self._control.fileno(), wake_read], [], [], wait)
+            self._end_leftovers()
             if wake_read in readable:
                 os.read(wake_read, 4096)
                 self._reap()
@@ -109,7 +120,22 @@ class Zygote:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if not pid:
                 return
-            self._say(exited=self._ranks.pop(pid), code=os.waitstatus_to_exitcode(status))
+            code = os.waitstatus_to_exitcode(status)
+            self._leftovers[pid] = time.monotonic() + (LEFTOVER_GRACE if code >= 0 else 0.0)
+            self._end_leftovers()  # Before anybody is told, who might start the next rank.
+            self._say(exited=self._ranks.pop(pid), code=code)
+
+    def _end_leftovers(self) -> None:
+        """Kill those whose time is over. The number of a group is not given away while it has a process."""
+        now = time.monotonic()
+        for group, until in list(self._leftovers.items()):
+            due = now >= until
+            try:
+                os.killpg(group, signal.SIGKILL if due else 0)
+            except OSError:  # None is left, or it is not ours.
+                due = True
+            if due:
+                del self._leftovers[group]
 
     def _signal(self, rank_id: str, number: int, send: Callable[[int, int], None]) -> None:
         for pid, name in self._ranks.items():
