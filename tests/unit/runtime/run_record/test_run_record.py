@@ -51,6 +51,18 @@ class TestStanding:
             (EventKind.SCALED, 1, 7),
         ]
 
+    def test_says_how_long_a_world_took_to_its_first_step(
+        self, record: RunRecord, clock: Clock, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level("INFO")
+        for step in (Progress(7), Metrics({"loss": 0.5}, step=8)):
+            record.world(["a", "b"])
+            clock.tick(1.5)
+            record.rank_said(step, "worker-0")
+            record.rank_said(step, "worker-0")
+        told = [text for text in caplog.messages if text.startswith("first step")]
+        assert told == ["first step told 1.5 s after the world of 2 ranks was complete"] * 2
+
     def test_tells_of_a_suspension_once_and_of_its_end(self, record: RunRecord) -> None:
         for phase in (
             *(Phase.STARTING, Phase.RUNNING, Phase.RUNNING),

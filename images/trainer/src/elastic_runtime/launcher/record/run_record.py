@@ -93,6 +93,8 @@ class RunRecord:
         """What ranks say when they fail."""
         self.lives = Lives()
         """Whether a script that is started anew goes on."""
+        self._world_began: datetime | None = None
+        """When the present world was complete, until it has told of a step."""
         self._told_unhandled = self._cut = False
         self._has_checkpoint = previous is not None and previous.checkpoint is not None
         self.rank_failures = self.forced_resets = 0
@@ -196,6 +198,7 @@ class RunRecord:
         """A new world is complete."""
         standing, size = self._standing, len(members)
         self._lost.world_complete(self._now())
+        self._world_began = self._now()
         kind = EventKind.SCALED if standing.started else EventKind.STARTED
         standing.started = standing.started or self._now()
         standing.generation += 1
@@ -280,6 +283,10 @@ class RunRecord:
                 standing.outputs = Outputs(uri, files, size) if files else None
 
     def _life_stepped(self, step: int | None) -> None:
+        if self._world_began is not None:
+            seconds, self._world_began = (self._now() - self._world_began).total_seconds(), None
+            size = self._standing.world_size
+            log.info("first step told %.1f s after the world of %d ranks was complete", max(0.0, seconds), size)
         if words := self.lives.stepped(step):
             self.event(EventKind.WARNING, words, step=step)
 
