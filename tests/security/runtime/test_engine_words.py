@@ -32,7 +32,8 @@ def scene() -> SimpleNamespace:
     """A launcher's reports, with worker-0, which runs its rank."""
     session, pool = Session(), WorkerPool(RecoverySpec(), 1.0, lambda: 0.0)
     no: Any = SimpleNamespace()
-    reports = AgentReports(pool, no, no, no, lambda: session, lambda: None, no)  # type: ignore[arg-type, return-value]
+    platform: Any = SimpleNamespace(came=lambda _worker: None)
+    reports = AgentReports(pool, no, no, platform, lambda: session, lambda: None, no)  # type: ignore[arg-type, return-value]
     connection = SimpleNamespace(hello=Hello("worker-0", "node", 1, 1, "lo"))
     loop = SimpleNamespace(time=lambda: 0.0)
     return SimpleNamespace(session=session, pool=pool, reports=reports, connection=connection, loop=loop)
