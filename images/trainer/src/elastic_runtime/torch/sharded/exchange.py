@@ -5,7 +5,9 @@ Every function is a collective: all ranks of the world call it, in the same orde
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -39,6 +41,11 @@ def gather(data: bytes) -> list[bytes]:
     if texts.numel():
         dist.all_reduce(texts)
     return [part.numpy().tobytes() for part in parts]
+
+
+def gather_values(mine: Any) -> list[Any]:
+    """Every rank's JSON, by rank."""
+    return [json.loads(text) for text in gather(json.dumps(mine).encode())]
 
 
 def gather_catalogs(mine: Catalog) -> list[Catalog]:

@@ -25,6 +25,7 @@ from elastic_runtime.torch.sharded.exchange import Copying
 from elastic_runtime.torch.sharded.reading import Reading
 from elastic_runtime.torch.sharded.resharding import reshard
 from elastic_runtime.torch.sharded.stored import is_other, part_writer
+from elastic_runtime.torch.sharded.sums import Sums, check_sums, total_sums
 from elastic_runtime.torch.sharded.trees import kept_tree
 from elastic_runtime.torch.sharded.versions import Versions
 from elastic_runtime.training.checkpointing.parts import part_writers, read_parts
@@ -132,12 +133,18 @@ class ShardedState(DurableState):
 
     def sync(self) -> None:
         """Shard the newest commit that is whole over this world; a collective."""
-        self._arrange()
+        before = self._arrange()
         super().sync()
+        if before is not None:
+            newest = self._versions.newest
+            catalogs = exchange.gather_catalogs(Catalog("", self._versions.kept()))
+            check_sums(before, total_sums(newest, catalogs, newest.key))
         self._world.barrier()  # All have their new parts, and copies of them: nobody needs others any more.
         self._versions.keep_only(self._versions.newest.key)
 
-    def _arrange(self) -> None:
+    def _arrange(self) -> Sums | None:
+        """Returns the sums of what was redistributed."""
+        before: Sums | None = None
         self.model = self.optimizer = None  # Their memory, for those that come.
         model, optimizer = self._build()
         mine = Catalog(os.environ.get(WORKER_NAME) or socket.gethostname(), self._versions.kept())
@@ -147,20 +154,23 @@ class ShardedState(DurableState):
             commits = [each.commit for catalog in catalogs for each in catalog.versions]
             model, optimizer = self._begin(model, optimizer, lost=any(commits))
         else:
-            self._go_on(catalogs, key, model, optimizer)
+            before = self._go_on(catalogs, key, model, optimizer)
         layouts = [each.layout for catalog in catalogs for each in catalog.versions]
         self._layout = 1 + max(layouts, default=0)
         self._keepers = keepers([each.host for each in catalogs])
         self._copying = Copying(self._world_of_parts.exchange, self._keepers, self._versions.obtain)
         self.model, self.optimizer = model, optimizer
+        return before
 
-    def _go_on(self, catalogs: list[Catalog], key: Key, model: Any, optimizer: Any) -> None:
+    def _go_on(self, catalogs: list[Catalog], key: Key, model: Any, optimizer: Any) -> Sums | None:
         self._versions.keep_only(key)
         version = self._versions.of(key)
+        before = total_sums(version, catalogs, key) if self._verify != "never" else None
         reshard(self._world_of_parts.exchange, catalogs, key, version, model, optimizer)
         if version is not None:
             self._values.put_back(version.values)
         self._commits = key[0]
+        return before
 
     def _leave_world(self, *, committed: bool) -> None:
         """Whoever leaves gives its part to one that stays, unless that has it already."""

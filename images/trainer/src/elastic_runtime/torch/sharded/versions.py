@@ -32,7 +32,9 @@ class Holding:
         for leaf in leaves:
             sizes[leaf.dtype] = sizes.get(leaf.dtype, 0) + leaf.box.volume
         pinned = torch.cuda.is_available()
-        self.memory = [torch.empty(size, dtype=_dtype(name), pin_memory=pinned) for name, size in sorted(sizes.items())]
+        self.memory = [
+            torch.empty(size, dtype=dtype_of(name), pin_memory=pinned) for name, size in sorted(sizes.items())
+        ]
         rest = dict(zip(sorted(sizes), self.memory, strict=True))
         self.tensors: list[Tensor] = []
         for leaf in leaves:
@@ -46,7 +48,8 @@ class Holding:
             torch._foreach_copy_(self.tensors, list(parts))
 
 
-def _dtype(name: str) -> torch.dtype:
+def dtype_of(name: str) -> torch.dtype:
+    """A type by the name that :class:`Leaf` has. Raises InvalidDocument."""
     found = getattr(torch, name, None)
     if not isinstance(found, torch.dtype):
         raise InvalidDocument(f"{name[:40]!r} is no type of a tensor's elements")

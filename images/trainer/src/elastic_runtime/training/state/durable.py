@@ -97,6 +97,7 @@ class DurableState:
         for name, value in kept.items():
             setattr(self, name, value)
         check_verify(verify)
+        self._verify = verify
         self._values = StateValues(self.family, self, kept, checks=verify != "never")
         self._checks = CommitChecks(clock) if verify == "commits" else None
         self._world = current_world()
