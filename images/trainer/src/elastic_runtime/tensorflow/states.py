@@ -120,7 +120,7 @@ def _assign(variables: Sequence[Any], arrays: Sequence[Array]) -> None:
         [_kind(each.shape, each.dtype.as_numpy_dtype) for each in variables],
     )
     if kinds != wanted:  # An assignment would convert what has another type.
-        raise ValueError(f"it has arrays {_short(kinds)}, and the variables are {_short(wanted)}")
+        raise ValueError(f"it has arrays of the shapes and types {_short(kinds)}, and the variables {_short(wanted)}")
     for variable, array in zip(variables, arrays, strict=True):
         variable.assign(array)
 
