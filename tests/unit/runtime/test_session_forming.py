@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from dataclasses import replace
 
 from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState, Stage
 from elastic_runtime.engines.exits import LOST
@@ -372,3 +373,22 @@ class TestReformOfAWorldThatIsLate:
             assert (scene.session.fact.stage, scene.session.fact.holders) == (Stage.RETREATING, ("a", "b"))
 
         play(act)
+
+
+def test_ranks_that_all_fail_are_judged_by_the_driver_and_not_given_up_before() -> None:
+    async def act(scene: Scene) -> None:
+        await scene.train("a", "b")
+        scene.session.committed()
+        assert scene.session.fact.holders == ("a", "b")
+        facts: list[SessionFact] = []
+        scene.session._callbacks = replace(
+            scene.session._callbacks, on_over=lambda _: (facts.append(scene.session.fact), scene.changed.set())[1]
+        )
+        for rank_id in ("a", "b"):
+            (await scene.running(rank_id)).end.set_result(3)
+        fact = await scene.until_state(SessionState.ENDED)
+        assert fact.outcome is SessionOutcome.FAILED
+        # Without holders, a session that forms a world is closed, and the script is started again.
+        assert [each for each in facts if each.state is SessionState.FORMING and each.holders == ()] == []
+
+    play(act)

@@ -266,6 +266,12 @@ class HorovodSession:
         if self._elastic.isdisjoint(self._complete):
             return None
         running = [rank_id for rank_id in self._complete if rank_id in self._members and rank_id not in self._over]
+        if (
+            self._state is SessionState.FORMING
+            and self._stage is Stage.RETURNING
+            and self._over.issuperset(self._members)
+        ):
+            return None  # The driver is about to say how all of them have ended.
         # A newcomer to a world that broke before it trained may have heard nothing of the state yet.
         return tuple([rank_id for rank_id in running if rank_id in self._proven] or running)
 
