@@ -102,6 +102,9 @@ test-faults: setup ## scripted resizes, losses and notices with torch.distribute
 test-frameworks: setup-frameworks ## trainings by Accelerate, DeepSpeed, Lightning, Megatron-Core and Transformers, restarted; five minutes, not a part of `make test`
 	$(call pytest,$(FRAMEWORKS),frameworks,tests/frameworks)
 
+test-scripts: setup-frameworks ## other people's training scripts, from a folder with a checkout of each project: make test-scripts SCRIPTS=FOLDER; a minute, not a part of `make test`
+	$(if $(SCRIPTS),ELASTIC_TRAINING_TEST_SCRIPTS=$(abspath $(SCRIPTS))) $(call pytest,$(FRAMEWORKS),scripts,tests/scripts)
+
 test-tensorflow: setup-tensorflow ## the same with TensorFlow and Keras; two minutes, not a part of `make test`
 	$(call pytest,$(TENSORFLOW),tensorflow,tests/tensorflow)
 
@@ -257,5 +260,5 @@ clean-all: clean
 
 .PHONY: help setup setup-tensorflow setup-torchft setup-site site test-site setup-manifests test-manifests test-tutorial test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks test-unit $(UNIT) \
     test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-browser screenshots \
-    test-faults test-frameworks setup-frameworks test-kubernetes test-kubernetes-long test-oldest test-compose compose-up compose-down test-wheels matrix chaos chaos-bar fuzz kills soak \
+    test-faults test-frameworks test-scripts setup-frameworks test-kubernetes test-kubernetes-long test-oldest test-compose compose-up compose-down test-wheels matrix chaos chaos-bar fuzz kills soak \
     demo bench bench-torch bench-sharded bench-deferred bench-checkpoints bench-status bench-page bench-traces gpu-check image cluster-up cluster-down build dist requirements clean clean-all

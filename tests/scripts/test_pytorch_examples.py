@@ -1,0 +1,26 @@
+"""PyTorch's own tutorial for torchrun, unchanged: a snapshot after each epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.scripts.conftest import Train
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def test_multigpu_torchrun_goes_on_from_its_snapshot(checkout: Callable[[str, str], Path], train: Train) -> None:
+    """Four steps an epoch with two ranks, three with three: each world is in its third or fourth epoch when it ends.
+
+    The script notes the number of the epoch that it has done, and goes on with that one, so it does two of them again.
+    """
+    folder = checkout("pytorch-examples", "distributed/ddp-tutorial-series")
+    script = train(folder, "multigpu_torchrun.py", "10", "1", "--batch_size=256", held_after=10)
+    script.sizes_a_notice_and_a_loss()
+    begun = [int(line.split(" ")[0]) for line in script.told("[GPU0] Epoch ")]
+    assert begun == [0, 1, 2, *(1, 2, 3, 4), *(3, 4, 5), *(4, 5, 6), *(5, 6, 7, 8, 9)]
+    (warning,) = script.warnings()
+    assert warning.startswith("SIGTERM itself ended ranks ")
