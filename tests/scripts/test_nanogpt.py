@@ -92,7 +92,7 @@ def test_with_one_line_of_configuration_it_goes_on_from_its_own_checkpoint(nanog
     assert warning.startswith(NO_HANDLER)
 
 
-def test_with_six_lines_changed_it_loses_nothing_by_a_planned_change(nanogpt: Path, train: Train) -> None:
+def test_with_seven_lines_changed_it_loses_nothing_by_a_planned_change(nanogpt: Path, train: Train) -> None:
     change(nanogpt / "train.py", ASKED)
     script = train(nanogpt, "train.py", configured(nanogpt, more=RESUMES))
     script.sizes_a_notice_and_a_loss()

@@ -1,0 +1,3 @@
+"""Stand-in for OmegaConf, see ``hydra.py``."""
+
+DictConfig = dict
