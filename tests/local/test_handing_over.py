@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
 
+from elastic_runtime.agent.notices.local import FILE_INTERVAL
 from elastic_runtime.spec import CheckpointSpec
 from elastic_runtime.status import EventKind, Status, WorkerState
 from tests.local.conftest import Start
@@ -26,8 +30,12 @@ def test_nobody_who_holds_the_state_is_let_go_before_it_is_durable(start: Start,
     aside = folder.rename(tmp_path / "aside")
     folder.touch()  # The store is away.
     names = [run.worker(rank).name for rank in (0, 1)]
+    # Both come at once to the launcher; of two that come one after the other, the first finds one who stays.
+    os.kill(run.launcher.pid, signal.SIGSTOP)
     for name in names:
         run.reclaim(name, 120.0)
+    time.sleep(20 * FILE_INTERVAL)  # Until the agents have sent what they read, which shows nowhere.
+    os.kill(run.launcher.pid, signal.SIGCONT)
     run.until_status(lambda _: len(run.events(EventKind.NOTICE)) == 2, "both notices")
     run.go(20)
     run.at(30)
