@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import struct
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -95,23 +96,44 @@ def notice_silence(sockets: Iterable[int], seconds: float) -> None:
             end_when_silent(sock, seconds)
 
 
+def knock(sockets: Iterable[int], pairs: int) -> None:
+    """Come in the place of every peer that Gloo still waits for, and go: it waits no more, and finds nobody there.
+
+    torch's Gloo ends a wait for a peer that is to connect by itself after 5 times the group's time-out alone. Who comes
+    names the pair that it belongs to, by a number that is counted from 0 (``Listener::nextAddress`` of Gloo).
+
+    Args:
+        sockets: file descriptors; those that nobody can connect to are passed over.
+        pairs: highest number of a pair.
+    """
+    for descriptor in sockets:
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as sock:
+            if not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                continue
+            for pair in range(pairs + 1):
+                with socket.create_connection(sock.getsockname()[:2], timeout=1.0) as visit:
+                    visit.sendall(struct.pack("=q", pair))
+
+
 class GlooSockets:
     """Of this rank's present world.
 
     Args:
         listening: whether to cut those, too, that others connect to. Horovod's Gloo gives up its wait for a peer then;
-            torch's ends the process.
+            torch's would end the process, and is visited instead: see :func:`knock`.
     """
 
     def __init__(self, *, listening: bool) -> None:
         self._listening = listening
+        self._pairs = 0
         self._python = PythonSockets()
         self._before: dict[int, str] | None = None
         self._opened: dict[int, str] = {}
 
     @contextlib.contextmanager
-    def connecting(self) -> Iterator[None]:
-        """What Gloo opens from here to the end of the block is of the world; also where that fails."""
+    def connecting(self, size: int = 0) -> Iterator[None]:
+        """What Gloo opens in the block is of the world, of ``size`` ranks; also where connecting fails."""
+        self._pairs = size
         before = self._before = open_sockets()
         with self._python.watching():
             try:
@@ -131,7 +153,11 @@ class GlooSockets:
 
     def cut(self) -> None:
         """Shut them down: whoever waits on one waits no more. In any thread."""
-        cut(self.opened(), listening=self._listening)
+        connecting = self._before is not None
+        opened = self.opened()
+        cut(opened, listening=self._listening)
+        if connecting and not self._listening:
+            knock(opened, self._pairs)
 
     def forget(self) -> None:
         """The world is over."""

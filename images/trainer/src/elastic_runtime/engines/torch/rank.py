@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
+from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from elastic_runtime import kept_outputs
@@ -74,6 +75,11 @@ class Rank:
         if link.connected:
             self._channel = Channel(link, self._another, self._broken)
             self._wrappers.watch()
+
+    @property
+    def has_peers(self) -> bool:
+        """Whether it meets others by what its agent tells."""
+        return self._channel is not None
 
     def enter(self) -> None:
         """Be in a world: in the present one, or in the next that can be connected. A rank that is in none ends."""
@@ -182,12 +188,15 @@ class Rank:
             except Exception as error:
                 if not self.is_loss(error):
                     raise
+                if not isinstance(error, WorldLost):
+                    log.warning("rank %d of %d could not connect to its world: %s", place.rank, place.size, error)
 
     def _connect(self, channel: Channel, place: EnterWorld) -> None:
         self._changes, self.leaving = 0, _NOBODY
         self.entered(place.in_vain)
         os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.size), **_local(place))
-        with self._sockets.connecting():
+        distributed_c10d._world.group_count = 0  # A group that failed has been counted, and names are to be the same.
+        with self._sockets.connecting(place.size):
             # torch holds the part in C++ alone, and asks it again for further groups: it cannot do without this one.
             store, rank, size = AgentStore(channel, CONNECTING), place.rank, place.size
             self._store = store

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from elastic_runtime.engines.torch.messages import NAME
+from elastic_runtime.engines.torch.peers import prove_peers
 from elastic_runtime.engines.torch.rank import Rank, this_rank
 from elastic_runtime.engines.torch.sending import broadcast, exchange, maximum
 
@@ -49,7 +50,8 @@ class TorchWorld:
 
     def prepare(self) -> None:
         """See :class:`World`."""
-        self.this_rank()
+        if self.this_rank().has_peers:
+            prove_peers()
 
     def enter(self) -> None:
         """See :class:`World`."""

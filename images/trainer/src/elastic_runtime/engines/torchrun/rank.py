@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -16,11 +17,14 @@ from torch.distributed.distributed_c10d import default_pg_timeout
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from elastic_runtime.engines.torch.channel import Channel
+from elastic_runtime.engines.torch.peers import PlaceTaken, prove_peers
 from elastic_runtime.engines.torch.rank import Rank
 from elastic_runtime.engines.torch.store import AgentStore
 from elastic_runtime.engines.torch.world import TorchWorld
 from elastic_runtime.leaving import call_back
 from elastic_runtime.rank_link import RUN_NAME, RankLink, shared_link
+
+log = logging.getLogger(__name__)
 
 
 class TorchrunWorld(TorchWorld):
@@ -28,7 +32,8 @@ class TorchrunWorld(TorchWorld):
 
     def prepare(self) -> None:
         """See :class:`~elastic_runtime.world.World`."""
-        _serve_env()
+        if _serve_env():
+            prove_peers()
         _keep_process_groups()
 
     def this_rank(self) -> Rank:
@@ -42,11 +47,14 @@ def _alone() -> Rank:
 
 
 @cache
-def _serve_env() -> None:
-    """Have ``env://`` find the others by the store of this world, in the launcher."""
+def _serve_env() -> bool:
+    """Have ``env://`` find the others by the store of this world, in the launcher.
+
+    Returns False where somebody has started the script by hand: then there is no launcher.
+    """
     link = shared_link()
     if not link.connected:
-        return  # Somebody has started the script by hand.
+        return False
     channel = Channel(link, lambda _serial: None, lambda: None)
     stores: list[AgentStore] = []
 
@@ -64,6 +72,7 @@ def _serve_env() -> None:
     # A script has no commits at which to call what on_notice was given; between two steps is where it can be.
     register_optimizer_step_post_hook(lambda *_: call_back())
     channel.connected()
+    return True
 
 
 @cache
@@ -79,7 +88,12 @@ def _keep_process_groups() -> None:
 
     @wraps(make)
     def made(*args: Any, **kwargs: Any) -> Any:
-        group = make(*args, **kwargs)
+        try:
+            group = make(*args, **kwargs)
+        except PlaceTaken as error:
+            # As Gloo does where it loses a peer: the run begins again at the newest checkpoint.
+            log.error("%s", error)
+            os.abort()
         kept.append(group)
         return group
 

@@ -1,0 +1,235 @@
+"""Gloo's connections, proved: Gloo in torch's wheels takes whoever connects for the rank that it waits for.
+
+When a process group has connected, its ranks tell each other both ends of each of their connections, by the world's
+store, which lies behind the agents' mutual TLS. A connection that a rank accepted and no other rank of the group has is
+a stranger's: it is ended, with what was received on it and not read, before anything is sent. A rank with which none is
+left has had its place taken: the group is given up. From then on nobody is let in.
+
+NCCL's connections are NCCL's: who connects has to know a number that the store alone tells.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import logging
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, wraps
+from typing import Any
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store
+from torch.distributed import distributed_c10d
+
+from elastic_runtime.descriptors import raise_descriptor_limit
+from elastic_runtime.engines.gloo_sockets import PythonSockets, open_sockets
+from elastic_runtime.printable import printable
+
+PROVE = "ELASTIC_PROVE_PEERS"
+"""Environment variable; ``0``: believe every connection. For networks that change addresses on the way, as a service
+mesh does; that network must then be the one that keeps strangers out."""
+_LAZY = "TORCH_GLOO_LAZY_INIT"
+_DIGEST = 16
+_NAMED = 3
+_PAIR_NUMBER = 8
+"""Bytes of a number of a pair, which who connects sends first."""
+_ATTACH_FILTER, _DETACH_FILTER = 26, 27
+"""SO_ATTACH_FILTER and SO_DETACH_FILTER of Linux's asm-generic/socket.h, which Python does not name."""
+_DROP = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0), 8)
+"""One instruction of the classic packet filter, ``ret #0``: let nothing through (bpf(4); Linux's filter.txt)."""
+log = logging.getLogger(__name__)
+
+
+class PlaceTaken(dist.DistNetworkError):
+    """A stranger is connected in the place of a rank, or an address is not the same at both ends."""
+
+
+class _Proofs:
+    """Of all process groups of this process."""
+
+    def __init__(self) -> None:
+        self._python = PythonSockets()
+        self._listening: dict[int, str] = {}
+        """Sockets of Gloo's that others connect to, and their identities; some may be closed by now."""
+
+    def made(self, store: Store, rank: int, size: int, make: Callable[[], None]) -> None:
+        """Have a group made that listens by itself, and prove it; see :func:`prove_peers`."""
+        before = open_sockets()
+        with self._python.watching():
+            make()
+            listening = {fd: name for fd, name in self._since(before).items() if _is_listening(fd)}
+            self._listening = {**_still(self._listening), **listening}
+            _prove(store, rank, size, lambda: self._since(before), listening)
+
+    def split(self, store: Store, split: Callable[[], Any]) -> Any:
+        """Have a group split off another one, which connects by that one's listeners; prove it."""
+        before = open_sockets()
+        listening = self._listening = _still(self._listening)
+        _set_filters(listening, admit=True)
+        with self._python.watching():
+            try:
+                group = split()
+                if group is not None and group.size() > 1:
+                    store = PrefixStore(group.group_name, store)
+                    _prove(store, group.rank(), group.size(), lambda: self._since(before), listening)
+            finally:
+                _set_filters(_still(listening), admit=False)
+        return group
+
+    def _since(self, before: dict[int, str]) -> dict[int, str]:
+        others = self._python.seen()
+        return {fd: name for fd, name in open_sockets().items() if before.get(fd) != name and fd not in others}
+
+
+@cache
+def prove_peers() -> None:
+    """Have each process group of Gloo's, in this process and from now on, made of its own ranks alone.
+
+    Making one raises :class:`PlaceTaken` where a stranger has come in; for torch that is an error of its network.
+    """
+    if os.environ.get(PROVE) == "0" or not dist.is_gloo_available():
+        return
+    raise_descriptor_limit()  # Until a group is made its listener accepts all who come.
+    if os.environ.pop(_LAZY, None):
+        log.warning("%s is left out: connections that are made later could not be proved", _LAZY)
+    proofs = _Proofs()
+    make, split = distributed_c10d.ProcessGroupGloo.__init__, dist.split_group
+
+    @wraps(make)
+    def make_proved(group: Any, store: Store, rank: int, size: int, *args: Any, **kwargs: Any) -> None:
+        proofs.made(store, rank, size, lambda: make(group, store, rank, size, *args, **kwargs))
+
+    @wraps(split)
+    def split_proved(*args: Any, **kwargs: Any) -> Any:
+        store = PrefixStore("split", distributed_c10d._get_default_store())
+        return proofs.split(store, lambda: split(*args, **kwargs))
+
+    distributed_c10d.ProcessGroupGloo.__init__ = make_proved  # type: ignore[assignment, method-assign]
+    distributed_c10d.split_group = dist.split_group = split_proved
+
+
+def _prove(store: Store, rank: int, size: int, opened: Callable[[], Iterable[int]], listening: Iterable[int]) -> None:
+    """Compare this rank's connections with the others', and let nobody else in.
+
+    Args:
+        store: of the group.
+        rank: in it.
+        size: of it.
+        opened: descriptors of sockets that the group has by now.
+        listening: those that others connect to.
+    """
+    mine = {_digest(ends) for fd in opened() if (ends := _ends(fd))}
+    if size > 1:
+        store.set(f"peers/{rank}", b"".join(mine))  # type: ignore[arg-type]
+    shared = {peer: _told(store, peer) & mine for peer in range(size) if peer != rank}
+    _set_filters(listening, admit=False)  # Not before: others may still have been on their way.
+    claimed = _end_strangers(opened(), _ports(listening), set().union(*shared.values()))
+    missing = [peer for peer, connections in shared.items() if not connections]
+    if claimed or missing:
+        place = f"rank {missing[0]}" if missing else "a rank"
+        raise PlaceTaken(
+            f"rank {rank} of a group may be connected to a stranger in the place of {place}: one of them has a "
+            f"connection that the other does not have. The group is given up. If something between ranks changes "
+            f"addresses, as a service mesh does, and keeps strangers out, set {PROVE}=0 in the environment of the training"
+        )
+
+
+def _told(store: Store, peer: int) -> set[bytes]:
+    said = store.get(f"peers/{peer}")
+    return {said[at : at + _DIGEST] for at in range(0, len(said), _DIGEST)}
+
+
+def _end_strangers(opened: Iterable[int], ports: set[int], proved: set[bytes]) -> bool:
+    """End all who have connected to one of these ports and are not of the group.
+
+    Returns whether one of them has named a pair of Gloo's, so that it may have a rank's place.
+    """
+    connections = {fd: ends for fd in opened if (ends := _ends(fd))}
+    strangers = {
+        fd: there
+        for fd, (here, there) in connections.items()
+        if _port(here) in ports and _digest((here, there)) not in proved
+    }
+    claimed = any(_bytes_received(fd) >= _PAIR_NUMBER for fd in strangers)
+    for fd in strangers:
+        _disconnect(fd)
+    if strangers:
+        some = ", ".join(printable(address) for address in sorted(strangers.values())[:_NAMED])
+        log.warning("%d strangers were connected to this rank, and are no more: %s", len(strangers), some)
+    return claimed
+
+
+@contextlib.contextmanager
+def _socket(fd: int) -> Iterator[socket.socket]:
+    with socket.socket(fileno=os.dup(fd)) as sock:
+        yield sock
+
+
+def _is_listening(fd: int) -> bool:
+    with _socket(fd) as sock:
+        return bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+
+
+def _still(sockets: dict[int, str]) -> dict[int, str]:
+    present = open_sockets()
+    return {fd: name for fd, name in sockets.items() if present.get(fd) == name}
+
+
+def _ends(fd: int) -> tuple[str, str] | None:
+    """Addresses of this end and of the other, of a TCP connection; else None."""
+    with contextlib.suppress(OSError), _socket(fd) as sock:
+        if sock.family in (socket.AF_INET, socket.AF_INET6) and sock.type == socket.SOCK_STREAM:
+            here, there = (_text(address) for address in (sock.getsockname(), sock.getpeername()))
+            return here, there
+    return None
+
+
+def _digest(ends: tuple[str, str]) -> bytes:
+    """The same at both ends."""
+    return hashlib.blake2b("|".join(sorted(ends)).encode(), digest_size=_DIGEST).digest()
+
+
+def _text(address: tuple[Any, ...]) -> str:
+    host = str(address[0]).removeprefix("::ffff:").partition("%")[0]
+    return f"{host} {address[1]}"
+
+
+def _port(end: str) -> int:
+    return int(end.rpartition(" ")[2])
+
+
+def _ports(listening: Iterable[int]) -> set[int]:
+    found = set()
+    for fd in listening:
+        with _socket(fd) as sock:
+            found.add(sock.getsockname()[1])
+    return found
+
+
+def _set_filters(listening: Iterable[int], *, admit: bool) -> None:
+    for fd in listening:
+        with _socket(fd) as sock:
+            if admit:
+                sock.setsockopt(socket.SOL_SOCKET, _DETACH_FILTER, 0)
+            else:
+                program = struct.pack("HxxxxxxP", 1, ctypes.addressof(_DROP))
+                sock.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, program)
+
+
+def _bytes_received(fd: int) -> int:
+    """``tcpi_bytes_received`` of tcp(7)'s TCP_INFO (linux/tcp.h)."""
+    with _socket(fd) as sock:
+        (received,) = struct.unpack_from("=Q", sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 136), 128)
+    return int(received)
+
+
+def _disconnect(fd: int) -> None:
+    """At once, and without what has come and was not read: as a shutdown would leave it."""
+    unspecified = struct.pack("=H14x", socket.AF_UNSPEC)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.connect(fd, unspecified, len(unspecified)):
+        raise OSError(ctypes.get_errno(), "a stranger's connection could not be ended")

@@ -1,0 +1,200 @@
+"""Strangers who connect to ranks of torch.distributed: they receive nothing, and take nobody's place."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from elastic_runtime.engines.torch.peers import PROVE
+from tests.local.conftest import Start, start
+from tests.paced import PATIENCE, Script, until
+
+__all__ = ["start"]
+pytestmark = pytest.mark.timeout(240)
+ROUNDS = 8
+PAIRS = 5
+"""Gloo's numbers of pairs, that a stranger guesses."""
+GROUPS = """
+    import json, logging, sys
+    from datetime import timedelta
+
+    import torch
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d
+
+    from elastic_runtime.engines.torch.peers import prove_peers
+
+    logging.basicConfig()
+    prove_peers()
+    folder, rank = sys.argv[1], int(sys.argv[2])
+    store = dist.FileStore(folder + "/store", 3)
+    print(json.dumps("ready"), flush=True)
+    for line in sys.stdin:
+        number, = line.split()
+        distributed_c10d._world.group_count = 0
+        prefixed = dist.PrefixStore(number, store)
+        prefixed.set_timeout(timedelta(seconds=5))  # Who has failed tells the others through the launcher, else.
+        try:
+            dist.init_process_group("gloo", store=prefixed, rank=rank, world_size=3, timeout=timedelta(seconds=2))
+            weights = torch.full((1000,), float(rank + 1))
+            dist.all_reduce(weights)
+            said = {"sum": weights.unique().tolist()}
+            dist.barrier()
+        except (RuntimeError, TimeoutError) as error:
+            said = {"error": str(error)}
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        print(json.dumps(said), flush=True)
+"""
+
+
+class Ranks:
+    """Three processes that make one group after another."""
+
+    def __init__(self, folder: Path, stack: contextlib.ExitStack) -> None:
+        script = textwrap.dedent(GROUPS)
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        self.processes = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", script, str(folder), str(rank)],
+                    env=environment,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            for rank in range(3)
+        ]
+        for process in self.processes:
+            stack.callback(process.kill)
+        assert self.said() == ["ready"] * 3
+
+    def begin(self, number: int, *ranks: int) -> None:
+        for rank in ranks:
+            stdin = self.processes[rank].stdin
+            assert stdin is not None
+            stdin.write(f"{number}\n")
+            stdin.flush()
+
+    def wait_for_the_last(self, number: int) -> set[tuple[str, int]]:
+        """Begin a group but for its last rank; where the others listen for that."""
+        before = self.listening()  # Of groups that came to nothing.
+        self.begin(number, 0, 1)
+        return until(lambda: new if len(new := self.listening() - before) == 2 else None, "two ranks listen", PATIENCE)
+
+    def said(self) -> list[Any]:
+        """By all, of the group that they have begun."""
+        found = []
+        for process in self.processes:
+            assert process.stdout is not None
+            found.append(json.loads(process.stdout.readline() or '{"error": "the process is gone"}'))
+        return found
+
+    def listening(self) -> set[tuple[str, int]]:
+        """Where they can be connected to."""
+        return {
+            (each.laddr.ip, each.laddr.port)
+            for process in self.processes
+            for each in psutil.Process(process.pid).net_connections("tcp")
+            if each.status == psutil.CONN_LISTEN
+        }
+
+    def errors(self) -> str:
+        """All that they have written, once they have ended."""
+        return "".join(process.communicate(timeout=PATIENCE)[1] for process in self.processes)
+
+
+@pytest.fixture
+def ranks(tmp_path: Path) -> Iterator[Ranks]:
+    with contextlib.ExitStack() as stack:
+        yield Ranks(tmp_path, stack)
+
+
+def claim(address: tuple[str, int], stack: contextlib.ExitStack) -> list[socket.socket]:
+    """Come in the place of every rank that is awaited there."""
+    claimed = []
+    for pair in range(PAIRS):
+        stranger = stack.enter_context(socket.create_connection(address, timeout=PATIENCE))
+        stranger.sendall(struct.pack("=q", pair))
+        claimed.append(stranger)
+    return claimed
+
+
+def received(stranger: socket.socket) -> bytes:
+    """All that was ever sent to it."""
+    stranger.settimeout(PATIENCE)
+    parts = []
+    with contextlib.suppress(ConnectionResetError):
+        while part := stranger.recv(65536):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def test_who_takes_the_place_of_a_rank_gets_nothing_and_changes_nothing(ranks: Ranks) -> None:
+    """Which of two ranks waits for the other is decided by their ports, at random: in most rounds one does."""
+    taken = 0
+    for number in range(ROUNDS):
+        with contextlib.ExitStack() as stack:
+            places = ranks.wait_for_the_last(number)
+            strangers = [each for place in places for each in claim(place, stack)]
+            ranks.begin(number, 2)
+            said = ranks.said()
+            got = [received(stranger) for stranger in strangers]
+        taken += any("in the place of" in each.get("error", "") for each in said)
+        assert got == [b""] * len(strangers), said
+        sums = [each["sum"] for each in said if "sum" in each]
+        assert sums in ([], [[6.0]] * 3), said
+    errors = ranks.errors()
+    assert [process.returncode for process in ranks.processes] == [0, 0, 0], errors
+    assert "strangers were connected to this rank" in errors
+    assert taken, "no stranger was ever in time"
+
+
+def test_idle_strangers_do_not_keep_a_group_from_forming_and_are_sent_away(ranks: Ranks) -> None:
+    with contextlib.ExitStack() as stack:
+        places = ranks.wait_for_the_last(0)
+        strangers = [
+            stack.enter_context(socket.create_connection(place, timeout=PATIENCE))
+            for place in places
+            for _ in range(200)
+        ]
+        ranks.begin(0, 2)
+        assert ranks.said() == [{"sum": [6.0]}] * 3
+        assert {received(stranger) for stranger in strangers} == {b""}
+
+
+@pytest.mark.parametrize("start", ["torch"], indirect=True)
+def test_once_a_world_stands_nobody_gets_in(start: Start) -> None:
+    run = start(Script("parallel.py", holds=(5,)), (2, 2, 2))
+    run.at(5)
+    run.trains(2)
+    pids = [run.rank_pid(0), run.rank_pid(1)]
+    places = [
+        (each.laddr.ip, each.laddr.port)
+        for pid in pids
+        for each in psutil.Process(pid).net_connections("tcp")
+        if each.status == psutil.CONN_LISTEN
+    ]
+    assert len(places) == 2
+    for place in places:
+        with pytest.raises(TimeoutError):
+            socket.create_connection(place, timeout=0.5)
+
+    run.go_on()
+    run.succeed()
+
+    assert PROVE not in run.log()
