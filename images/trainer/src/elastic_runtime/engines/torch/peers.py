@@ -134,7 +134,7 @@ def _prove(store: Store, rank: int, size: int, opened: Callable[[], Iterable[int
         raise PlaceTaken(
             f"rank {rank} of a group may be connected to a stranger in the place of {place}: one of them has a "
             f"connection that the other does not have. The group is given up. If something between ranks changes "
-            f"addresses, as a service mesh does, and keeps strangers out, set {PROVE}=0 in the environment of the training"
+            f"addresses, as a service mesh does, and keeps strangers out, set {PROVE}=0 in the training's environment"
         )
 
 
