@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -99,6 +100,27 @@ def test_what_cannot_be_sent_is_refused_with_and_without_a_store() -> None:
         DurableState(sparse)
     with pytest.raises(InvalidSettings, match="verify: 'sometimes' is unknown"):
         DurableState(verify="sometimes")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.eye(3).to_sparse(),
+        lambda: torch.eye(3).to_sparse_csr(),
+        lambda: torch.quantize_per_tensor(torch.eye(3), 0.1, 0, torch.qint8),
+        lambda: torch.eye(3, device="meta"),
+        lambda: torch.masked.as_masked_tensor(torch.eye(3), torch.eye(3) > 0),
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_a_tensor_of_another_kind_is_refused_also_as_an_attribute(make: Callable[[], torch.Tensor]) -> None:
+    with pytest.raises(InvalidSettings, match=r"^DurableState\.tables: a dict cannot be kept, because of a tensor.*"):
+        DurableState(tables={"a": [make()]})
+    state = DurableState(tables={})
+    state.tables = {"a": make()}
+    with pytest.raises(InvalidSettings, match=r"^DurableState\.tables: a dict cannot be kept"):
+        state.commit()
 
 
 # Between ranks that are played

@@ -42,6 +42,11 @@ _PIECE = 1 << 20
 """Bytes that are written at a time."""
 
 
+def has_type(array: Array) -> bool:
+    """Whether the format has its type."""
+    return array.dtype in _NAMES
+
+
 def outline(tree: Tree) -> bytes:
     """The header of :func:`write`: everything but the arrays' content.
 
@@ -152,7 +157,7 @@ def _placed(tree: Tree, arrays: Iterator[Array]) -> Tree:
 
 def _encode(tree: Tree, arrays: list[Array]) -> Any:
     if isinstance(tree, np.ndarray):
-        if tree.dtype not in _NAMES:
+        if not has_type(tree):
             raise plain.NotPlain(f"numpy array of {tree.dtype}")
         arrays.append(tree)
         return {"$array": len(arrays) - 1}

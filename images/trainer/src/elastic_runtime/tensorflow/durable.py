@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from elastic_runtime.tensorflow.family import TENSORFLOW
-from elastic_runtime.tensorflow.states import build
+from elastic_runtime.tensorflow.states import build, check_optimizer
 from elastic_runtime.training.state import durable
 
 
@@ -36,3 +36,8 @@ class DurableState(durable.DurableState):
             optimizer = getattr(model, "optimizer", None)
         build(model, optimizer)
         super().__init__(model, optimizer, **arguments)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_"):
+            check_optimizer(f"{type(self).__name__}.{name}", value)
+        super().__setattr__(name, value)

@@ -103,6 +103,10 @@ class TensorFlowFamily:
         """See :class:`Family`."""
         return arrays.read(stream, size)
 
+    def unfit(self, tensor: Array) -> str:
+        """See :class:`Family`."""
+        return "" if arrays.has_type(tensor) else f"an array of {tensor.dtype}"
+
     def check(self, tree: Tree) -> None:
         """See :class:`Family`."""
         arrays.from_outline(arrays.outline(tree))

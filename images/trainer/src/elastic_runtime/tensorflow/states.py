@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,20 +10,45 @@ import tensorflow as tf
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.tensorflow.arrays import Array
-from elastic_runtime.training.family import HasState
+from elastic_runtime.training.family import HasState, Tree
+from elastic_runtime.training.trees import Path
 
 
 def variables_of(optimizer: Any) -> list[Any]:
-    """All that an optimizer keeps from step to step, its learning rate included.
+    """All that an optimizer keeps from step to step, its learning rate and a dynamic loss scale included.
 
-    Keras leaves that out: after it was changed, as a callback does, a newcomer's would be another.
+    Keras leaves these out: after they have changed, a newcomer's would be others.
     """
     found = optimizer.variables
     variables = list(found() if callable(found) else found)
-    rate = optimizer.learning_rate
-    if isinstance(rate, tf.Variable) and not any(rate is each for each in variables):
-        variables.append(rate)
+    scale = getattr(optimizer, "_loss_scale", None)
+    for more in (optimizer.learning_rate, *(getattr(scale, name, None) for name in ("current_loss_scale", "counter"))):
+        if isinstance(more, tf.Variable) and not any(more is each for each in variables):
+            variables.append(more)
     return variables
+
+
+def check_optimizer(field: str, value: Any) -> None:
+    """Refuse an optimizer whose state a new rank would not get whole.
+
+    Raises:
+        InvalidSettings: its variables are made by its first step; or it has a state that it does not give.
+    """
+    if not _is_optimizer(value):
+        return
+    inner = getattr(value, "inner_optimizer", value)
+    if isinstance(inner, tf.keras.optimizers.Nadam):
+        problem = "Keras' Nadam counts steps, and keeps a product of them, in attributes that are not its variables"
+        raise InvalidSettings(field, problem, "Use tf.keras.optimizers.legacy.Nadam, or AdamW")
+    legacy = isinstance(inner, tf.keras.optimizers.legacy.Optimizer)
+    if not (inner.weights if legacy else hasattr(inner, "_index_dict")):
+        call = "_create_all_weights" if legacy else "build"
+        problem = "it has no variables yet, and would have them after its first step"
+        raise InvalidSettings(field, problem, f"Call optimizer.{call}(model.trainable_variables) first")
+
+
+def _is_optimizer(value: object) -> bool:
+    return isinstance(value, tf.keras.optimizers.Optimizer | tf.keras.optimizers.legacy.Optimizer)
 
 
 def build(model: Any, optimizer: Any) -> None:
@@ -44,18 +69,27 @@ def build(model: Any, optimizer: Any) -> None:
 
 
 class ModelState:
-    """Of a ``tf.keras.Model``: the arrays of ``get_weights()``."""
+    """Of a ``tf.keras.Model``: the arrays of ``get_weights()``, in the order that these have now.
+
+    Where layers of layers are frozen, or not any more, Keras has another order.
+    """
 
     def __init__(self, model: Any) -> None:
-        self._model = model
+        self._model, self._order = model, list(model.weights)
 
     def state_dict(self) -> list[Array]:
         """All weights, those that are not trained included."""
-        return _read(self._model.weights)
+        return _read(self._weights())
 
     def load_state_dict(self, state_dict: Sequence[Array]) -> None:
         """Undo :meth:`state_dict`. Raises ValueError when it is of another model."""
-        _assign(self._model.weights, state_dict)
+        _assign(self._weights(), state_dict)
+
+    def _weights(self) -> list[Any]:
+        weights = self._model.weights
+        if {*map(id, weights)} != {*map(id, self._order)}:
+            raise ValueError("the model has other weights than when it was given to the state")
+        return self._order
 
 
 class OptimizerState:
@@ -77,25 +111,47 @@ class Variables:
     """Of a variable, or of lists, tuples and dicts of nothing else."""
 
     def __init__(self, value: Any) -> None:
-        self._variables = tf.nest.flatten(value)
+        self._value = value
 
-    def state_dict(self) -> list[Array]:
-        """In the order of ``tf.nest.flatten``."""
-        return _read(self._variables)
+    def state_dict(self) -> Tree:
+        """The same with arrays."""
+        return _arrays(self._value)
 
-    def load_state_dict(self, state_dict: Sequence[Array]) -> None:
+    def load_state_dict(self, state_dict: Tree) -> None:
         """Undo :meth:`state_dict`. Raises ValueError when it is of others."""
-        _assign(self._variables, state_dict)
+        mine, theirs = _by_path(self._value), _by_path(state_dict)
+        if mine.keys() != theirs.keys():
+            path = min(mine.keys() ^ theirs.keys(), key=repr)
+            raise ValueError(f"{'.'.join(map(str, path))} is only in one of both")
+        _assign(list(mine.values()), [theirs[path] for path in mine])
+
+
+def _arrays(value: Any) -> Tree:
+    if isinstance(value, Mapping):
+        return {key: _arrays(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        items = [_arrays(item) for item in value]
+        return tuple(items) if isinstance(value, tuple) else items
+    return np.asarray(value.numpy())
+
+
+def _by_path(value: Any, path: Path = ()) -> dict[Path, Any]:
+    if not isinstance(value, Mapping | list | tuple):
+        return {path: value}
+    found: dict[Path, Any] = {}
+    for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+        found |= _by_path(item, (*path, key))
+    return found
 
 
 def state_of(value: object) -> HasState | None:
     """Of an object that a state may be given; None: it is kept by value, if it can be."""
     if isinstance(value, tf.keras.Model):
         return ModelState(value)
-    if isinstance(value, tf.keras.optimizers.Optimizer | tf.keras.optimizers.legacy.Optimizer):
+    if _is_optimizer(value):
         return OptimizerState(value)
-    if isinstance(value, tf.Variable | list | tuple | dict):
-        leaves = tf.nest.flatten(value)
+    if isinstance(value, tf.Variable | list | tuple | Mapping):
+        leaves = _by_path(value).values()
         if leaves and all(isinstance(leaf, tf.Variable) for leaf in leaves):
             return Variables(value)
     return value if isinstance(value, HasState) else None
@@ -105,7 +161,7 @@ def trained_of(value: object) -> list[Array] | None:
     """What all ranks have alike at each commit: a model's trainable weights, or an optimizer's variables."""
     if isinstance(value, tf.keras.Model):
         return _read(value.trainable_weights)
-    if isinstance(value, tf.keras.optimizers.Optimizer | tf.keras.optimizers.legacy.Optimizer):
+    if _is_optimizer(value):
         return _read(variables_of(value))
     return None
 

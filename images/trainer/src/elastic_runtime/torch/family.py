@@ -170,12 +170,17 @@ class TorchFamily:
         """See :class:`Family`."""
         return read_archive(stream, size)
 
+    def unfit(self, tensor: Tensor) -> str:
+        """See :class:`Family`."""
+        if type(tensor) not in (Tensor, Parameter, Buffer) or tensor.layout != torch.strided or tensor.is_quantized:
+            kind = f"{type(tensor).__qualname__} of layout {tensor.layout} and type {tensor.dtype}"
+            return f"a tensor that is a {kind}"
+        return "a tensor without content, of the device meta" if tensor.is_meta else ""
+
     def check(self, tree: Tree) -> None:
         """See :class:`Family`."""
-        for tensor in tensors_of(self, tree):
-            if type(tensor) not in (Tensor, Parameter, Buffer) or tensor.layout != torch.strided or tensor.is_quantized:
-                kind = f"{type(tensor).__qualname__} of layout {tensor.layout} and type {tensor.dtype}"
-                raise InvalidDocument(f"a tensor that is a {kind}")
+        for kind in filter(None, map(self.unfit, tensors_of(self, tree))):
+            raise InvalidDocument(kind)
         data = dump(tree)
         read_archive(io.BytesIO(data), len(data))
 

@@ -75,6 +75,9 @@ class Family(Protocol):
     def over(self, data: bytearray) -> Any:
         """A tensor of bytes that shares this memory."""
 
+    def unfit(self, tensor: Any) -> str:
+        """What a tensor is that cannot be written, sent or copied, for an error; empty: it can."""
+
     def check(self, tree: Tree) -> None:
         """Whether :meth:`read` will read what :meth:`write` writes, as far as that can be told without the content.
 

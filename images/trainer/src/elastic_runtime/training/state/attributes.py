@@ -9,7 +9,7 @@ from typing import Any
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.training.family import Family, Tree
 from elastic_runtime.training.state import plain
-from elastic_runtime.training.trees import is_tree
+from elastic_runtime.training.trees import is_tree, tensors_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,13 @@ def sort_attributes(family: Family, values: Mapping[str, Any]) -> Attributes:
         try:
             encoded[name] = plain.encode(value)
         except plain.NotPlain as error:
-            if not is_tree(family, value):
+            found: object = error
+            if is_tree(family, value):
+                found = next(filter(None, map(family.unfit, tensors_of(family, value))), None)
+            if found:
                 raise InvalidSettings(
                     f"DurableState.{name}",
-                    f"a {type(value).__name__} cannot be kept, because of {error} in it",
+                    f"a {type(value).__name__} cannot be kept, because of {found} in it",
                     "Give numbers, strings, lists, tuples, dicts, tensors, or what has state_dict and load_state_dict",
                 ) from error
             trees[name] = value
