@@ -28,11 +28,14 @@ from torch.distributed.tensor import DTensor, Shard
 
 from elastic_runtime.engines.through_worlds import into_world
 from elastic_runtime.engines.torch.meshes import forget_meshes
+from elastic_runtime.errors import StatesDiffer
 from elastic_runtime.spec import CheckpointSpec
 from elastic_runtime.torch import ShardedState
 from elastic_runtime.world import current_world
 
 PROCESSES = 3
+OWN = "own"
+"""A buffer that each rank has otherwise, as running statistics; a sync gives all of them rank 0's."""
 LONG = timedelta(minutes=10)
 
 
@@ -53,12 +56,14 @@ class Odd(nn.Module):
         self.register_buffer("levels", torch.zeros(3, dtype=torch.uint8))
         self.register_buffer("scale", torch.ones(2).to(torch.float8_e4m3fn))
         self.register_buffer("nothing", torch.zeros(0))
+        self.register_buffer(OWN, torch.full((2,), float(dist.get_rank())))
 
     def forward(self, data: torch.Tensor) -> torch.Tensor:
         self.count += 1
         self.seen[int(self.count) % len(self.seen)] = True
         self.phase += 1j
         self.levels += 1
+        self.own += dist.get_rank()
         return (data @ self.weight).tanh() + self.row
 
 
@@ -124,6 +129,12 @@ def whole(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: whole(item) for key, item in value.items()}
     return type(value)(map(whole, value)) if type(value) in (list, tuple) else value
+
+
+def without_own(everything: dict[str, Any]) -> dict[str, Any]:
+    """What is the same on all ranks at each step."""
+    model = {name: value for name, value in everything["'the model'"].items() if not name.endswith(f".{OWN}'")}
+    return {**everything, "'the model'": model}
 
 
 class Objects(Kept):
@@ -220,10 +231,10 @@ class History:
             self._objects = Objects(self._seed, past, checkpoint=spec, neighbour_copies=self._copies)
         into_world(self._objects.state, has_same=False)
         now = self._objects.everything()
-        assert self._saved in (None, now), f"not what was saved, {when}: {different(self._saved, now)}"
+        assert self._saved in (None, without_own(now)), f"not what was saved, {when}: {different(self._saved, now)}"
         check_equal(when, self._seed, now)
         self._train(steps)
-        check_equal(f"some steps {when}", self._seed, self._objects.everything())
+        check_equal(f"some steps {when}", self._seed, without_own(self._objects.everything()))
 
     def _train(self, steps: int) -> None:
         for step in range(steps):
@@ -242,7 +253,7 @@ class History:
             leaving = frozenset(rank for rank, each in enumerate(self._members) if each not in stay)
             current_world().this_rank().leaving = self._worlds.number, leaving
             self._there.state.on_hosts_updated(float(self._worlds.number))
-            self._saved = self._there.everything()
+            self._saved = without_own(self._there.everything())
             with pytest.raises(Exception, match="") as change:  # noqa: PT011 - imports of the engine's own would be circular
                 self._there.state.commit()
             assert change.typename == "WorldChanges", change.value
@@ -253,7 +264,7 @@ class History:
         stay = self._some(self._members, len(self._members) - 1)
         steps = self._choose.randrange(2)
         if self._objects is not None:
-            self._saved = self._there.everything()
+            self._saved = without_own(self._there.everything())
             self._there.state.commit()
             self._train(steps)
             self._there.state.restore()
@@ -263,7 +274,7 @@ class History:
         """All end, and others begin with a checkpoint."""
         saved = None
         if self._objects is not None:
-            saved = self._there.everything()
+            saved = without_own(self._there.everything())
             self._there.state.on_run_end()
         self._follow([])
         self._saved, self._tries = saved, self._tries + 1
@@ -288,7 +299,26 @@ def different(saved: dict[str, Any] | None, now: dict[str, Any]) -> str:
     return next((f"{name}: {saved[name]} {now[name]}" for name in now if saved and saved.get(name) != now[name]), "")
 
 
+def refuse_replicas_that_differ(worlds: Worlds) -> None:
+    """Weights of which two ranks have the same part, and which each has made at random."""
+
+    def build(shape: tuple[int, ...], given: list[int]) -> tuple[nn.Module, None]:
+        torch.manual_seed(dist.get_rank())
+        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicas", "parts")[-len(shape) :])
+        fully_shard(model, mesh=mesh, ignored_params={each for number in given for each in model[number].parameters()})
+        return model, None
+
+    for shape, given in (((2, 1), []), ((2,), [1])):
+        if worlds.enter([0, 1]):
+            state = ShardedState(lambda shape=shape, given=given: build(shape, given))
+            with pytest.raises(StatesDiffer, match=r"^model\.[01]\.(weight|bias) is not the same on the ranks 0 and 1"):
+                state.sync()
+            worlds.leave()
+
+
 torch.set_num_threads(1)
 here = Worlds()
+refuse_replicas_that_differ(here)
 main(lambda seed: History(seed, here, Path(sys.argv[3])).check())
 here.meet()

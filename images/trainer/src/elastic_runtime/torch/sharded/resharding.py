@@ -9,11 +9,13 @@ from torch import Tensor
 
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.torch.family import dump, load
+from elastic_runtime.torch.family import TORCH, dump, load
 from elastic_runtime.torch.sharded import exchange
 from elastic_runtime.torch.sharded.boxes import Catalog, Key, Leaf, Leaves, Piece, pieces
-from elastic_runtime.torch.sharded.trees import Outline, Targets, leaves_of, local
+from elastic_runtime.torch.sharded.trees import Outline, Targets, leaves_of, local, shared_buffers
 from elastic_runtime.torch.sharded.versions import Version
+from elastic_runtime.training.state.fingerprint import number_of
+from elastic_runtime.world import World
 
 
 def reshard(
@@ -54,6 +56,19 @@ def reshard(
             lambda piece, data: _receive(targets.tensors[piece.leaf], leaves[piece.leaf], piece, data),
         )
     targets.take()
+
+
+@torch.no_grad()
+def share_buffers(world: World, model: torch.nn.Module) -> None:
+    """Give all ranks rank 0's buffers, as a sync does where every rank has the whole model; a collective."""
+    buffers = list(shared_buffers(model).values())
+    numbers = [float(number_of([("", digest)])) for digest in TORCH.digests(buffers)]
+    found = world.maximum([*numbers, *(-number for number in numbers)])
+    for buffer, greatest, least in zip(buffers, found[: len(numbers)], found[len(numbers) :], strict=True):
+        if greatest != -least:
+            sent = TORCH.sendable(buffer)
+            world.broadcast([sent])
+            buffer.copy_(sent)
 
 
 def _outline(mine: Version | None, source: int) -> Outline:

@@ -23,7 +23,7 @@ from elastic_runtime.torch.sharded import exchange
 from elastic_runtime.torch.sharded.boxes import Catalog, Key, keepers, newest_whole
 from elastic_runtime.torch.sharded.exchange import Copying
 from elastic_runtime.torch.sharded.reading import Reading
-from elastic_runtime.torch.sharded.resharding import reshard
+from elastic_runtime.torch.sharded.resharding import reshard, share_buffers
 from elastic_runtime.torch.sharded.stored import is_other, part_writer
 from elastic_runtime.torch.sharded.sums import Sums, check_sums, total_sums
 from elastic_runtime.torch.sharded.trees import kept_tree
@@ -135,16 +135,16 @@ class ShardedState(DurableState):
         """Shard the newest commit that is whole over this world; a collective."""
         before = self._arrange()
         super().sync()
-        if before is not None:
+        if self._verify != "never":
             newest = self._versions.newest
             catalogs = exchange.gather_catalogs(Catalog("", self._versions.kept()))
-            check_sums(before, total_sums(newest, catalogs, newest.key))
+            check_sums(before, total_sums(newest, catalogs, newest.key, differ=False))
         self._world.barrier()  # All have their new parts, and copies of them: nobody needs others any more.
         self._versions.keep_only(self._versions.newest.key)
 
-    def _arrange(self) -> Sums | None:
+    def _arrange(self) -> Sums:
         """Returns the sums of what was redistributed."""
-        before: Sums | None = None
+        before: Sums = {}
         self.model = self.optimizer = None  # Their memory, for those that come.
         model, optimizer = self._build()
         mine = Catalog(os.environ.get(WORKER_NAME) or socket.gethostname(), self._versions.kept())
@@ -155,6 +155,7 @@ class ShardedState(DurableState):
             model, optimizer = self._begin(model, optimizer, lost=any(commits))
         else:
             before = self._go_on(catalogs, key, model, optimizer)
+        share_buffers(self._world, model)
         layouts = [each.layout for catalog in catalogs for each in catalog.versions]
         self._layout = 1 + max(layouts, default=0)
         self._keepers = keepers([each.host for each in catalogs])
@@ -162,10 +163,10 @@ class ShardedState(DurableState):
         self.model, self.optimizer = model, optimizer
         return before
 
-    def _go_on(self, catalogs: list[Catalog], key: Key, model: Any, optimizer: Any) -> Sums | None:
+    def _go_on(self, catalogs: list[Catalog], key: Key, model: Any, optimizer: Any) -> Sums:
         self._versions.keep_only(key)
         version = self._versions.of(key)
-        before = total_sums(version, catalogs, key) if self._verify != "never" else None
+        before = total_sums(version, catalogs, key, differ=True) if self._verify != "never" else {}
         reshard(self._world_of_parts.exchange, catalogs, key, version, model, optimizer)
         if version is not None:
             self._values.put_back(version.values)

@@ -30,39 +30,58 @@ Sums = Mapping[tuple[str, bool], int]
 """By the name of a tensor, and whether its words were added up (see :func:`_by_words`)."""
 
 
-def total_sums(version: Version | None, catalogs: Sequence[Catalog], key: Key) -> Sums:
+def total_sums(version: Version | None, catalogs: Sequence[Catalog], key: Key, *, differ: bool) -> Sums:
     """The sums of the tensors of a version, of which each rank has parts; a collective.
 
     Args:
         version: what this rank has of it; None: nothing.
         catalogs: by rank, what each has.
         key: of the version.
+        differ: whether ranks may have different content in the same part; there is no sum of such a tensor then.
+
+    Raises:
+        StatesDiffer: ranks do; on all ranks.
     """
-    mine: list[tuple[str, bool, int]] = []
+    mine: list[tuple[str, bool, int, int, int]] = []
     if version is not None:
         names = [name_of(path) for path in tensors_by_path(TORCH, version.outline.tree)]
         for number, holding in _chosen(catalogs, key, dist.get_rank()):
             part = version.holdings[holding]
             leaf = part.leaves[number]
-            mine.append((names[number], _by_words(leaf), part_sum(part.tensors[number], leaf)))
+            mine.append((names[number], _by_words(leaf), number, holding, part_sum(part.tensors[number], leaf)))
     totals: dict[tuple[str, bool], int] = {}
-    for said in exchange.gather_values(mine):
-        for name, by_words, found in said:
-            totals[name, by_words] = (totals.get((name, by_words), 0) + found) % _MODULUS
-    return totals
+    seen: dict[tuple[int, Box], tuple[int, int]] = {}
+    different: dict[tuple[str, bool], tuple[int, int]] = {}
+    for rank, said in enumerate(exchange.gather_values(mine)):
+        for name, by_words, number, holding, found in said:
+            box = catalogs[rank].holdings(key)[holding][number].box
+            first, known = seen.setdefault((number, box), (rank, found))
+            if first == rank:
+                totals[name, by_words] = (totals.get((name, by_words), 0) + found) % _MODULUS
+            elif known != found:
+                different.setdefault((name, by_words), (first, rank))
+    if different and not differ:
+        (name, _), (first, rank) = min(different.items())
+        raise StatesDiffer(
+            f"{name} is not the same on the ranks {first} and {rank}, which both have this part of it. "
+            "Have build make the same on every rank, as with torch.manual_seed before it, and train it alike"
+        )
+    return {each: total for each, total in totals.items() if each not in different}
 
 
 def _chosen(catalogs: Sequence[Catalog], key: Key, rank: int) -> list[tuple[int, int]]:
-    """Tensors, by number, and holdings of this rank whose parts it adds up: each part is added up by one rank."""
+    """Tensors, by number, and holdings of this rank whose parts it adds up: its own, and copies of lost ones."""
     seen: set[tuple[int, Box]] = set()
     chosen = []
-    for each, catalog in enumerate(catalogs):
-        for holding, leaves in enumerate(catalog.holdings(key)):
-            for number, leaf in enumerate(leaves):
-                if leaf.box.volume and (number, leaf.box) not in seen:
-                    seen.add((number, leaf.box))
-                    if each == rank:
-                        chosen.append((number, holding))
+    holdings = [(each, catalog.holdings(key)) for each, catalog in enumerate(catalogs)]
+    own = [(each, 0, found[0]) for each, found in holdings if found]
+    copies = [(each, place + 1, copy) for each, found in holdings for place, copy in enumerate(found[1:])]
+    for each, holding, leaves in (*own, *copies):
+        for number, leaf in enumerate(leaves):
+            if leaf.box.volume and (holding == 0 or (number, leaf.box) not in seen):
+                seen.add((number, leaf.box))
+                if each == rank:
+                    chosen.append((number, holding))
     return chosen
 
 

@@ -47,6 +47,17 @@ def kept_tree(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -
     return states
 
 
+def shared_buffers(model: torch.nn.Module) -> dict[str, Tensor]:
+    """Buffers that each rank has whole, by name; running statistics differ between ranks."""
+    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    state = model.state_dict().items()
+    return {
+        name: value
+        for name, value in state
+        if isinstance(value, Tensor) and name not in parameters and not isinstance(value, DTensor)
+    }
+
+
 @torch.no_grad()
 def local(tensor: Tensor) -> Tensor:
     """What this rank has of it, sharing its memory."""
