@@ -84,6 +84,8 @@ def an_optimizer(choose: random.Random, model: nn.Module) -> torch.optim.Optimiz
         lambda given: torch.optim.RMSprop(given, lr=0.1, centered=True, momentum=0.1),
         lambda given: torch.optim.NAdam(given, lr=0.1),
         lambda given: torch.optim.Adagrad(given, lr=0.1),
+        lambda given: torch.optim.ASGD(given, lr=0.1),
+        lambda given: torch.optim.Rprop(given, lr=0.1),
         MasterWeights,
     )
     make = choose.choice(kinds)
@@ -93,6 +95,13 @@ def an_optimizer(choose: random.Random, model: nn.Module) -> torch.optim.Optimiz
     optimizer = make(parameters[:1])
     optimizer.add_param_group({"params": parameters[1:]})
     return optimizer
+
+
+class Plateau(lr_scheduler.ReduceLROnPlateau):
+    """With the same loss after each step."""
+
+    def step(self) -> None:  # type: ignore[override]
+        super().step(1.0)
 
 
 def a_scheduler(choose: random.Random, optimizer: torch.optim.Optimizer) -> Any:
@@ -106,6 +115,8 @@ def a_scheduler(choose: random.Random, optimizer: torch.optim.Optimizer) -> Any:
         ),
         lambda: lr_scheduler.ChainedScheduler([lr_scheduler.ConstantLR(optimizer)]),
         lambda: lr_scheduler.PolynomialLR(optimizer),
+        lambda: lr_scheduler.CyclicLR(optimizer, 0.01, 0.1, step_size_up=2, cycle_momentum=False),
+        lambda: Plateau(optimizer, patience=0),
         lambda: SWALR(optimizer, swa_lr=0.05),
     ))()  # fmt: skip
 

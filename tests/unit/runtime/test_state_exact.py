@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
+import horovod.torch as hvd
 import pytest
 import torch
 from torch import nn
@@ -121,6 +123,32 @@ def test_a_tensor_of_another_kind_is_refused_also_as_an_attribute(make: Callable
     state.tables = {"a": make()}
     with pytest.raises(InvalidSettings, match=r"^DurableState\.tables: a dict cannot be kept"):
         state.commit()
+
+
+class Point(NamedTuple):
+    """A tuple with names."""
+
+    x: torch.Tensor
+
+
+@pytest.mark.parametrize("value", [Point(torch.ones(2)), [Counter(a=1)], {"a": defaultdict(list, b=[torch.ones(1)])}])
+def test_a_container_that_would_come_back_as_another_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidSettings, match=r"^DurableState\.kept: .* cannot be kept"):
+        DurableState(kept=value)
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of")
+def test_a_scheduler_of_the_optimizer_that_was_distributed_has_the_same_groups_after_a_restore() -> None:
+    model = nn.Linear(2, 1)
+    plain = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(plain, 0.5)
+    optimizer = hvd.DistributedOptimizer(plain, named_parameters=model.named_parameters())
+    state = DurableState(model, optimizer, scheduler=scheduler)
+    for _ in range(2):
+        state.commit()
+        state.restore()
+        scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == 0.25
 
 
 # Between ranks that are played

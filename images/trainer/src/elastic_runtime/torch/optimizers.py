@@ -2,7 +2,9 @@
 
 ``torch.optim.Optimizer.load_state_dict`` converts what it is given to the type of the parameter, where that is one of
 floating-point numbers: float32 master weights and moments of bfloat16 parameters lose their lower bits, and the uint8
-and int64 tensors of 8-bit optimizers their meaning. Texts become the representation of a generator.
+and int64 tensors of 8-bit optimizers their meaning. Texts become the representation of a generator. It also makes new
+groups of parameters; ``hvd.DistributedOptimizer`` has those of the optimizer that it was given, which a scheduler may
+have, too.
 """
 
 from __future__ import annotations
@@ -17,12 +19,21 @@ from torch import Tensor
 def load_optimizer(optimizer: torch.optim.Optimizer, tree: dict[str, Any]) -> None:
     """``load_state_dict``, and after it each value of its state as it is in ``tree``, but on the device it was put on.
 
+    Groups of parameters stay the objects that they are.
+
     The optimizer may keep tensors of ``tree``.
 
     Raises:
         Exception: whatever its ``load_state_dict`` raises.
     """
+    before = list(optimizer.param_groups)
     optimizer.load_state_dict(tree)
+    groups = optimizer.param_groups
+    for place, (group, loaded) in enumerate(zip(before, groups, strict=False)):
+        if group is not loaded:
+            group.clear()
+            group.update(loaded)
+            groups[place] = group
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for number, wanted in tree["state"].items():
         # What is kept under another key is kept as it is.

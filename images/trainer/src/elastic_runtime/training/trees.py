@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import Any
@@ -82,10 +83,10 @@ def copy_tree(family: Family, tree: Tree, onto: Tree = None) -> Tree:
     return map_tensors(family, lambda _: next(copies), tree)
 
 
-def is_tree(family: Family, value: object) -> bool:
-    """Whether tensors, plain values and containers of them are all there is."""
-    if isinstance(value, dict):
+def is_tree(family: Family, value: Any) -> bool:
+    """Whether tensors, plain values and containers of them are all there is; others would come back as their bases."""
+    if type(value) in (dict, OrderedDict):
         return all(is_tree(family, key) and is_tree(family, item) for key, item in value.items())
-    if isinstance(value, list | tuple):
+    if type(value) in (list, tuple):
         return all(is_tree(family, item) for item in value)
     return family.is_tensor(value) or type(value) in (bool, int, float, str, type(None))
