@@ -85,7 +85,7 @@ def an_optimizer(choose: random.Random, model: nn.Module) -> torch.optim.Optimiz
         lambda given: torch.optim.NAdam(given, lr=0.1),
         lambda given: torch.optim.Adagrad(given, lr=0.1),
         lambda given: torch.optim.ASGD(given, lr=0.1),
-        lambda given: torch.optim.Rprop(given, lr=0.1),
+        lambda given: torch.optim.Adadelta(given, lr=0.1),
         MasterWeights,
     )
     make = choose.choice(kinds)

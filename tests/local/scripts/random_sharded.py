@@ -31,6 +31,7 @@ from elastic_runtime.engines.torch.meshes import forget_meshes
 from elastic_runtime.errors import StatesDiffer
 from elastic_runtime.spec import CheckpointSpec
 from elastic_runtime.torch import ShardedState
+from elastic_runtime.training.state.verification import FEWEST_COMMITS
 from elastic_runtime.world import current_world
 
 PROCESSES = 3
@@ -300,10 +301,10 @@ def different(saved: dict[str, Any] | None, now: dict[str, Any]) -> str:
 
 
 def refuse_replicas_that_differ(worlds: Worlds) -> None:
-    """Weights of which two ranks have the same part, and which each has made at random."""
+    """Weights of which two ranks have the same part: made at random by each, and changed by one of them."""
 
-    def build(shape: tuple[int, ...], given: list[int]) -> tuple[nn.Module, None]:
-        torch.manual_seed(dist.get_rank())
+    def build(seed: int, shape: tuple[int, ...], given: list[int]) -> tuple[nn.Module, None]:
+        torch.manual_seed(seed)
         model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
         mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicas", "parts")[-len(shape) :])
         fully_shard(model, mesh=mesh, ignored_params={each for number in given for each in model[number].parameters()})
@@ -311,10 +312,20 @@ def refuse_replicas_that_differ(worlds: Worlds) -> None:
 
     for shape, given in (((2, 1), []), ((2,), [1])):
         if worlds.enter([0, 1]):
-            state = ShardedState(lambda shape=shape, given=given: build(shape, given))
+            state = ShardedState(lambda shape=shape, given=given: build(dist.get_rank(), shape, given))
             with pytest.raises(StatesDiffer, match=r"^model\.[01]\.(weight|bias) is not the same on the ranks 0 and 1"):
                 state.sync()
             worlds.leave()
+    if worlds.enter([0, 1]):
+        state = ShardedState(lambda: build(0, (2,), [1]))
+        state.sync()
+        with torch.no_grad():
+            state.model[1].weight += dist.get_rank()
+        for _ in range(FEWEST_COMMITS - 1):
+            state.commit()
+        with pytest.raises(StatesDiffer, match=r"Differing from rank 0: rank 1: model\.1\.weight"):
+            state.commit()
+        worlds.leave()
 
 
 torch.set_num_threads(1)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from elastic_runtime.checkpoint.checkpoints import Checkpoints, StoredCheckpoint
 from elastic_runtime.checkpoint.joint import Joint
@@ -19,6 +20,7 @@ from elastic_runtime.printable import printable
 from elastic_runtime.rank_link import WORKER_NAME, RankLink
 from elastic_runtime.spec import CheckpointSpec
 from elastic_runtime.torch.durable import DurableState
+from elastic_runtime.torch.family import TORCH
 from elastic_runtime.torch.sharded import exchange
 from elastic_runtime.torch.sharded.boxes import Catalog, Key, keepers, newest_whole
 from elastic_runtime.torch.sharded.exchange import Copying
@@ -26,11 +28,13 @@ from elastic_runtime.torch.sharded.reading import Reading
 from elastic_runtime.torch.sharded.resharding import reshard, share_buffers
 from elastic_runtime.torch.sharded.stored import is_other, part_writer
 from elastic_runtime.torch.sharded.sums import Sums, check_sums, total_sums
-from elastic_runtime.torch.sharded.trees import kept_tree
+from elastic_runtime.torch.sharded.trees import kept_tree, shared_buffers
 from elastic_runtime.torch.sharded.versions import Versions
 from elastic_runtime.training.checkpointing.parts import part_writers, read_parts
 from elastic_runtime.training.checkpointing.resuming import take_newest
 from elastic_runtime.training.checkpointing.writer import Snapshot
+from elastic_runtime.training.state.fingerprint import Fingerprint, fingerprint, name_of
+from elastic_runtime.training.trees import tensors_by_path
 from elastic_runtime.world import World
 
 Build = Callable[[], tuple[torch.nn.Module, torch.optim.Optimizer | None]]
@@ -211,6 +215,14 @@ class ShardedState(DurableState):
         self.has_part = True
         if self._copies_wanted:
             version.copies += self._copying.copy(version.own)
+
+    def _replicated(self) -> Fingerprint:
+        """With what every rank has whole of the model and the optimizer, but for buffers."""
+        buffers = shared_buffers(self.model)
+        tensors = tensors_by_path(TORCH, kept_tree(self.model, self.optimizer)).items()
+        mine = {name_of(path): each for path, each in tensors if not isinstance(each, DTensor)}
+        trained = {name: each for name, each in mine.items() if name.removeprefix("model.") not in buffers}
+        return {**super()._replicated(), **fingerprint(TORCH, trained)}
 
     # Durable checkpoints
 
