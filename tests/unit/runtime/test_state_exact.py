@@ -137,6 +137,22 @@ def test_a_container_that_would_come_back_as_another_is_refused(value: Any) -> N
         DurableState(kept=value)
 
 
+def test_a_commit_between_the_backward_passes_of_a_step_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_ELASTIC", "1")
+    model = nn.Linear(2, 1)
+    plain = torch.optim.SGD(model.parameters(), lr=1.0)
+    names = model.named_parameters()
+    state = DurableState(model, hvd.DistributedOptimizer(plain, named_parameters=names, backward_passes_per_step=2))
+    for _ in range(2):
+        state.commit()
+        model(torch.ones(1, 2)).sum().backward()
+        with pytest.raises(InvalidSettings, match=r"^DurableState\.optimizer: .* all its 2 backward passes"):
+            state.commit()
+        model(torch.ones(1, 2)).sum().backward()
+        state.optimizer.step()
+        state.optimizer.zero_grad()
+
+
 @pytest.mark.filterwarnings("ignore:Detected call of")
 def test_a_scheduler_of_the_optimizer_that_was_distributed_has_the_same_groups_after_a_restore() -> None:
     model = nn.Linear(2, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from elastic_runtime.checkpoint.checkpoints import StoredCheckpoint, opened_checkpoint
+from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.torch.family import TORCH
 from elastic_runtime.torch.per_rank import check_same_on_every_rank
 from elastic_runtime.torch.sharded import is_of_parts
@@ -28,6 +29,21 @@ class DurableState(durable.DurableState):
             field = f"{type(self).__name__}.{name}"
             check_same_on_every_rank(field, value, may_be_sharded=self._redistributes)
         super().__setattr__(name, value)
+
+    def commit(self) -> None:
+        """See the base class.
+
+        Raises:
+            InvalidSettings: ``hvd.DistributedOptimizer`` has added up some of the gradients of a step: each rank has
+                its own, and a new one would wait for passes that the others have behind them.
+        """
+        for name, handler in self._values.handlers.items():
+            passes = getattr(handler.value, "backward_passes_per_step", 1)
+            left = getattr(handler.value, "_allreduce_delay", {}).values() if passes != 1 else ()
+            if any(each < passes for each in left):
+                problem = f"commit() comes before a step has all its {passes} backward passes"
+                raise InvalidSettings(f"DurableState.{name}", problem, "Commit after optimizer.step() alone")
+        super().commit()
 
     def _read(self, stored: StoredCheckpoint) -> dict[str, Any]:
         return _whole(stored)
