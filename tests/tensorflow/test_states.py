@@ -101,6 +101,16 @@ def test_a_dynamic_loss_scale_is_kept() -> None:
     assert (float(optimizer.loss_scale), int(optimizer.dynamic_counter)) == (8.0, 3)
 
 
+def test_a_commit_between_the_backward_passes_of_a_step_is_refused() -> None:
+    model = made(hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1), backward_passes_per_step=2))
+    state = DurableState(model)
+    model.fit(FEATURES, LABELS, batch_size=10, verbose=0)
+    with pytest.raises(InvalidSettings, match=r"^DurableState\.optimizer: .* has all its backward passes, after 1"):
+        state.commit()
+    model.fit(FEATURES, LABELS, batch_size=10, verbose=0)
+    state.commit()
+
+
 class Twice(tf.keras.layers.Layer):
     """Two layers whose weights have the same shapes."""
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import tensorflow as tf
+
+from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.tensorflow.family import TENSORFLOW
 from elastic_runtime.tensorflow.states import build, check_optimizer
 from elastic_runtime.training.state import durable
@@ -41,3 +44,17 @@ class DurableState(durable.DurableState):
         if not name.startswith("_"):
             check_optimizer(f"{type(self).__name__}.{name}", value)
         super().__setattr__(name, value)
+
+    def commit(self) -> None:
+        """See the base class.
+
+        Raises:
+            InvalidSettings: ``hvd.DistributedOptimizer`` has added up some of the gradients of a step: each rank has
+                its own, and a new one would count passes from 0.
+        """
+        for name, handler in self._values.handlers.items():
+            passes = getattr(getattr(handler.value, "_agg_helper", None), "counter", None)
+            if isinstance(passes, tf.Variable) and int(passes):
+                problem = f"commit() comes before a step has all its backward passes, after {int(passes)}"
+                raise InvalidSettings(f"DurableState.{name}", problem, "Commit after each backward_passes_per_step")
+        super().commit()
