@@ -153,6 +153,21 @@ def test_a_commit_between_the_backward_passes_of_a_step_is_refused(monkeypatch: 
         state.optimizer.zero_grad()
 
 
+def test_groups_that_share_a_rate_are_scheduled_alike_before_and_after_a_restore() -> None:
+    groups = [{"params": [nn.Parameter(torch.ones(1))]} for _ in range(2)]
+    optimizer = torch.optim.Adam(groups, lr=torch.tensor(0.5))
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
+    state = DurableState(optimizer=optimizer, scheduler=scheduler)
+    state.commit()
+    found = []
+    for _ in range(2):
+        scheduler.step(1.0)
+        scheduler.step(1.0)
+        found.append([float(group["lr"]) for group in optimizer.param_groups])
+        state.restore()
+    assert found == [[0.25, 0.25]] * 2
+
+
 @pytest.mark.filterwarnings("ignore:Detected call of")
 def test_a_scheduler_of_the_optimizer_that_was_distributed_has_the_same_groups_after_a_restore() -> None:
     model = nn.Linear(2, 1)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import torch
+
 from elastic_runtime.checkpoint.checkpoints import StoredCheckpoint, opened_checkpoint
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.torch.family import TORCH
+from elastic_runtime.torch.optimizers import separate_groups
 from elastic_runtime.torch.per_rank import check_same_on_every_rank
 from elastic_runtime.torch.sharded import is_of_parts
 from elastic_runtime.training.checkpointing.parts import read_parts
@@ -28,6 +31,8 @@ class DurableState(durable.DurableState):
         if not name.startswith("_"):
             field = f"{type(self).__name__}.{name}"
             check_same_on_every_rank(field, value, may_be_sharded=self._redistributes)
+            if isinstance(value, torch.optim.Optimizer):
+                separate_groups(value)
         super().__setattr__(name, value)
 
     def commit(self) -> None:

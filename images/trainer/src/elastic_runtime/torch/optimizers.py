@@ -42,6 +42,16 @@ def load_optimizer(optimizer: torch.optim.Optimizer, tree: dict[str, Any]) -> No
             optimizer.state[parameter] = _exact(optimizer.state[parameter], wanted, parameter.device)
 
 
+def separate_groups(optimizer: torch.optim.Optimizer) -> None:
+    """Give each group tensors of its own: one learning rate for several is one tensor, until the first load."""
+    seen: set[int] = set()
+    for group in optimizer.param_groups:
+        for name, value in group.items():
+            if isinstance(value, Tensor):
+                group[name] = value.clone() if id(value) in seen else value
+                seen.add(id(value))
+
+
 def _exact(loaded: Any, wanted: Any, device: torch.device) -> Any:
     """``wanted``, with the tensors of ``loaded`` where they were not converted, and its entries that are only there."""
     if isinstance(wanted, Tensor):
