@@ -27,8 +27,9 @@ def result_document(status: Status, cost: dict[str, Any] | None = None, report: 
         ``checkpoint`` (``uri``, ``step``, ``time``; None without one); ``metrics`` (newest value of each);
         ``returned`` (by the function of rank 0, or None);
         ``outputs`` (``uri`` of their folder in the checkpoint store, ``files``, ``bytes``; None: rank 0 left none);
-        ``steps`` (newest global step); ``world_sizes`` (ranks of each generation, repetitions left out); ``history``
-        and ``events`` (as in the status, bounded); ``worker_seconds`` by worker and ``worker_seconds_total``;
+        ``steps`` (newest global step; None: not known, since the script has told none);
+        ``world_sizes`` (ranks of each generation, repetitions left out); ``history`` and ``events`` (as in the status,
+        bounded); ``worker_seconds`` by worker and ``worker_seconds_total``;
         ``usage`` (seconds by kind of machine, idle ones apart), ``cost``; ``report``;
         ``timeline`` (URI, or None) and ``profiles`` (URIs, one a rank) of what was asked to be observed;
         ``started`` (first world), ``finished`` (RFC 3339, UTC) and ``seconds`` between them, None when it never

@@ -158,6 +158,13 @@ def test_a_document_that_lacks_something_is_told_of_as_far_as_it_goes(document: 
 
 
 @pytest.mark.parametrize(
+    ("steps", "started", "told"), [(None, "2026-11-22T08:00:00.000Z", "unknown"), (None, None, "none"), (0, None, "0")]
+)
+def test_steps_that_were_not_told_are_unknown(steps: int | None, started: str | None, told: str) -> None:
+    assert f"* steps done: `{told}`" in question(FAILURE | {"steps": steps, "started": started})
+
+
+@pytest.mark.parametrize(
     ("wrong", "field"),
     [({}, "wait_on"), ({"give_up": "x"}, "wait_on"), ({"fewer": "small", "default": ELSEWHERE}, "default")],
 )

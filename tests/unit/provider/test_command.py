@@ -46,7 +46,7 @@ def test_runs_are_listed_with_their_task(nightly: FakeCluster, capsys: pytest.Ca
     assert main(["runs"]) == 0
     head, line = capsys.readouterr().out.splitlines()
     assert head.split() == ["NAME", "PLACE", "PHASE", "RANKS", "WORKERS", "STEP", "STARTED", "TASK"]
-    assert line.split()[:6] == ["nightly-train", "local", "running", "2", "2", "-"]
+    assert line.split()[:6] == ["nightly-train", "local", "running", "2", "2", "unknown"], "it trains, and tells none"
     assert line.endswith("nightly.train scheduled__1")
 
 

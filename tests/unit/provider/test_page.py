@@ -158,7 +158,8 @@ class TestLists:
         answer = client.get(f"{API}/dag-run", params={"dag_id": "nightly", "run_id": IDS["run_id"]})
         [newest, mapped] = answer.json()["tasks"]
         assert (newest["name"], newest["phase"], newest["world_size"]) == (NAME, "running", 2)
-        assert (mapped["map_index"], mapped["phase"]) == (0, None)
+        assert (newest["step"], newest["started"] is None) == (None, False)
+        assert (mapped["map_index"], mapped["phase"], mapped["started"]) == (0, None, None)
 
     def test_all_runs(self, fake: FakeCluster, client: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("elastic_training.console.places.known_places", lambda: ("local", "no such!"))

@@ -42,6 +42,15 @@ class TestPage:
         assert "2 <ranks> train" in page.text, "text of events is escaped"
         assert "worker-0" in page.text
 
+    def test_calls_unknown_what_a_script_does_not_tell(self) -> None:
+        silent = replace(RUN, step=None, throughput=Series(), lost_seconds={"starting": 1.0})
+        text = Page(render_report(silent)).text
+        assert "The script tells no step: the time to each world's first step is unknown." in text
+        assert "the time for the script's own checkpoints is unknown" in text
+        told = Page(render_report(replace(RUN, lost_seconds={"starting": 1.0, "checkpoint": 0.0}))).text
+        assert "unknown" not in told
+        assert "unknown" not in Page(render_report(EMPTY)).text, "it has not trained yet"
+
     def test_says_why_a_run_failed(self) -> None:
         assert "failed (rank failed): rank 0 ended with code 1" in Page(render_report(FAILED)).text
 

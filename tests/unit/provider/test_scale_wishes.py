@@ -75,7 +75,17 @@ def test_a_step() -> None:
     after = scale_after("7", None, None)
     assert after.missing(status()) == after.missing(status(step=6)) == "step 7 has not come"
     assert after.missing(status(step=7)) is None
-    assert "no step is known of it: a script without" in str(after.missing(status(world_size=2)))
+
+
+def test_what_a_run_that_trains_has_never_told_is_called_unknown() -> None:
+    step, epoch = scale_after(7, None, None), scale_after(None, 2, None)
+    metric = scale_after(None, None, ("accuracy", ">", 0.9))
+    no_step = "step 7 has not come, and no step is known of it: a script without DurableState has to call report(step)"
+    assert step.missing(status(world_size=2)) == no_step
+    assert step.missing(status(world_size=2, step=6)) == "step 7 has not come"
+    assert "no epoch is known of it: the script has to call report(epoch" in str(epoch.missing(status(world_size=2)))
+    assert epoch.missing(status(world_size=2, metrics={"epoch": 1.0})) == "epoch 2 has not come"
+    assert "no value is known of it: the script has to report" in str(metric.missing(status(world_size=2)))
 
 
 def test_an_epoch_is_what_the_script_reports() -> None:

@@ -16,7 +16,7 @@ def at(seconds: float) -> datetime:
 
 
 def lost(told: dict[str, float]) -> dict[str, float]:
-    assert set(told) == set(LostTime)
+    assert set(told) | {LostTime.CHECKPOINT} == set(LostTime)
     return {cause: seconds for cause, seconds in told.items() if seconds}
 
 
@@ -117,6 +117,16 @@ def test_while_suspended_it_waits_for_capacity() -> None:
     seconds.world_complete(at(64))
     seconds.stepped(at(65))
     assert lost(seconds.told(at(70))) == {"starting": 8, "recovery": 3 + 2, "waiting_for_capacity": 50}
+
+
+def test_what_the_script_s_own_checkpoints_cost_is_not_known_until_one_is_told() -> None:
+    seconds = trained()
+    assert LostTime.CHECKPOINT not in seconds.told(at(20))
+    seconds.stalled(0.0)
+    told = seconds.told(at(20))
+    assert told[LostTime.CHECKPOINT] == 0.0
+    before = Status("run", "uid", Phase.RUNNING, "", at(20), started=at(7), lost_seconds=told)
+    assert LostTime.CHECKPOINT in LostSeconds(at(30), before).told(at(31))
 
 
 def test_stalls_of_checkpoints_are_counted_beside() -> None:

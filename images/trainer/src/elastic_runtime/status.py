@@ -290,7 +290,7 @@ class Status:
     generation: int = 0
     """Count of worlds so far."""
     step: int | None = None
-    """Newest global step reported."""
+    """Newest global step reported; None: none was, so it is not known."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Newest value of each metric reported."""
     series: Mapping[str, Series] = field(default_factory=dict)
@@ -302,7 +302,8 @@ class Status:
     hardware: Mapping[str, Hardware] = field(default_factory=dict)
     """Figures over time by the name of the worker, of those that are present and, as far as there is room, past."""
     lost_seconds: Mapping[str, float] = field(default_factory=dict)
-    """By :class:`.status_figures.LostTime`, each of them, as of :attr:`updated`; empty: by an older launcher."""
+    """By :class:`.status_figures.LostTime`, as of :attr:`updated`; a cause that is left out is not known. Empty: by an
+    older launcher."""
     workers: tuple[WorkerStatus, ...] = ()
     events: tuple[Event, ...] = ()
     """The newest :data:`MAX_EVENTS`."""
@@ -332,3 +333,8 @@ class Status:
     forced_resets: int = 0
     """Worlds that were ended by a loss or a failure."""
     version: int = STATUS_VERSION
+
+    @property
+    def tells_no_step(self) -> bool:
+        """Whether the run has trained and its script has told of no step: then how far it is, is unknown."""
+        return self.started is not None and self.step is None

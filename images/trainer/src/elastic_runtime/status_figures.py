@@ -58,6 +58,7 @@ class LostTime(StrEnum):
     RECOVERY = "recovery"
     """From the last step of a world that lost a rank or a worker to the first step of the next."""
     CHECKPOINT = "checkpoint"
-    """Steps held up by durable checkpoints, as ranks tell it."""
+    """Steps held up by durable checkpoints, as ranks tell it; not known where no rank has told of one, since a script
+    may write its own."""
     WAITING_FOR_CAPACITY = "waiting_for_capacity"
     """While suspended: fewer workers than the minimum."""

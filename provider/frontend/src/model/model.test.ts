@@ -3,6 +3,7 @@ import { idsIn, taskAddress } from "./address";
 import { bytes, duration, figure, moment, safeLink, whole } from "./format";
 import { joined, marksOf, sizesOf } from "./marks";
 import type { RunEvent, Status } from "./types";
+import { stepOf, unknownTime } from "./unknown";
 
 const at = (second: number): string => new Date(1_700_000_000_000 + second * 1000).toISOString();
 const event = (kind: string, second: number, message = ""): RunEvent => ({
@@ -43,6 +44,21 @@ describe("sizes over time", () => {
   });
   it("ends with the run", () => {
     expect(sizesOf(status({ finished: at(30) })).times).toEqual([1_700_000_030]);
+  });
+});
+
+describe("what nobody knows", () => {
+  it("is the step of a run that has trained and told none", () => {
+    expect(stepOf({ step: null, started: null })).toBe("–");
+    expect(stepOf({ step: null, started: at(0) })).toBe("unknown");
+    expect(stepOf({ step: 1200, started: at(0) })).toBe("1,200");
+  });
+  it("is time, too, and is said in words", () => {
+    const tells = status({ step: 1, started: at(0), lost_seconds: { starting: 1, checkpoint: 0 } });
+    expect(unknownTime(tells)).toBe("");
+    const silent = unknownTime(status({ step: null, started: at(0), lost_seconds: { starting: 1 } }));
+    expect(silent).toContain("tells no step");
+    expect(silent).toContain("own checkpoints");
   });
 });
 

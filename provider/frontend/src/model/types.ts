@@ -140,6 +140,7 @@ export interface DagRunTask {
   world_size: number | null;
   target_size: number | null;
   step: number | null;
+  started: string | null;
 }
 
 export interface RunRow {

@@ -2,6 +2,7 @@ import { taskAddress } from "../model/address";
 import { fetchDagRun } from "../model/api";
 import { whole, words } from "../model/format";
 import { usePolled } from "../model/poll";
+import { stepOf } from "../model/unknown";
 
 /** All training tasks of one DAG run. */
 export function DagRunPage({ query }: { query: URLSearchParams }) {
@@ -47,7 +48,7 @@ export function DagRunPage({ query }: { query: URLSearchParams }) {
                   </td>
                   <td>{whole(task.world_size)}</td>
                   <td>{whole(task.target_size)}</td>
-                  <td>{whole(task.step)}</td>
+                  <td>{stepOf(task)}</td>
                   <td>{task.place ?? "–"}</td>
                 </tr>
               );

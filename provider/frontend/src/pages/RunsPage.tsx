@@ -4,6 +4,7 @@ import { fetchRuns } from "../model/api";
 import { moment, whole, words } from "../model/format";
 import { usePolled } from "../model/poll";
 import type { RunRow } from "../model/types";
+import { stepOf } from "../model/unknown";
 
 const PAGE = 50;
 const PHASES = ["pending", "starting", "running", "suspended", "succeeded", "failed"];
@@ -118,7 +119,7 @@ function Rows({ rows, wish, sort }: RowsProps) {
               <td>
                 {whole(row.world_size)} <small>asked {row.target_size}</small>
               </td>
-              <td>{whole(row.step)}</td>
+              <td>{stepOf(row)}</td>
               <td>{row.place}</td>
               <td>{row.cost === null ? "–" : `${row.cost} USD`}</td>
               <td class="time">{moment(row.started)}</td>

@@ -1,5 +1,6 @@
 import { duration, figure, moment, whole, words } from "../model/format";
 import type { Cost, Status, TaskPage } from "../model/types";
+import { stepOf, tellsNoStep, UNKNOWN } from "../model/unknown";
 
 /** Is it well, how fast, how big, what it cost: one glance. */
 export function Headline({ page, status }: { page: TaskPage; status: Status }) {
@@ -31,9 +32,10 @@ type Figure = [name: string, value: string, more?: string];
 
 function figuresOf(page: TaskPage, status: Status): Figure[] {
   const asked = page.limits ? `asked ${status.target_size} of ${page.limits.minimum}–${page.limits.maximum}` : "";
+  const tellsNone = tellsNoStep(status);
   const figures: Figure[] = [
-    ["Step", whole(status.step)],
-    ["Steps a second", figure(status.throughput.values.at(-1))],
+    ["Step", stepOf(status), tellsNone ? "the script tells none" : ""],
+    ["Steps a second", tellsNone ? UNKNOWN : figure(status.throughput.values.at(-1))],
   ];
   if (status.sample_throughput.values.length) {
     figures.push(["Samples a second", figure(status.sample_throughput.values.at(-1))]);

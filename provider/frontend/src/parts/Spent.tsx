@@ -1,26 +1,31 @@
 import { duration, words } from "../model/format";
 import type { Cost, Status } from "../model/types";
+import { unknownTime } from "../model/unknown";
 import { money } from "./Headline";
 
 /** Where time went that was no training. */
 export function LostTime({ status }: { status: Status }) {
   const causes = Object.entries(status.lost_seconds);
   if (!causes.length) return <p class="empty">Not known: the launcher of this run does not count it.</p>;
+  const unknown = unknownTime(status);
   const most = Math.max(...causes.map(([, seconds]) => seconds), 1e-9);
   return (
-    <table class="bars">
-      <tbody>
-        {causes.map(([cause, seconds]) => (
-          <tr key={cause}>
-            <th scope="row">{words(cause)}</th>
-            <td>{duration(seconds)}</td>
-            <td aria-hidden="true">
-              <meter min={0} max={most} value={seconds} />
-            </td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+    <>
+      <table class="bars">
+        <tbody>
+          {causes.map(([cause, seconds]) => (
+            <tr key={cause}>
+              <th scope="row">{words(cause)}</th>
+              <td>{duration(seconds)}</td>
+              <td aria-hidden="true">
+                <meter min={0} max={most} value={seconds} />
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {unknown && <p class="empty">{unknown}</p>}
+    </>
   );
 }
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
-from elastic_runtime.documents import from_plain, to_plain
+from elastic_runtime.documents import from_plain, time_to_text, to_plain
 from elastic_runtime.errors import ClusterUnavailable, ElasticError, RunNotFound
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Status
@@ -197,13 +197,14 @@ async def _find(place: str, task: TaskIdentity) -> Found:
 async def _looked_at(rows: Sequence[tuple[TaskIdentity, str]]) -> list[dict[str, Any]]:
     async def look(task: TaskIdentity, place: str) -> dict[str, Any]:
         row: dict[str, Any] = {"task_id": task.task_id, "map_index": task.map_index, "place": place}
-        row |= dict.fromkeys(("try_number", "name", "phase", "world_size", "target_size", "step"))
+        row |= dict.fromkeys(("try_number", "name", "phase", "world_size", "target_size", "step", "started"))
         try:
             found = await _find(place, task)
         except ElasticError:
             return row
         status = found.status
         figures = {"world_size": status.world_size, "target_size": status.target_size, "step": status.step}
+        row["started"] = None if status.started is None else time_to_text(status.started)
         return row | {"try_number": found.owner.try_number, "name": found.ref.name, "phase": status.phase} | figures
 
     return list(await asyncio.gather(*(look(task, place) for task, place in rows)))

@@ -13,6 +13,7 @@ from elastic_runtime.status import FailureKind
 from elastic_training.airflow_tasks import present_airflow
 from elastic_training.airflow_versions import human_branch
 from elastic_training.operators.elastic_training import FAILURE_KEY
+from elastic_training.steps import UNKNOWN
 
 if TYPE_CHECKING:
     from airflow.providers.standard.operators.hitl import HITLBranchOperator
@@ -127,7 +128,8 @@ def question(failure: Mapping[str, Any]) -> str:
     """
     facts: list[tuple[str, object]] = [("run", failure.get("run")), ("failed with", failure.get("failure"))]
     facts.append(("reason", failure.get("reason")))
-    facts.append(("steps done", failure.get("steps") or "none"))
+    steps, trained = failure.get("steps"), failure.get("started") is not None
+    facts.append(("steps done", (UNKNOWN if trained else "none") if steps is None else steps))
     checkpoint = failure.get("checkpoint")
     if isinstance(checkpoint, Mapping):
         facts.append(("goes on from", f"step {checkpoint.get('step')}, {checkpoint.get('uri')}"))

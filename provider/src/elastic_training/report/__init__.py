@@ -26,12 +26,13 @@ from elastic_runtime.status import (
     WorkerStatus,
     shortened,
 )
-from elastic_runtime.status_figures import GpuFigures
+from elastic_runtime.status_figures import GpuFigures, LostTime
 from elastic_training.cost import figures_of
 from elastic_training.report.chart import Clock, category_of, step_chart, time_chart
 from elastic_training.report.failure import why
 from elastic_training.report.hardware import hardware_charts, size_text
 from elastic_training.result import world_sizes
+from elastic_training.steps import UNKNOWN, step_text
 
 MOST_CURVES = 12
 """Metrics that are drawn."""
@@ -81,6 +82,7 @@ def _page(status: Status, figures: Mapping[str, str] | None, cost: Mapping[str, 
         left_out=max(0, len(curves) - MOST_CURVES),
         why=why(status),
         lost=_lost(status),
+        unknown_time=_unknown_time(status),
         hardware=hardware_charts(status),
         cost=cost,
         rows=_rows(status, clock),
@@ -146,6 +148,16 @@ def _lost(status: Status) -> list[_Lost]:
     ]
 
 
+def _unknown_time(status: Status) -> str:
+    """What of the time lost is not known, for people."""
+    unknown = ""
+    if status.tells_no_step:
+        unknown = f" The script tells no step: the time to each world's first step is {UNKNOWN}."
+    if status.lost_seconds and LostTime.CHECKPOINT not in status.lost_seconds:
+        unknown += f" No durable checkpoint was reported: the time for the script's own checkpoints is {UNKNOWN}."
+    return unknown
+
+
 @dataclass(frozen=True, slots=True)
 class _Row:
     """Of the table of events."""
@@ -178,7 +190,7 @@ def _figures(status: Status) -> dict[str, str]:
     figures = {"world sizes": " → ".join(shown) or "–"}
     if not status.phase.final:
         figures["workers asked for"] = str(status.target_size)
-    figures["newest step"] = "–" if status.step is None else f"{status.step:,}"
+    figures["newest step"] = step_text(status.step, trained=status.started is not None, none="–")
     figures |= {f"newest {shortened(name, _NAME)}": f"{value:.4g}" for name, value in list(status.metrics.items())[:4]}
     figures["worker time"] = _duration(sum(status.worker_seconds.values()))
     if status.usage:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.status import MAX_METRIC_NAME, Status
 from elastic_training.settings import whole_number
+from elastic_training.steps import REMEDY
 from elastic_training.templating import is_template
 
 EPOCH = "epoch"
@@ -48,16 +49,22 @@ class ScaleAfter:
 
     def missing(self, status: Status) -> str | None:
         """What has not come yet, for people; None: it is time."""
-        if self.step is not None and status.step is None and status.world_size:
-            no_step = "no step is known of it: a script without DurableState has to call report(step)"
-            return f"step {self.step} has not come, and {no_step}"
         if self.step is not None and (status.step is None or status.step < self.step):
-            return f"step {self.step} has not come"
+            return _not_come(f"step {self.step}", "step", REMEDY, known=status.step is not None, status=status)
         if self.epoch is not None and not MetricBound(EPOCH, ">=", self.epoch).reached(status):
-            return f"epoch {self.epoch} has not come"
-        if self.metric is not None and not self.metric.reached(status):
-            return f"{self.metric.name} {self.metric.comparison} {self.metric.bound:g} has not come"
+            remedy = "the script has to call report(epoch=...)"
+            return _not_come(f"epoch {self.epoch}", "epoch", remedy, known=EPOCH in status.metrics, status=status)
+        if (metric := self.metric) is not None and not metric.reached(status):
+            what = f"{metric.name} {metric.comparison} {metric.bound:g}"
+            remedy = f"the script has to report {metric.name}"
+            return _not_come(what, "value", remedy, known=metric.name in status.metrics, status=status)
         return None
+
+
+def _not_come(what: str, kind: str, remedy: str, *, known: bool, status: Status) -> str:
+    """For people: of a run that trains and tells nothing of the kind, what would have it told."""
+    missing = f"{what} has not come"
+    return missing if known or not status.world_size else f"{missing}, and no {kind} is known of it: {remedy}"
 
 
 def scale_after(step: object, epoch: object, metric: object) -> ScaleAfter:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import datetime
 
 from elastic_runtime.documents import to_plain
 from elastic_runtime.status import Status
 from elastic_training.console.command.output import fit, say, say_json, say_table, time_text
 from elastic_training.console.places import FoundRun, Listing, plain_run
+from elastic_training.steps import step_text
 
 _EVENTS = 10
 _TRACEBACK = 40
@@ -31,7 +33,7 @@ def tell_runs(seen: Listing, *, as_json: bool) -> None:
             each.headline.phase,
             each.headline.world_size,
             each.headline.target_size,
-            each.headline.step,
+            _step(each.headline.step, each.headline.started),
             time_text(each.headline.started),
             _task(each),
         )
@@ -69,7 +71,8 @@ def _facts(each: FoundRun, status: Status) -> Iterator[tuple[str, object]]:
     if status.first_failure is not None:
         yield "failed", status.first_failure.summary
     yield "world", f"{status.world_size} ranks; {status.target_size} workers asked for"
-    yield "step", "-" if status.step is None else status.step
+    step = _step(status.step, status.started)
+    yield "step", f"{step}: the script tells none" if status.tells_no_step else step
     if status.metrics:
         yield "metrics", ", ".join(f"{name} {value:.4g}" for name, value in status.metrics.items())
     for name in ("started", "updated", "finished"):
@@ -78,6 +81,10 @@ def _facts(each: FoundRun, status: Status) -> Iterator[tuple[str, object]]:
         yield "lost", ", ".join(f"{cause.replace('_', ' ')} {seconds:.1f} s" for cause, seconds in lost.items())
     if status.checkpoint is not None:
         yield "checkpoint", f"step {status.checkpoint.step} in {status.checkpoint.uri}"
+
+
+def _step(step: int | None, started: datetime | None) -> object:
+    return step_text(None, trained=started is not None, none="-") if step is None else step
 
 
 def _percent(value: float | None) -> str | None:

@@ -31,6 +31,7 @@ class LostSeconds:
         self._untold = 0.0
         """Seconds for which ranks were connected and told no step, in worlds that are over."""
         self._has_world = False
+        self._knows_checkpoints = previous is not None and LostTime.CHECKPOINT in previous.lost_seconds
         if previous is not None:
             self._seconds |= {cause: previous.lost_seconds.get(cause, 0.0) for cause in self._seconds}
             self._since = min(now, previous.updated)
@@ -92,6 +93,7 @@ class LostSeconds:
 
     def stalled(self, seconds: float) -> None:
         """A durable checkpoint has held up the training for so long."""
+        self._knows_checkpoints = True
         self._seconds[LostTime.CHECKPOINT] += max(0.0, seconds)
 
     def ended(self, now: datetime) -> None:
@@ -101,8 +103,10 @@ class LostSeconds:
         self._book(now, None)
 
     def told(self, now: datetime) -> dict[str, float]:
-        """By :class:`LostTime`, up to now."""
+        """By :class:`LostTime`, up to now, as far as it is known."""
         seconds = dict(self._seconds)
+        if not self._knows_checkpoints:
+            del seconds[LostTime.CHECKPOINT]
         if self._cause is not None:
             seconds[self._cause] += _between(self._since, self._end_of_gap(now))
         return {cause: round(value, 3) for cause, value in seconds.items()}

@@ -1,0 +1,23 @@
+/** What nobody knows of a run, in words: a script that tells no step, or writes checkpoints of its own. Pure. */
+import { whole } from "./format";
+import type { Status } from "./types";
+
+export const UNKNOWN = "unknown";
+
+/** Of a run that has trained and told none, nobody knows it. */
+export function stepOf(run: { step: number | null; started: string | null }): string {
+  return tellsNoStep(run) ? UNKNOWN : whole(run.step);
+}
+
+export function tellsNoStep({ step, started }: { step: number | null; started: string | null }): boolean {
+  return step === null && started !== null;
+}
+
+export function unknownTime(status: Status): string {
+  const found: string[] = [];
+  if (tellsNoStep(status)) found.push("The script tells no step: the time to each world's first step is unknown.");
+  if (!("checkpoint" in status.lost_seconds)) {
+    found.push("No durable checkpoint was reported: the time for the script's own checkpoints is unknown.");
+  }
+  return found.join(" ");
+}
