@@ -140,6 +140,46 @@ dist.all_reduce(torch.ones(1))
     assert "still ran and was killed" in status.reason
 
 
+SAVES = """
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
+dist.init_process_group("gloo")
+saved = folder / "saved"
+step = int(saved.read_text()) if saved.exists() else 0
+while True:
+    flags = torch.tensor([float(bool(asked)), float((folder / "end").exists())])
+    dist.all_reduce(flags)
+    if flags.any():
+        if rank == 0:
+            (folder / "saving").write_text(str(step))
+            (folder / "saving").rename(saved)
+        dist.barrier()
+        sys.exit(0)
+    step += 1
+    report(step)
+    (folder / f"in-{size}-{rank}").touch()
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.parametrize("noticed", [1, 2], ids=["one worker", "all workers"])
+def test_a_notice_at_the_minimum_lets_the_ranks_save(start: Start, tmp_path: Path, noticed: int) -> None:
+    script = Uncooperative(start, tmp_path, SAVES, (2, 2, 2))  # A checkpoint may take longer than the notice leaves.
+    run = script.run
+    script.trains(2)
+    run.until_status(lambda status: (status.step or 0) > 5 and status.world_size == 2, "steps are told")
+    workers = [run.worker(rank).name for rank in range(noticed)]
+    for name in workers:
+        run.reclaim(name, 9.0)
+    run.until((tmp_path / "saved").exists, "the checkpoint")
+    run.until_status(lambda status: status.generation == 2 and status.world_size == 2, "the next world")
+    script.succeed()
+    assert int((tmp_path / "saved").read_text()) > 5
+    [suspended] = [event.message for event in run.status().events if event.kind is EventKind.SUSPENDED]
+    assert suspended.startswith("the ranks ended as they were asked to")
+    assert run.events(EventKind.LOST, EventKind.RANK_FAILED, EventKind.WARNING) == []
+
+
 def test_what_local_rank_0_writes_is_written_once(start: Start, tmp_path: Path) -> None:
     writes = """
 if local == 0:

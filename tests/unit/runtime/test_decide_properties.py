@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState, Stage
-from elastic_runtime.launcher.decision.decide import choose_ranks, decide, minimum_ranks
+from elastic_runtime.launcher.decision.decide import choose_ranks, decide, minimum_ranks, ranks_due
 from elastic_runtime.launcher.decision.facts import (
     Clocks,
     CloseSession,
@@ -51,8 +51,8 @@ def some_settings(draw: st.DrawFn) -> DecisionSettings:
 @st.composite
 def some_workers(draw: st.DrawFn) -> tuple[WorkerFact, ...]:
     names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=6))
-    flags, moments = st.booleans(), st.sampled_from([0.0, NOW + 5])
-    return tuple(
+    flags, moments, ends = st.booleans(), st.sampled_from([0.0, NOW + 5]), st.sampled_from([None, NOW + 5, NOW + 500])
+    workers = (
         WorkerFact(
             name,
             ready=draw(flags),
@@ -62,6 +62,7 @@ def some_workers(draw: st.DrawFn) -> tuple[WorkerFact, ...]:
         )
         for name in names
     )
+    return tuple(replace(each, gone_at=draw(ends)) if each.leaving else each for each in workers)
 
 
 @st.composite
@@ -75,12 +76,14 @@ def some_session(draw: st.DrawFn) -> SessionFact | None:
     outcome = draw(st.sampled_from(SessionOutcome)) if state is SessionState.ENDED else None
     known = st.lists(st.sampled_from(listed), unique=True).map(tuple) if listed else st.just(())
     missing = draw(known) if state is SessionState.FORMING else ()
+    restarts = draw(st.booleans())  # Then the state is in the script's checkpoints, and nobody's.
     return SessionFact(
         state,
         tuple(listed),
         outcome,
         world=1,
-        holders=draw(st.none() | known),
+        restarts=restarts,
+        holders=None if restarts else draw(st.none() | known),
         missing=missing,
         given_up=draw(st.booleans()),
         stage=draw(st.sampled_from(Stage)),
@@ -262,7 +265,19 @@ def lists_at_least_the_minimum_where_ranks_train(situation: Situation) -> None:
         if isinstance(action, ListRanks):
             assert given.session is not None
             assert action.minimum == minimum_ranks(given, chosen)
-            assert given.session.state is SessionState.WAITING or len(action.ranks) >= action.minimum
+            due = ranks_due(given, chosen, NOW) & set(given.session.listed)
+            assert given.session.state is SessionState.WAITING or due or len(action.ranks) >= action.minimum
+
+
+@always
+def nobody_trains_on_who_would_be_taken_with_the_state_unsaved(situation: Situation) -> None:
+    given, clocks, chosen = situation
+    trains = given.session is not None and given.session.state is SessionState.SETTLED
+    due = ranks_due(given, chosen, NOW) & set(listed_in(given))
+    decided = decide(given, clocks, chosen, NOW)
+    if trains and due and not any(isinstance(action, Finish | MakeWay | CloseSession) for action in decided.actions):
+        [listing] = [action for action in decided.actions if isinstance(action, ListRanks)]
+        assert not due & set(listing.ranks)
 
 
 @always

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,15 +14,17 @@ import pytest
 from elastic_runtime import certificates
 from elastic_runtime.clock import utc_now
 from elastic_runtime.engines.base import SessionCallbacks, SessionFact, SessionState
+from elastic_runtime.engines.torch.messages import Connected, write_rank_word
 from elastic_runtime.errors import OwnershipLost
 from elastic_runtime.framing import decode_line
 from elastic_runtime.launcher import loop
 from elastic_runtime.launcher.decision.facts import LeadershipState
 from elastic_runtime.launcher.worker_pool import WorkerPool
-from elastic_runtime.rank_link import CheckpointWritten, encode_rank_message
-from elastic_runtime.spec import CheckpointSpec, WorkersSpec
+from elastic_runtime.rank_link import CheckpointWritten, EngineWord, encode_rank_message
+from elastic_runtime.spec import CheckpointSpec, RestartSpec, WorkersSpec
 from elastic_runtime.status import Checkpoint, EventKind, FailureKind, Phase, Status, World
 from elastic_runtime.wire import (
+    AgentMessage,
     CommitDeadline,
     RankExited,
     RankSaid,
@@ -29,6 +32,7 @@ from elastic_runtime.wire import (
     Ready,
     Release,
     StartRank,
+    StopRank,
     encode,
 )
 from tests.unit.runtime.agent_bench import SOON
@@ -99,6 +103,32 @@ def test_one_that_makes_way_hangs_up_and_leaves_the_workers_to_the_next(tls: Pat
         assert place.last(1) == ["close"]
 
     launched(tls, test)
+
+
+def test_one_that_makes_way_has_ranks_that_end_with_it_write_their_checkpoint(tls: Path) -> None:
+    async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
+        def says(message: AgentMessage) -> None:
+            worker.writer.write(encode(message))
+
+        says(Ready(warm=False))
+        async with asyncio.timeout(SOON):
+            while not isinstance(start := await worker.hear(), StartRank):
+                assert start is not None
+            says(RankStarted(start.rank_id, 8))
+            begun = EngineWord(write_rank_word(Connected(0)))
+            says(RankSaid(start.rank_id, decode_line(encode_rank_message(begun))))
+            await place.until(lambda status: status.world_size == 1)
+            place.tenure_ = LeadershipState.ENDING
+            place.on_change()
+            while not isinstance(stop := await worker.hear(), StopRank):
+                assert stop is not None, "the launcher has hung up, and the ranks end with that"
+            assert stop == StopRank(start.rank_id, 9.0, signal.SIGUSR1)
+            assert not running.done()
+            says(RankExited(start.rank_id, 0))
+            assert not (await running).phase.final
+
+    spec = replace(RUN, engine="torchrun", restart=RestartSpec("SIGUSR1", 9.0), workers=WorkersSpec(1, 1, 1))
+    launched(tls, test, spec=spec)
 
 
 def test_the_next_one_goes_on(tls: Path) -> None:

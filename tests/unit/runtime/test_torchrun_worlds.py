@@ -55,7 +55,7 @@ def test_who_is_lost_meanwhile_is_left_out_of_it() -> None:
 @pytest.mark.parametrize(("able", "minimum"), [("c", 2), ("", 1)])
 def test_too_few_for_it_are_waited_for_by_the_launcher(able: str, minimum: int) -> None:
     over = facts("bc", "ab", "ab", interrupted=True, ended="ab", able=able, minimum=minimum)
-    assert decide(over) == ends(SessionOutcome.LOST)
+    assert decide(over) == ends(SessionOutcome.SHORT)
 
 
 def test_a_lost_rank_has_the_others_killed_at_once() -> None:

@@ -90,13 +90,16 @@ def play(act: Callable[[Scene], Awaitable[None]]) -> None:
 def test_facts() -> None:
     scene = Scene()
     scene.add("a", slots=2)
-    scene.add("b", ready=False).deadline = NOON
+    scene.now = 100.0
+    b = scene.add("b", ready=False)
+    scene.pool.noticed(b, NOON, 30.0)
+    scene.pool.noticed(b, NOON + timedelta(seconds=5), 35.0)
     scene.add("c").ranks["c.0.0~0"] = None
     scene.pool.release("c", "enough")
     scene.add("d").ranks["d.0.0~0"] = None
     assert scene.pool.facts() == (
         WorkerFact("a", True, (SlotFact("a.0.0"), SlotFact("a.1.0"))),
-        WorkerFact("b", False, (SlotFact("b.0.0"),), leaving=True),
+        WorkerFact("b", False, (SlotFact("b.0.0"),), leaving=True, gone_at=130.0),
         WorkerFact("d", True, (SlotFact("d.0.0"),), running=True),
     )
     assert scene.sent("c") == [Release("enough")]

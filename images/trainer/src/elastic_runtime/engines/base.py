@@ -45,6 +45,8 @@ class SessionOutcome(StrEnum):
     """Its ranks ended by themselves, with codes other than 0."""
     LOST = "lost"
     """Its ranks were killed, or went with their workers."""
+    SHORT = "short"
+    """Its ranks were asked to write their checkpoints and end, and too few are left for another world."""
     REFUSED = "refused"
     """Its ranks ended with an error before their first step, in a world of another size than the last that worked."""
 
@@ -80,6 +82,8 @@ class SessionFact:
     """With REFUSED: ranks of the world that failed."""
     before: int = 0
     """With REFUSED: ranks of the last world that worked."""
+    restarts: bool = False
+    """Each world has fresh processes: those of the last one are asked to write the script's own checkpoint and end."""
     stage: Stage = Stage.CONNECTING
     awaited: tuple[str, ...] = ()
     """Rank ids that run and have not come to where the others wait, where the engine knows."""

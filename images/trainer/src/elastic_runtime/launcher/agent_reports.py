@@ -170,11 +170,11 @@ class AgentReports:
         """It will be taken: every rank hears of it, once; of several deadlines the earliest counts."""
         if worker.released:
             return  # Its own end, which we have asked for ourselves.
-        if worker.deadline is not None:
-            worker.deadline = min(worker.deadline, deadline)
+        left, is_first = max(timedelta(0), deadline - utc_now()).total_seconds(), worker.deadline is None
+        self._pool.noticed(worker, deadline, left)
+        if not is_first:
             return  # Everybody has heard.
-        worker.deadline, worker.step_at_notice = deadline, self._record.step
-        left = max(timedelta(0), deadline - utc_now()).total_seconds()
+        worker.step_at_notice = self._record.step
         self._record.event(
             EventKind.NOTICE, f"{worker.name} will be taken in {left:.0f} s ({printable(source, 60)})", worker.name
         )

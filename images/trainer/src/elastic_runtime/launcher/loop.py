@@ -61,6 +61,8 @@ _ASKED_FOR = (FailureKind.CANCELLED, FailureKind.ABANDONED)
 """Ends whose cause is not what ranks have written last."""
 HANDOVER_PATIENCE = 10.0
 """Seconds to wait for a durable checkpoint before this launcher makes way for another one."""
+SCRIPT_PATIENCE = 20.0
+"""Seconds to wait for the script's own one, at most: a launcher's pod has 30 from its notice to its end."""
 
 
 class Launcher:
@@ -99,7 +101,7 @@ class Launcher:
             check_jupyter()
         self._spec, self._platform, self._output = spec, platform, output
         self._tls, self._address, self._port = tls, address, port
-        self._settings = DecisionSettings(spec.workers, spec.recovery, spec.timing)
+        self._settings = DecisionSettings(spec.workers, spec.recovery, spec.timing, restart_grace=spec.restart.grace)
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
         self._pool = WorkerPool(spec.recovery, spec.timing.stop_grace, self._loop.time, spec.restart)
@@ -320,7 +322,9 @@ class Launcher:
 
     async def _make_way(self, handover: bool) -> Status:
         """The workers stay; their agents dial again, and find the next launcher."""
-        if handover and self._spec.checkpoint:
+        if handover and self._session and self._session.fact.restarts:
+            await self._have_script_save(self._session)
+        elif handover and self._spec.checkpoint:
             await self._hand_over(HANDOVER_PATIENCE)
         self._output.end()
         status = self._status()
@@ -328,6 +332,15 @@ class Launcher:
         self._pool.let_go()
         await self._server.close()
         return status
+
+    async def _have_script_save(self, session: Session) -> None:
+        """Ask ranks that are restarted for each world to write their checkpoint: they end with this launcher."""
+        session.list_ranks((), 1)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(self._spec.restart.grace, SCRIPT_PATIENCE)):
+                while session.fact.outcome is None:
+                    self._changed.clear()
+                    await self._next_change()
 
     async def _save_state(self, failure: FailureKind | None) -> str:
         """Have a rank that has the state write it before its session is closed. Returns for people what is lost."""

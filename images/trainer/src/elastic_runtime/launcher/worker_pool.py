@@ -62,6 +62,8 @@ class Worker:
     ready: bool = False
     deadline: datetime | None = None
     """Of its notice."""
+    gone_at: float | None = None
+    """The same, by the pool's clock."""
     step_at_notice: int | None = None
     """That the training had reached when its notice came."""
     released: bool = False
@@ -114,6 +116,11 @@ class WorkerPool:
         self.workers[hello.worker] = worker
         return worker
 
+    def noticed(self, worker: Worker, deadline: datetime, left: float) -> None:
+        """It will be taken, in so many seconds; of several deadlines the earliest counts."""
+        if worker.deadline is None or deadline < worker.deadline:
+            worker.deadline, worker.gone_at = deadline, self._now() + left
+
     def remove(self, name: str) -> Worker:
         """A worker is gone; so are its ranks."""
         worker = self.workers.pop(name)
@@ -130,6 +137,7 @@ class WorkerPool:
                 tuple(SlotFact(slot.rank_id, slot.usable_at) for slot in worker.slots),
                 leaving=worker.deadline is not None,
                 running=bool(worker.ranks),
+                gone_at=worker.gone_at,
             )
             for worker in self.workers.values()
             if not worker.released

@@ -87,6 +87,7 @@ class TorchrunSession:
             minimum=self._minimum,
             size=len(world.members),
             before=world.before,
+            restarts=True,
             stage=Stage.CONNECTING if begins else Stage.LEAVING,
             awaited=tuple(each for each in world.members if begins and each not in world.begun),
         )

@@ -111,5 +111,5 @@ def _refused(facts: Facts) -> bool:
 def _next(facts: Facts) -> Decision:
     chosen = tuple(rank_id for rank_id in facts.listed if rank_id in facts.able)
     if len(chosen) < max(1, facts.minimum):
-        return Decision(SessionState.ENDED, SessionOutcome.LOST)
+        return Decision(SessionState.ENDED, SessionOutcome.SHORT)
     return Decision(SessionState.FORMING, form=chosen)

@@ -20,7 +20,7 @@ from elastic_runtime.launcher.decision.facts import (
     RefuseSize,
     ReleaseWorker,
 )
-from elastic_runtime.launcher.decision.forming import bound_of, standing, too_late
+from elastic_runtime.launcher.decision.forming import bound_of, named, standing, too_late
 from elastic_runtime.spec import RecoveryMode
 from elastic_runtime.status import FailureKind, Phase
 
@@ -29,6 +29,8 @@ _Candidate = tuple[bool, int, str]
 ENDING = 5
 """For how many times ``timing.forming`` ranks that have ended their training wait for the others: rank 0 may still
 evaluate or save something."""
+TO_END = 2.0
+"""Seconds before a worker is taken by which its ranks have written their checkpoint and ended, where they have to."""
 AS_LONG = 1.0
 """Seconds by which two notices of one event may differ."""
 
@@ -69,7 +71,11 @@ def choose_ranks(facts: Facts, settings: DecisionSettings, now: float) -> tuple[
     taken out at once, unless too few would remain: then the best of them stay until they are replaced or gone. One also
     stays where nobody else holds the state; the world is then larger by it, until the newcomers have taken it over. All
     who hold it do where nobody else does and the hand-over for their notices is not durable yet.
+
+    Where ranks are restarted for each world, nobody stays who has no more time than a checkpoint takes: if fewer than
+    the minimum remain, all write one and end.
     """
+    due = ranks_due(facts, settings, now)
     listed, holders = (facts.session.listed, facts.session.holders or ()) if facts.session else ((), ())
     # One that holds the state may be listed no more, and those who were to take it over be lost before they had it.
     order = {rank_id: index for index, rank_id in enumerate(dict.fromkeys((*holders, *listed)))}
@@ -80,7 +86,7 @@ def choose_ranks(facts: Facts, settings: DecisionSettings, now: float) -> tuple[
     ]
     most, least = facts.wanted * settings.workers.slots, minimum_ranks(facts, settings)
     staying = [each for each in sorted(candidates) if not each[0]][:most]
-    going = [each for each in sorted(candidates) if each[0] and each[2] in order]
+    going = [each for each in sorted(candidates) if each[0] and each[2] in order and each[2] not in due]
     chosen = staying + going[: max(0, least - len(staying))]
     # Listed is not enough: a newcomer is, before it has heard anything of the state.
     if set(holders).isdisjoint(rank_id for _, _, rank_id in staying):
@@ -95,6 +101,15 @@ def choose_ranks(facts: Facts, settings: DecisionSettings, now: float) -> tuple[
     if facts.refused_sizes:
         chosen = _of_allowed_size(chosen, [each for each in going if each not in chosen], facts.refused_sizes)
     return tuple(rank_id for _, _, rank_id in sorted(chosen, key=lambda each: each[1]))
+
+
+def ranks_due(facts: Facts, settings: DecisionSettings, now: float) -> frozenset[str]:
+    """Ranks whose worker will be taken so soon that they have to write the script's own checkpoint now."""
+    if facts.session is None or not facts.session.restarts:
+        return frozenset()
+    soon = now + settings.restart_grace + TO_END
+    taken = [worker for worker in facts.workers if worker.gone_at is not None and worker.gone_at <= soon]
+    return frozenset(slot.rank_id for worker in taken for slot in worker.slots)
 
 
 def _of_allowed_size(chosen: list[_Candidate], going: list[_Candidate], refused: frozenset[int]) -> list[_Candidate]:
@@ -152,6 +167,8 @@ def _session_over(facts: Facts) -> Decision | None:
             size, before = facts.session.size, facts.session.before
             refused = f"the script failed at once in a world of {size} ranks, not in one of {before}: {detail}"
             return Decision((RefuseSize(size, before), CloseSession()), _short_phase(facts), refused)
+        case SessionOutcome.SHORT:
+            return Decision((CloseSession(),), _short_phase(facts), f"the ranks ended as they were asked to: {detail}")
         case SessionOutcome.LOST:
             return Decision((CloseSession(),), _short_phase(facts), f"all ranks were lost: {detail}")
 
@@ -257,8 +274,11 @@ def _form(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float) 
         return _see_it_formed(facts, facts.session, clocks, settings, now, released)
     if facts.session.state is SessionState.FINISHING:
         return Decision(released, Phase.RUNNING, "the ranks are ending")
-    if set(chosen) != set(facts.session.listed) and len(chosen) >= least:
+    due = ranks_due(facts, settings, now) & set(facts.session.listed)
+    if set(chosen) != set(facts.session.listed) and (len(chosen) >= least or due):
         reason = f"{len(facts.session.listed)} ranks are listed, {len(chosen)} shall train"
+        if len(chosen) < least:
+            reason = f"{named(sorted(due))} will be taken before others can take over: all write a checkpoint and end"
         return Decision((*released, ListRanks(chosen, least)), Phase.RUNNING, reason)
     trains = f"{len(facts.session.listed)} ranks train"
     if facts.ending is not None:

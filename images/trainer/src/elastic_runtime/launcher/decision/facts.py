@@ -35,6 +35,8 @@ class WorkerFact:
     """It has had a notice."""
     running: bool = False
     """A rank runs here, in the world or on its way out of it."""
+    gone_at: float | None = None
+    """When the time of its notice is over; None: there is none, or its end is not known."""
 
 
 class LeadershipState(StrEnum):
@@ -143,6 +145,8 @@ class DecisionSettings:
     timing: Timing
     refused_patience: float = 60.0
     """Seconds for which workers have to be refused without hope until the run fails; a registry may hiccup."""
+    restart_grace: float = 25.0
+    """Seconds in which ranks that are restarted for each world write their checkpoint: ``restart.grace``."""
 
 
 @dataclass(frozen=True, slots=True)
