@@ -180,6 +180,30 @@ def test_a_notice_at_the_minimum_lets_the_ranks_save(start: Start, tmp_path: Pat
     assert run.events(EventKind.LOST, EventKind.RANK_FAILED, EventKind.WARNING) == []
 
 
+def test_who_aborts_for_a_lost_peer_is_no_failure_and_restarts_are_counted_on(start: Start, tmp_path: Path) -> None:
+    aborts = """
+dist.init_process_group("gloo")
+with (folder / f"starts-{rank}").open("a") as file:
+    file.write(os.environ["TORCHELASTIC_RESTART_COUNT"])
+dist.barrier()
+if not (folder / "lost").exists():
+    dist.barrier()
+    if rank == 1:
+        (folder / "lost").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        dist.all_reduce(torch.ones(1))
+    except RuntimeError:
+        os.abort()  # As NCCL's watchdog does.
+dist.barrier()
+"""
+    run = Uncooperative(start, tmp_path, aborts, (2, 2, 2)).run
+    run.succeed()
+    assert {(tmp_path / f"starts-{rank}").read_text() for rank in range(2)} == {"01"}
+    assert run.status().rank_failures == 1, "the one that was killed"
+    assert run.status().starts == 2
+
+
 def test_what_local_rank_0_writes_is_written_once(start: Start, tmp_path: Path) -> None:
     writes = """
 if local == 0:

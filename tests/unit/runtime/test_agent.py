@@ -126,6 +126,20 @@ def test_a_rank_finds_in_its_environment_where_it_is(tls: Path) -> None:
     asyncio.run(run())
 
 
+def test_what_an_engine_gives_by_default_the_run_may_set(tls: Path) -> None:
+    own = {"NCCL_SOCKET_IFNAME": "ib0", "RANK": "7"}
+    run_spec = RunSpec("digits", "uid", ("sh", "-c", "echo $NCCL_SOCKET_IFNAME $RANK"), environment=own, warm=False)
+
+    async def run() -> None:
+        async with agent(tls, run_spec) as (desk, _):
+            given = {"NCCL_SOCKET_IFNAME": "eth0", "RANK": "0"}
+            desk.arrivals[0].send(StartRank("worker-0.0.0~0", 0, given))
+            await desk.until(lambda: bool(desk.of(RankExited)))
+            assert [line for each in desk.of(Output) for line in each.lines] == ["ib0 0"]
+
+    asyncio.run(run())
+
+
 def test_stops_a_rank_when_told(tls: Path) -> None:
     async def run() -> None:
         async with agent(tls, spec(*SLEEPER)) as (desk, _):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -64,8 +65,13 @@ class Bench:
 
     def __init__(self) -> None:
         self.workers, self.worlds, self.exits, self.over = Workers(), [], [], []
+        starts = itertools.count()
         self.callbacks = SessionCallbacks(
-            lambda: None, self.worlds.append, lambda *exit_: self.exits.append(exit_), self.over.append
+            lambda: None,
+            self.worlds.append,
+            lambda *exit_: self.exits.append(exit_),
+            self.over.append,
+            lambda _size: next(starts),
         )
         self.session = TorchrunSession(self.workers, self.callbacks, patience=60.0)
 
@@ -146,6 +152,46 @@ async def test_who_has_failed_for_the_sake_of_a_lost_one_is_not_counted(bench: B
 
 
 @scene
+async def test_who_aborts_for_the_sake_of_a_lost_one_is_not_counted(bench: Bench) -> None:
+    await bench.world("a", "b", "c")
+    await bench.end("b", -6)
+    assert bench.workers.orders == [], "nobody is lost, as far as it is known"
+    await bench.end("a", -9)
+    assert bench.session.fact.outcome is SessionOutcome.LOST
+    assert sorted(bench.exits) == [("a", -9, False), ("b", -6, True), ("c", -9, True)]
+
+
+@scene
+async def test_who_aborts_after_all_were_asked_to_end_has_not_failed(bench: Bench) -> None:
+    await bench.world("a", "b")
+    bench.workers.interrupt_ranks = lambda: None  # type: ignore[method-assign]
+    bench.session.list_ranks(("a", "b", "c"), 1)
+    await bench.end("a", 0)
+    await bench.end("b", -6)
+    assert bench.exits == [("a", 0, True), ("b", -6, True)]
+    assert bench.session.rank_of == {"a": 0, "b": 1, "c": 2}
+
+
+@scene
+async def test_who_aborts_by_itself_is_counted_and_nobody_else(bench: Bench) -> None:
+    bench.session = TorchrunSession(bench.workers, bench.callbacks, patience=0.0)
+    await bench.world("a", "b", "c")
+    await bench.end("b", -6)
+    assert bench.session.fact.outcome is SessionOutcome.LOST
+    assert [exit_ for exit_ in bench.exits if not exit_[2]] == [("b", -6, False)]
+
+
+@scene
+async def test_restarts_are_counted_over_all_sessions_of_a_run(bench: Bench) -> None:
+    await bench.world("a")
+    await bench.end("a", -9)
+    bench.session = TorchrunSession(bench.workers, bench.callbacks)
+    bench.session.open(("a",), 1)
+    await turns()
+    assert bench.workers.given["a"][1]["TORCHELASTIC_RESTART_COUNT"] == "1"
+
+
+@scene
 async def test_who_has_failed_alone_fails_the_run_and_the_others_are_killed(bench: Bench) -> None:
     bench.session = TorchrunSession(bench.workers, bench.callbacks, patience=0.0)
     await bench.world("a", "b")
@@ -160,15 +206,21 @@ async def test_who_has_failed_alone_fails_the_run_and_the_others_are_killed(benc
 @scene
 async def test_ranks_of_one_host_are_numbered_there(bench: Bench) -> None:
     bench.workers.hosts = {"a": "this", "b": "that", "c": "this"}
-    await bench.world("a", "b", "c")
-    local = {each: (given["LOCAL_RANK"], given["LOCAL_WORLD_SIZE"]) for each, (_, given) in bench.workers.given.items()}
-    assert local == {"a": ("0", "2"), "b": ("0", "1"), "c": ("1", "2")}
+    bench.session.open(("a", "b", "c"), 1)
+    await turns()
+    names = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
+    local = {each: tuple(given[name] for name in names) for each, (_, given) in bench.workers.given.items()}
+    assert local == {"a": ("0", "0", "2", "0"), "c": ("1", "1", "2", "0"), "b": ("2", "0", "1", "1")}
 
 
 @scene
 async def test_a_size_that_the_script_refuses_is_no_failure_where_another_had_worked(bench: Bench) -> None:
     started: list[int] = []
-    callbacks = replace(bench.callbacks, on_start=started.append, worked_before=lambda size: 2 if size == 3 else 0)
+    callbacks = replace(
+        bench.callbacks,
+        on_start=lambda size: started.append(size) or 0,
+        worked_before=lambda size: 2 if size == 3 else 0,
+    )
     bench.session = TorchrunSession(bench.workers, callbacks, patience=0.0)
     await bench.world("a", "b")
     await bench.world("a", "b", "c")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_runtime.engines.base import SessionOutcome, SessionState
-from elastic_runtime.engines.torchrun.worlds import Decision, Facts, decide
+from elastic_runtime.engines.torchrun.worlds import Decision, Facts, decide, to_blame
 
 FORMING = Decision(SessionState.FORMING)
 
@@ -73,9 +73,35 @@ def test_a_failed_rank_alone_fails_the_run() -> None:
     assert decide(facts("ab", "ab", "ab", exits={"b": 1}, waited=True, ended="a")) == ends(SessionOutcome.FAILED)
 
 
+def test_one_that_aborts_may_do_so_for_the_sake_of_one_that_is_lost() -> None:
+    assert decide(facts("abc", "abc", "abc", exits={"b": -6})) == FORMING, "the lost one may not be heard of yet"
+    assert decide(facts("abc", "abc", "abc", exits={"b": -6, "a": -9})) == Decision(SessionState.FORMING, kill=True)
+    assert decide(facts("ab", "ab", "ab", exits={"b": -6, "a": 1})) == ends(SessionOutcome.LOST)
+    assert decide(facts("ab", "ab", "ab", exits={"b": 1, "a": -6})) == ends(SessionOutcome.FAILED)
+    assert decide(facts("ab", "ab", "ab", exits={"b": 0, "a": -6})) == ends(SessionOutcome.LOST)
+
+
+@pytest.mark.parametrize(
+    ("exits", "outcome", "blamed"),
+    [
+        ({"b": -6, "c": 1, "a": -9}, SessionOutcome.LOST, ""),
+        ({"b": -6, "c": -6}, SessionOutcome.LOST, "b"),
+        ({"b": -6, "c": 1}, SessionOutcome.LOST, "b"),
+        ({"b": 1, "c": -6}, SessionOutcome.FAILED, "b"),
+        ({"b": 1, "c": 1}, SessionOutcome.FAILED, "bc"),
+        ({"a": 0, "b": 1}, SessionOutcome.EARLY_EXIT, "b"),
+        ({"b": 1, "c": -6}, SessionOutcome.REFUSED, ""),
+    ],
+)
+def test_who_failed_for_the_sake_of_another_is_not_to_blame(
+    exits: dict[str, int], outcome: SessionOutcome, blamed: str
+) -> None:
+    assert to_blame(exits, outcome) == set(blamed)
+
+
 def test_those_that_are_left_tell_where_they_stand_unless_one_was_killed_from_outside() -> None:
     assert decide(facts("ab", "ab", "ab", exits={"b": 1}, waited=True)).stacks
-    assert decide(facts("ab", "ab", "ab", exits={"b": -6})).stacks, "its NCCL or Gloo has given up a peer"
+    assert decide(facts("ab", "ab", "ab", exits={"b": -6}, waited=True)).stacks, "its NCCL or Gloo gave up a peer"
     assert not decide(facts("ab", "ab", "ab", exits={"b": -9})).stacks
 
 

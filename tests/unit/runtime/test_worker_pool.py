@@ -204,6 +204,24 @@ def test_a_worker_that_is_lost_and_comes_back_again_and_again_is_held_back_longe
     play(act)
 
 
+def test_nobody_is_held_back_for_the_failure_of_another() -> None:
+    async def act(scene: Scene) -> None:
+        [slot] = scene.add("a").slots
+        await scene.run("a.0.0", 1)
+        assert slot.usable_at == scene.now + 1.0
+        own = slot.usable_at
+        scene.now += 0.5
+        await scene.run("a.0.0", -6, attempt=1)
+        assert slot.usable_at == scene.now + 2.0
+        scene.pool.forgive("a.0.0")
+        scene.pool.forgive("a.0.0")
+        assert slot.usable_at == own, "its own failure before stays"
+        await scene.run("a.0.0", 1, attempt=2)
+        assert slot.usable_at == scene.now + 2.0
+
+    play(act)
+
+
 def test_nobody_is_held_back_for_being_stopped_or_taken_away() -> None:
     async def act(scene: Scene) -> None:
         [slot] = scene.add("a").slots

@@ -328,6 +328,8 @@ class Status:
     summed under :data:`EARLIER_WORKERS`."""
     usage: tuple[Usage, ...] = ()
     """By kind of machine. Of more than :data:`MAX_USAGE` kinds, the rest is summed as not known."""
+    starts: int = 0
+    """Times that fresh processes of the script were started for a world, by engines that restart ranks."""
     rank_failures: int = 0
     """Ranks that ended by themselves with another code than 0."""
     forced_resets: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -15,6 +16,7 @@ from elastic_runtime.rank_link import (
     Progress,
     Resumed,
 )
+from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import (
     Checkpoint,
     EventKind,
@@ -50,6 +52,12 @@ class TestStanding:
             (EventKind.STARTED, 2, None),
             (EventKind.SCALED, 1, 7),
         ]
+
+    def test_starts_are_counted_on_by_the_next_launcher(self, record: RunRecord) -> None:
+        assert [record.starts(2) for _ in range(3)] == [0, 1, 2]
+        status = record.status([], {}, 2)
+        for previous, count in ((status, 3), (replace(status, starts=0, generation=5), 5)):
+            assert RunRecord(RunSpec("run", "uid", ("true",)), lambda: NOON, previous).starts(2) == count
 
     def test_says_how_long_a_world_took_to_its_first_step(
         self, record: RunRecord, clock: Clock, caplog: pytest.LogCaptureFixture

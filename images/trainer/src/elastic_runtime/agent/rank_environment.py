@@ -9,6 +9,9 @@ from elastic_runtime.spec import RunSpec
 from elastic_runtime.wire import StartRank
 from elastic_runtime.world import WORLD
 
+THE_RUNS_OWN = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TORCH_NCCL_ASYNC_ERROR_HANDLING")
+"""Variables of which an engine gives no more than a default."""
+
 
 def rank_environment(
     spec: RunSpec, order: StartRank, worker: str, slots: int, pools: devices.Pools, world: str
@@ -26,6 +29,7 @@ def rank_environment(
     environment = {
         **spec.environment,
         **order.environment,
+        **{name: spec.environment[name] for name in THE_RUNS_OWN if name in spec.environment},
         **devices.slot_environment(order.slot, slots, pools),
         **devices.local_environment(order.environment, order.slot, slots, pools),
         WORLD: world,

@@ -137,8 +137,9 @@ class SessionCallbacks:
     more, or the training is over."""
     on_over: Callable[[str], None]
     """No process will run under this rank id any more."""
-    on_start: Callable[[int], None] = lambda _size: None
-    """Fresh processes of the script are started for a world of so many ranks; only by engines that restart ranks."""
+    on_start: Callable[[int], int] = lambda _size: 0
+    """Fresh processes of the script are started for a world of so many ranks; only by engines that restart ranks.
+    Returns how often they were before, in this run."""
     worked_before: Callable[[int], int] = lambda _size: 0
     """Ranks of the last world that worked, if it had another size than this one, which has told of no progress yet;
     0: there was none, or it has."""

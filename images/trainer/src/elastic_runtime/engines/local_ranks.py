@@ -21,6 +21,13 @@ class Local:
     """Hosts of the world."""
 
 
+def by_host(members: Sequence[str], host: Callable[[str], str]) -> tuple[str, ...]:
+    """The same rank ids, those of one host together; hosts in the order of their first. See :func:`local_ranks`."""
+    homes = {rank_id: host(rank_id) for rank_id in members}
+    order = {home: index for index, home in enumerate(dict.fromkeys(homes.values()))}
+    return tuple(sorted(members, key=lambda rank_id: order[homes[rank_id]]))
+
+
 def local_ranks(members: Sequence[str], host: Callable[[str], str]) -> dict[str, Local]:
     """By rank id.
 

@@ -279,7 +279,7 @@ class Launcher:
                     self._world_complete,
                     self._rank_exited,
                     self._rank_over,
-                    self._record.lives.begins,
+                    self._record.starts,
                     self._record.lives.worked_before,
                 )
                 self._session = self._engine.session(self._pool, self._address, 0, callbacks)
@@ -445,6 +445,7 @@ class Launcher:
     def _rank_exited(self, rank_id: str, code: int, expected: bool) -> None:
         if expected:
             log.debug("rank %s ended with %s", rank_id, describe(code))
+            self._pool.forgive(rank_id)
             return
         self._disturbed = True
         self._record.disturbed()

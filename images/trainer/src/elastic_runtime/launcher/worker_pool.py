@@ -97,6 +97,8 @@ class WorkerPool:
         self._backoff = Backoff(recovery)
         self._exits: dict[str, asyncio.Future[int]] = {}
         self._stopped: set[str] = set()
+        self._held_back: set[str] = set()
+        """Rank ids whose slots wait, since these have failed."""
         self.stops = Stops()
         """How ranks have ended that were asked to."""
         self._world: tuple[str, ...] = ()
@@ -285,6 +287,7 @@ class WorkerPool:
         # Nobody is held back for what we have done ourselves, or for a machine that was taken away.
         if code != 0 and process not in self._stopped and worker.deadline is None:
             slot.usable_at = self._backoff.failed(slot.rank.lasting_slot, self._now(), self._now() - begun)
+            self._held_back.add(rank_id)
         self._stopped.discard(process)
         return code
 
@@ -323,8 +326,16 @@ class WorkerPool:
                 self.stops.asked(process, Stopped(rank_id, worker.name, now, time, interrupt, stacks))
                 worker.connection.send(StopRank(process, time, interrupt, stacks))
 
+    def forgive(self, rank_id: str) -> None:
+        """This rank has failed for another's sake: its slot need not wait."""
+        place = self._place(rank_id)
+        if place and rank_id in self._held_back:
+            place[1].usable_at = self._backoff.forgive(place[1].rank.lasting_slot)
+        self._held_back.discard(rank_id)
+
     def retire(self, rank_id: str) -> None:
         """This rank is over: the next one in its slot gets another name."""
+        self._held_back.discard(rank_id)
         for slot in self._slots():
             if slot.rank_id == rank_id:
                 slot.rank = replace(slot.rank, incarnation=slot.rank.incarnation + 1)

@@ -13,18 +13,19 @@ _ADDRESS = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 _MOST_RESTARTS = 2**31 - 1
 
 
-def environment_of(rank: int, size: int, local: Local, world: int, interface: str) -> dict[str, str]:
+def environment_of(rank: int, size: int, local: Local, restarts: int, interface: str) -> dict[str, str]:
     """Of one process.
 
     Args:
         rank: from 0.
         size: of its world.
         local: where it runs.
-        world: how many worlds there were in this session, this one included.
+        restarts: how often processes were started before in the run, also for planned changes, which torchrun does not
+            count.
         interface: network interface of the rank's traffic with the others.
     """
     of_groups = {"GROUP_RANK": local.host, "ROLE_RANK": rank, "GROUP_WORLD_SIZE": local.hosts, "ROLE_WORLD_SIZE": size}
-    of_restarts = {"TORCHELASTIC_RESTART_COUNT": world - 1, "TORCHELASTIC_MAX_RESTARTS": _MOST_RESTARTS}
+    of_restarts = {"TORCHELASTIC_RESTART_COUNT": restarts, "TORCHELASTIC_MAX_RESTARTS": _MOST_RESTARTS}
     of_host = {"LOCAL_RANK": local.rank, "LOCAL_WORLD_SIZE": local.size}
     numbers = {"RANK": rank, "WORLD_SIZE": size, **of_host, **of_groups, **of_restarts}
     return {

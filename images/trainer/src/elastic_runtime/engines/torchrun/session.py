@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from elastic_runtime.engines.base import RankRunner, SessionCallbacks, SessionFact, SessionOutcome, SessionState, Stage
-from elastic_runtime.engines.exits import describe
-from elastic_runtime.engines.local_ranks import Local, local_ranks
+from elastic_runtime.engines.exits import ABORTED, describe
+from elastic_runtime.engines.local_ranks import Local, by_host, local_ranks
 from elastic_runtime.engines.tasks import SessionTasks
 from elastic_runtime.engines.torch import messages
 from elastic_runtime.engines.torch.key_values import KeyValues
@@ -34,6 +34,8 @@ class _World:
     number: int = 0
     members: tuple[str, ...] = ()
     started: float = 0.0
+    restarts: int = 0
+    """How often processes of the script were started before, in the run."""
     begun: set[str] = field(default_factory=set)
     ended: set[str] = field(default_factory=set)
     exits: dict[str, int] = field(default_factory=dict)
@@ -146,7 +148,7 @@ class TorchrunSession:
 
     async def _run(self, rank_id: str, rank: int, local: Local, world: _World) -> None:
         interface = self._runner.interface(rank_id) or ""
-        environment = environment_of(rank, len(world.members), local, world.number, interface)
+        environment = environment_of(rank, len(world.members), local, world.restarts, interface)
         attempt = self._attempts[rank_id]
         self._attempts[rank_id] += 1
         code = await self._runner.run_rank(rank_id, attempt, {messages.NAME: rank_id, **environment})
@@ -162,7 +164,7 @@ class TorchrunSession:
     def _ended_by_itself(self, rank_id: str, code: int) -> None:
         first = not any(self._world.exits.values())
         self._world.exits[rank_id] = code
-        if code <= 0:
+        if code <= 0 and code != ABORTED:
             self._callbacks.on_exit(rank_id, code, code == 0)
         elif first:  # Whether it is to blame itself, turns out once all have ended.
             self._tasks.begin(self._wait(self._world))
@@ -213,17 +215,20 @@ class TorchrunSession:
 
     def _form(self, chosen: tuple[str, ...]) -> None:
         self._retire(each for each in self._world.members if each not in chosen)
-        self._world = world = _World(self._world.number + 1, chosen, asyncio.get_running_loop().time())
-        self._callbacks.on_start(len(chosen))
+        # As with torchrun, ranks of one host follow each other: meshes over hosts are made of that.
+        chosen, number = by_host(chosen, self._runner.host), self._world.number + 1
+        restarts = self._callbacks.on_start(len(chosen))
+        self._world = world = _World(number, chosen, asyncio.get_running_loop().time(), restarts)
         local = local_ranks(chosen, self._runner.host)
         for rank, rank_id in enumerate(chosen):
             self._running.add(rank_id)
             self._tasks.begin(self._run(rank_id, rank, local[rank_id], world))
 
     def _end(self, outcome: SessionOutcome) -> None:
+        blamed = worlds.to_blame(self._world.exits, outcome)
         for rank_id, code in self._world.exits.items():
-            if code > 0:
-                self._callbacks.on_exit(rank_id, code, outcome in (SessionOutcome.LOST, SessionOutcome.REFUSED))
+            if code > 0 or code == ABORTED:
+                self._callbacks.on_exit(rank_id, code, rank_id not in blamed)
         self._retire(self._world.members)
 
     def _retire(self, rank_ids: Iterable[str]) -> None:

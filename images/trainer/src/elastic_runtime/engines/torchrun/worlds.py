@@ -82,15 +82,31 @@ def outcome_of(codes: tuple[int, ...]) -> SessionOutcome:
     Whoever was killed by a signal (of the kernel, of Gloo's, with its worker) is lost, and the others have failed for
     its sake; so the next session begins at the newest checkpoint.
     """
-    if _lost(codes):
+    first = next((code for code in codes if code), 0)
+    if first < 0 or _lost(codes):
         return SessionOutcome.LOST
-    if not any(codes):
+    if not first:
         return SessionOutcome.SUCCEEDED
     return SessionOutcome.FAILED if codes[0] else SessionOutcome.EARLY_EXIT
 
 
+def to_blame(exits: Mapping[str, int], outcome: SessionOutcome) -> frozenset[str]:
+    """Those of a session's ranks that failed for no other's sake; who was killed is known, and not among them.
+
+    Gloo and NCCL abort a process whose peer is gone, as others end with an error: after a loss that says nothing of it.
+    Where a rank aborts and nobody was lost, the first one did so by itself.
+    """
+    failed = [rank_id for rank_id, code in exits.items() if code > 0 or code == ABORTED]
+    if outcome is SessionOutcome.REFUSED or _lost(tuple(exits.values())):
+        return frozenset()
+    if outcome is SessionOutcome.LOST:
+        return frozenset(failed[:1])
+    return frozenset(rank_id for rank_id in failed if exits[rank_id] > 0)
+
+
 def _lost(codes: tuple[int, ...]) -> bool:
-    return any(code < 0 for code in codes)
+    """Whether somebody was killed; an abort may be for the sake of one of whom nothing was heard yet."""
+    return any(code < 0 and code != ABORTED for code in codes)
 
 
 def _by_themselves(codes: tuple[int, ...]) -> bool:

@@ -17,6 +17,8 @@ def backoff_policy(recovery: RecoverySpec) -> RetryPolicy:
 class _Record:
     failures: int = 0
     usable_at: float = 0.0
+    before: tuple[int, float] = (0, 0.0)
+    """The two above, before the newest failure."""
 
 
 class Backoff:
@@ -43,9 +45,16 @@ class Backoff:
         """
         self._forget(now)
         record = self._records.setdefault(slot, _Record())
+        record.before = record.failures, record.usable_at
         record.failures = 1 if lived >= self._recovery.backoff_forgiven else record.failures + 1
         record.usable_at = now + backoff_policy(self._recovery).delay(record.failures)
         return record.usable_at
+
+    def forgive(self, slot: str) -> float:
+        """Undo the newest failure: it was another's. Returns as :meth:`failed` does."""
+        if record := self._records.get(slot):
+            record.failures, record.usable_at = record.before
+        return self.usable_at(slot)
 
     def usable_at(self, slot: str) -> float:
         """See :meth:`failed`; 0 for a slot that has not failed lately."""

@@ -96,6 +96,7 @@ class RunRecord:
         self._world_began: datetime | None = None
         """When the present world was complete, until it has told of a step."""
         self._told_unhandled = self._cut = False
+        self._starts = 0
         self._has_checkpoint = previous is not None and previous.checkpoint is not None
         self.rank_failures = self.forced_resets = 0
         """See :class:`~elastic_runtime.status.Status`."""
@@ -118,6 +119,7 @@ class RunRecord:
         self._events.extend(previous.events)
         self._history.extend(previous.history)
         self.rank_failures, self.forced_resets = previous.rank_failures, previous.forced_resets
+        self._starts = max(previous.starts, previous.generation)  # A launcher of before did not count them.
         self.event(EventKind.RESTARTED, "a new launcher has taken over")
 
     @property
@@ -290,6 +292,12 @@ class RunRecord:
         if words := self.lives.stepped(step):
             self.event(EventKind.WARNING, words, step=step)
 
+    def starts(self, ranks: int) -> int:
+        """Fresh processes are started for a world of so many ranks. Returns how often they were before."""
+        self.lives.begins(ranks)
+        self._starts += 1
+        return self._starts - 1
+
     def restarted(self, ranks: int, more: str = "") -> None:
         """A new session begins, after one that was lost; ``more``: of the state that was lost with it."""
         self.lives.begins(ranks)
@@ -377,6 +385,7 @@ class RunRecord:
             asked=tuple(self._asked),
             worker_seconds=self._workers.past_seconds | {worker.name: worker.seconds for worker in present},
             usage=self._machine_time.usage(here, now),
+            starts=self._starts,
             rank_failures=self.rank_failures,
             forced_resets=self.forced_resets,
         )
