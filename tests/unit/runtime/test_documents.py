@@ -121,10 +121,10 @@ def test_nothing_is_coerced_and_the_path_is_named(plain: object, path: str) -> N
     assert path in str(refused.value)
 
 
-@pytest.mark.parametrize("phase", ["asleep", 3, None])
-def test_an_enum_takes_its_own_values_alone(phase: object) -> None:
-    with pytest.raises(InvalidDocument, match="phase"):
-        from_plain(Status, {**to_plain(STATUS), "phase": phase})
+@pytest.mark.parametrize("mode", ["asleep", 3, None])
+def test_an_enum_takes_its_own_values_alone(mode: object) -> None:
+    with pytest.raises(InvalidDocument, match="mode"):
+        from_plain(RunSpec, {**to_plain(SPEC), "recovery": {"mode": mode}})
 
 
 def test_what_is_wrong_is_said_at_once_and_in_words() -> None:

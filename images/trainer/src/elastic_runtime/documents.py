@@ -105,9 +105,13 @@ def _column(value: object, kind: Any) -> tuple[Any, ...]:
 
 
 def _member(value: object, kind: type[StrEnum]) -> StrEnum:
+    """One that only a newer version knows is read as the kind's ``UNKNOWN``, where it has that."""
+    text = _exactly(value, str)
     try:
-        return kind(_exactly(value, str))
+        return kind(text)
     except ValueError:
+        if unknown := kind.__members__.get("UNKNOWN"):
+            return unknown
         raise _Wrong(f"none of {', '.join(kind)}") from None
 
 

@@ -12,7 +12,7 @@ from hashlib import blake2s
 from typing import Any
 
 from elastic_runtime.documents import to_json
-from elastic_runtime.status import MAX_MESSAGE, FailureKind, Phase, Series, Status, Usage, shortened
+from elastic_runtime.status import MAX_MESSAGE, FailureKind, Phase, Series, Status, Usage, end_unknown, shortened
 
 _NEVER = datetime(1, 1, 1, tzinfo=UTC)
 _NO_FIGURES: dict[str, Any] = {
@@ -47,6 +47,9 @@ class Headline:
     generation: int = 0
     step: int | None = None
     usage: tuple[Usage, ...] = ()
+
+    def __post_init__(self) -> None:
+        end_unknown(self)
 
 
 def without_figures(status: Status) -> Status:

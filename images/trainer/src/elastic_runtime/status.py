@@ -10,13 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Protocol
 
 from elastic_runtime.status_failure import FirstFailure
 from elastic_runtime.status_figures import SPARSE, GpuFigures, Hardware
 
 STATUS_VERSION = 1
 """Another one only when a field changes its meaning or is taken away. Fields that are added have defaults: readers of
-an older version pass over them, and a newer reader takes an older status."""
+an older version pass over them, and a newer reader takes an older status. Members may be added to enums that have an
+``UNKNOWN``: an older reader reads that instead."""
 MAX_EVENTS = 200
 MAX_HISTORY = 500
 MAX_PAST_WORKERS = 50
@@ -50,7 +52,7 @@ def shortened(text: str, limit: int) -> str:
 
 
 class Phase(StrEnum):
-    """Where a run stands. The last two are final."""
+    """Where a run stands; see :attr:`final`."""
 
     PENDING = "pending"
     """Created; the launcher has not spoken yet."""
@@ -61,6 +63,8 @@ class Phase(StrEnum):
     """Fewer workers than the minimum; waiting, holding no step back."""
     SUCCEEDED = "succeeded"
     FAILED = "failed"
+    UNKNOWN = "unknown"
+    """One of a newer launcher; the run is not over."""
 
     @property
     def final(self) -> bool:
@@ -92,6 +96,8 @@ class FailureKind(StrEnum):
     missing rights. Written by the reader where the launcher itself cannot run."""
     LAUNCHER_ERROR = "launcher_error"
     """The launcher itself failed: a bug, or its platform."""
+    UNKNOWN = "unknown"
+    """One of a newer launcher; the reason says it."""
 
 
 class WorkerState(StrEnum):
@@ -108,6 +114,8 @@ class WorkerState(StrEnum):
     """Gone after a notice or a scale-in."""
     LOST = "lost"
     """Gone without a word."""
+    UNKNOWN = "unknown"
+    """One of a newer launcher; the worker is here."""
 
     @property
     def gone(self) -> bool:
@@ -148,6 +156,8 @@ class EventKind(StrEnum):
     """What the script did, or did not, that costs steps or may go wrong; the message says what helps."""
     FINISHED = "finished"
     """Final: succeeded or failed."""
+    UNKNOWN = "note"
+    """One of a newer launcher; the message says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +273,29 @@ class Outputs:
     bytes: int
 
 
+class Ended(Protocol):
+    """What says how a run ended."""
+
+    @property
+    def phase(self) -> Phase:
+        """See :class:`Status`."""
+
+    @property
+    def finished(self) -> datetime | None:
+        """See :class:`Status`."""
+
+    @property
+    def failure(self) -> FailureKind | None:
+        """See :class:`Status`."""
+
+
+def end_unknown(told: Ended) -> None:
+    """Have a run whose phase is unknown, and which is over, be failed: nobody knows that it has succeeded."""
+    if told.phase is Phase.UNKNOWN and told.finished is not None:
+        object.__setattr__(told, "phase", Phase.FAILED)
+        object.__setattr__(told, "failure", told.failure or FailureKind.UNKNOWN)
+
+
 @dataclass(frozen=True, slots=True)
 class Status:
     """How a run is doing."""
@@ -335,6 +368,9 @@ class Status:
     forced_resets: int = 0
     """Worlds that were ended by a loss or a failure."""
     version: int = STATUS_VERSION
+
+    def __post_init__(self) -> None:
+        end_unknown(self)
 
     @property
     def tells_no_step(self) -> bool:
