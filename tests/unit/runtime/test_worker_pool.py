@@ -204,6 +204,17 @@ def test_a_worker_that_is_lost_and_comes_back_again_and_again_is_held_back_longe
     play(act)
 
 
+def test_who_shares_a_host() -> None:
+    scene = Scene()
+    alone, two = scene.add("a"), scene.add("b", slots=2)
+    alone.ranks["a.0.0~0"] = two.ranks["b.0.0~0"] = None
+    assert not scene.pool.shares_host(alone)
+    assert not scene.pool.shares_host(two)
+    two.ranks["b.1.0~0"] = None
+    assert scene.pool.shares_host(two)
+    assert not scene.pool.shares_host(alone)
+
+
 def test_nobody_is_held_back_for_the_failure_of_another() -> None:
     async def act(scene: Scene) -> None:
         [slot] = scene.add("a").slots

@@ -55,6 +55,8 @@ RESTART_SIGNAL = "ELASTIC_RUNTIME_RESTART_SIGNAL"
 END_LOOK, END_REPEAT, END_PATIENCE = 0.01, 1.0, 3600.0
 """Seconds between two looks of a rank whose training has ended, and between two times that it says so; and after which
 it goes on without an answer: the launcher decides long before."""
+OWN_LOCAL_RANK = "ELASTIC_RUNTIME_OWN_LOCAL_RANK"
+"""Set where ``LOCAL_RANK`` counts within the worker, and other workers have ranks on the same host."""
 PEER_SILENCE = "ELASTIC_RUNTIME_PEER_SILENCE"
 """Seconds after which a rank whose machine does not answer any more is given up by the others."""
 
@@ -145,6 +147,11 @@ class TrainingEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class LocalRankRead:
+    """The script has read its number among the ranks of its host, or may have, and it is 0 for each of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineWord:
     """What the run's engine in the rank and in the launcher say to each other, both ways; only they understand it."""
 
@@ -156,6 +163,7 @@ RankMessage = (
     | Progress
     | Metrics
     | EngineWord
+    | LocalRankRead
     | CheckpointWritten
     | CheckpointSkipped
     | CheckpointFailed

@@ -53,6 +53,14 @@ class TestStanding:
             (EventKind.SCALED, 1, 7),
         ]
 
+    def test_a_shared_local_rank_is_told_once_also_by_the_next_launcher(self, record: RunRecord) -> None:
+        record.local_rank_read()
+        status = record.status([], {}, 2)
+        following = RunRecord(RunSpec("run", "uid", ("true",)), lambda: NOON, status)
+        following.local_rank_read()
+        told = [event.kind for event in following.status([], {}, 2).events]
+        assert told.count(EventKind.WARNING) == 1
+
     def test_starts_are_counted_on_by_the_next_launcher(self, record: RunRecord) -> None:
         assert [record.starts(2) for _ in range(3)] == [0, 1, 2]
         status = record.status([], {}, 2)

@@ -26,7 +26,7 @@ from elastic_runtime.engines.registry import find_engine
 from elastic_runtime.errors import ClusterUnavailable, InvalidDocument
 from elastic_runtime.framing import decode_line
 from elastic_runtime.printable import printable
-from elastic_runtime.rank_link import EngineWord, HandoverWanted, LastCommitBy, MayEnd
+from elastic_runtime.rank_link import OWN_LOCAL_RANK, EngineWord, HandoverWanted, LastCommitBy, MayEnd
 from elastic_runtime.rundir import ReclaimNotice
 from elastic_runtime.sockets import end_when_silent
 from elastic_runtime.spec import RunSpec
@@ -63,12 +63,6 @@ REST = timedelta(minutes=15)
 """After which a worker that was released for no reason of its own offers itself again: its node may be cleared."""
 
 
-LOCAL_RANKS = (
-    "each worker of this machine sees its own GPUs alone, so LOCAL_RANK counts within a worker: what a script does "
-    "`if local_rank == 0`, as to write a file, several ranks do; have it ask RANK"
-)
-
-
 class Parting(StrEnum):
     """How a connection to the launcher ended."""
 
@@ -100,7 +94,6 @@ class Agent:
         self._stops: set[asyncio.Task[None]] = set()
         self._terminated = asyncio.Event()
         self._notice: ReclaimNotice | None = None
-        self._warned = False
 
     async def run(self) -> None:
         """Serve the run until the end. No process is left behind.
@@ -282,9 +275,8 @@ class Agent:
             self._spec, order, self._name, self._settings.slots, self._devices, self._engine.world
         )
         given = order.environment.get("LOCAL_RANK")
-        if given != environment.get("LOCAL_RANK", given) and not self._warned:
-            self._warned = True
-            log.warning(LOCAL_RANKS)
+        if given != environment.get("LOCAL_RANK", given):
+            environment[OWN_LOCAL_RANK] = "1"
         if self._saving:
             environment |= self._saving.environment()
         command: Sequence[str] = self._spec.command

@@ -23,6 +23,7 @@ from elastic_runtime.printable import printable
 from elastic_runtime.rank_link import (
     BatchSize,
     EngineWord,
+    LocalRankRead,
     Metrics,
     OutputsSaved,
     Progress,
@@ -148,6 +149,10 @@ class AgentReports:
             return
         if isinstance(message, TrainingEnded):
             self._pool.training_ended(worker, process, message.step)
+            return
+        if isinstance(message, LocalRankRead):
+            if self._pool.shares_host(worker):
+                self._record.local_rank_read()
             return
         if isinstance(message, Progress) and (session := self._session()):
             session.committed()

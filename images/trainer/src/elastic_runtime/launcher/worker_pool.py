@@ -270,6 +270,12 @@ class WorkerPool:
         worker = self.worker_of(rank_id)
         return (worker.connection.hello.address or worker.name) if worker else ""
 
+    def shares_host(self, worker: Worker) -> bool:
+        """Whether several ranks run where this worker is, of its own or of other workers."""
+        where = worker.connection.hello.address or worker.name
+        here = [each for each in self.workers.values() if (each.connection.hello.address or each.name) == where]
+        return sum(len(each.ranks) for each in here) > 1
+
     async def run_rank(self, rank_id: str, attempt: int, environment: Mapping[str, str]) -> int:
         """See :class:`RankRunner`."""
         place = self._place(rank_id)

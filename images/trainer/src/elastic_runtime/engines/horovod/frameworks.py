@@ -23,6 +23,9 @@ class Framework(Protocol):
     calls: Any
     """Horovod's module with ``init``, ``shutdown``, ``is_initialized``, ``rank``, ``size`` and the timeline's."""
 
+    modules: Sequence[Any]
+    """Those from which a script calls the same."""
+
     def adapt(self, init: Callable[..., None], reset: Callable[[], None], run: Callable[..., Any]) -> None:
         """Have all its modules use these three, and put right what is wrong with it alone."""
 

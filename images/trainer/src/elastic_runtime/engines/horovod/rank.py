@@ -33,7 +33,7 @@ from elastic_runtime.engines.horovod.rendezvous_tokens import TOKEN
 from elastic_runtime.engines.horovod.timelines import Timelines
 from elastic_runtime.engines.through_worlds import ending_with_its_word, through_worlds
 from elastic_runtime.leaving import call_back
-from elastic_runtime.rank_link import FIXED_SIZE
+from elastic_runtime.rank_link import FIXED_SIZE, LocalRankRead, shared_link
 
 before_reset: list[Callable[[], None]] = []
 """Called at the begin of each reset, when all ranks stand at the same step and the old world is still connected."""
@@ -50,7 +50,8 @@ class Rank:
 
     def __init__(self, calls: Any) -> None:
         self._calls = calls
-        self._init, self._shutdown = calls.init, calls.shutdown
+        self._init, self._shutdown, self._local_rank = calls.init, calls.shutdown, calls.local_rank
+        self._told_local_rank = False
         self._sockets = GlooSockets(listening=True)
         self._timelines = Timelines(calls)
 
@@ -83,6 +84,15 @@ class Rank:
             self._init(*args, **kwargs)
         self._sockets.notice_silence()
         self._timelines.begin()
+        self._told_local_rank = False
+
+    def local_rank(self) -> int:
+        """``hvd.local_rank``, which is 0 in every rank; the launcher hears once in a world that the script asks."""
+        number: int = self._local_rank()
+        if not self._told_local_rank:
+            self._told_local_rank = True
+            shared_link().send(LocalRankRead())
+        return number
 
     def reset(self) -> None:
         """From one world to the next; a rank that was taken out ends here, with success."""
@@ -189,3 +199,5 @@ def _adapt(ours: str) -> None:
     framework: Framework = import_module(ours).FRAMEWORK
     rank = _ranks[framework] = Rank(framework.calls)
     framework.adapt(rank.init, rank.reset, run)
+    for module in framework.modules:
+        module.local_rank = rank.local_rank

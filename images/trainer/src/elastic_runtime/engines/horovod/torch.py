@@ -19,6 +19,7 @@ class TorchFramework:
     """Implements :class:`~elastic_runtime.engines.horovod.frameworks.Framework`."""
 
     calls = mpi_ops
+    modules = (mpi_ops, hvd)
 
     def adapt(self, init: Callable[..., None], reset: Callable[[], None], run: Callable[..., Any]) -> None:
         """See :class:`Framework`."""

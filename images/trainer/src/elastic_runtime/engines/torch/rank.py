@@ -31,7 +31,7 @@ from elastic_runtime.engines.torch.parallel import Wrappers
 from elastic_runtime.engines.torch.sending import PATIENCE, Stuck
 from elastic_runtime.engines.torch.store import AgentStore
 from elastic_runtime.leaving import call_back
-from elastic_runtime.rank_link import RankLink, shared_link
+from elastic_runtime.rank_link import LocalRankRead, RankLink, shared_link
 
 MOST_IN_VAIN = (5, 30.0)
 """Worlds, and seconds: after so many, and so long, what breaks them is the script, or a network that does not heal."""
@@ -71,6 +71,7 @@ class Rank:
         self._abandoned: list[Any] = []
         self._store: AgentStore | None = None
         self._cutting = Cutting(self._sockets.cut)
+        self._link = link
         self._channel: Channel | None = None
         if link.connected:
             self._channel = Channel(link, self._another, self._broken)
@@ -194,7 +195,10 @@ class Rank:
     def _connect(self, channel: Channel, place: EnterWorld) -> None:
         self._changes, self.leaving = 0, _NOBODY
         self.entered(place.in_vain)
-        os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.size), **_local(place))
+        local = _local(place)
+        os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.size), **local)
+        if int(local["LOCAL_WORLD_SIZE"]) < place.local_size:
+            self._link.send(LocalRankRead())  # Or may read it, from the environment.
         distributed_c10d._world.group_count = 0  # A group that failed has been counted, and names are to be the same.
         with self._sockets.connecting(place.size):
             # torch holds the part in C++ alone, and asks it again for further groups: it cannot do without this one.

@@ -22,7 +22,7 @@ from elastic_runtime.engines.torch.rank import Rank
 from elastic_runtime.engines.torch.store import AgentStore
 from elastic_runtime.engines.torch.world import TorchWorld
 from elastic_runtime.leaving import call_back
-from elastic_runtime.rank_link import RUN_NAME, RankLink, shared_link
+from elastic_runtime.rank_link import OWN_LOCAL_RANK, RUN_NAME, LocalRankRead, RankLink, shared_link
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +72,8 @@ def _serve_env() -> bool:
     # A script has no commits at which to call what on_notice was given; between two steps is where it can be.
     register_optimizer_step_post_hook(lambda *_: call_back())
     channel.connected()
+    if OWN_LOCAL_RANK in os.environ:
+        link.send(LocalRankRead())
     return True
 
 

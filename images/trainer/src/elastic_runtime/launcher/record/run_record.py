@@ -48,6 +48,12 @@ log = logging.getLogger(__name__)
 _TROUBLE = (EventKind.NOTICE, EventKind.LOST, EventKind.RANK_FAILED, EventKind.SUSPENDED, EventKind.CHECKPOINT_SKIPPED)
 _LEVELS = dict.fromkeys((*_TROUBLE, EventKind.WARNING), logging.WARNING) | {EventKind.LEFT: logging.DEBUG}
 """Of events in the log. That a worker has left follows from the world before, or from the end of the run."""
+LOCAL_RANK = (
+    "several ranks of a host have the local rank 0, since each sees its own devices alone. That is right for choosing "
+    "a device, but what the script does `if local_rank == 0`, as to write a file, each of them does: ask for rank 0 "
+    "instead"
+)
+"""A warning of the run."""
 MOST_MEMBERS = 8
 """Ranks of a world that are named in its event."""
 
@@ -217,6 +223,11 @@ class RunRecord:
         self.rank_failures += 1
         self.failures.failed(rank_id, code, worker, rank, self._standing.step)
         self.event(EventKind.RANK_FAILED, f"rank {rank_id} ended with {describe(code)}", worker)
+
+    def local_rank_read(self) -> None:
+        """A script has read a number that is 0 in several ranks of a host."""
+        if not any(event.message == LOCAL_RANK for event in self._events):
+            self.event(EventKind.WARNING, LOCAL_RANK)
 
     @property
     def torn_words(self) -> str:
