@@ -42,7 +42,7 @@ WAITING = """
     def lose(store):
         try:
             ProcessGroupGloo(store, 1, 2, timedelta(seconds=30))
-        except Exception:
+        except Exception:  # Lost, or what Gloo makes of it.
             pass
 
 

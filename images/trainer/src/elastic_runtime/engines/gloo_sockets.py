@@ -15,6 +15,8 @@ from elastic_runtime.sockets import end_when_silent
 
 DEFAULT_SILENCE = 10.0
 """Seconds; see :data:`elastic_runtime.rank_link.PEER_SILENCE`."""
+PAIR = struct.Struct("=q")
+"""What a connection to a rank begins with: the number of its pair (``sequence_number_t`` of Gloo)."""
 
 
 class PythonSockets:
@@ -39,9 +41,10 @@ class PythonSockets:
             self._watching = False
             self._seen.clear()
 
-    def seen(self) -> set[int]:
-        """File descriptors of those that were opened meanwhile, and still are."""
-        return {sock.fileno() for sock in list(self._seen)}
+    def others_since(self, before: dict[int, str]) -> dict[int, str]:
+        """Sockets, as :func:`open_sockets` has them, that were opened since then, and not by Python code."""
+        seen = {sock.fileno() for sock in list(self._seen)}
+        return {fd: name for fd, name in open_sockets().items() if before.get(fd) != name and fd not in seen}
 
 
 def open_sockets() -> dict[int, str]:
@@ -57,27 +60,42 @@ def open_sockets() -> dict[int, str]:
     return found
 
 
+def still_open(sockets: dict[int, str]) -> dict[int, str]:
+    """Those of these sockets that are. The identity is compared: a descriptor may be somebody else's by now."""
+    present = open_sockets()
+    return {fd: name for fd, name in sockets.items() if present.get(fd) == name}
+
+
+@contextlib.contextmanager
+def borrowed(descriptor: int) -> Iterator[socket.socket]:
+    """The socket of a descriptor that somebody else owns, for the block.
+
+    Raises:
+        OSError: there is none.
+    """
+    with socket.socket(fileno=os.dup(descriptor)) as sock:
+        yield sock
+
+
+def is_listening(sock: socket.socket) -> bool:
+    """Whether others connect to it."""
+    return bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+
+
 def cut(sockets: dict[int, str], *, listening: bool = True) -> int:
     """Shut down those of these sockets that are still open. Returns how many that were.
-
-    The identity is compared, since a descriptor may be somebody else's by now.
 
     Args:
         sockets: see :func:`open_sockets`.
         listening: also those that others connect to.
     """
-    present = open_sockets()
     count = 0
-    for descriptor, identity in sockets.items():
-        if present.get(descriptor) != identity:
-            continue
-        try:
-            with socket.socket(fileno=os.dup(descriptor)) as sock:
-                if listening or not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                    sock.shutdown(socket.SHUT_RDWR)
-                    count += 1
-        except OSError:
-            continue  # closed meanwhile, or not connected: nobody waits on it
+    for descriptor in still_open(sockets):
+        # Closed meanwhile, or not connected: nobody waits on it.
+        with contextlib.suppress(OSError), borrowed(descriptor) as sock:
+            if listening or not is_listening(sock):
+                sock.shutdown(socket.SHUT_RDWR)
+                count += 1
     return count
 
 
@@ -92,7 +110,7 @@ def notice_silence(sockets: Iterable[int], seconds: float) -> None:
         seconds: of silence; at least 1.
     """
     for descriptor in sockets:
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as sock:
+        with contextlib.suppress(OSError), borrowed(descriptor) as sock:
             end_when_silent(sock, seconds)
 
 
@@ -107,12 +125,10 @@ def knock(sockets: Iterable[int], pairs: int) -> None:
         pairs: highest number of a pair.
     """
     for descriptor in sockets:
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as sock:
-            if not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                continue
-            for pair in range(pairs + 1):
+        with contextlib.suppress(OSError), borrowed(descriptor) as sock:
+            for pair in range(pairs + 1) if is_listening(sock) else ():
                 with socket.create_connection(sock.getsockname()[:2], timeout=1.0) as visit:
-                    visit.sendall(struct.pack("=q", pair))
+                    visit.sendall(PAIR.pack(pair))
 
 
 class GlooSockets:
@@ -139,13 +155,13 @@ class GlooSockets:
             try:
                 yield
             finally:
-                self._opened = self._new_since(before)
+                self._opened = self._python.others_since(before)
                 self._before = None
 
     def opened(self) -> dict[int, str]:
         """So far; in any thread."""
         before = self._before
-        return self._opened if before is None else self._new_since(before)
+        return self._opened if before is None else self._python.others_since(before)
 
     def notice_silence(self) -> None:
         """Bound the silence of all: see :func:`notice_silence`."""
@@ -162,7 +178,3 @@ class GlooSockets:
     def forget(self) -> None:
         """The world is over."""
         self._opened = {}
-
-    def _new_since(self, before: dict[int, str]) -> dict[int, str]:
-        others = self._python.seen()
-        return {fd: name for fd, name in open_sockets().items() if before.get(fd) != name and fd not in others}

@@ -1,4 +1,4 @@
-"""Gloo's connections, proved: Gloo in torch's wheels takes whoever connects for the rank that it waits for.
+"""Gloo's connections, proved: Gloo in torch's wheels takes any process that connects for the rank that it waits for.
 
 When a process group has connected, its ranks tell each other both ends of each of their connections, by the world's
 store, which lies behind the agents' mutual TLS. A connection that a rank accepted and no other rank of the group has is
@@ -17,7 +17,7 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cache, wraps
 from typing import Any
 
@@ -26,7 +26,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import distributed_c10d
 
 from elastic_runtime.descriptors import raise_descriptor_limit
-from elastic_runtime.engines.gloo_sockets import PythonSockets, open_sockets
+from elastic_runtime.engines.gloo_sockets import PAIR, PythonSockets, borrowed, is_listening, open_sockets, still_open
 from elastic_runtime.printable import printable
 
 PROVE = "ELASTIC_PROVE_PEERS"
@@ -35,8 +35,6 @@ mesh does; that network must then be the one that keeps strangers out."""
 _LAZY = "TORCH_GLOO_LAZY_INIT"
 _DIGEST = 16
 _NAMED = 3
-_PAIR_NUMBER = 8
-"""Bytes of a number of a pair, which who connects sends first."""
 _ATTACH_FILTER, _DETACH_FILTER = 26, 27
 """SO_ATTACH_FILTER and SO_DETACH_FILTER of Linux's asm-generic/socket.h, which Python does not name."""
 _DROP = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0), 8)
@@ -61,28 +59,24 @@ class _Proofs:
         before = open_sockets()
         with self._python.watching():
             make()
-            listening = {fd: name for fd, name in self._since(before).items() if _is_listening(fd)}
-            self._listening = {**_still(self._listening), **listening}
-            _prove(store, rank, size, lambda: self._since(before), listening)
+            listening = _listening(self._python.others_since(before))
+            self._listening = {**still_open(self._listening), **listening}
+            _prove(store, rank, size, lambda: self._python.others_since(before), listening)
 
     def split(self, store: Store, split: Callable[[], Any]) -> Any:
         """Have a group split off another one, which connects by that one's listeners; prove it."""
         before = open_sockets()
-        listening = self._listening = _still(self._listening)
+        listening = self._listening = still_open(self._listening)
         _set_filters(listening, admit=True)
         with self._python.watching():
             try:
                 group = split()
                 if group is not None and group.size() > 1:
                     store = PrefixStore(group.group_name, store)
-                    _prove(store, group.rank(), group.size(), lambda: self._since(before), listening)
+                    _prove(store, group.rank(), group.size(), lambda: self._python.others_since(before), listening)
             finally:
-                _set_filters(_still(listening), admit=False)
+                _set_filters(still_open(listening), admit=False)
         return group
-
-    def _since(self, before: dict[int, str]) -> dict[int, str]:
-        others = self._python.seen()
-        return {fd: name for fd, name in open_sockets().items() if before.get(fd) != name and fd not in others}
 
 
 @cache
@@ -154,34 +148,27 @@ def _end_strangers(opened: Iterable[int], ports: set[int], proved: set[bytes]) -
         for fd, (here, there) in connections.items()
         if _port(here) in ports and _digest((here, there)) not in proved
     }
-    claimed = any(_bytes_received(fd) >= _PAIR_NUMBER for fd in strangers)
+    claimed = any(_bytes_received(fd) >= PAIR.size for fd in strangers)
     for fd in strangers:
         _disconnect(fd)
     if strangers:
         some = ", ".join(printable(address) for address in sorted(strangers.values())[:_NAMED])
-        log.warning("%d strangers were connected to this rank, and are no more: %s", len(strangers), some)
+        log.warning("strangers were connected to this rank; their connections are ended (%d): %s", len(strangers), some)
     return claimed
 
 
-@contextlib.contextmanager
-def _socket(fd: int) -> Iterator[socket.socket]:
-    with socket.socket(fileno=os.dup(fd)) as sock:
-        yield sock
-
-
-def _is_listening(fd: int) -> bool:
-    with _socket(fd) as sock:
-        return bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
-
-
-def _still(sockets: dict[int, str]) -> dict[int, str]:
-    present = open_sockets()
-    return {fd: name for fd, name in sockets.items() if present.get(fd) == name}
+def _listening(sockets: dict[int, str]) -> dict[int, str]:
+    found = {}
+    for fd, name in sockets.items():
+        with borrowed(fd) as sock:
+            if is_listening(sock):
+                found[fd] = name
+    return found
 
 
 def _ends(fd: int) -> tuple[str, str] | None:
     """Addresses of this end and of the other, of a TCP connection; else None."""
-    with contextlib.suppress(OSError), _socket(fd) as sock:
+    with contextlib.suppress(OSError), borrowed(fd) as sock:
         if sock.family in (socket.AF_INET, socket.AF_INET6) and sock.type == socket.SOCK_STREAM:
             here, there = (_text(address) for address in (sock.getsockname(), sock.getpeername()))
             return here, there
@@ -205,14 +192,14 @@ def _port(end: str) -> int:
 def _ports(listening: Iterable[int]) -> set[int]:
     found = set()
     for fd in listening:
-        with _socket(fd) as sock:
+        with borrowed(fd) as sock:
             found.add(sock.getsockname()[1])
     return found
 
 
 def _set_filters(listening: Iterable[int], *, admit: bool) -> None:
     for fd in listening:
-        with _socket(fd) as sock:
+        with borrowed(fd) as sock:
             if admit:
                 sock.setsockopt(socket.SOL_SOCKET, _DETACH_FILTER, 0)
             else:
@@ -222,13 +209,13 @@ def _set_filters(listening: Iterable[int], *, admit: bool) -> None:
 
 def _bytes_received(fd: int) -> int:
     """``tcpi_bytes_received`` of tcp(7)'s TCP_INFO (linux/tcp.h)."""
-    with _socket(fd) as sock:
+    with borrowed(fd) as sock:
         (received,) = struct.unpack_from("=Q", sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 136), 128)
     return int(received)
 
 
 def _disconnect(fd: int) -> None:
-    """At once, and without what has come and was not read: as a shutdown would leave it."""
+    """At once, with what has come and was not read, which a shutdown would leave to Gloo."""
     unspecified = struct.pack("=H14x", socket.AF_UNSPEC)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.connect(fd, unspecified, len(unspecified)):
