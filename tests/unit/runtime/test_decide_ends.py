@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from elastic_runtime.engines.base import SessionOutcome
-from elastic_runtime.launcher.decision.facts import Decision, Finish
+from elastic_runtime.launcher.decision.facts import Decision, Ending, Finish
 from elastic_runtime.status import FailureKind, Phase
 from tests.unit.runtime.decide_bench import (
     NOW,
@@ -26,6 +26,11 @@ from tests.unit.runtime.decide_bench import (
 )
 
 GOOD = facts(2, A, B, session=session(SETTLED, "a", "b"), trained=True)
+LEFT = replace(
+    GOOD,
+    session=ended(SessionOutcome.FAILED, "rank 1 (b) ended with code 0, rank 0 (a) ended with code 1"),
+    is_consequence=True,
+)
 ENDS = [
     Row(
         "all ranks ended with 0",
@@ -58,6 +63,38 @@ ENDS = [
         "a rank ended early",
         replace(GOOD, session=ended(SessionOutcome.EARLY_EXIT, "rank 1 (b) ended with code 0")),
         failed(FailureKind.EARLY_EXIT, "a rank ended while others were still training: rank 1 (b) ended with code 0"),
+    ),
+    Row(
+        "a rank said that it ended, and others came back",
+        replace(
+            GOOD,
+            session=ended(SessionOutcome.EARLY_EXIT, "rank 1 (b) ended with code 0"),
+            ended=Ending(((1, 12),), (0,)),
+        ),
+        failed(
+            FailureKind.EARLY_EXIT,
+            "a rank ended while others were still training: rank 1 ended its training at step 12; "
+            "rank 1 (b) ended with code 0",
+        ),
+    ),
+    Row(
+        "the others failed since a rank had ended",
+        replace(LEFT, ended=Ending(((1, 12),), (0,))),
+        failed(
+            FailureKind.EARLY_EXIT,
+            "a rank ended while others were still training: rank 1 ended its training at step 12; "
+            "rank 1 (b) ended with code 0, rank 0 (a) ended with code 1",
+        ),
+    ),
+    Row(
+        "a rank failed by itself after another had ended",
+        replace(LEFT, ended=Ending(((1, 12),), (0,)), is_consequence=False),
+        failed(FailureKind.RANK_FAILED, "the ranks failed: rank 1 (b) ended with code 0, rank 0 (a) ended with code 1"),
+    ),
+    Row(
+        "a rank failed after all had ended at one step",
+        replace(LEFT, ended=Ending(((0, 12), (1, 12)), ())),
+        failed(FailureKind.RANK_FAILED, "the ranks failed: rank 1 (b) ended with code 0, rank 0 (a) ended with code 1"),
     ),
     Row(
         "the ranks failed",

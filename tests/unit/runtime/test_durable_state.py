@@ -13,7 +13,7 @@ from horovod.torch.elastic.state import StateHandler
 from torch import nn
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.rank_link import Progress
+from elastic_runtime.rank_link import Progress, TrainingEnded
 from elastic_runtime.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState
 from elastic_runtime.torch.family import TORCH
@@ -174,6 +174,6 @@ def test_progress_is_told_four_times_a_second_and_the_last_one_always(agent: Age
         clock.now += 0.1
     assert agent.heard() == [Progress(1), Progress(4), Progress(7)]
     state.on_run_end()
-    assert agent.heard() == [Progress(9)]
+    assert agent.heard() == [TrainingEnded(9, waits=False), Progress(9)]
     state.finish()
-    assert agent.heard() == []
+    assert agent.heard() == [TrainingEnded(9, waits=False)]

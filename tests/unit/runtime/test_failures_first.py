@@ -197,3 +197,23 @@ class TestHung:
         assert at is None
         assert failures.first is not None
         assert failures.first.rank == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "is_consequence"),
+    [
+        ([], False),
+        ([LOST_PEER], True),
+        ([LOST_PEER, TIMED_OUT], True),
+        ([LOST_PEER, OWN], False),
+        ([LOST_PEER, []], False),
+    ],
+)
+def test_ranks_fail_for_the_sake_of_others_alone_where_all_say_so(said: list[list[str]], is_consequence: bool) -> None:
+    failures = Failures(lambda: NOON)
+    for rank, lines in enumerate(said):
+        failures.heard(f"worker-{rank}.0.0~0", lines)
+        failures.failed(f"worker-{rank}.0.0", 1, f"worker-{rank}", rank, 5)
+    assert failures.is_consequence is is_consequence
+    failures.world()
+    assert not failures.is_consequence

@@ -7,12 +7,16 @@ import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import ClassVar
+
+import pytest
 
 from elastic_runtime.engines.exits import LOST
+from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.launcher.agents import AgentConnection
-from elastic_runtime.launcher.decision.facts import SlotFact, WorkerFact
+from elastic_runtime.launcher.decision.facts import Ending, SlotFact, WorkerFact
 from elastic_runtime.launcher.worker_pool import Worker, WorkerPool
-from elastic_runtime.rank_link import RESTART_SIGNAL
+from elastic_runtime.rank_link import RESTART_SIGNAL, TrainingEnded
 from elastic_runtime.spec import RecoverySpec, RestartSpec
 from elastic_runtime.wire import (
     CommitDeadline,
@@ -21,6 +25,7 @@ from elastic_runtime.wire import (
     Host,
     Hosts,
     LauncherMessage,
+    LetEnd,
     RankExited,
     Release,
     StartRank,
@@ -353,3 +358,70 @@ def test_workers_of_one_address_are_one_host() -> None:
     scene.add("b", address="127.0.0.1")
     scene.pool.tell_hosts({"a.0.0": 0, "b.0.0": 1})
     assert scene.sent("b") == [Hosts((Host("127.0.0.1", 2),))]
+
+
+class TestTheEndOfTraining:
+    RANKS: ClassVar = {"a.0.0": 0, "b.0.0": 1}
+
+    def both(self) -> Scene:
+        scene = Scene()
+        for name in "ab":
+            scene.add(name).ranks[f"{name}.0.0~0"] = None
+        return scene
+
+    def say(self, scene: Scene, name: str, step: int, *, waits: bool = True) -> None:
+        scene.pool.training_ended(scene.pool.workers[name], f"{name}.0.0~0", TrainingEnded(step, waits))
+
+    def test_is_known_of_each_rank_that_waits(self) -> None:
+        scene = self.both()
+        assert scene.pool.ending(self.RANKS) is None
+        scene.pool.progressed(13)
+        self.say(scene, "b", 12)
+        assert scene.pool.ending(self.RANKS) == Ending(((1, 12),), (0,), step=13)
+        self.say(scene, "a", 14)
+        assert scene.pool.ending(self.RANKS) == Ending(((0, 14), (1, 12)), (), step=13)
+
+    def test_of_a_world_that_lacks_a_rank_is_waited_for_by_nobody(self) -> None:
+        scene = self.both()
+        self.say(scene, "b", 12)
+        scene.pool.remove("a")
+        assert scene.pool.ending(self.RANKS) is None
+
+    def test_is_forgotten_in_the_next_world(self) -> None:
+        scene = self.both()
+        self.say(scene, "b", 12)
+        scene.pool.progressed(12)
+        scene.pool.new_world()
+        assert (scene.pool.ending(self.RANKS), scene.pool.ended(self.RANKS)) == (None, None)
+        self.say(scene, "a", 20)
+        assert scene.pool.ending(self.RANKS) == Ending(((0, 20),), (1,))
+
+    def test_of_a_rank_that_does_not_wait_counts_once_the_world_is_over(self) -> None:
+        scene = self.both()
+        self.say(scene, "b", 12, waits=False)
+        assert scene.pool.ending(self.RANKS) is None
+        scene.pool.let_end()
+        assert scene.sent("b") == []
+        scene.pool.rank_exited(scene.pool.workers["b"], RankExited("b.0.0~0", 0))
+        scene.pool.rank_exited(scene.pool.workers["a"], RankExited("a.0.0~0", 1))
+        assert scene.pool.ended(self.RANKS) == Ending(((1, 12),), (0,))
+
+    def test_is_an_exit_with_0_where_nothing_was_said(self) -> None:
+        scene = self.both()
+        scene.pool.rank_exited(scene.pool.workers["b"], RankExited("b.0.0~0", 0))
+        assert scene.pool.ended(self.RANKS) == Ending(((1, None),), (0,))
+
+    def test_lets_each_that_waits_go_on_once(self) -> None:
+        scene = self.both()
+        self.say(scene, "b", 12)
+        for _ in range(2):
+            scene.pool.let_end()
+        assert (scene.sent("a"), scene.sent("b")) == ([], [LetEnd("b.0.0~0")])
+        self.say(scene, "b", 12)  # It has no answer yet.
+        scene.pool.let_end()
+        assert scene.sent("b") == [LetEnd("b.0.0~0")] * 2
+
+    def test_is_told_by_ranks_that_run_there_alone(self) -> None:
+        scene = self.both()
+        with pytest.raises(InvalidDocument, match=r"no rank a\.0\.0~0 runs on b"):
+            scene.pool.training_ended(scene.pool.workers["b"], "a.0.0~0", TrainingEnded(3))

@@ -140,10 +140,12 @@ class OutputsSaved:
 
 @dataclass(frozen=True, slots=True)
 class TrainingEnded:
-    """The training function has returned; sent before any collective of the end, and answered by :class:`MayEnd`."""
+    """The rank's training is over; sent before any collective of the end."""
 
     step: int | None = None
-    """Global step at which it did; None: the state has none that all ranks share."""
+    """Global step at which it ended; None: the state has none that all ranks share."""
+    waits: bool = True
+    """The rank waits for :class:`MayEnd`. False: the script itself ended the training, and goes on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,7 +148,7 @@ class AgentReports:
             self._engine_word(worker, process, message)
             return
         if isinstance(message, TrainingEnded):
-            self._pool.training_ended(worker, process, message.step)
+            self._pool.training_ended(worker, process, message)
             return
         if isinstance(message, LocalRankRead):
             if self._pool.shares_host(worker):

@@ -187,6 +187,8 @@ class Launcher:
             refused_sizes=self._record.lives.refused,
             handover_open=self._handover_is_open(),
             ending=self._ending(),
+            ended=self._pool.ended(session.rank_of) if (session := self._session) else None,
+            is_consequence=self._record.failures.is_consequence,
         )
         if not facts.has_world:
             self._record.no_world()

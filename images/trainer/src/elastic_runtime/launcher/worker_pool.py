@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -19,7 +19,7 @@ from elastic_runtime.launcher.decision.facts import Ending, SlotFact, WorkerFact
 from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.launcher.stops import Stopped, Stops
 from elastic_runtime.printable import printable
-from elastic_runtime.rank_link import RESTART_SIGNAL
+from elastic_runtime.rank_link import RESTART_SIGNAL, TrainingEnded
 from elastic_runtime.rank_names import RankName, WorkerName
 from elastic_runtime.spec import RecoverySpec, RestartSpec
 from elastic_runtime.wire import (
@@ -104,7 +104,9 @@ class WorkerPool:
         self._world: tuple[str, ...] = ()
         self._hosts = Hosts(())
         self._ended: dict[str, int | None] = {}
-        """Steps at which training has ended in the present world, by process name."""
+        """Steps at which training has ended in the present world, by rank id; None: by an exit with 0 alone."""
+        self._waits: set[str] = set()
+        """Processes that wait until all others have ended, too."""
         self._let: set[str] = set()
         """Those that were told to go on."""
         self._progress: int | None = None
@@ -189,7 +191,7 @@ class WorkerPool:
             holders: rank ids that have the state, by rank.
             by: when all of them will go; None: as their workers' notices say.
         """
-        places = {str(RankName.parse(name).rank): worker for worker in self.workers.values() for name in worker.ranks}
+        places = {_rank_id(name): worker for worker in self.workers.values() for name in worker.ranks}
         ends = {rank_id: by or places[rank_id].deadline for rank_id in holders if rank_id in places}
         keeper = choose_keeper({rank_id: end.timestamp() if end else None for rank_id, end in ends.items()})
         return CommitDeadline(ends[keeper], keeper) if keeper else CommitDeadline(None)
@@ -221,11 +223,13 @@ class WorkerPool:
             worker.connection.send(DumpStacks())
         return sum(len(worker.ranks) for worker in self.workers.values())
 
-    def training_ended(self, worker: Worker, process: str, step: int | None) -> None:
+    def training_ended(self, worker: Worker, process: str, said: TrainingEnded) -> None:
         """A rank says so; again, if it has no answer. Raises InvalidDocument for one that does not run there."""
         self.check_running(worker, process)
-        self._ended[process] = step
-        self._let.discard(process)
+        self._ended[_rank_id(process)] = said.step
+        if said.waits:
+            self._waits.add(process)
+            self._let.discard(process)
 
     def progressed(self, step: int) -> None:
         """Rank 0 of the present world has committed this step."""
@@ -234,24 +238,37 @@ class WorkerPool:
     def new_world(self) -> None:
         """Nobody has ended in it."""
         self._ended.clear()
+        self._waits.clear()
         self._let.clear()
         self._progress = None
 
     def ending(self, ranks: Mapping[str, int]) -> Ending | None:
-        """Who has ended its training, of a world by rank id; None: nobody has, or the world lacks a rank."""
-        running = {str(RankName.parse(name).rank): name for worker in self.workers.values() for name in worker.ranks}
+        """Ranks of a world, by rank id, that wait for the end of the others' training.
+
+        Returns:
+            None: no rank waits, or the world lacks a rank.
+        """
+        running = {_rank_id(name): name for worker in self.workers.values() for name in worker.ranks}
         if not ranks.keys() <= running.keys():
             return None
+        return self._ending(ranks, {each for each in ranks if running[each] in self._waits})
+
+    def ended(self, ranks: Mapping[str, int]) -> Ending | None:
+        """Ranks of a world that is over whose training had ended; None: none."""
+        return self._ending(ranks, self._ended.keys() & ranks.keys())
+
+    def _ending(self, ranks: Mapping[str, int], ended: Collection[str]) -> Ending | None:
         order = sorted(ranks, key=ranks.__getitem__)
-        steps = {ranks[each]: self._ended[running[each]] for each in order if running[each] in self._ended}
-        training = tuple(ranks[each] for each in order if running[each] not in self._ended)
-        return Ending(tuple(steps.items()), training, self._progress) if steps else None
+        steps = tuple((ranks[each], self._ended[each]) for each in order if each in ended)
+        return (
+            Ending(steps, tuple(ranks[each] for each in order if each not in ended), self._progress) if steps else None
+        )
 
     def let_end(self) -> None:
         """Tell those that have ended their training to go on: all have, or their world is none any more."""
         for worker in self.workers.values():
             for process in worker.ranks:
-                if process in self._ended and process not in self._let:
+                if process in self._waits and process not in self._let:
                     self._let.add(process)
                     worker.connection.send(LetEnd(process))
 
@@ -301,12 +318,12 @@ class WorkerPool:
         """See :class:`RankRunner`."""
         if worker := self.worker_of(rank_id):
             for process in worker.ranks:
-                if str(RankName.parse(process).rank) == rank_id:
+                if _rank_id(process) == rank_id:
                     worker.connection.send(TellRank(process, word))
 
     def stop_rank(self, rank_id: str, *, stacks: bool = False) -> None:
         """See :class:`RankRunner`."""
-        self._stop(lambda process: str(RankName.parse(process).rank) == rank_id, stacks=stacks)
+        self._stop(lambda process: _rank_id(process) == rank_id, stacks=stacks)
 
     def stop_ranks(self) -> None:
         """See :class:`RankRunner`."""
@@ -328,7 +345,7 @@ class WorkerPool:
             for process in filter(wanted, worker.ranks):
                 self._stopped.add(process)
                 time = self._stop_grace if grace is None else grace
-                rank_id = str(RankName.parse(process).rank)
+                rank_id = _rank_id(process)
                 self.stops.asked(process, Stopped(rank_id, worker.name, now, time, interrupt, stacks))
                 worker.connection.send(StopRank(process, time, interrupt, stacks))
 
@@ -367,8 +384,15 @@ class WorkerPool:
     def _resolve(self, worker: Worker, process: str, code: int) -> None:
         worker.ranks.pop(process, None)
         self.stops.ended(process, code, self._now())
-        self._ended.pop(process, None)
+        if code == 0:
+            self._ended.setdefault(_rank_id(process), None)
+        self._waits.discard(process)
         self._let.discard(process)
         future = self._exits.pop(process, None)
         if future and not future.done():
             future.set_result(code)
+
+
+def _rank_id(process: str) -> str:
+    """Of a process by its name."""
+    return str(RankName.parse(process).rank)

@@ -31,6 +31,7 @@ ENDING = 5
 evaluate or save something."""
 TO_END = 2.0
 """Seconds before a worker is taken by which its ranks have written their checkpoint and ended, where they have to."""
+EARLY = "a rank ended while others were still training"
 AS_LONG = 1.0
 """Seconds by which two notices of one event may differ."""
 
@@ -160,7 +161,9 @@ def _session_over(facts: Facts) -> Decision | None:
         case SessionOutcome.SUCCEEDED:
             return Decision((Finish(Phase.SUCCEEDED),), Phase.SUCCEEDED, "all ranks ended with code 0")
         case SessionOutcome.EARLY_EXIT:
-            return _failed(FailureKind.EARLY_EXIT, f"a rank ended while others were still training: {detail}")
+            return _failed(FailureKind.EARLY_EXIT, _early(facts, detail))
+        case SessionOutcome.FAILED if facts.is_consequence and facts.ended is not None and not facts.ended.together:
+            return _failed(FailureKind.EARLY_EXIT, _early(facts, detail))
         case SessionOutcome.FAILED:
             return _failed(FailureKind.RANK_FAILED, f"the ranks failed: {detail}")
         case SessionOutcome.REFUSED:
@@ -173,14 +176,23 @@ def _session_over(facts: Facts) -> Decision | None:
             return Decision((CloseSession(),), _short_phase(facts), f"all ranks were lost: {detail}")
 
 
+def _early(facts: Facts, detail: str) -> str:
+    """Of a session that is over, for people."""
+    said = f"{_said(*facts.ended.ended[0])}; " if facts.ended is not None else ""
+    return f"{EARLY}: {said}{detail}"
+
+
+def _said(rank: int, step: int | None) -> str:
+    return f"rank {rank} ended its training{'' if step is None else f' at step {step}'}"
+
+
 def _ended_early(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float) -> Decision | None:
     """Ranks whose training functions have returned would be waited for by the others' collectives for ever."""
     ending = facts.ending
     if ending is None or ending.together:
         return None
     (rank, step), *others = ending.ended
-    said = f"rank {rank} ended its training{'' if step is None else f' at step {step}'}"
-    early = f"a rank ended while others were still training: {said}"
+    early = f"{EARLY}: {_said(rank, step)}"
     for other, at in others:
         if at != step:
             return _failed(FailureKind.EARLY_EXIT, f"{early}, and rank {other} at step {at}")

@@ -62,7 +62,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Ranks of the world that trains whose training functions have returned; at least one."""
+    """Ranks of a world whose training has ended, at least one, and the others."""
 
     ended: tuple[tuple[int, int | None], ...]
     """By rank, each with its step, as far as it has one."""
@@ -105,6 +105,11 @@ class Facts:
     handover_open: bool = False
     """A notice wants a durable checkpoint, and none yet holds the state that there was when it came."""
     ending: Ending | None = None
+    """Of a world that trains, whose ranks wait for the end of the others' training."""
+    ended: Ending | None = None
+    """Of a world that is over: ranks whose training had ended, or that ended with code 0."""
+    is_consequence: bool = False
+    """All ranks that have failed since the last world was complete say that a peer is gone."""
 
     @property
     def has_world(self) -> bool:

@@ -113,6 +113,11 @@ class Failures:
         """Since the last world was complete."""
         return first_of(self._failed)
 
+    @property
+    def is_consequence(self) -> bool:
+        """Ranks have failed since the last world was complete, each because a peer was gone."""
+        return bool(self._failed) and all(each.cause is Cause.CONSEQUENCE for each in self._failed)
+
     def _of(self, name: str) -> _Spoken:
         """By slot: a worker may claim as many ranks as it likes."""
         rank = RankName.parse(name).rank

@@ -304,12 +304,13 @@ class ShardedState(DurableState):
         )
 
     def finish(self) -> None:
-        """Save, and have it durable when this returns on rank 0; a collective.
+        """Save, and have it durable when this returns on rank 0; a collective, which begins when all have called it.
 
         Raises:
             OwnershipLost: the run has a newer owner.
             StoreUnavailable: the last checkpoint could not be written.
         """
+        self._link.end_together(int(self.step), self.on_wait)
         self._commits += 1
         self.save()
         self._has_commits = True

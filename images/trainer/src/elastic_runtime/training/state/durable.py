@@ -13,7 +13,7 @@ from elastic_runtime.checkpoint import open_store
 from elastic_runtime.checkpoint.checkpoints import Checkpoints, StoredCheckpoint
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ElasticError, StatesDiffer
-from elastic_runtime.rank_link import RankLink, shared_link
+from elastic_runtime.rank_link import RankLink, TrainingEnded, shared_link
 from elastic_runtime.spec import CheckpointSpec
 from elastic_runtime.training.checkpointing.asked import checkpoints_asked
 from elastic_runtime.training.checkpointing.between_commits import BetweenCommits
@@ -328,6 +328,8 @@ class DurableState:
             OwnershipLost: the run has a newer owner.
             StoreUnavailable: the last checkpoint could not be written.
         """
+        # If this rank leaves while others train, the launcher can say who left, and at which step.
+        self._link.send(TrainingEnded(int(self.step), waits=False))
         self.save()
         self._has_commits = True
         self._is_writer = self._world.rank == 0
