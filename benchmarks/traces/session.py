@@ -265,8 +265,8 @@ class Session:
     def _is_last(self) -> bool:
         """What rank 0 makes of it: the real judgement."""
         now = self._timeline.now + _EARLY
-        self._last_commit.committed(now - self._interval)
-        self._last_commit.committed(now)
+        self._last_commit.commits.committed(now - self._interval)
+        self._last_commit.commits.committed(now)
         return self._last_commit.is_here(now, self._costs.checkpoint_write, self._checkpoints.under_way)
 
     def _end(self) -> None:

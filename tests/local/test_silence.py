@@ -1,4 +1,4 @@
-"""An agent that is stopped is taken as lost, ended with its ranks, and replaced; it does not come back beside that."""
+"""An agent that is stopped is marked lost, ended with its ranks, and replaced; it does not come back beside that."""
 
 from __future__ import annotations
 

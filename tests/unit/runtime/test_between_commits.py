@@ -13,8 +13,16 @@ from elastic_runtime.rank_link import CheckpointFailed, CheckpointWritten, Hando
 from elastic_runtime.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState, load_checkpoint
 from elastic_runtime.training.checkpointing.between_commits import Overdue
+from elastic_runtime.training.checkpointing.last_commit import CommitInterval
 from tests.unit.runtime.durable_bench import after, of_kind, same, step, training
 from tests.unit.runtime.rank_bench import Agent
+
+
+def committed(*moments: float) -> CommitInterval:
+    commits = CommitInterval()
+    for moment in moments:
+        commits.committed(moment)
+    return commits
 
 
 class TestWhen:
@@ -22,10 +30,7 @@ class TestWhen:
 
     @pytest.fixture
     def overdue(self) -> Overdue:
-        overdue = Overdue()
-        overdue.committed(99.9)
-        overdue.committed(100.0)
-        return overdue
+        return Overdue(committed(99.9, 100.0))
 
     def test_the_training_thread_has_a_second_to_reach_its_next_commit(self, overdue: Overdue) -> None:
         assert overdue.for_notice(write=0.0) is None
@@ -35,9 +40,7 @@ class TestWhen:
         assert overdue.for_notice(write=5.0) is None
 
     def test_long_steps_have_longer_but_no_more_than_a_quarter_of_what_is_left(self) -> None:
-        overdue = Overdue()
-        overdue.committed(80.0)
-        overdue.committed(100.0)
+        overdue = Overdue(committed(80.0, 100.0))
         overdue.noticed(110.0, deadline=310.0)
         assert overdue.for_notice(write=0.0) == 110.0 + 1.5 * 20
         overdue.handled()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from elastic_runtime.engines.base import SessionOutcome
+from elastic_runtime.engines.base import SessionOutcome, SessionState
 from elastic_runtime.launcher.decision.facts import Decision, Ending, Finish
 from elastic_runtime.status import FailureKind, Phase
 from tests.unit.runtime.decide_bench import (
@@ -31,6 +31,7 @@ LEFT = replace(
     session=ended(SessionOutcome.FAILED, "rank 1 (b) ended with code 0, rank 0 (a) ended with code 1"),
     is_consequence=True,
 )
+ENDING = replace(GOOD, session=session(SessionState.FINISHING, "a", "b"))
 ENDS = [
     Row(
         "all ranks ended with 0",
@@ -97,6 +98,22 @@ ENDS = [
         failed(FailureKind.RANK_FAILED, "the ranks failed: rank 1 (b) ended with code 0, rank 0 (a) ended with code 1"),
     ),
     Row(
+        "a rank never ends after another did early",
+        replace(ENDING, ended=Ending(((1, 12),), (0,))),
+        failed(
+            FailureKind.EARLY_EXIT,
+            "a rank ended while others were still training: rank 1 ended its training at step 12; "
+            "not all ranks have ended 1801 s after the first (recovery.max_wait)",
+        ),
+        clocks=since(finishing_since=NOW - 1801),
+    ),
+    Row(
+        "a rank never ends after all had ended their training",
+        replace(ENDING, ended=Ending(((0, 12), (1, 12)), ())),
+        failed(FailureKind.RANK_FAILED, "not all ranks have ended 1801 s after the first (recovery.max_wait)"),
+        clocks=since(finishing_since=NOW - 1801),
+    ),
+    Row(
         "the ranks failed",
         replace(GOOD, session=ended(SessionOutcome.FAILED, "rank 0 (a) ended with code 1")),
         failed(FailureKind.RANK_FAILED, "the ranks failed: rank 0 (a) ended with code 1"),
@@ -126,6 +143,18 @@ ENDS = [
     ),
 ]
 GOES_ON = [
+    Row(
+        "ranks are ending",
+        ENDING,
+        Decision((), Phase.RUNNING, "the ranks are ending"),
+        clocks=since(finishing_since=NOW - 1),
+    ),
+    Row(
+        "a rank goes on alone for long",
+        ENDING,
+        Decision((), Phase.RUNNING, "the ranks are ending: the run fails unless all have ended after 1800 s"),
+        clocks=since(finishing_since=NOW - 1800),
+    ),
     Row(
         "the lease is in time",
         replace(GOOD, lease_age=60.0),

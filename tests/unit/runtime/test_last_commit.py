@@ -37,7 +37,7 @@ def judge(*commits: float, deadline: float | None = DEADLINE) -> LastCommit:
     judge = LastCommit()
     judge.expect_end(deadline)
     for moment in commits:
-        judge.committed(moment)
+        judge.commits.committed(moment)
     return judge
 
 
@@ -56,8 +56,8 @@ class TestJudgement:
 
     def test_what_a_reset_took_is_no_interval_of_commits(self) -> None:
         last = judge(40.0, 40.5)
-        last.begin()
-        last.committed(90.0)
+        last.commits.begin()
+        last.commits.committed(90.0)
         assert not last.is_here(90.0, 0.0, 0)
 
     def test_it_stays_until_the_deadline_has_passed_for_long(self) -> None:

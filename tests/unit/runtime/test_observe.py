@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState
+from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState, Stage
 from elastic_runtime.launcher.decision.facts import Clocks, Facts, Refusal, WorkerFact
 from elastic_runtime.launcher.decision.observe import observe
 from elastic_runtime.spec import RecoveryMode
@@ -90,11 +90,19 @@ class TestForming:
         assert seen(self.world(1), self.world(2), self.world(2)).forming_since == 1.0
 
     def test_begins_anew_where_the_world_breaks(self) -> None:
-        broken = facts(2, A, B, session=SessionFact(FORMING, ("a", "b"), world=1, broken=True))
+        broken = facts(2, A, B, session=SessionFact(FORMING, ("a", "b"), world=1, stage=Stage.RETURNING))
         assert seen(self.world(1), broken, broken).forming_since == 1.0
 
     def test_begins_anew_with_another_session(self) -> None:
         assert seen(self.world(1), facts(2, A, B), self.world(1)).forming_since == 2.0
+
+
+def test_ranks_end_since_the_first_has() -> None:
+    ends = facts(2, A, B, session=session(SessionState.FINISHING, "a", "b"))
+    trains = facts(2, A, B, session=session(SETTLED, "a", "b"))
+    assert seen(trains, ends, ends).finishing_since == 1.0
+    assert seen(ends, trains).finishing_since is None
+    assert seen(ends, trains, ends).finishing_since == 2.0
 
 
 def test_a_moment_of_zero_is_one() -> None:

@@ -329,7 +329,7 @@ async def test_a_world_that_is_given_up_loses_those_that_did_not_come(bench: Ben
     bench.say("a", Connected(1), Synced(1))
     bench.session.reform()
     assert bench.workers.stopped == ["b"]
-    assert bench.session.fact.broken
+    assert bench.session.fact.stage is Stage.RETURNING
     assert not bench.session.fact.given_up, "who is connected has as long again to leave it"
     assert bench.heard("a") == [WorldBroken(1)]
     await bench.end("b", -15)
@@ -344,7 +344,7 @@ async def test_a_member_that_does_not_leave_a_broken_world_is_stopped(bench: Ben
     await bench.form(1, "a", "b", "c")
     await bench.end("c", -9)
     bench.say("a", ReadyForWorld())
-    assert (bench.session.fact.broken, bench.session.fact.waiting) == (True, ("a",))
+    assert (bench.session.fact.stage, bench.session.fact.waiting) == (Stage.RETURNING, ("a",))
     bench.session.reform()  # b is connected, and asleep.
     assert bench.workers.stopped == ["b"]
     assert bench.session.fact.given_up

@@ -151,7 +151,7 @@ class Zygote:
         if pid:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
             with contextlib.suppress(OSError):  # The child was first, and has been executing something else since.
-                os.setpgid(pid, pid)  # Here and in the child: whoever is first, a signal finds the group.
+                os.setpgid(pid, pid)  # Also called in the child, so that the group exists before the first signal.
             for descriptor in descriptors:
                 os.close(descriptor)
             self._ranks[pid] = rank_id

@@ -73,9 +73,6 @@ class SessionFact:
     """Rank ids of the world that is forming which have ended for good, so that it cannot be completed."""
     given_up: bool = False
     """:meth:`Session.reform` was called at this stage."""
-    broken: bool = False
-    """The present world is, and its members have been told: they come back for another. Engines whose ranks are not
-    told leave it False."""
     waiting: tuple[str, ...] = ()
     """Those of the holders that wait for a world, by rank: they can write what they hold."""
     size: int = 0

@@ -71,7 +71,7 @@ class AgentConnection:
     lies: int = 0
     """Messages that could not be true."""
     given_up: str = ""
-    """Why the launcher has taken it as lost, for people; its processes may be there still."""
+    """Why the launcher has marked it lost, for people; its processes may be there still."""
 
     def send(self, message: LauncherMessage) -> None:
         """Queue a message; one for an agent that is gone is dropped, since its end is being told."""
@@ -82,9 +82,9 @@ class AgentConnection:
             self.give_up("its agent is not reading its messages")
 
     def give_up(self, reason: str) -> None:
-        """Take the agent as lost, though it may be there still."""
+        """Mark the agent lost, though its processes may be there still."""
         self.given_up = reason
-        log.warning("%s is taken as lost: %s", self.hello.worker, reason)
+        log.warning("marking %s lost: %s", self.hello.worker, reason)
         self.abort()
 
     def abort(self) -> None:

@@ -77,7 +77,6 @@ class TorchSession:
             holders=facts.holders if self._had_state else None,
             minimum=self._minimum,
             given_up=world.given_up,
-            broken=world.told_broken,
             waiting=tuple(each for each in facts.holders if facts.running[each].ready),
             stage=Stage.CONNECTING if self._is_whole() else Stage.RETURNING,
         )

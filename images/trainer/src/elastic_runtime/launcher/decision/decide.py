@@ -94,7 +94,7 @@ def choose_ranks(facts: Facts, settings: DecisionSettings, now: float) -> tuple[
         keeping = [each for each in going if each[2] in holders and each not in chosen]
         if (
             facts.handover_open
-        ):  # Whoever writes may be taken first: all who have the state stay, as far as there is room.
+        ):  # The rank that writes may be taken first: all that have the state stay, as far as there is room.
             room = settings.workers.maximum * settings.workers.slots - len(chosen)
             chosen, keeping = chosen + keeping[: max(0, room)], keeping[max(0, room) :]
         if set(holders).isdisjoint(rank_id for _, _, rank_id in chosen):
@@ -285,7 +285,7 @@ def _form(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float) 
     if facts.session.state is SessionState.FORMING:
         return _see_it_formed(facts, facts.session, clocks, settings, now, released)
     if facts.session.state is SessionState.FINISHING:
-        return Decision(released, Phase.RUNNING, "the ranks are ending")
+        return _see_it_ended(facts, facts.session, clocks, settings, now, released)
     due = ranks_due(facts, settings, now) & set(facts.session.listed)
     if set(chosen) != set(facts.session.listed) and (len(chosen) >= least or due):
         reason = f"{len(facts.session.listed)} ranks are listed, {len(chosen)} shall train"
@@ -302,6 +302,28 @@ def _except(facts: Facts) -> str:
     """For people: which sizes cannot be."""
     sizes = " and ".join(map(str, sorted(facts.refused_sizes)))
     return f"; the script fails with {sizes}" if sizes else ""
+
+
+def _see_it_ended(
+    facts: Facts,
+    session: SessionFact,
+    clocks: Clocks,
+    settings: DecisionSettings,
+    now: float,
+    released: tuple[ReleaseWorker, ...],
+) -> Decision:
+    """After a rank has ended with code 0, the others may go on alone for some time, to write a model."""
+    waited = now - (now if clocks.finishing_since is None else clocks.finishing_since)
+    bound = bound_of(session, settings)
+    if bound is None or waited <= settings.timing.tick:
+        return Decision(released, Phase.RUNNING, "the ranks are ending")
+    if waited <= bound.seconds:
+        waits = f"the ranks are ending: the run fails unless all have ended after {bound.seconds:.0f} s"
+        return Decision(released, Phase.RUNNING, waits)
+    late = f"not all ranks have ended {waited:.0f} s after the first (recovery.max_wait)"
+    if facts.ended is None or facts.ended.together:
+        return _failed(FailureKind.RANK_FAILED, late)
+    return _failed(FailureKind.EARLY_EXIT, _early(facts, late))
 
 
 def _see_it_formed(

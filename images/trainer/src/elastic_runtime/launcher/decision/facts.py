@@ -135,8 +135,8 @@ class Clocks:
     """Which that is: see :attr:`SessionFact.world <elastic_runtime.engines.base.SessionFact.world>`."""
     stage: Stage = Stage.CONNECTING
     """Of that world."""
-    broken: bool = False
-    """Whether it is broken: see :attr:`SessionFact.broken <elastic_runtime.engines.base.SessionFact.broken>`."""
+    finishing_since: float | None = None
+    """Since when a rank of the world has ended with code 0, and others have not ended."""
     ending_since: float | None = None
     """Since when some ranks have ended their training, and others have not."""
 

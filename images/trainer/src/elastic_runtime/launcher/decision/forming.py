@@ -1,11 +1,11 @@
-"""For how long a world may form, and what follows when it takes longer: a table, pure."""
+"""For how long a world may form, or end, and what follows when it takes longer: a table, pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from elastic_runtime.engines.base import SessionFact, Stage
+from elastic_runtime.engines.base import SessionFact, SessionState, Stage
 from elastic_runtime.launcher.decision.facts import DecisionSettings
 
 MAX_NAMED = 3
@@ -19,11 +19,12 @@ class Bound:
     seconds: float
     """Since the stage has begun."""
     closes: bool
-    """What follows. True: the session is closed. False: who has not come is stopped, and the others go on."""
+    """What follows. True: the session is closed, or where its ranks are ending, the run fails. False: who has not come
+    is stopped, and the others go on."""
 
 
 def bound_of(session: SessionFact, settings: DecisionSettings) -> Bound | None:
-    """Of a session whose state is FORMING; None: the start's own bounds apply, or those of the ranks' agents.
+    """Of a session whose state is FORMING or FINISHING; None: the start's own bounds apply, or the ranks' agents'.
 
     ====================  ==============================  ==========================  ==================================
     stage                 the state                       bound                       what follows
@@ -40,9 +41,13 @@ def bound_of(session: SessionFact, settings: DecisionSettings) -> Bound | None:
     retreating            held, and a rank is there       ``forming``                 who is not there is stopped
     retreating            held, and no rank is there      ``forming``                 the session is closed
     any, after a stop     held                            ``forming`` once more       the session is closed
+    finishing: a rank     any                             ``max_wait``                the run fails
+    has ended with 0
     ====================  ==============================  ==========================  ==================================
     """
     forming = settings.timing.forming
+    if session.state is SessionState.FINISHING:
+        return Bound(max(forming, settings.recovery.max_wait), closes=True)
     if session.stage is Stage.LEAVING:
         return None
     if not session.holders:

@@ -20,10 +20,9 @@ def observe(clocks: Clocks, facts: Facts, settings: DecisionSettings, now: float
     gathering = facts.session is None and usable >= minimum_ranks(facts, settings)
     session = facts.session
     world = session.world if session else 0
-    broken = session is not None and session.broken
     stage = session.stage if session else Stage.CONNECTING
-    is_same = (world, broken, stage) == (clocks.world, clocks.broken, clocks.stage)
-    same_world = clocks.forming_since if is_same else None
+    same_world = clocks.forming_since if (world, stage) == (clocks.world, clocks.stage) else None
+    is_finishing = session is not None and session.state is SessionState.FINISHING
     return Clocks(
         launched=clocks.launched,
         short_since=_short_since(clocks, facts, now),
@@ -31,7 +30,7 @@ def observe(clocks: Clocks, facts: Facts, settings: DecisionSettings, now: float
         hopeless_since=_since(clocks.hopeless_since, facts.refusal is not None and facts.refusal.hopeless, now),
         forming_since=_since(same_world, session is not None and session.state is SessionState.FORMING, now),
         world=world,
-        broken=broken,
+        finishing_since=_since(clocks.finishing_since, is_finishing, now),
         ending_since=_since(clocks.ending_since, facts.ending is not None, now),
         stage=stage,
     )

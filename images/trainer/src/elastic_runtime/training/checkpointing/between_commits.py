@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.rank_link import HandoverWanted, NoticeWord, RankLink
-from elastic_runtime.training.checkpointing.last_commit import CAUTION, MARGIN
+from elastic_runtime.training.checkpointing.last_commit import CAUTION, MARGIN, CommitInterval
 from elastic_runtime.training.checkpointing.writer import CheckpointWriter
 
 LEAST_WAIT = 1.0
@@ -29,23 +29,16 @@ _log = logging.getLogger(__name__)
 
 
 class Overdue:
-    """Judges when the last commit has to be written without the training thread. Seconds of one monotonic clock."""
+    """Judges when the last commit has to be written without the training thread. Seconds of one monotonic clock.
 
-    def __init__(self) -> None:
-        self._committed: float | None = None
-        self._interval = 0.0
+    Args:
+        commits: of the training thread.
+    """
+
+    def __init__(self, commits: CommitInterval) -> None:
+        self._commits = commits
         self._noticed: float | None = None
         self._deadline = 0.0
-
-    def begin(self) -> None:
-        """A new world trains: what passed since the last commit says nothing about the next one."""
-        self._committed = None
-
-    def committed(self, now: float) -> None:
-        """Note a commit."""
-        if self._committed is not None:
-            self._interval = now - self._committed
-        self._committed = now
 
     def noticed(self, now: float, deadline: float) -> None:
         """Note a notice that the training thread has not handled yet; of several the earliest deadline counts."""
@@ -61,7 +54,7 @@ class Overdue:
     @property
     def wait(self) -> float:
         """Seconds that the training thread has to reach a commit."""
-        return max(LEAST_WAIT, CAUTION * self._interval)
+        return max(LEAST_WAIT, CAUTION * self._commits.seconds)
 
     def for_notice(self, write: float) -> float | None:
         """When to write because of a notice; None: there is none.
@@ -72,7 +65,7 @@ class Overdue:
         if self._noticed is None:
             return None
         latest = min(
-            max(self._noticed, self._committed or self._noticed) + self.wait,
+            max(self._noticed, self._commits.last or self._noticed) + self.wait,
             self._noticed + SHARE * (self._deadline - self._noticed),
             self._deadline - MARGIN - CAUTION * write,
         )
@@ -84,17 +77,18 @@ class Overdue:
 
     def for_period(self, due: float) -> float:
         """When to write a periodic checkpoint that is due from that moment on."""
-        return max(due, (self._committed or due) + self.wait)
+        return max(due, (self._commits.last or due) + self.wait)
 
 
 class BetweenCommits:
     """The thread; none until :meth:`go`, none after :meth:`close`.
 
     Args:
-        turn: held by whoever saves the state, or uses its writer.
+        turn: held by the thread that saves the state, or uses its writer.
         writer: of the state's checkpoints.
         link: to the agent.
         serial: of the last save.
+        commits: of the training thread.
         begin: called with ``turn`` held; begins to write the last save. Its argument: whether a notice is the reason.
         clock: monotonic seconds.
     """
@@ -105,10 +99,11 @@ class BetweenCommits:
         writer: CheckpointWriter,
         link: RankLink,
         serial: Callable[[], int],
+        commits: CommitInterval,
         begin: Callable[[bool], None],
         clock: Callable[[], float],
     ) -> None:
-        self.overdue = Overdue()
+        self.overdue = Overdue(commits)
         self._turn, self._writer, self._link = turn, writer, link
         self._serial, self._begin, self._clock = serial, begin, clock
         self._words: deque[NoticeWord] = deque(maxlen=100)

@@ -16,14 +16,33 @@ PAUSE = 0.05
 """Seconds between two looks of ranks that stand."""
 
 
+class CommitInterval:
+    """The time between the last two commits. Times in seconds of one monotonic clock."""
+
+    def __init__(self) -> None:
+        self.last: float | None = None
+        """When this world's last commit was; None: there was none yet."""
+        self.seconds = 0.0
+        """Between two commits of one world, the last two that there were."""
+
+    def begin(self) -> None:
+        """A new world trains: what passed since the last commit says nothing about the next one."""
+        self.last = None
+
+    def committed(self, now: float) -> None:
+        """Note a commit."""
+        if self.last is not None:
+            self.seconds = now - self.last
+        self.last = now
+
+
 class LastCommit:
     """Rank 0's judgement at each commit, and each rank's while it waits. Times in seconds of one monotonic clock."""
 
     def __init__(self) -> None:
         self._deadline: float | None = None
         self._keeper = ""
-        self._committed: float | None = None
-        self._interval = 0.0
+        self.commits = CommitInterval()
 
     def expect_end(self, deadline: float | None, keeper: str = "") -> None:
         """Everybody who has the state will be taken at this time; None: no more, somebody else has it too.
@@ -39,16 +58,6 @@ class LastCommit:
         """Whether there will be one."""
         return self._deadline is not None
 
-    def begin(self) -> None:
-        """A new world trains: what passed since the last commit says nothing about the next one."""
-        self._committed = None
-
-    def committed(self, now: float) -> None:
-        """Note a commit."""
-        if self._committed is not None:
-            self._interval = now - self._committed
-        self._committed = now
-
     def is_here(self, now: float, write: float, writes: int) -> bool:
         """Whether the commit before ``now`` is the last one that can be made durable in time.
 
@@ -59,7 +68,7 @@ class LastCommit:
         """
         if self._deadline is None or self._has_passed(now):
             return False
-        needed = MARGIN + CAUTION * (self._interval + write * (1 + writes))
+        needed = MARGIN + CAUTION * (self.commits.seconds + write * (1 + writes))
         return now + needed >= self._deadline
 
     def is_held_by(self, rank: str, now: float) -> bool:

@@ -122,8 +122,9 @@ class DurableState:
         if self._spec is not None:
             self._checkpoints = Checkpoints(open_store(self._spec.uri), self._spec.fence, self._spec.keep)
             self._writer = writer = CheckpointWriter(self._checkpoints, self._spec.every, self._link, clock)
+            commits = self._notices.last_commit.commits
             self._between = BetweenCommits(
-                self._turn, writer, self._link, lambda: self._serial, self._write_between, clock
+                self._turn, writer, self._link, lambda: self._serial, commits, self._write_between, clock
             )
         if self._world.connected:
             self._resume()
@@ -185,11 +186,9 @@ class DurableState:
         self._may_resume = False
         if self._checks:
             self._checks.begin()
-        self._notices.last_commit.begin()
-        if self._between is not None:
-            self._between.overdue.begin()
-            if self._is_writer and self._has_commits:
-                self._between.go()
+        self._notices.last_commit.commits.begin()
+        if self._between is not None and self._is_writer and self._has_commits:
+            self._between.go()
 
     def commit(self) -> None:
         """Save, let rank 0 tell its progress and write a durable checkpoint if one is due, and hear of changed hosts.
@@ -211,7 +210,7 @@ class DurableState:
         observing().committed(self._values.step, self.family)
         if self._is_writer:
             self._progress.tell(self._values.step, last=False)
-            self._notices.last_commit.committed(self._clock())
+            self._notices.last_commit.commits.committed(self._clock())
             if self._writer is not None:
                 self._write_ahead(self._writer)
         while self._hear(committed=True):
@@ -239,7 +238,6 @@ class DurableState:
             if writer.due():
                 self._begin_write()
         if self._between is not None:
-            self._between.overdue.committed(self._clock())
             self._between.go()
 
     def check_host_updates(self) -> None:
