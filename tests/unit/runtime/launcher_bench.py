@@ -34,6 +34,7 @@ class Place:
     lost: bool = False
     known: set[str] | None = None
     deadlines: dict[str, datetime] = field(default_factory=dict)
+    warned: list[str] = field(default_factory=list)
     did: list[str] = field(default_factory=list)
     published: list[Status] = field(default_factory=list)
     port: int = 0
@@ -85,6 +86,13 @@ class Place:
 
     def came(self, worker: str, /) -> None:
         pass
+
+    def gone(self, worker: str, /) -> None:
+        pass
+
+    def warnings(self) -> tuple[str, ...]:
+        told, self.warned = tuple(self.warned), []
+        return told
 
     def publish(self, status: Status) -> None:
         self.published.append(status)

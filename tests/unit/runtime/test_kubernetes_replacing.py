@@ -21,7 +21,9 @@ DELETE = ("delete", PODS)
 
 
 def within(
-    test: Callable[[FakePlace, Watched], Awaitable[None]], forbidden: tuple[str, Kind[Any]] | None = None
+    test: Callable[[FakePlace, Watched], Awaitable[None]],
+    forbidden: tuple[str, Kind[Any]] | None = None,
+    connected: str = "abc",
 ) -> None:
     """With worker pods a and b on node n1, and c on n2."""
 
@@ -33,6 +35,8 @@ def within(
             await place.create(PODS, pod(RUN, name, node=node, phase="Running"))
         async with surrounded(place, RUN, asyncio.Event()) as watched:
             await asyncio.sleep(MOMENT)
+            for name in connected:
+                watched.platform.came(name)
             await test(place, watched)
         assert len(asyncio.all_tasks()) == 1
 
@@ -163,3 +167,61 @@ def test_without_the_right_a_lost_agent_may_connect_again() -> None:
         assert watched.platform.expects("a")
 
     within(test, forbidden=DELETE)
+
+
+COMING = RUN.recovery.start_timeout
+
+
+def test_a_pod_whose_agent_never_connects_is_deleted_and_an_event_says_so() -> None:
+    async def test(place: FakePlace, watched: Watched) -> None:
+        await asyncio.sleep(COMING - 1)
+        assert await pods(place) == "abc"
+        assert watched.platform.warnings() == ()
+        await asyncio.sleep(1)
+        assert await pods(place) == "ac"
+        assert watched.platform.warnings() == (f"pod b is deleted: its agent has not connected for {COMING:.0f} s",)
+        assert watched.platform.warnings() == ()
+        assert not watched.platform.expects("b")
+
+    within(test, connected="ac")
+
+
+def test_an_agent_may_connect_before_there_is_news_of_its_pod() -> None:
+    async def test(place: FakePlace, watched: Watched) -> None:
+        watched.platform.came("d")
+        await place.create(PODS, pod(RUN, "d", node="n2", phase="Running"))
+        await asyncio.sleep(COMING + 1)
+        assert await pods(place) == "abcd"
+
+    within(test)
+
+
+def test_an_agent_that_has_left_has_as_long_to_connect_again() -> None:
+    async def test(place: FakePlace, watched: Watched) -> None:
+        await asyncio.sleep(2 * COMING)
+        watched.platform.gone("a")
+        watched.platform.gone("b.r1")
+        await asyncio.sleep(COMING / 2)
+        watched.platform.came("b.r2")
+        await asyncio.sleep(COMING / 2)
+        assert await pods(place) == "bc"
+
+    within(test)
+
+
+def test_a_pod_that_does_not_run_yet_is_not_waited_for() -> None:
+    async def test(place: FakePlace, watched: Watched) -> None:
+        await place.create(PODS, pod(RUN, "p", phase="Pending"))
+        await asyncio.sleep(COMING + 1)
+        assert await pods(place) == "abcp"
+
+    within(test)
+
+
+def test_without_the_right_a_pod_that_stays_is_told_of_once() -> None:
+    async def test(place: FakePlace, watched: Watched) -> None:
+        await asyncio.sleep(4 * COMING)
+        assert await pods(place) == "abc"
+        assert len(watched.platform.warnings()) == 1
+
+    within(test, forbidden=DELETE, connected="ac")

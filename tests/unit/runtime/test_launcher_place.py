@@ -162,6 +162,15 @@ def test_it_knows_of_its_workers_what_their_place_knows(tls: Path) -> None:
     launched(tls, test)
 
 
+def test_what_its_place_warns_of_is_an_event(tls: Path) -> None:
+    async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
+        place.warned.append("pod a is deleted")
+        place.on_change()
+        await place.until(lambda status: any(event.message == "pod a is deleted" for event in status.events))
+
+    launched(tls, test)
+
+
 def test_it_begins_with_fewer_than_are_wanted_when_the_time_to_gather_is_over(tls: Path) -> None:
     async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
         place.wanted_ = 2

@@ -354,8 +354,10 @@ def test_one_that_never_connects_is_killed_and_replaced(tmp_path: Path, clock: C
             some.came("worker-1")
             clock.now += COMING + 1
             some.reconcile(2)
+            assert some.warnings() == ("worker-0 has not connected within 60 s: it is killed, and replaced",)
             await some.until(lambda: some.exited == {"worker-0": -signal.SIGKILL})
             assert await some.have(2) == ["worker-1", "worker-2"]
+            assert some.warnings() == ()
 
     asyncio.run(run())
 

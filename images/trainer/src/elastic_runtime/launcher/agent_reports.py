@@ -127,6 +127,7 @@ class AgentReports:
         worker = self._pool.workers[connection.hello.worker]
         orderly = worker.released or (worker.deadline is not None and not worker.ranks)
         self._pool.remove(worker.name)
+        self._platform.gone(worker.name)
         del self._tidings[worker.name], self._engine_words[worker.name]
         self._gathering.gone(worker.name)
         self._record.gone(worker, WorkerState.LEFT if orderly else WorkerState.LOST)

@@ -237,6 +237,8 @@ class Launcher:
 
     def _look_at_workers(self) -> None:
         """What the platform knows of them."""
+        for words in self._platform.warnings():
+            self._record.event(EventKind.WARNING, words)
         for worker in self._pool.workers.values():
             worker.machine = worker.machine or self._platform.machine(worker.name)
             deadline = self._platform.deadline(worker.name)

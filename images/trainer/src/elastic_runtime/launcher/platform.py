@@ -97,6 +97,14 @@ class WorkerSet(Protocol):
         """An agent of this worker is connected."""
         return
 
+    def gone(self, _worker: str, /) -> None:
+        """It is connected no more, however that came about."""
+        return
+
+    def warnings(self) -> tuple[str, ...]:
+        """What people have to know of workers that are not connected, since the last call: each becomes an event."""
+        return ()
+
     async def end_workers(self) -> None:
         """The run is over: no worker is left when this returns, or a bounded time has passed."""
 

@@ -65,7 +65,9 @@ class KubernetesPlatform:
         self._pods = self._copy(PODS, self._workers_changed, labels=workers)
         self._enrichment = Enrichment(client, self._pods, self._workers_changed)
         self._reclaims = Reclaims(client, self._pods, self._nodes_changed)
-        self._replacing = Replacing(client, self._pods, self._loop.time)
+        self._replacing = Replacing(
+            client, self._pods, self._loop.time, spec.recovery.start_timeout, self._nodes_changed
+        )
         self._publisher = Publisher(leadership.write, self._ended)
         self._lease = LeaseAge(self._loop.time)
         self._resizing: asyncio.Task[None] | None = None
@@ -161,8 +163,15 @@ class KubernetesPlatform:
 
     def came(self, worker: str, /) -> None:
         """See :class:`Platform`."""
-        if pod := self._pod_of(worker):
-            self._replacing.came(pod)
+        self._replacing.came(WorkerName.parse(worker).pod)
+
+    def gone(self, worker: str, /) -> None:
+        """See :class:`Platform`."""
+        self._replacing.gone(WorkerName.parse(worker).pod)
+
+    def warnings(self) -> tuple[str, ...]:
+        """See :class:`Platform`."""
+        return self._replacing.warnings()
 
     def publish(self, status: Status) -> None:
         """See :class:`Platform`; when it is written: :mod:`.publishing`."""
@@ -290,5 +299,6 @@ class KubernetesPlatform:
                 self._told.add(trouble.cause.words)
                 log.warning("%s", printable(trouble.sentence, LONG))
         self._reclaims.look()
+        self._replacing.look()
         self._moved.set()
         self._on_change()

@@ -38,9 +38,24 @@ class Replacing:
         client: to delete pods with.
         pods: the worker pods.
         now: monotonic seconds.
+        coming: seconds that the agent of a running pod has to connect, before the pod is deleted.
+        on_warning: called when there is one.
     """
 
-    def __init__(self, client: Client, pods: Reflector[Pod], now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        pods: Reflector[Pod],
+        now: Callable[[], float],
+        coming: float,
+        on_warning: Callable[[], None],
+    ) -> None:
+        self._coming, self._on_warning = coming, on_warning
+        self._connected: set[str] = set()
+        """Names of pods."""
+        self._kept: set[str] = set()
+        """Uids of pods that we may not delete."""
+        self._warnings: list[str] = []
         self._client, self._pods, self._now = client, pods, now
         self._nodes: dict[str, tuple[float, set[str]]] = {}
         """Name: when the first pod there was given up, and the uids of those that were there."""
@@ -56,15 +71,45 @@ class Replacing:
         if not pod.going and pod.node and pod.uid in self._there(pod.node):
             self._doomed.put_nowait(pod)
 
+    def look(self) -> None:
+        """Pods have changed: from now on wait for the agents of those that run."""
+        here = {pod.uid: pod for pod in self._pods.objects.values() if not pod.going}
+        for uid in self._silent.keys() - here.keys():
+            self._silent.pop(uid).cancel()
+        for pod in here.values():
+            if pod.phase == "Running" and pod.name not in self._connected and pod.uid not in self._kept:
+                self._wait_for(pod, self._coming)
+
     def end(self, pod: Pod) -> None:
         """Its agent is lost, but may be stopped or cut off: have it deleted, unless it connects again soon."""
-        if not pod.going and pod.uid not in self._silent:
-            self._silent[pod.uid] = asyncio.get_running_loop().call_later(REDIAL, self._end_now, pod)
+        if not pod.going:
+            self._wait_for(pod, REDIAL)
 
-    def came(self, pod: Pod) -> None:
-        """Its agent is connected again."""
-        if waiting := self._silent.pop(pod.uid, None):
+    def came(self, name: str) -> None:
+        """The agent in the pod of this name is connected; the pod may be newer than our news."""
+        self._connected.add(name)
+        pod = self._pods.objects.get(name)
+        if pod and (waiting := self._silent.pop(pod.uid, None)):
             waiting.cancel()
+
+    def gone(self, name: str) -> None:
+        """It is connected no more."""
+        self._connected.discard(name)
+        self.look()
+
+    def warnings(self) -> tuple[str, ...]:
+        """See :class:`Platform`."""
+        told, self._warnings = tuple(self._warnings), []
+        return told
+
+    def _wait_for(self, pod: Pod, seconds: float) -> None:
+        """For its agent to connect: of several bounds the nearest counts."""
+        loop = asyncio.get_running_loop()
+        if waiting := self._silent.get(pod.uid):
+            if waiting.when() <= loop.time() + seconds:
+                return
+            waiting.cancel()
+        self._silent[pod.uid] = loop.call_later(seconds, self._end_now, pod, seconds)
 
     def has_ended(self, pod: Pod) -> bool:
         """Whether it is deleted because its agent was lost: an agent that wakes up then is not let in again."""
@@ -76,9 +121,10 @@ class Replacing:
             waiting.cancel()
         self._silent.clear()
 
-    def _end_now(self, pod: Pod) -> None:
+    def _end_now(self, pod: Pod, seconds: float) -> None:
         self._silent.pop(pod.uid, None)
-        log.warning("pod %s is deleted: its agent was lost, and has not connected for %.0f s", pod.name, REDIAL)
+        self._warnings.append(f"pod {pod.name} is deleted: its agent has not connected for {seconds:.0f} s")
+        self._on_warning()
         self._ended.add(pod.uid)
         self._doomed.put_nowait(pod)
 
@@ -113,6 +159,7 @@ class Replacing:
                 self._tell(error, pod)
                 if isinstance(error, MissingRight) and pod.uid in self._ended:
                     self._ended.discard(pod.uid)
+                    self._kept.add(pod.uid)
                     log.warning("pod %s stays, and its agent may connect again: %s", pod.name, printable(error))
                     return
                 await asyncio.sleep(until_mended(error).delay(failures))

@@ -125,6 +125,10 @@ class LocalPlatform(Platform):
         """See :class:`Platform`."""
         self._workers.came(worker)
 
+    def warnings(self) -> tuple[str, ...]:
+        """See :class:`Platform`."""
+        return self._workers.warnings()
+
     def ask_to_end(self, reason: str) -> None:
         """As a file ``cancel`` would; works without room for one, too."""
         self._cancel = self._cancel or reason

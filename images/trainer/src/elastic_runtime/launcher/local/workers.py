@@ -73,6 +73,7 @@ class LocalWorkers:
         self._hold_until = 0.0
         self._retry = Retry(backoff_policy(spec.recovery))
         self._nobody = asyncio.Event()
+        self._warnings: list[str] = []
         workers = spec.workers
         self._shares = WorkerShares(pools({**os.environ, **spec.environment}), workers.maximum, workers.slots)
 
@@ -96,6 +97,11 @@ class LocalWorkers:
         """Its agent is connected, and from then on the launcher's to miss."""
         if agent := self._agents.get(worker):
             agent.came = True
+
+    def warnings(self) -> tuple[str, ...]:
+        """See :class:`Platform`."""
+        told, self._warnings = tuple(self._warnings), []
+        return told
 
     def end(self, worker: str) -> None:
         """Kill an agent, with whatever it runs: the kernel ends its ranks with it, also those that are stopped."""
@@ -122,7 +128,9 @@ class LocalWorkers:
         for agent in self._agents.values():
             if not agent.came and time.monotonic() - agent.born > COMING:
                 agent.came = True  # Said once.
-                log.warning("%s has not connected within %.0f s: it is killed, and replaced", agent.name, COMING)
+                self._warnings.append(
+                    f"{agent.name} has not connected within {COMING:.0f} s: it is killed, and replaced"
+                )
                 self._signal(agent, signal.SIGKILL)
         if time.monotonic() < self._hold_until:
             return
