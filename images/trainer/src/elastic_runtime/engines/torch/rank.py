@@ -9,7 +9,6 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from datetime import timedelta
 from functools import cache
 from typing import Any
 
@@ -28,10 +27,12 @@ from elastic_runtime.engines.torch.cutting import Cutting
 from elastic_runtime.engines.torch.meshes import forget_meshes
 from elastic_runtime.engines.torch.messages import AnotherWanted, EnterWorld
 from elastic_runtime.engines.torch.parallel import Wrappers
-from elastic_runtime.engines.torch.sending import PATIENCE, Stuck
+from elastic_runtime.engines.torch.sending import Stuck
 from elastic_runtime.engines.torch.store import AgentStore
 from elastic_runtime.leaving import call_back
 from elastic_runtime.rank_link import LocalRankRead, RankLink, shared_link
+from elastic_runtime.torch import own_group
+from elastic_runtime.torch.own_group import CONNECTING, PATIENCE
 
 MOST_IN_VAIN = (5, 30.0)
 """Worlds, and seconds: after so many, and so long, what breaks them is the script, or a network that does not heal."""
@@ -40,8 +41,6 @@ LOOK = 0.1
 BACKEND = "ELASTIC_TORCH_BACKEND"
 """Environment variable: of the process groups, as ``init_process_group`` takes it. Unset: NCCL for tensors on GPUs, of
 which each rank has one; Gloo for others."""
-CONNECTING = timedelta(seconds=30)
-"""For which a rank waits for the others of its world while they connect."""
 _OF_PEERS = re.compile(r"gloo|ProcessGroup|c10d|NCCL|[Cc]onnection (closed|reset|refused)|[Bb]roken pipe")
 _NOBODY: tuple[int, frozenset[int]] = 0, frozenset()
 log = logging.getLogger(__name__)
@@ -130,7 +129,7 @@ class Rank:
             return False
         if isinstance(error, Stuck):
             # Kept for good, with the thread that is stuck: to take it down would be to wait for that.
-            self._abandoned.append(dist.group.WORLD)
+            self._abandoned.append((dist.group.WORLD, own_group.own_group()))
         if isinstance(error, WorldLost | Stuck):
             return True
         if not isinstance(error, RuntimeError | StoreTimeout):
@@ -204,7 +203,8 @@ class Rank:
             # torch holds the part in C++ alone, and asks it again for further groups: it cannot do without this one.
             store, rank, size = AgentStore(channel, CONNECTING), place.rank, place.size
             self._store = store
-            dist.init_process_group(_backend(), store=store, rank=rank, world_size=size, timeout=CONNECTING)
+            with own_group.connecting(store, rank, size):
+                dist.init_process_group(_backend(), store=store, rank=rank, world_size=size, timeout=CONNECTING)
         _set_pg_timeout(PATIENCE)
         self._sockets.notice_silence()
         self._wrappers.rebuild(has_same=place.same_state)
@@ -212,6 +212,7 @@ class Rank:
 
     def _destroy(self) -> None:
         self._wrappers.release()
+        own_group.let_go()
         if dist.is_initialized():
             dist.destroy_process_group()
         forget_meshes()

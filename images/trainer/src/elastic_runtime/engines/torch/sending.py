@@ -22,11 +22,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-PATIENCE = timedelta(minutes=10)
-"""For which a rank waits for others that are there, but do not come."""
+from elastic_runtime.torch.own_group import PATIENCE, own_group
+
 LOOK = timedelta(seconds=1)
-_ANSWERS = 1
-"""Tag of their messages."""
+_DATA, _ANSWERS = 0, 1
+"""Tags of messages, and of answers to them."""
 _answers: deque[Any] = deque(maxlen=1000)
 """Being sent; Gloo closes a connection where one is forgotten before."""
 
@@ -58,9 +58,7 @@ def maximum(numbers: Sequence[float], is_broken: Callable[[], bool]) -> list[flo
         is_broken: whether the world is.
     """
     local = torch.tensor(numbers, dtype=torch.float64)
-    work = dist.all_reduce(local, op=dist.ReduceOp.MAX, async_op=True)
-    if work is not None:
-        wait_for(work, is_broken)
+    wait_for(own_group().allreduce([local], dist.ReduceOp.MAX), is_broken)
     greatest: list[float] = local.tolist()
     return greatest
 
@@ -69,7 +67,7 @@ def broadcast(tensors: Sequence[Tensor], source: int = 0, is_broken: Callable[[]
     """Overwrite contiguous tensors with one rank's; a collective.
 
     Args:
-        tensors: on any device.
+        tensors: on any device. Those on GPUs are sent in the default group, which has the GPUs' backend.
         source: the rank.
         is_broken: whether the world is.
     """
@@ -88,7 +86,7 @@ def broadcast(tensors: Sequence[Tensor], source: int = 0, is_broken: Callable[[]
         words = _as_words(flat)
         if words.data_ptr() != flat.data_ptr():
             moved.append((flat, words.view(torch.uint8)))
-        works.append(dist.all_reduce(words, async_op=True))  # Bits and zeros add up to these bits.
+        works.append(own_group().allreduce([words]))  # Bits and zeros add up to these bits.
     for work in works:
         if work is not None:
             wait_for(work, is_broken)
@@ -111,14 +109,14 @@ def exchange(out: Mapping[int, Sequence[Tensor]], into: Mapping[int, Sequence[Te
         into: by the rank that sends them, contiguous.
     """
     out, into = ({rank: tensors for rank, tensors in each.items() if tensors} for each in (out, into))
-    end = torch.zeros(1, dtype=torch.uint8)
-    coming = {rank: [dist.irecv(tensor, rank) for tensor in (*tensors, _byte())] for rank, tensors in into.items()}
-    answers = {rank: dist.irecv(_byte(), rank, tag=_ANSWERS) for rank in out}
-    going = {rank: [dist.isend(tensor, rank) for tensor in (*tensors, end)] for rank, tensors in out.items()}
+    end, group = torch.zeros(1, dtype=torch.uint8), own_group()
+    coming = {rank: [group.recv([each], rank, _DATA) for each in (*tensors, _byte())] for rank, tensors in into.items()}
+    answers = {rank: group.recv([_byte()], rank, _ANSWERS) for rank in out}
+    going = {rank: [group.send([each], rank, _DATA) for each in (*tensors, end)] for rank, tensors in out.items()}
     for rank, works in coming.items():
         _wait(reversed(works))  # Once the last byte is there, all is.
         answer = _byte()
-        _answers.append((answer, dist.isend(answer, rank, tag=_ANSWERS)))
+        _answers.append((answer, group.send([answer], rank, _ANSWERS)))
     for rank, work in answers.items():
         _wait([work])
         _wait(going[rank])

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.torch.own_group import own_group
 from elastic_runtime.torch.sharded.boxes import Catalog, Leaf, Leaves, Piece, groups
 from elastic_runtime.torch.sharded.versions import Holding
 
@@ -32,14 +33,14 @@ def gather(data: bytes) -> list[bytes]:
     rank, size = dist.get_rank(), dist.get_world_size()
     lengths = torch.zeros(size, dtype=torch.int64)
     lengths[rank] = len(data)
-    dist.all_reduce(lengths)
+    own_group().allreduce([lengths]).wait()
     _check_length(int(lengths.sum()))
     texts = torch.zeros(int(lengths.sum()), dtype=torch.uint8)
     parts = torch.split(texts, lengths.tolist())
     if data:
         parts[rank].copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
     if texts.numel():
-        dist.all_reduce(texts)
+        own_group().allreduce([texts]).wait()
     return [part.numpy().tobytes() for part in parts]
 
 

@@ -1,0 +1,79 @@
+"""The process group of this package's own collectives, which cannot be paired with those of the script.
+
+A script's collective may be in flight on another thread, or on some ranks alone, while the state is synchronized or
+compared. In one group, c10d pairs collectives by the order in which each rank begins them. So there are two: the
+default group is the script's. The other is known to nobody: torch lists it nowhere, and counts and names the script's
+groups as without it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, Store
+from torch.distributed.distributed_c10d import _get_default_store
+
+CONNECTING = timedelta(seconds=30)
+"""For which a rank waits for the others of its world while they connect."""
+PATIENCE = timedelta(minutes=10)
+"""For which a rank waits for others that are there, but do not come."""
+_PREFIX = "elastic_runtime/own"
+"""Of its keys in the world's store."""
+
+
+class _Present:
+    """Of this process."""
+
+    def __init__(self) -> None:
+        self.group: ProcessGroupGloo | None = None
+        self.store: Store | None = None
+        """Of its default group, which nobody holds here, or it would not end."""
+
+
+_present = _Present()
+
+
+def own_group() -> Any:
+    """Of the present world; a collective where there was no :func:`connecting`, as by hand.
+
+    Returns:
+        A bare ``ProcessGroupGloo``: its methods, which torch's stubs do not have, take lists of tensors in host memory,
+        and return ``Work``.
+    """
+    store = _get_default_store()
+    if _present.group is None or _present.store is not store:
+        _present.group, _present.store = _made(store, dist.get_rank(), dist.get_world_size()), store
+    return _present.group
+
+
+@contextmanager
+def connecting(store: Store, rank: int, size: int) -> Iterator[None]:
+    """Around the making of the default group: both wait for the same ranks, and for answers of their store, at once.
+
+    Args:
+        store: that the default group is made with.
+        rank: of this process.
+        size: of the world.
+    """
+    with ThreadPoolExecutor(1, "own-group") as thread:  # It has ended afterwards, also where the block raises.
+        made = thread.submit(_made, store, rank, size)
+        yield
+    _present.group, _present.store = made.result(), _get_default_store()
+
+
+def let_go() -> None:
+    """Its world is over. Gloo takes 20 ms to close its connections, for which nobody waits here."""
+    held, _present.group, _present.store = [_present.group], None, None
+    threading.Thread(target=held.clear, name="own-group-ends", daemon=True).start()
+
+
+def _made(store: Store, rank: int, size: int) -> ProcessGroupGloo:
+    group = ProcessGroupGloo(PrefixStore(_PREFIX, store), rank, size, CONNECTING)
+    group._set_default_timeout(PATIENCE)
+    return group
