@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from elastic_runtime.engines.base import SessionCallbacks, SessionOutcome, SessionState, Stage
-from elastic_runtime.engines.torch import messages
+from elastic_runtime.engines.torch import messages, session
 from elastic_runtime.engines.torch.messages import (
     AgreeAt,
     AgreementWanted,
@@ -163,6 +163,34 @@ async def test_members_hear_again_where_another_one_is_to_leave(bench: Bench) ->
         Prepare(1, 1),
         AnotherWanted(1, 2, leaving=(0, 2)),
     ]
+
+
+@scene
+async def test_who_is_replaced_leaves_when_the_newcomer_is_ready(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 1)
+    await bench.form(1, "a", "b")
+    bench.session.list_ranks(("a", "c"), 1)
+    await turns()
+    assert bench.heard("a") == [], "a world of a alone would last for a moment"
+    bench.say("c", ReadyForWorld())
+    assert bench.heard("a") == [AnotherWanted(1, 1, leaving=(1,)), Prepare(1, 1)]
+
+
+def test_who_is_replaced_waits_for_a_newcomer_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "NEWCOMERS", 0.0)
+
+    @scene
+    async def play(bench: Bench) -> None:
+        bench.session.open(("a", "b"), 1)
+        await bench.form(1, "a", "b")
+        bench.session.list_ranks(("a", "c"), 1)
+        await turns()
+        assert bench.heard("a") == [AnotherWanted(1, 1, leaving=(1,)), Prepare(1, 1)]
+        for rank_id in ("a", "b"):
+            bench.say(rank_id, ReadyForWorld())
+        assert bench.heard("a") == [EnterWorld(2, 0, 1, same_state=True)]
+
+    play()
 
 
 @scene

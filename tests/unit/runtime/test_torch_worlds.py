@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -56,6 +57,14 @@ class TestAWorld:
         running = {"a": HOLDER, "b": STARTING}
         assert not decide(facts("ab", running, "a", had_state=True)).wants_another
         assert decide(facts("ab", running | {"b": READY}, "a", had_state=True)).wants_another
+
+    def test_is_left_by_a_member_together_with_the_coming_of_a_newcomer_within_a_bound(self) -> None:
+        running = {"a": HOLDER, "b": HOLDER, "c": STARTING}
+        replaced = facts("ac", running, "ab", had_state=True)
+        assert not decide(replaced).wants_another, "or a would be alone for a moment"
+        assert decide(replace(replaced, hurries=True)).leaving == (1,)
+        ready = decide(facts("ac", running | {"c": READY}, "ab", had_state=True))
+        assert (ready.wants_another, ready.leaving) == (True, (1,))
 
     def test_is_left_when_a_member_is_listed_no_more(self) -> None:
         assert decide(facts("b", {"a": HOLDER, "b": HOLDER}, "ab", had_state=True)).wants_another

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,8 @@ from elastic_runtime.engines.torch.worlds import Decision, Facts, RankFact
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.printable import printable
 
+NEWCOMERS = 5.0
+"""Seconds for which members that are to leave stay while newcomers start, at most: a notice may be of 30 s."""
 log = logging.getLogger(__name__)
 
 
@@ -61,6 +64,9 @@ class TorchSession:
         self._had_state = False
         self._changes = self._in_vain = 0
         self._tasks = SessionTasks()
+        self._hurry: asyncio.TimerHandle | None = None
+        """Ends the wait of members that are to leave for newcomers to be ready."""
+        self._hurries = False
 
     @property
     def fact(self) -> SessionFact:
@@ -101,7 +107,19 @@ class TorchSession:
             if rank_id not in self._running:
                 self._running[rank_id] = RankFact()
                 self._tasks.begin(self._run(rank_id))
+        if self._hurry is None and self._world.members and worlds.coming(self._facts()):
+            self._hurry = asyncio.get_running_loop().call_later(NEWCOMERS, self._wait_no_longer)
         self._consider()
+
+    def _wait_no_longer(self) -> None:
+        self._hurries = True
+        self._consider()
+
+    def _end_wait(self) -> None:
+        self._hurries = False
+        if self._hurry is not None:
+            self._hurry.cancel()
+            self._hurry = None
 
     def reform(self) -> None:
         """See :class:`Session`."""
@@ -119,6 +137,7 @@ class TorchSession:
     async def close(self, grace: float) -> None:
         """See :class:`Session`."""
         self._closing = True
+        self._end_wait()
         self._runner.stop_ranks()
         await self._tasks.end(self._running, grace)
 
@@ -194,6 +213,7 @@ class TorchSession:
             broken=world.broken,
             had_state=self._had_state,
             finished=world.finished,
+            hurries=self._hurries,
         )
 
     def _is_whole(self) -> bool:
@@ -230,6 +250,7 @@ class TorchSession:
             self._tell_members(world.agreeing.want())
 
     def _form(self, chosen: tuple[str, ...], *, same_state: bool) -> None:
+        self._end_wait()
         before = self._world
         self._in_vain = self._in_vain + 1 if before.broken and not before.exits else 0
         self._world = _World(before.number + 1, chosen, agreeing=Agreeing(before.number + 1))

@@ -44,6 +44,8 @@ class Facts:
     """Some rank of some world had it."""
     finished: bool = False
     """All members of the present world were done."""
+    hurries: bool = False
+    """Members that are to leave wait no longer for newcomers to be ready."""
 
     @property
     def here(self) -> dict[str, RankFact]:
@@ -155,7 +157,15 @@ def _wants_another(facts: Facts) -> bool:
     chosen = _chosen(facts)
     # In whatever order: at first that is by who has said already that it has the state.
     others = set(chosen) != set(facts.members)
+    if not facts.hurries and not set(facts.members) <= set(chosen) and coming(facts):
+        return False  # Or there would be a world of those that stay alone, for a moment.
     return others and len(chosen) >= facts.minimum and not set(facts.holders).isdisjoint(chosen)
+
+
+def coming(facts: Facts) -> bool:
+    """Whether a newcomer that is listed has been started, and is not ready yet."""
+    newcomers = [facts.running[each] for each in facts.listed if each in facts.running and each not in facts.members]
+    return any(not rank.ready for rank in newcomers)
 
 
 def _left_out(facts: Facts) -> tuple[str, ...]:
