@@ -183,6 +183,7 @@ def test_keeps_quiet_and_up_to_date_through_cuts_and_a_forgetful_server(caplog: 
 def test_costs_little_while_nothing_happens() -> None:
     async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
         await place.create(PODS, pod(RUN, "a", phase="Running"))
+        watched.platform.came("a")
         watched.platform.publish(status(RUN))
         await asyncio.sleep(MOMENT)
         place.calls.clear()
