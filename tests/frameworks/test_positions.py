@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +14,10 @@ import torch
 from accelerate.data_loader import prepare_data_loader, skip_first_batches
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.torch import transformers
 from elastic_runtime.torch.accelerate import CheckpointAtRestart
 from elastic_runtime.torch.transformers import newest_checkpoint
 
@@ -97,15 +102,68 @@ def test_accelerate_with_a_loader_that_has_a_position_of_its_own_is_refused(tmp_
         next(checkpoint.batches(loader))
 
 
-def test_transformers_finds_the_newest_checkpoint_that_is_whole(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What Transformers itself has saved, at its steps 1 and 2."""
+    output = tmp_path_factory.mktemp("saved")
+    arguments = TrainingArguments(
+        output_dir=str(output), max_steps=2, save_steps=1, per_device_train_batch_size=2, use_cpu=True, report_to=[],
+        disable_tqdm=True,
+    )  # fmt: skip
+    config = LlamaConfig(
+        vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
+        num_key_value_heads=1, max_position_embeddings=8,
+    )  # fmt: skip
+    words = [{"input_ids": torch.arange(4), "labels": torch.arange(4)}] * 4
+    Trainer(LlamaForCausalLM(config), arguments, train_dataset=words).train()
+    return output
+
+
+def test_transformers_has_no_newest_checkpoint_at_a_first_start(tmp_path: Path) -> None:
+    assert newest_checkpoint(tmp_path / "output") is None
+
+
+@given(data=st.data())
+def test_transformers_passes_over_a_checkpoint_that_is_torn_whatever_its_length(
+    saved: Path, data: st.DataObject
+) -> None:
+    newest = saved / "checkpoint-2"
+    assert newest_checkpoint(str(saved)) == str(newest)
+    cut = {"trainer_state.json", "model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"}
+    assert cut <= {path.name for path in newest.iterdir()}
+    file = newest / data.draw(st.sampled_from(sorted(cut)))
+    written = file.read_bytes()
+    # The last byte of the trainer's state ends its line.
+    os.truncate(file, data.draw(st.integers(0, len(written) - 2)))
+    try:
+        assert newest_checkpoint(str(saved)) == str(saved / "checkpoint-1")
+    finally:
+        file.write_bytes(written)
+
+
+def test_transformers_passes_over_a_checkpoint_without_the_trainers_state(
+    saved: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     output = tmp_path / "output"
-    assert newest_checkpoint(output) is None  # a first start
-    for step, state in ((2, "{}"), (9, "{}"), (10, '{"global_st'), (11, None)):
-        (output / f"checkpoint-{step}").mkdir(parents=True)
-        if state is not None:
-            (output / f"checkpoint-{step}" / "trainer_state.json").write_text(state)
+    shutil.copytree(saved, output)
     (output / "checkpoint-best").mkdir()
-    assert newest_checkpoint(str(output)) == str(output / "checkpoint-9")
-    assert len(caplog.messages) == 2
+    (output / "checkpoint-10").mkdir()
+    (output / "checkpoint-2" / "trainer_state.json").unlink()
+    assert newest_checkpoint(output) == str(output / "checkpoint-1")
+    (message,) = caplog.messages
+    assert message == (
+        f"not whole: {output}/checkpoint-10 (its trainer_state.json is not whole), "
+        f"{output}/checkpoint-2 (its trainer_state.json is not whole). Checkpoint-1 is taken instead"
+    )
+
+
+def test_transformers_writes_over_a_torn_one_without_its_mark(tmp_path: Path) -> None:
+    """A loss in the middle of that leaves none that looks whole."""
+    (tmp_path / "checkpoint-5").mkdir()
+    (tmp_path / "checkpoint-5" / "trainer_state.json").write_text("{}")
+    callback = transformers.CheckpointAtRestart(signal="SIGUSR2")
+    state = SimpleNamespace(global_step=5, is_world_process_zero=True)
+    callback.on_step_end(SimpleNamespace(output_dir=tmp_path), state, SimpleNamespace(should_save=False))
+    assert newest_checkpoint(tmp_path)
+    callback.on_step_end(SimpleNamespace(output_dir=tmp_path), state, SimpleNamespace(should_save=True))
+    assert newest_checkpoint(tmp_path) is None

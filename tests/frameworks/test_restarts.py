@@ -11,6 +11,7 @@ import pytest
 
 from elastic_runtime.spec import RecoverySpec, RestartSpec
 from elastic_runtime.status import EventKind, Status
+from elastic_runtime.torch.whole import SIZES
 from tests.frameworks.conftest import SCRIPTS
 from tests.local.conftest import Start
 from tests.local.harness import ScriptedRun
@@ -42,8 +43,38 @@ def test_a_loss_costs_what_came_after_the_last_checkpoint_of_every_few_steps(
     run.succeed()
     times = Counter(int(line.split()[0]) for line in (tmp_path / "steps").read_text().splitlines())
     assert times == {step: 2 if step in (7, 8) else 1 for step in range(1, STEPS + 1)}
-    kept = {path.stem for path in (tmp_path / "checkpoints").iterdir()}
-    assert kept == {"step-000000012", "step-000000015"}
+    assert kept(tmp_path) == {"step-000000012", "step-000000015"}
+
+
+def kept(folder: Path) -> set[str]:
+    return {path.stem for path in (folder / "checkpoints").iterdir() if path.name != SIZES}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["accelerate", "lightning"])
+def test_torn_checkpoints_are_passed_over(start: Start, tmp_path: Path, name: str) -> None:
+    """One that a SIGKILL has cut off in its write, after the step 6, and later one that was whole, of the step 9."""
+    (tmp_path / "stand-11").touch()
+    run = begin(start, tmp_path, name, SAVE_EVERY="3", TORN_AT="6")
+    run.until((tmp_path / "at-11").exists, "it stands at 11")
+    begun = (tmp_path / "torn").read_text().splitlines()
+    assert "step-000000006" not in str(begun)
+    assert name == "lightning" or "part-000000006" in begun
+    assert kept(tmp_path) == {"step-000000006", "step-000000009"}
+    (torn,) = (tmp_path / "checkpoints").glob("step-000000009*")
+    os.truncate(torn if torn.is_file() else torn / "optimizer.bin", 1000)
+    run.until_status(lambda status: status.reason == "2 ranks train", "the status knows of 2 ranks")
+    run.kill_rank(0)
+    run.until_status(lambda status: len(run.events(EventKind.RESTARTED)) == 2 and status.world_size == 2, "the third")
+    (tmp_path / "stand-11").unlink()
+    run.succeed()
+    times = Counter(int(line.split()[0]) for line in (tmp_path / "steps").read_text().splitlines())
+    assert times == {step: 2 if step in (4, 5, 6, *range(7, 12)) else 1 for step in range(1, STEPS + 1)}
+    (told,) = [line for line in run.log().splitlines() if "not whole: " in line]
+    assert f"{torn} (" in told
+    assert "has 1000 bytes, not " in told
+    assert f"Step-000000006{torn.suffix} is taken instead" in told
+    assert kept(tmp_path) == {"step-000000012", "step-000000015"}
 
 
 @pytest.mark.timeout(400)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 import time
@@ -19,11 +20,26 @@ FOLDER = Path(os.environ["STEERED"])
 STEPS = 16
 SIGNAL = signal.Signals[os.environ.get(RESTART_SIGNAL, "SIGTERM")]
 SAVE_EVERY = int(os.environ.get("SAVE_EVERY", "0")) or None
+TORN_AT, TORN_BYTES = int(os.environ.get("TORN_AT", "0")), 1000
+
+
+def die_in_the_next_write() -> None:
+    """By SIGKILL, once a file has so many bytes: less than a checkpoint's."""
+
+    def kill(_number: int, _frame: object) -> None:
+        # Lightning writes to a temporary file of its own first.
+        (FOLDER / "torn").write_text("\n".join(os.listdir(FOLDER / "checkpoints")))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    signal.signal(signal.SIGXFSZ, kill)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (TORN_BYTES, resource.RLIM_INFINITY))
 
 
 def done(step: int) -> None:
     """Note it, and stand where there is a file ``stand-STEP``, until it is gone; called by all ranks."""
     rank = dist.get_rank()
+    if step == TORN_AT and rank == 0 and not (FOLDER / "torn").exists():
+        die_in_the_next_write()
     if rank == 0:
         with (FOLDER / "steps").open("a") as steps:
             steps.write(f"{step} {dist.get_world_size()}\n")

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import signal
 from collections.abc import Iterator
 from itertools import pairwise
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.errors import InvalidSettings, StatesDiffer
 from elastic_runtime.torch import restarts
-from elastic_runtime.torch.restarts import RestartRequest, SaveEvery, newest_checkpoint, write_checkpoint
+from elastic_runtime.torch.restarts import (
+    RestartRequest,
+    SaveEvery,
+    check_same_step,
+    newest_checkpoint,
+    write_checkpoint,
+)
+from elastic_runtime.torch.whole import SIZES
 
 
 def write(path: Path) -> None:
@@ -24,7 +34,8 @@ def write(path: Path) -> None:
 
 
 def names(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
+    """All but the sizes."""
+    return {path.name for path in folder.iterdir()} - {SIZES}
 
 
 def test_the_last_two_stay_and_the_last_is_the_newest(tmp_path: Path) -> None:
@@ -143,3 +154,25 @@ def test_a_request_that_is_made_later_was_not_asked_by_an_earlier_signal() -> No
     RestartRequest("SIGTERM")
     os.kill(os.getpid(), signal.SIGTERM)
     assert not RestartRequest("SIGTERM").asked
+
+
+def begin_at(folder: Path, rank: int, told: Connection) -> None:
+    dist.init_process_group("gloo", init_method=(folder / "store").as_uri(), rank=rank, world_size=2)
+    check_same_step(8)
+    try:
+        check_same_step(8 * rank)
+    except StatesDiffer as error:
+        told.send(str(error))
+
+
+def test_ranks_that_find_different_checkpoints_do_not_train(tmp_path: Path) -> None:
+    """As where each machine has a folder of its own."""
+    processes = multiprocessing.get_context("fork")
+    links = [processes.Pipe() for _ in range(2)]
+    ranks = [processes.Process(target=begin_at, args=(tmp_path, rank, link[1])) for rank, link in enumerate(links)]
+    for rank in ranks:
+        rank.start()
+    for rank, link in zip(ranks, links, strict=True):
+        assert link[0].poll(60), "the rank told of no difference"
+        assert link[0].recv().startswith("the ranks begin at different steps: rank 0 at 0, rank 1 at 8. ")
+        rank.join()

@@ -26,7 +26,13 @@ from pathlib import Path
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.torch.restarts import RestartRequest, SaveEvery, newest_checkpoint, write_checkpoint
+from elastic_runtime.torch.restarts import (
+    RestartRequest,
+    SaveEvery,
+    check_same_step,
+    newest_checkpoint,
+    write_checkpoint,
+)
 
 _POSITION = "position.json"
 _log = logging.getLogger(__name__)
@@ -59,8 +65,13 @@ class CheckpointAtRestart:
         self._steps_without_position = 0
 
     def resume(self) -> int:
-        """Load the newest checkpoint; returns its step, 0 where there is none."""
+        """Load the newest whole checkpoint; returns its step, 0 where there is none. A collective.
+
+        Raises:
+            StatesDiffer: not all ranks find the same one.
+        """
         found = newest_checkpoint(self._folder)
+        check_same_step(found[1] if found else 0)
         if found is None:
             return 0
         path, step = found

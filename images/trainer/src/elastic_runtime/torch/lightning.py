@@ -20,7 +20,13 @@ from typing import Any
 
 from lightning.pytorch import Callback
 
-from elastic_runtime.torch.restarts import RestartRequest, SaveEvery, newest_checkpoint, write_checkpoint
+from elastic_runtime.torch.restarts import (
+    RestartRequest,
+    SaveEvery,
+    check_same_step,
+    newest_checkpoint,
+    write_checkpoint,
+)
 
 
 class CheckpointAtRestart(Callback):  # type: ignore[misc]  # Lightning is not there where this is checked
@@ -54,6 +60,7 @@ class CheckpointAtRestart(Callback):  # type: ignore[misc]  # Lightning is not t
 
     def on_train_start(self, trainer: Any, *_: Any) -> None:
         """See Lightning's ``Callback``."""
+        check_same_step(trainer.global_step)
         self._request.listen()
         self._save_every.is_at(trainer.global_step)
 

@@ -14,14 +14,15 @@ import re
 import shutil
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.errors import InvalidSettings, StatesDiffer
 from elastic_runtime.rank_link import RESTART_SIGNAL
+from elastic_runtime.torch import whole
 
 KEPT = 2
 """Checkpoints that stay."""
@@ -140,19 +141,55 @@ def _device() -> torch.device:
 
 
 def newest_checkpoint(folder: Path | str) -> tuple[Path, int] | None:
-    """The one that :func:`write_checkpoint` wrote last, and its step; None: there is none."""
-    found = [(int(match[1]), path) for path in _entries(folder) if (match := _NAME.fullmatch(path.name))]
-    if not found:
-        return None
-    step, path = max(found)
-    return path, step
+    """The newest whole one of :func:`write_checkpoint`, and its step; None: there is none.
+
+    Newer ones that are torn are passed over, with a warning of rank 0.
+    """
+    return newest_whole([(step, path) for path in _entries(folder) if (step := _step(path)) >= 0], whole.difference)
+
+
+def newest_whole(
+    found: Iterable[tuple[int, Path]], problem_of: Callable[[Path], str | None]
+) -> tuple[Path, int] | None:
+    """Of checkpoints with their steps, the newest one without a problem. Rank 0 warns of those that are passed over."""
+    torn: list[str] = []
+    taken: tuple[Path, int] | None = None
+    for step, path in sorted(found, reverse=True):
+        problem = problem_of(path)
+        if problem is None:
+            taken = path, step
+            break
+        torn.append(f"{path} ({problem})")
+    if torn and os.environ.get("RANK", "0") == "0":
+        instead = f"{taken[0].name} is taken instead" if taken else "there is no other, so the training starts over"
+        _log.warning("not whole: %s. %s", ", ".join(torn), instead[0].upper() + instead[1:])
+    return taken
+
+
+def check_same_step(step: int) -> None:
+    """Have all ranks begin at the same step; a collective.
+
+    Raises:
+        StatesDiffer: they do not, as where each machine has a folder of its own.
+    """
+    if not dist.is_initialized():
+        return
+    mine = torch.tensor(step, device=_device())
+    each = [torch.zeros_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(each, mine)
+    steps = [int(other) for other in each]
+    if len(set(steps)) > 1:
+        told = ", ".join(f"rank {rank} at {other}" for rank, other in enumerate(steps))
+        raise StatesDiffer(
+            f"the ranks begin at different steps: {told}. Keep the checkpoints in a folder that every worker sees"
+        )
 
 
 def write_checkpoint(folder: Path | str, step: int, write: Callable[[Path], object], suffix: str = "") -> Path:
-    """Have one written under a name that it gets when it is whole; older ones go but for :data:`KEPT`.
+    """Have one written under a name that it gets when it is whole and on the disk; older ones go but for :data:`KEPT`.
 
-    What other worlds have left half-written goes before. A collective of all ranks, on whichever machines, of a folder
-    that all see, and that is this run's alone.
+    What other worlds have left half-written goes before, and what is torn afterwards. A collective of all ranks, on
+    whichever machines, of a folder that all see, and that is this run's alone.
 
     Args:
         folder: where; made if it is missing.
@@ -175,13 +212,28 @@ def write_checkpoint(folder: Path | str, step: int, write: Callable[[Path], obje
     write(part)
     _barrier()
     if is_first:
-        _remove(final)
-        part.rename(final)
-        names = sorted((each for each in _entries(folder) if _NAME.fullmatch(each.name)), key=_step)
-        for old in names[:-KEPT]:
-            _remove(old)
+        _publish(part, final)
     _barrier()
     return final
+
+
+def _publish(part: Path, final: Path) -> None:
+    """Give it its name, and remove what is not kept."""
+    folder = final.parent
+    whole.flush(part)
+    replaced = folder / f"part-{_step(final):09d}.replaced"
+    if final.exists():  # A folder cannot be replaced by another.
+        _remove(replaced)
+        final.rename(replaced)
+    whole.record(part, folder, final.name)
+    part.rename(final)
+    whole.flush(folder)
+    _remove(replaced)
+    named = sorted((each for each in _entries(folder) if _step(each) >= 0), key=_step)
+    kept = [each for each in named if whole.difference(each) is None][-KEPT:]
+    for old in named:
+        if old not in kept:
+            _remove(old)
 
 
 def _entries(folder: Path | str) -> list[Path]:

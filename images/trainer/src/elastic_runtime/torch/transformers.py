@@ -13,7 +13,6 @@ Under ``ElasticTorchOperator(restart=Restart(...))``, with an ``output_dir`` tha
 from __future__ import annotations
 
 import json
-import logging
 import re
 import sys
 from pathlib import Path
@@ -21,33 +20,31 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from elastic_runtime.torch.restarts import RestartRequest
+from elastic_runtime.torch.restarts import RestartRequest, check_same_step, newest_whole
+from elastic_runtime.torch.whole import damage
 
 _NAME = re.compile(r"checkpoint-(\d{1,18})")
-_log = logging.getLogger(__name__)
+_STATE = "trainer_state.json"
+"""Written last into a checkpoint."""
 
 
 def newest_checkpoint(output_dir: Path | str) -> str | None:
     """For ``Trainer.train(resume_from_checkpoint=...)``; None: there is none, or no such folder yet.
 
-    Unlike ``transformers.trainer_utils.get_last_checkpoint`` it passes over one that was not written to its end, with a
-    warning: the trainer writes its own state (``trainer_state.json``) last.
+    Unlike ``transformers.trainer_utils.get_last_checkpoint`` it passes over those that are torn, with a warning: the
+    trainer writes its own state (``trainer_state.json``) last, and no other file may end too early.
     """
-    folder = Path(output_dir)
-    found = [(int(match[1]), path) for path in folder.glob("checkpoint-*") if (match := _NAME.fullmatch(path.name))]
-    for _, path in sorted(found, reverse=True):
-        if _is_whole(path):
-            return str(path)
-        _log.warning("%s was not written to its end: trying the one before", path)
-    return None
+    folders = Path(output_dir).glob("checkpoint-*")
+    found = newest_whole([(int(match[1]), path) for path in folders if (match := _NAME.fullmatch(path.name))], _problem)
+    return str(found[0]) if found else None
 
 
-def _is_whole(path: Path) -> bool:
+def _problem(path: Path) -> str | None:
     try:
-        json.loads((path / "trainer_state.json").read_bytes())
+        json.loads((path / _STATE).read_bytes())
     except (OSError, ValueError):
-        return False
-    return True
+        return f"its {_STATE} is not whole"
+    return damage(path)
 
 
 class CheckpointAtRestart(TrainerCallback):  # type: ignore[misc]  # Transformers is not there where this is checked
@@ -64,12 +61,15 @@ class CheckpointAtRestart(TrainerCallback):  # type: ignore[misc]  # Transformer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002  # Transformers' names
         """See Transformers' ``TrainerCallback``."""
+        check_same_step(state.global_step)
         self._request.listen()  # ``enable_jit_checkpoint`` installs a handler of its own.
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002  # the same
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """See Transformers' ``TrainerCallback``."""
         if self._request.agreed():
             self._ends = control.should_save = control.should_training_stop = True
+        if control.should_save and state.is_world_process_zero:  # The trainer writes over a torn one of that step.
+            (Path(args.output_dir) / f"checkpoint-{state.global_step}" / _STATE).unlink(missing_ok=True)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002  # the same
         """See Transformers' ``TrainerCallback``. Raises SystemExit."""
