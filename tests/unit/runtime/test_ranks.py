@@ -139,9 +139,36 @@ class TestDeath:
 
         with_worker(True, test)
 
-    def test_of_the_agent_ends_the_zygote(self) -> None:
+    def test_of_the_zygote_ends_what_its_ranks_have_started(self) -> None:
+        async def test(worker: Worker) -> None:
+            await worker.start("a", LOADER)
+            await worker.start("b", FAMILY)
+            started = [*worker.lines("a", "stdout")[:2], worker.lines("b", "stdout")[0]]
+            os.kill(worker.ranks.pids[0], signal.SIGKILL)
+            await worker.until(lambda: (worker.code("a"), worker.code("b")) == (-9, -9))
+            for pid in started:
+                await asyncio.to_thread(gone, int(pid))
+
+        with_worker(True, test)
+
+    def test_of_what_ends_them_is_mended(self) -> None:
+        async def test(worker: Worker) -> None:
+            before = await worker.start("a", FAMILY)
+            zygote = psutil.Process(worker.ranks.pids[0])
+            (keeper,) = [child for child in zygote.children() if child.pid != before]
+            keeper.kill()
+            await worker.until(lambda: len(zygote.children()) == 2 and keeper not in zygote.children())
+            await worker.start("b", FAMILY)
+            started = [int(worker.lines(name, "stdout")[0]) for name in "ab"]
+            zygote.kill()
+            for pid in started:
+                await asyncio.to_thread(gone, pid)
+
+        with_worker(True, test)
+
+    def test_of_the_agent_ends_the_zygote_and_what_its_ranks_have_started(self) -> None:
         agent = """if True:
-            import asyncio, os
+            import asyncio, os, socket
             from elastic_runtime.agent.zygote_client import ZygoteClient
             async def main():
                 ready = asyncio.Event()
@@ -149,13 +176,16 @@ class TestDeath:
                 client.execute(os.environ, preload=None)
                 await ready.wait()
                 print(client.pid, flush=True)
+                ours, theirs = socket.socketpair()
+                client.start("a", ["sh", "-c", "sleep 600 & echo $!; wait"], {}, None, (1, 2, theirs.fileno()))
                 await asyncio.sleep(600)
             asyncio.run(main())"""
         with subprocess.Popen([sys.executable, "-c", agent], stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
-            zygote = int(process.stdout.readline())
+            zygote, job = int(process.stdout.readline()), int(process.stdout.readline())
             process.kill()
         gone(zygote)
+        gone(job)
 
 
 class TestLink:
@@ -271,6 +301,17 @@ class TestLeftovers:
             command = ("bash", "-c", "exec > >(sleep 0.1; cat); echo the last words")
             assert await worker.run("a", command) == 0
             assert worker.lines("a", "stdout") == ["the last words"]
+
+        with_worker(False, test)
+
+    def test_the_end_of_its_output_may_come_at_any_look(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Also between the end of the pipe and of who reads it."""
+        monkeypatch.setattr("elastic_runtime.agent.ranks._LOOK", 0.0)
+
+        async def test(worker: Worker) -> None:
+            for name in "abc":
+                assert await worker.run(name, ("sh", "-c", "(sleep 0.1; echo last) & exit 3")) == 3
+                assert worker.lines(name, "stdout") == ["last"]
 
         with_worker(False, test)
 

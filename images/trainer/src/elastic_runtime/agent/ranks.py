@@ -56,6 +56,7 @@ class _Stream:
 
     pipe: int
     task: asyncio.Task[None] = field(init=False)
+    transport: asyncio.ReadTransport | None = None
     waits: bool = False
     """All that was read is passed on."""
 
@@ -64,6 +65,8 @@ class _Stream:
         """Whether there is nothing to read now."""
         if self.task.done():
             return True
+        if self.transport and self.transport.is_closing():  # At its end, which the task has not seen yet.
+            return False
         return self.waits and not struct.unpack("i", fcntl.ioctl(self.pipe, termios.FIONREAD, b"\0" * 4))[0]
 
 
@@ -316,6 +319,7 @@ class Ranks:
         reader, loop = asyncio.StreamReader(), asyncio.get_running_loop()
         pipe = os.fdopen(stream.pipe, "rb", buffering=0)  # closed with its transport
         transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+        stream.transport = transport
         lines, data = OutputLines(_CHUNK), None
         try:
             while data != b"":

@@ -19,7 +19,8 @@ It speaks JSON with its client, one datagram a message, over the socket whose de
 
 It ends with its parent, and what it forked ends with it, however that ended: the kernel sees to it. Processes that a
 rank leaves behind in its process group (a DataLoader's workers, a shell's background jobs) are killed: at once when a
-signal ended the rank, else after :data:`LEFTOVER_GRACE`. A process in a session of its own is left alone.
+signal ended the rank, else after :data:`LEFTOVER_GRACE`. If this process is killed itself, a
+:mod:`~elastic_runtime.agent.keeper` kills them. A process in a session of its own is left alone.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from elastic_runtime.agent.command import Entry, PythonCommand, cold, parse
+from elastic_runtime.agent.keeper import Keeper
 from elastic_runtime.agent.preloading import preload
 from elastic_runtime.rank_link import RANK_FD, RANK_FD_INODE, SCRIPTS
 from elastic_runtime.stacks import tell_on_request
@@ -84,7 +86,7 @@ class Zygote:
         self._ranks: dict[int, str] = {}
         self._leftovers: dict[int, float] = {}
         """Process groups whose leader has ended by itself, and until when their other processes may run."""
-        self._parent = os.getppid()
+        self._keeper = Keeper(control.fileno())
 
     def serve(self) -> _Rank | None:
         """Until the agent hangs up. In a forked child it returns what that child has to run."""
@@ -116,10 +118,10 @@ class Zygote:
         self._control.send(json.dumps(message).encode())
 
     def _reap(self) -> None:
-        while self._ranks:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if not pid:
-                return
+        while pid_and_status := _ended_child():
+            pid, status = pid_and_status
+            if self._keeper.ended(pid):
+                continue
             code = os.waitstatus_to_exitcode(status)
             self._leftovers[pid] = time.monotonic() + (LEFTOVER_GRACE if code >= 0 else 0.0)
             self._end_leftovers()  # Before anybody is told, who might start the next rank.
@@ -136,6 +138,7 @@ class Zygote:
                 due = True
             if due:
                 del self._leftovers[group]
+                self._keeper.remove(group)
 
     def _signal(self, rank_id: str, number: int, send: Callable[[int, int], None]) -> None:
         for pid, name in self._ranks.items():
@@ -155,13 +158,24 @@ class Zygote:
             for descriptor in descriptors:
                 os.close(descriptor)
             self._ranks[pid] = rank_id
+            self._keeper.add(pid)
             self._say(started=rank_id, pid=pid)
             return None
         signal.set_wakeup_fd(-1)
         os.setpgid(0, 0)
         die_with_parent(zygote)
         self._control.close()
+        self._keeper.close_in_child()
         return _Rank(message["command"], message["environment"], message["directory"], descriptors, self._warm)
+
+
+def _ended_child() -> tuple[int, int] | None:
+    """Its pid and status; None: no child has ended since."""
+    try:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return (pid, status) if pid else None
 
 
 def become(rank: _Rank) -> NoReturn:

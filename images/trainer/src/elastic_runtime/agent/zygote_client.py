@@ -22,6 +22,9 @@ ANSWER = 30.0
 """Seconds in which a zygote does what it is asked for. One that does not is stopped, or hangs, and is killed: whoever
 has it starts another, or ends."""
 
+KEEPER_END = 5.0
+"""Seconds that a closed zygote's keeper has to kill what ranks have left behind: milliseconds, on a machine at rest."""
+
 
 class ZygoteClient:
     """The other end of a zygote's socket; it ends when this is closed.
@@ -101,12 +104,15 @@ class ZygoteClient:
             self._expect_answer()
 
     async def close(self) -> None:
-        """Hang up, and end it; what it had forked and has not ended, ends with it."""
-        self._hang_up()
+        """End it, and wait until it is gone with all that it had forked."""
+        self._stop_listening()
         if self.pid:
             os.kill(self.pid, signal.SIGKILL)  # It may still be importing torch, and would notice only then.
             await asyncio.to_thread(os.waitpid, self.pid, 0)
             self.pid = 0
+        if self._control.fileno() >= 0:
+            await asyncio.to_thread(_await_end, self._control)
+            self._control.close()
 
     def _expect_answer(self) -> None:
         self._asked += 1
@@ -130,11 +136,10 @@ class ZygoteClient:
         if self.pid:
             os.kill(self.pid, signal.SIGKILL)
 
-    def _hang_up(self) -> None:
+    def _stop_listening(self) -> None:
         self._stop_timer()
         if self._control.fileno() >= 0:
             asyncio.get_running_loop().remove_reader(self._control)
-            self._control.close()
 
     def _read(self) -> None:
         try:
@@ -150,5 +155,18 @@ class ZygoteClient:
             if "signalled" not in message:
                 self._on_message(message)
         else:
-            self._hang_up()
+            self._stop_listening()
+            self._control.close()
             self._on_end()
+
+
+def _await_end(control: socket.socket) -> None:
+    """Read to the end: its keeper has the socket, too, until it has killed what the ranks have left behind."""
+    control.settimeout(KEEPER_END)
+    try:
+        while control.recv(MAX_MESSAGE):
+            pass
+    except TimeoutError:
+        log.warning("what ends the processes that ranks leave behind has not ended within %.0f s", KEEPER_END)
+    except OSError:
+        return
