@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-_BLOCK = re.compile(r"^( *)```python\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class Recipe:
     words: str
     """That no other block of the page has."""
     place: str
-    """Whose tests run it: ``hand``, a script alone; ``sharded``, ranks of the engine torch; ``frameworks``."""
+    """Whose tests run it: ``hand``, a script alone; ``sharded``, ranks of the engine torch; ``frameworks``;
+    ``tensorflow``."""
     before: str = ""
     after: str = ""
     says: str = ""
@@ -38,10 +39,11 @@ class Recipe:
         return "\n".join([textwrap.dedent(self.before), block, self.after]).replace("/shared/run", str(folder))
 
 
-def blocks(page: Path) -> Iterator[str]:
-    """Of Python, in a page."""
+def blocks(page: Path, language: str = "python") -> Iterator[str]:
+    """Of a page, in that language."""
     for found in _BLOCK.finditer(page.read_text()):
-        yield textwrap.dedent(found[2])
+        if found[2] == language:
+            yield textwrap.dedent(found[3])
 
 
 _TRAINING = """
@@ -227,6 +229,29 @@ def train_on(batch):
 """,
         "print(f'step {step} of which {_calls} now')",
     ),
-    Recipe("keras", "docs/tensorflow.md", "hvd.elastic.run", "tests/tensorflow"),
-    Recipe("keras load_checkpoint", "docs/tensorflow.md", "load_checkpoint(result", "tests/tensorflow"),
+    Recipe(
+        "keras", "docs/tensorflow.md", "hvd.elastic.run", "tensorflow", after="print(f'step {state.step}')",
+        says="step 200",
+    ),
+    Recipe(
+        "keras load_checkpoint", "docs/tensorflow.md", "load_checkpoint(result", "tensorflow",
+        """
+        import pathlib
+        import numpy as np
+        import tensorflow as tf
+        import elastic_runtime.tensorflow
+        import horovod.tensorflow.keras as hvd
+        from elastic_runtime.tensorflow import DurableState
+
+        hvd.init()
+        model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
+        store = pathlib.Path("of its own").absolute()
+        with DurableState(model, checkpoint=store.as_uri()) as state:
+            state.commit()
+        result = {"checkpoint": {"uri": max(store.glob("ckpt-*")).as_uri()}}
+        trained = model.get_weights()
+        model.set_weights([np.zeros_like(each) for each in trained])
+        """,
+        "assert all(map(np.array_equal, model.get_weights(), trained))\nassert any(map(np.any, trained))", "",
+    ),
 ]  # fmt: skip
