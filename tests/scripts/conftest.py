@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from tests.local.conftest import Start, start
 from tests.local.harness import ScriptedRun
 from tests.paced import Script
 
-__all__ = ["Steered", "Train", "checkout", "start", "train"]
+__all__ = ["Steered", "Train", "change", "checkout", "start", "train"]
 
 FOLDER = "ELASTIC_TRAINING_TEST_SCRIPTS"
 STANDIN = Path(__file__).parent / "standin"
@@ -38,6 +38,15 @@ def checkout(tmp_path: Path) -> Callable[[str, str], Path]:
         return copy
 
     return copied
+
+
+def change(script: Path, lines: Mapping[str, str]) -> None:
+    """Replace lines of it, each of which has to be there once."""
+    text = script.read_text()
+    for old, new in lines.items():
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    script.write_text(text)
 
 
 class Steered:
@@ -116,7 +125,7 @@ def train(start: Start, tmp_path: Path) -> Train:
             working_directory=str(folder),
             restart=RestartSpec(grace=20.0),
             recovery=RecoverySpec(backoff=0.5),
-            environment=environment,
+            environment={**environment, **spec.pop("environment", {})},
             **spec,
         )
         return Steered(run, tmp_path, held_after)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy
 import pytest
 
-from tests.scripts.conftest import Train
+from tests.scripts.conftest import Train, change
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -53,15 +53,6 @@ def nanogpt(checkout: Callable[[str, str], Path]) -> Path:
     codes[:400].tofile(data / "val.bin")
     (data / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": len(letters)}))
     return folder
-
-
-def change(script: Path, lines: Mapping[str, str]) -> None:
-    """Replace lines of it, each of which has to be there once."""
-    text = script.read_text()
-    for old, new in lines.items():
-        assert text.count(old) == 1, old
-        text = text.replace(old, new)
-    script.write_text(text)
 
 
 def configured(folder: Path, accumulated: int = 6, more: str = "") -> str:

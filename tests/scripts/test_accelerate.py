@@ -1,0 +1,62 @@
+"""Accelerate's own example with checkpoints, unchanged; its data, its model and its metric are stand-ins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.scripts.conftest import Train, change
+
+pytestmark = pytest.mark.timeout(300)
+
+NO_HANDLER = "SIGTERM itself ended ranks "
+
+
+def test_as_it_is_it_starts_over_at_each_change_and_the_run_says_so(
+    checkout: Callable[[str, str], Path], train: Train
+) -> None:
+    """It writes checkpoints, but goes on only from one that its command line names."""
+    folder = checkout("accelerate", "examples/by_feature")
+    script = train(
+        folder, "checkpointing.py", "--cpu", "--checkpointing_steps", "2", environment={"HF_HUB_OFFLINE": "1"}
+    )
+    script.sizes_a_notice_and_a_loss()
+    assert (folder / "step_2").is_dir()
+    last = {pid: step for pid, _, rank, step, _ in script.steps() if rank == 0}
+    assert sorted(last.values()) == [3, 3, 3, 3, 30], "each of five worlds began at 0"
+    (warning,) = script.warnings()
+    assert warning.startswith(NO_HANDLER)
+
+
+ASKED = {
+    "from accelerate.utils import set_seed\n": (
+        "from accelerate.utils import set_seed\nfrom elastic_runtime.torch.accelerate import CheckpointAtRestart\n"
+    ),
+    "    overall_step = 0\n": (
+        '    checkpoint = CheckpointAtRestart(accelerator, "checkpoints", save_every=2)\n'
+        "    overall_step = checkpoint.resume()\n"
+    ),
+    "        for step, batch in enumerate(active_dataloader):\n": (
+        "        for step, batch in enumerate(checkpoint.batches(train_dataloader, epochs=epoch + 1)):\n"
+    ),
+    "            overall_step += 1\n": "            overall_step += 1\n            checkpoint.after(overall_step)\n",
+}
+
+
+def test_with_five_lines_changed_it_loses_nothing_by_a_planned_change(
+    checkout: Callable[[str, str], Path], train: Train
+) -> None:
+    folder = checkout("accelerate", "examples/by_feature")
+    change(folder / "checkpointing.py", ASKED)
+    documented = (Path(__file__).parents[2] / "docs/other-scripts.md").read_text().splitlines()
+    wanted = [f"+{line}" for old, new in ASKED.items() for line in new.splitlines() if line not in old.splitlines()]
+    assert [line for line in documented if line in wanted] == wanted
+    script = train(folder, "checkpointing.py", "--cpu", environment={"HF_HUB_OFFLINE": "1"})
+    script.sizes_a_notice_and_a_loss()
+    # An epoch has 20 batches of a rank. The SIGKILL came after the step 12, and a checkpoint after 11, with 16 batches
+    # of the second epoch to go.
+    last = {pid: step for pid, _, rank, step, _ in script.steps() if rank == 0}
+    assert sorted(last.values()) == [3, 3, 3, 3, 8 + 10]
+    assert not [each for each in script.warnings() if NO_HANDLER in each], "but of one rank, that was alone"
