@@ -40,8 +40,6 @@ VERSIONS = {
     "3.3.2": NEWEST,
 }
 """The last of each minor, and the day of its packages: two weeks after its release, in place of constraint files."""
-NEEDED_NEWER = "apache-airflow-providers-common-compat"
-"""What the provider asks for in a version that most of them are older than."""
 DAG_ID, TASK_ID, POOL = "wheels", "train", "gate"
 FOREVER = 100_000
 """Steps."""
@@ -145,8 +143,7 @@ def _name(line: Line) -> str:
 
 def environment(folder: Path, version: str, interpreter: Path, day: str) -> Path:
     """A virtual environment with that Airflow and the wheels, made anew. Returns its interpreter."""
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    dated = () if day == NEWEST else ("--exclude-newer", day, "--exclude-newer-package", f"{NEEDED_NEWER}={now}")
+    dated = () if day == NEWEST else ("--exclude-newer", day)
     uv = ROOT / ".venv" / "bin" / "uv"
     wheels = sorted((ROOT / "build" / "dist").glob("*.whl"))
     python = folder / "bin" / "python"

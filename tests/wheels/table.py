@@ -18,8 +18,7 @@ training marked as failed, and one cleared, and waits until no process of it is 
 FOOT = """
 *Packages*: those of the day that is named, or the newest. Airflow's own constraint files could not be had where this
 was made. So for an older version packages are taken as they were two weeks after its release (`uv pip install
---exclude-newer`), all but `apache-airflow-providers-common-compat`: the provider needs its 1.23, of October 2026, and
-who installs with constraints has to raise that one.
+--exclude-newer`).
 
 Python 3.10, whose own support ended in October 2026, is not supported: the wheels ask for 3.11. The trainings' own
 environment was Python 3.11 in all lines.

@@ -29,7 +29,9 @@ __all__ = [
     "ResolveMixin",
     "RetryDecision",
     "RetryPolicy",
+    "connection_in_loop",
     "event_trigger",
+    "extras_in_loop",
     "folder_of",
     "human_branch",
     "policies_are_asked",
@@ -63,7 +65,7 @@ def event_trigger() -> type[BaseEventTrigger]:
 
 def human_branch() -> type[Any] | None:
     """HITLBranchOperator, which asks a person for the way: 3.1 and later, with the standard provider."""
-    from airflow.providers.common.compat.sdk import AirflowOptionalProviderFeatureException
+    from elastic_training.airflow_sdk import AirflowOptionalProviderFeatureException
 
     try:
         from airflow.providers.standard.operators.hitl import HITLBranchOperator
@@ -97,13 +99,37 @@ def stats(*, in_triggerer: bool) -> Any:
     triggerer the core's, before it starts the process of the triggers (``TriggererJobRunner._execute`` in 3.3.2).
     """
     if not in_triggerer:
-        from airflow.providers.common.compat.sdk import Stats
+        from elastic_training.airflow_sdk import Stats
 
         return Stats
     try:
         return import_module("airflow.observability.stats").Stats
     except ModuleNotFoundError:  # before 3.2
         return import_module("airflow.stats").Stats
+
+
+async def connection_in_loop(conn_id: str) -> Any:
+    """An Airflow connection, from the event loop of a triggerer; raises as ``BaseHook.get_connection`` does.
+
+    Before 3.3.2 Airflow's own asynchronous way masks secrets by a call that blocks, and fails while another goes on.
+    """
+    from asgiref.sync import sync_to_async
+
+    from elastic_training.airflow_sdk import BaseHook, Connection
+
+    if hasattr(Connection, "aextra_dejson"):
+        return await BaseHook.aget_connection(conn_id)
+    return await sync_to_async(BaseHook.get_connection)(conn_id)
+
+
+async def extras_in_loop(connection: Any) -> Mapping[str, Any]:
+    """Extras of such a connection, likewise: to read them masks them."""
+    from asgiref.sync import sync_to_async
+
+    if hasattr(connection, "aextra_dejson"):
+        found: Mapping[str, Any] = await connection.aextra_dejson()
+        return found
+    return await sync_to_async(lambda: connection.extra_dejson)()
 
 
 async def task_state(dag_id: str, run_id: str, task_id: str, map_index: int) -> str | None:

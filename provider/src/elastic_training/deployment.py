@@ -9,9 +9,8 @@ from __future__ import annotations
 import hmac
 from base64 import urlsafe_b64decode
 
-from airflow.providers.common.compat.sdk import conf
-
 from elastic_runtime.errors import InvalidSettings
+from elastic_training.airflow_sdk import conf
 from elastic_training.kubernetes_syntax import dns_label
 
 _SECTION, _OPTION = "elastic_training", "deployment"

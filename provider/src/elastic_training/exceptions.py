@@ -6,10 +6,9 @@ only what Airflow has to know: whether another try makes sense.
 
 from __future__ import annotations
 
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
-
 from elastic_runtime.errors import RunFailed
 from elastic_runtime.status import FailureKind, Status
+from elastic_training.airflow_sdk import AirflowException, AirflowFailException
 from elastic_training.retrying import Failure
 
 

@@ -13,10 +13,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from airflow.providers.common.compat.sdk import BaseOperatorLink, XCom, conf
-
 from elastic_runtime.errors import ElasticError
-from elastic_runtime.spec import CheckpointSpec
+from elastic_training.airflow_sdk import BaseOperatorLink, XCom, conf
 from elastic_training.archive.document import report_uri
 from elastic_training.archive.where import address_of
 from elastic_training.bridge import run
@@ -79,7 +77,14 @@ class ReportLink(_Link):
 LINKS: Collection[BaseOperatorLink] = (TrainingRunLink(), TrainingLogLink(), CheckpointsLink(), ReportLink())
 
 
-def addresses(cluster: Cluster, place: str, ref: RunRef, owner: Owner, conn_id: str | None = None) -> dict[str, str]:
+def addresses(
+    cluster: Cluster,
+    place: str,
+    ref: RunRef,
+    owner: Owner,
+    checkpoints: str | None = None,
+    conn_id: str | None = None,
+) -> dict[str, str]:
     """XComs of the links that there are for this run. For a task's worker; raises nothing that a cluster can cause.
 
     Args:
@@ -87,6 +92,7 @@ def addresses(cluster: Cluster, place: str, ref: RunRef, owner: Owner, conn_id: 
         place: its own name.
         ref: of the run.
         owner: whose try it is.
+        checkpoints: the task's ``checkpoint_uri``.
         conn_id: Airflow connection with the credentials of the checkpoint store.
     """
     templates = {key: conf.get(SECTION, option, fallback="") or "" for key, option in _OPTIONS.items()}
@@ -104,14 +110,14 @@ def addresses(cluster: Cluster, place: str, ref: RunRef, owner: Owner, conn_id: 
         if parts.scheme in ("gs", "gcs") and not templates[_CHECKPOINTS]:
             templates[_CHECKPOINTS] = GOOGLE
     made = {key: address(template, known) for key, template in templates.items() if key != _REPORT}
-    made[_REPORT] = _report(templates[_REPORT], known, checkpoint, conn_id, place, owner)
+    made[_REPORT] = _report(templates[_REPORT], known, checkpoints, conn_id, place, owner)
     return {key: each for key, each in made.items() if each}
 
 
 def _report(
     template: str,
     known: Mapping[str, object],
-    checkpoint: CheckpointSpec | None,
+    checkpoints: str | None,
     conn_id: str | None,
     place: str,
     owner: Owner,
@@ -121,7 +127,7 @@ def _report(
         # A path alone: whatever name people know this Airflow by, it is the same one.
         return f"{page_path()}/{report_query(owner.task, owner.try_number)}" if has_pages() else None
     try:
-        where = address_of(checkpoint, conn_id, place)
+        where = address_of(checkpoints, conn_id, place)
     except ElasticError:  # Said where the report is written.
         return None
     if where is None:

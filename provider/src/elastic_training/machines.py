@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from airflow.providers.common.compat.sdk import conf
-
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.printable import printable
 from elastic_training import kubernetes_syntax as syntax
+from elastic_training.airflow_sdk import conf
 from elastic_training.naming import similar
 
 SHIPPED = Path(__file__).resolve().parent / "machines.toml"

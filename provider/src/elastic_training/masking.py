@@ -13,7 +13,8 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 import yaml
-from airflow.providers.common.compat.sdk import mask_secret
+
+from elastic_training.airflow_sdk import mask_secret
 
 
 def forms(secret: str) -> frozenset[str]:

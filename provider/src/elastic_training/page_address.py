@@ -6,8 +6,8 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from airflow.plugins_manager import AirflowPlugin
-from airflow.providers.common.compat.sdk import conf
 
+from elastic_training.airflow_sdk import conf
 from elastic_training.naming import TaskIdentity
 
 PREFIX = "/elastic-training"

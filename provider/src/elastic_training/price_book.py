@@ -9,13 +9,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from airflow.providers.common.compat.sdk import conf
-
 from elastic_runtime.errors import ElasticError, InvalidDocument, InvalidSettings
 from elastic_runtime.kubernetes.nodes import SPOT
 from elastic_runtime.prices import SHIPPED, Price, read_prices
 from elastic_runtime.printable import printable
 from elastic_runtime.status import Status
+from elastic_training.airflow_sdk import conf
 from elastic_training.cost import bill, plain_bill, usage_of
 from elastic_training.spot_prices import fetch_changes, mean_prices
 from elastic_training.templating import is_template
@@ -59,10 +58,16 @@ def check_price_book(given: Any) -> None:
         raise InvalidSettings("price_book", problem, 'Write a path, price_book="/opt/airflow/prices.toml"')
 
 
-def cost_of(status: Status, given: Any, log: _Log) -> dict[str, Any] | None:
+def cost_of(status: Status, given: Any, log: _Log, *, ask_cloud: bool = True) -> dict[str, Any] | None:
     """What the run cost, for its result document; None without a price book. See docs/cost.md.
 
     A price book that has become unreadable costs the money figures and a warning: no training is failed for it.
+
+    Args:
+        status: of the run.
+        given: as :func:`read_book`.
+        log: for what cannot be had.
+        ask_cloud: whether EC2 may be asked for spot prices, where ``[elastic_training] aws_spot_prices`` allows it.
     """
     try:
         book = read_book(given)
@@ -72,10 +77,15 @@ def cost_of(status: Status, given: Any, log: _Log) -> dict[str, Any] | None:
     if book is None:
         return None
     name = printable(named_book(given))
-    # Not getboolean, which raises for another word, and the training is over.
-    if str(conf.get(_SECTION, "aws_spot_prices", fallback="")).strip().lower() in ("true", "t", "1"):
+    if ask_cloud and asks_cloud():
         book, name = _with_spot_prices(book, name, status, log)
     return plain_bill(bill(usage_of(status), book), name)
+
+
+def asks_cloud() -> bool:
+    """Whether the deployment allows to ask EC2."""
+    # Not getboolean, which raises for another word, and the training is over.
+    return str(conf.get(_SECTION, "aws_spot_prices", fallback="")).strip().lower() in ("true", "t", "1")
 
 
 def _with_spot_prices(

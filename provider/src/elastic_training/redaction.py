@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
-from airflow.providers.common.compat.sdk import redact
-
-from elastic_training.masking import mask
+from elastic_runtime.spec import RunSpec
+from elastic_training.airflow_sdk import redact
+from elastic_training.masking import forms, mask
 
 _HIDDEN = "***"
 _SECRET = re.compile(r"password|passwd|passphrase|secret|token(?!iz)|credential|(private|access|api|account)_?key")
@@ -24,6 +24,8 @@ _NAMES_OF_THINGS = frozenset(
 """Fields of Kubernetes whose names look secret, and which only name what is kept elsewhere."""
 _LITTLE = frozenset({"", "0", "1", "true", "false", "none", "null", "yes", "no", "on", "off"})
 """Values that would blacken every log."""
+_SHORTEST = 5
+"""Characters of a secret."""
 
 
 def redacted(value: Any, name: str | None = None) -> Any:
@@ -64,13 +66,44 @@ def looks_secret(name: str | None) -> bool:
     return _SECRET.search(_words(name)) is not None or redact("value", name) != "value"
 
 
+class Secrets:
+    """What stands under names that look secret in some values: of one run, for texts about that run.
+
+    Airflow's own masker is one for all that a process does. In an API server or a triggerer, which many DAGs share, a
+    variable ``APP_TOKEN=failed`` in it would hide that word on every DAG's pages.
+
+    Args:
+        value: plain values, as of :func:`redacted`.
+    """
+
+    def __init__(self, value: Any) -> None:
+        found = {form for each in _secrets(value, None) if _is_long(each) for form in forms(each)}
+        self._pattern = re.compile("|".join(map(re.escape, sorted(found, key=len, reverse=True)))) if found else None
+
+    @classmethod
+    def of(cls, spec: RunSpec) -> Self:
+        """Those of a run's environment."""
+        return cls(dict(spec.environment))
+
+    def hide(self, text: str) -> str:
+        """A text without them, and without what Airflow knows to be secret."""
+        shown = str(redact(text))
+        return shown if self._pattern is None else self._pattern.sub(_HIDDEN, shown)
+
+
 def remember_secrets(value: Any) -> None:
     """Have Airflow mask, in all that this process logs from now on, what stands under names that look secret.
 
-    Also texts in which Airflow has found a secret: it knows that only as it is, and not as JSON or YAML write it.
+    For the process of one task, whose log it is; elsewhere :class:`Secrets`. Also texts in which Airflow has found a
+    secret: it knows that only as it is, and not as JSON or YAML write it.
     """
     known = (text for text in _texts(value) if redact(text) != text)
     mask(each for each in (*_secrets(value, None), *known) if each.strip().lower() not in _LITTLE)
+
+
+def _is_long(secret: str) -> bool:
+    """As Airflow by default: what is shorter hides more than it protects."""
+    return len(secret.strip()) >= _SHORTEST and secret.strip().lower() not in _LITTLE
 
 
 def _secrets(value: Any, name: str | None) -> Iterator[str]:

@@ -7,14 +7,13 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from airflow.providers.common.compat.sdk import (
+from elastic_runtime.errors import InvalidSettings
+from elastic_training.airflow_sdk import (
     AirflowException,
     AirflowFailException,
     AirflowSensorTimeout,
     AirflowSkipException,
 )
-
-from elastic_runtime.errors import InvalidSettings
 from elastic_training.clusters.registry import check_cluster, own_name
 from elastic_training.clusters.wish import released_names, size_wish
 from elastic_training.naming import similar

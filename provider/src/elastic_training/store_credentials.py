@@ -86,7 +86,7 @@ def _kind(uri: str) -> tuple[tuple[str, ...], Callable[[Any, Mapping[str, Any]],
 
 
 def _asked(conn_id: str) -> Any:
-    from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
+    from elastic_training.airflow_sdk import AirflowNotFoundException, BaseHook
 
     try:
         return BaseHook.get_connection(conn_id)
@@ -143,8 +143,9 @@ def _by_hook(conn_id: str, more: str) -> tuple[str | None, str | None, str | Non
         problem = f"the connection {conn_id!r} has {more}, which the amazon provider reads, and it is not installed"
         remedy = f"Install apache-airflow-providers-amazon, {_IDENTITY}"
         raise InvalidSettings(FIELD, problem, remedy) from None
-    from airflow.providers.common.compat.sdk import AirflowException
     from botocore.exceptions import BotoCoreError, ClientError
+
+    from elastic_training.airflow_sdk import AirflowException
 
     try:
         hook = hooks.AwsBaseHook(aws_conn_id=conn_id, client_type="s3")

@@ -10,8 +10,7 @@ from dataclasses import MISSING, Field, dataclass, fields
 from enum import Enum
 from typing import Any, TypeVar
 
-from airflow.providers.common.compat.sdk import XComArg
-
+from elastic_training.airflow_sdk import XComArg
 from elastic_training.airflow_versions import ResolveMixin
 from elastic_training.redaction import redacted
 

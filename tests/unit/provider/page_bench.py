@@ -9,14 +9,16 @@ from typing import Any
 
 import httpx
 import pytest
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from airflow.api_fastapi.core_api.security import get_user
 from fastapi import FastAPI
 
 from elastic_training.archive import reading
-from elastic_training.console import access, page, task_fields
+from elastic_training.console import access, asking, page, task_fields
 from elastic_training.console.app import build
+from elastic_training.outages import Outages
 from tests.unit.provider.operator_bench import trying
 
 PREFIX = "/elastic-training"
@@ -71,15 +73,39 @@ def rendering(monkeypatch: pytest.MonkeyPatch, root: Path, store: str | None = N
 
 def seeing(monkeypatch: pytest.MonkeyPatch, role: str | None = "admin") -> Browser:
     """The browser of somebody who is logged in with that role; None: of nobody."""
+    return Browser(api_server(monkeypatch, role))
+
+
+def api_server(monkeypatch: pytest.MonkeyPatch, role: str | None = "admin") -> FastAPI:
+    """The page where Airflow has it, as somebody with that role reaches it; nothing is known to be silent."""
     manager = SimpleAuthManager()
     monkeypatch.setattr(access, "get_auth_manager", lambda: manager)
+    monkeypatch.setattr(asking, "OUTAGES", Outages())
     mounted = build()
     if role is not None:
         user = SimpleAuthManagerUser(username="ann", role=role)
-        mounted.dependency_overrides[get_user] = lambda: user
+
+        async def person() -> SimpleAuthManagerUser:  # Asynchronous, as Airflow's own: it takes no thread.
+            return user
+
+        mounted.dependency_overrides[get_user] = person
     airflow = FastAPI()
     airflow.mount(PREFIX, mounted)
-    return Browser(airflow)
+    return airflow
+
+
+def without_rights(monkeypatch: pytest.MonkeyPatch, *entities: DagAccessEntity, connections: bool = True) -> None:
+    """The person may see all of DAGs but these parts; and Airflow's connections or not."""
+
+    class Manager(SimpleAuthManager):
+        def is_authorized_dag(self, *, access_entity: Any = None, **_: Any) -> bool:
+            return access_entity not in entities
+
+        def is_authorized_connection(self, **_: Any) -> bool:
+            return connections
+
+    manager = Manager()
+    monkeypatch.setattr(access, "get_auth_manager", lambda: manager)
 
 
 def only_dag(monkeypatch: pytest.MonkeyPatch, dag_id: str, may: Callable[[str], bool] = lambda _: True) -> None:

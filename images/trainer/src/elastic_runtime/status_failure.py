@@ -7,6 +7,18 @@ from datetime import datetime
 
 MAX_TRACEBACK = 6000
 """Characters of :attr:`FirstFailure.traceback`."""
+FAILED_FIRST = " failed first: "
+"""In a reason, before what that rank said."""
+LAST_WORDS = "; last words on stderr: "
+"""In a reason, before what some rank said."""
+
+
+def without_quotes(reason: str) -> str:
+    """A reason up to where it quotes a rank: for those who may not read the log."""
+    for words in (FAILED_FIRST, LAST_WORDS):
+        before, found, _ = reason.partition(words)
+        reason = before + found.rstrip(": ") if words == FAILED_FIRST else before
+    return reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,4 +50,4 @@ class FirstFailure:
     @property
     def summary(self) -> str:
         """One line, for people."""
-        return f"{self.who} failed first: {self.message}"
+        return f"{self.who}{FAILED_FIRST}{self.message}"

@@ -14,23 +14,25 @@ from typing import Any
 
 from elastic_runtime.checkpoint.store import CheckpointStore
 from elastic_runtime.clock import utc_now
-from elastic_runtime.documents import from_plain, to_plain
+from elastic_runtime.documents import from_plain
 from elastic_runtime.errors import ElasticError, InvalidDocument
 from elastic_runtime.printable import printable
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Status
 from elastic_training.archive.document import NAME, TRIES, Cost, Document, file_name, report_uri, written
 from elastic_training.archive.reading import read_document
-from elastic_training.archive.where import Address, address_of, credentials, newest, opened
+from elastic_training.archive.where import address_of, credentials, newest, opened
 from elastic_training.bridge import ask_airflow
 from elastic_training.clusters.base import RunRef, StatusChanged
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.document import RunDocument
+from elastic_training.daemons import in_daemon
 from elastic_training.deployment import deployment
-from elastic_training.listeners.audience import Log, in_daemon
+from elastic_training.free_text import without_secrets
+from elastic_training.listeners.audience import Log
 from elastic_training.ownership import Owner, read_owner
 from elastic_training.price_book import cost_of
-from elastic_training.redaction import masked, remember_secrets
+from elastic_training.redaction import Secrets, masked
 
 PATIENCE = 60.0
 """Seconds for the store: a task has its result, and waits no longer for what is only kept."""
@@ -44,6 +46,8 @@ class Keeper:
         cluster: the place.
         place: its own name.
         log: for the address, and for what went wrong.
+        checkpoints: where the task's runs have their checkpoints, by its own settings; never by the run's document,
+            which others may have written.
         conn_id: Airflow connection with the credentials of the checkpoint store.
         price_book: as given to the operator.
     """
@@ -51,6 +55,7 @@ class Keeper:
     cluster: Cluster
     place: str
     log: Log
+    checkpoints: str | None = None
     conn_id: str | None = None
     price_book: str | None = None
 
@@ -105,10 +110,12 @@ class Keeper:
         owner = read_owner(owner_text)
         if owner is None or status is None:
             return None
-        address = address_of(spec.checkpoint, self.conn_id, self.place)
+        address = address_of(self.checkpoints, self.conn_id, self.place)
         if address is None:
             return None
-        variables = await ask_airflow(_prepared, address, spec)
+        variables = await ask_airflow(credentials, address)
+        # A rank's last words, which the status holds, are kept without what its environment has of secrets.
+        status = without_secrets(status, Secrets.of(spec).hide)
         if cost is None:
             cost = await in_daemon(cost_of, status, self.price_book, self.log)
         kept = await in_daemon(keep, address.uri, variables, owner, self.place, status, cost, self.log)
@@ -119,12 +126,6 @@ class Keeper:
     def _failed(self, name: str, error: Exception) -> None:
         trouble = f"the store has not answered in {PATIENCE:g} s" if isinstance(error, TimeoutError) else error
         self.log.warning("Status and report of the run %s are not kept: %s", name, printable(masked(str(trouble))))
-
-
-def _prepared(address: Address, spec: RunSpec) -> Mapping[str, str] | None:
-    # So that a rank's last words, which the status holds, are kept without what its environment has of secrets.
-    remember_secrets([list(spec.command), dict(spec.environment)])
-    return credentials(address)
 
 
 def keep(
@@ -143,7 +144,7 @@ def keep(
         variables: credentials of its store.
         owner: the try that it is about.
         place: where it ran.
-        status: of its run; without secrets when it is written.
+        status: of its run, without secrets.
         cost: as :func:`~elastic_training.cost.plain_bill` writes it; None: not known.
         log: for what is not retired.
 
@@ -156,7 +157,6 @@ def keep(
     from elastic_training.report import render_report
 
     owner = replace(owner, deployment=owner.deployment or deployment())
-    status = from_plain(Status, masked(to_plain(status)))
     report = report_uri(archive, owner.task, owner.try_number)
     with opened(archive, owner.task, variables) as store:
         if not status.phase.final and _ended(store, owner, status):

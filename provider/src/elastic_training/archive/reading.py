@@ -7,9 +7,10 @@ which stay when a new try clears its XComs.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from elastic_runtime.checkpoint.store import CheckpointStore
 from elastic_runtime.documents import to_plain
@@ -20,37 +21,61 @@ from elastic_training.archive.document import LONGEST, TRIES, Document, Kept, fi
 from elastic_training.archive.where import Address, configured, credentials, of_rendered, of_this_machine, opened
 from elastic_training.deployment import deployment
 from elastic_training.naming import TaskIdentity
+from elastic_training.outages import StillSilent
 from elastic_training.redaction import masked
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
+def at_once(_name: str, function: Callable[[], T]) -> T:
+    """Call it."""
+    return function()
+
+
 def read(dag_id: str, run_id: str, task_id: str, map_index: int = -1, try_number: int | None = None) -> Kept | None:
-    """What is kept of a try; None: nothing, or nothing that can be read, which is logged.
-
-    For where Airflow's database may be asked: its API server, its web server, its command line. Whoever calls it has
-    made sure that the one who asks may see the task.
-
-    Args:
-        dag_id: of the DAG.
-        run_id: of the DAG run.
-        task_id: of the training task.
-        map_index: of a mapped one; -1: not mapped.
-        try_number: None: the newest of which something is kept.
-    """
+    """What is kept of a try; None: nothing, or nothing that can be read, which is logged. As :func:`look_up`."""
     try:
         task = TaskIdentity(dag_id, run_id, task_id, map_index, deployment())
     except InvalidSettings as error:
         _log.warning("What is kept of runs cannot be found: %s", error)
         return None
-    for address in addresses(task):
+    return look_up(task, try_number)[0]
+
+
+def look_up(
+    task: TaskIdentity, try_number: int | None = None, ask: Callable[[str, Callable[[], Any]], Any] = at_once
+) -> tuple[Kept | None, str | None]:
+    """What is kept of a try; and, where there is nothing, why it may only not be readable, which is logged.
+
+    For where Airflow's database may be asked: its API server, its web server, its command line. Whoever calls it has
+    made sure that the one who asks may see the task.
+
+    Args:
+        task: the task instance.
+        try_number: None: the newest of which something is kept.
+        ask: calls what asks Airflow's connections or a store, which it is given a name of.
+    """
+    name, trouble = printable(task.task_id, 80), None
+    try:
+        found = ask(f"Airflow, where {name} trained,", partial(_addresses, task))
+    except ElasticError as error:
+        return None, str(error)
+    for address in found:
         try:
-            if kept := _read_at(address, task, try_number):
-                return kept
+            if kept := ask(f"the store {address.server}", partial(_read_at, address, task, try_number)):
+                return kept, None
+        except StillSilent as error:
+            trouble = printable(masked(str(error)))
         except (ElasticError, OSError) as error:
             # The words of a store may quote a URI, and who knows what it has.
-            _log.warning("What is kept of %s cannot be read: %s", printable(task_id, 80), printable(masked(str(error))))
-    return None
+            trouble = printable(masked(str(error)))
+            _log.warning("What is kept of %s cannot be read: %s", name, trouble)
+    return None, trouble
+
+
+def _addresses(task: TaskIdentity) -> list[Address]:
+    return list(addresses(task))
 
 
 def addresses(task: TaskIdentity) -> Iterator[Address]:

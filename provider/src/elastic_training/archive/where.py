@@ -11,12 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from airflow.providers.common.compat.sdk import conf
+from urllib.parse import urlsplit
 
 from elastic_runtime.checkpoint.store import CheckpointStore, has_plain_host, open_store, validate_store_uri
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.spec import CheckpointSpec
+from elastic_training.airflow_sdk import conf
 from elastic_training.archive.document import folder
 from elastic_training.clusters.connected import LOCAL
 from elastic_training.clusters.registry import SECTION, local_settings, location
@@ -37,6 +36,13 @@ class Address:
     conn_id: str | None = None
     """Airflow connection with the credentials; None: what this process finds by itself."""
 
+    @property
+    def server(self) -> str:
+        """What is silent, if this is: a folder, or a bucket as a connection reaches it."""
+        parts = urlsplit(self.uri)
+        where = self.uri if parts.scheme == "file" else f"{parts.scheme}://{parts.netloc}"
+        return f"{where} (connection {self.conn_id})" if self.conn_id else where
+
 
 def configured() -> Address | None:
     """By ``[elastic_training] archive`` and ``archive_conn_id``. Raises InvalidSettings."""
@@ -54,11 +60,11 @@ def newest() -> int:
     return int(given) if given.isdecimal() and len(given) < 10 else NEWEST
 
 
-def address_of(checkpoint: CheckpointSpec | None, conn_id: str | None, place: str) -> Address | None:
+def address_of(checkpoints: str | None, conn_id: str | None, place: str) -> Address | None:
     """For a run; None: nothing is kept of it.
 
     Args:
-        checkpoint: where it writes durable checkpoints: in a folder of its own, beside those of the task's other runs.
+        checkpoints: ``checkpoint_uri`` of its task: under it each of the task's runs has a folder of its own.
         conn_id: Airflow connection with its credentials.
         place: the cluster's own name.
 
@@ -67,8 +73,8 @@ def address_of(checkpoint: CheckpointSpec | None, conn_id: str | None, place: st
     """
     if given := configured():
         return given
-    if checkpoint:
-        return beside(checkpoint.uri.rpartition("/")[0], conn_id)
+    if checkpoints:
+        return beside(checkpoints, conn_id)
     return of_this_machine() if place == LOCAL else None
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
+from elastic_training.airflow_versions import connection_in_loop, extras_in_loop
 from elastic_training.kubernetes_syntax import dns_label, image
 
 CONNECTION_TYPE = "elastic_training"
@@ -95,7 +96,7 @@ def location_of(connection: str, namespace: str | None = None) -> Location | Non
     Raises:
         InvalidSettings: it is of this type, and wrong; or it may not be used.
     """
-    from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
+    from elastic_training.airflow_sdk import AirflowNotFoundException, BaseHook
 
     try:
         found = BaseHook.get_connection(connection)
@@ -108,18 +109,17 @@ def location_of(connection: str, namespace: str | None = None) -> Location | Non
 
 async def location_in_loop(connection: str, namespace: str | None = None) -> Location | None:
     """As :func:`location_of`, for the event loop of a triggerer; None also when Airflow does not answer."""
-    from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
-    from airflow.providers.common.compat.sdk import AirflowNotFoundException
+    from elastic_training.airflow_sdk import AirflowNotFoundException
 
     try:
-        found = await get_async_connection(connection)
+        found = await connection_in_loop(connection)
     except AirflowNotFoundException:
         return None
     except PermissionError as error:
         raise _refused(connection, error) from None
     if found.conn_type != CONNECTION_TYPE:
         return None
-    return read_location(connection, await get_async_extra_dejson(found), namespace)
+    return read_location(connection, await extras_in_loop(found), namespace)
 
 
 def _refused(connection: str, error: Exception) -> InvalidSettings:

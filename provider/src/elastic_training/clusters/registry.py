@@ -13,9 +13,8 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
-from airflow.providers.common.compat.sdk import conf
-
 from elastic_runtime.errors import InvalidSettings
+from elastic_training.airflow_sdk import conf
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.connected import CONNECTION_ID, LOCAL, Location, location_in_loop, location_of
 from elastic_training.kubernetes_syntax import dns_label

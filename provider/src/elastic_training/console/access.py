@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
-from airflow.providers.common.compat.sdk import conf
 from fastapi import HTTPException, Request
+
+from elastic_training.airflow_sdk import conf
 
 HEADER = "X-Elastic-Training"
 """A form or an image of another site cannot send it, and a script of one only if Airflow's CORS settings allow it."""
@@ -27,9 +29,44 @@ def may_change(user: Any, dag_id: str) -> bool:
     return may_look(user, dag_id) and _allowed(user, "PUT", dag_id, DagAccessEntity.RUN)
 
 
-def seen_by(user: Any, dag_ids: Collection[str]) -> set[str]:
-    """Of these DAGs, those whose task instances may be looked at."""
-    return {each for each in set(dag_ids) if may_look(user, each)}
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """Of a person who may look at a DAG's task instances."""
+
+    edit: bool = False
+    """Its runs."""
+    logs: bool = False
+    """What stands in the log of the task: texts of ranks."""
+    results: bool = False
+    """What the task leaves as XCom: metrics, files, cost."""
+
+
+def rights(user: Any, dag_id: str) -> Rights:
+    """As Airflow has them for the DAG."""
+    return Rights(
+        edit=may_change(user, dag_id),
+        logs=_allowed(user, "GET", dag_id, DagAccessEntity.TASK_LOGS),
+        results=_allowed(user, "GET", dag_id, DagAccessEntity.XCOM),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Who asks for the list of all runs: see :class:`~elastic_training.console.runs.Viewer`."""
+
+    user: Any
+
+    def seen(self, dag_ids: Collection[str]) -> set[str]:
+        """Those whose task instances may be looked at."""
+        return {each for each in set(dag_ids) if may_look(self.user, each)}
+
+    def may_see_results(self, dag_id: str) -> bool:
+        """Whether Airflow would show the DAG's XComs."""
+        return _allowed(self.user, "GET", dag_id, DagAccessEntity.XCOM)
+
+    def may_see_connections(self) -> bool:
+        """Whether Airflow would show its connections, so also why one leads nowhere."""
+        return bool(get_auth_manager().is_authorized_connection(method="GET", user=self.user))
 
 
 def require(allowed: bool) -> None:

@@ -1,17 +1,20 @@
 """The page's own API inside Airflow's API server. See docs/page.md.
 
-Routes are plain functions, which FastAPI runs in threads: places and stores are asked through the bridge.
+Whatever blocks runs in threads of the page's own (:mod:`elastic_training.console.limiter`): routes and their
+dependencies are asynchronous, because FastAPI runs any other in threads that Airflow's own routes need.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from importlib.resources import files
 from typing import Annotated, Any
 
 from airflow.api_fastapi.core_api.security import get_user
 from fastapi import BackgroundTasks, Depends, FastAPI, HTTPException, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -26,8 +29,10 @@ from elastic_runtime.errors import (
 )
 from elastic_runtime.printable import printable
 from elastic_training.console import changes, page, runs
-from elastic_training.console.access import may_change, may_look, of_this_site, require, seen_by
-from elastic_training.console.late import LateKeeping
+from elastic_training.console.access import Person, may_change, may_look, of_this_site, require, rights
+from elastic_training.console.late import Ended, LateKeeping
+from elastic_training.console.limiter import Busy, Limiter
+from elastic_training.daemons import in_daemon
 from elastic_training.deployment import deployment
 from elastic_training.naming import TaskIdentity
 from elastic_training.redaction import masked
@@ -47,11 +52,16 @@ STATUS_OF: dict[type[ElasticError], int] = {
     OwnershipLost: 409,
     ClusterUnavailable: 503,
     StoreUnavailable: 503,
+    Busy: 503,
 }
+RETRY_AFTER = 15
+"""Seconds, with each 503."""
+MOST_ERRORS = 10
+"""Of one request, that are told."""
 
 Id = Annotated[str, Field(min_length=1, max_length=250)]
 Index = Annotated[int, Field(ge=-1, le=1_000_000)]
-Person = Annotated[Any, Depends(get_user)]
+User = Annotated[Any, Depends(get_user)]
 
 
 class Ids(BaseModel):
@@ -82,7 +92,7 @@ class Notice(Ids):
     seconds: Annotated[float, Field(gt=0, le=3600)] = 30.0
 
 
-def _ids(
+async def _ids(
     dag_id: Annotated[Id, Query()],
     run_id: Annotated[Id, Query()],
     task_id: Annotated[Id, Query()],
@@ -100,68 +110,97 @@ def build() -> FastAPI:
     app = FastAPI(title="Elastic training", docs_url=None, redoc_url=None, openapi_url=None)
     app.middleware("http")(_guarded)
     app.exception_handler(ElasticError)(_told)
-    _read_routes(app)
-    _change_routes(app)
+    app.exception_handler(RequestValidationError)(_refused)
+    limiter = Limiter()
+    _read_routes(app, limiter)
+    _change_routes(app, limiter)
     _static_routes(app)
     return app
 
 
-def _read_routes(app: FastAPI) -> None:
+def _read_routes(app: FastAPI, limiter: Limiter) -> None:
     run_list, late = runs.RunList(), LateKeeping()
 
     @app.get("/api/v1/task")
-    def task(ids: Asked, user: Person, afterwards: BackgroundTasks, try_number: Try = None) -> JSONResponse:
-        require(may_look(user, ids.dag_id))
-        seen = page.look(ids.task(), try_number)
-        if seen is not None and seen.ended is not None:
-            afterwards.add_task(late.keep, [seen.ended])
-        return JSONResponse(page.describe(ids.task(), seen, may_edit=may_change(user, ids.dag_id)))
+    async def task(ids: Asked, user: User, afterwards: BackgroundTasks, try_number: Try = None) -> Response:
+        answer, ended = await limiter.call(_task, ids, user, try_number)
+        afterwards.add_task(_aside, late.keep, ended)
+        return answer
 
     @app.get("/api/v1/dag-run")
-    def dag_run(dag_id: Annotated[Id, Query()], run_id: Annotated[Id, Query()], user: Person) -> JSONResponse:
-        require(may_look(user, dag_id))
-        return JSONResponse({"tasks": page.tasks_of(dag_id, run_id, deployment())})
+    async def dag_run(dag_id: Annotated[Id, Query()], run_id: Annotated[Id, Query()], user: User) -> Response:
+        return await limiter.call(_dag_run, dag_id, run_id, user)
 
     @app.get("/api/v1/runs")
-    def all_runs(wanted: Annotated[runs.Wanted, Query()], user: Person, afterwards: BackgroundTasks) -> JSONResponse:
-        shown, ended = run_list.shown(wanted, deployment(), lambda dag_ids: seen_by(user, dag_ids))
-        afterwards.add_task(late.keep, ended)
-        return JSONResponse(shown)
+    async def all_runs(wanted: Annotated[runs.Wanted, Query()], user: User, afterwards: BackgroundTasks) -> Response:
+        answer, ended = await limiter.call(_all_runs, run_list, wanted, user)
+        afterwards.add_task(_aside, late.keep, ended)
+        return answer
 
     @app.get("/report")
-    def report(ids: Asked, user: Person, try_number: Try = None) -> HTMLResponse:
-        require(may_look(user, ids.dag_id))
-        html = page.report(ids.task(), try_number)
-        if html is None:
-            raise HTTPException(404, "There is no run of this try, and nothing was kept of one")
-        return HTMLResponse(html, headers={"Content-Security-Policy": REPORT_POLICY})
+    async def report(ids: Asked, user: User, try_number: Try = None) -> Response:
+        return await limiter.call(_report, ids, user, try_number)
 
 
-def _change_routes(app: FastAPI) -> None:
+def _task(ids: Ids, user: Any, try_number: int | None) -> tuple[Response, list[Ended]]:
+    require(may_look(user, ids.dag_id))
+    seen = page.look(ids.task(), try_number)
+    ended = [seen.ended] if seen is not None and seen.ended is not None else []
+    return JSONResponse(page.describe(ids.task(), seen, rights(user, ids.dag_id))), ended
+
+
+def _dag_run(dag_id: str, run_id: str, user: Any) -> Response:
+    require(may_look(user, dag_id))
+    return JSONResponse({"tasks": page.tasks_of(dag_id, run_id, deployment())})
+
+
+def _all_runs(run_list: runs.RunList, wanted: runs.Wanted, user: Any) -> tuple[Response, list[Ended]]:
+    shown, ended = run_list.shown(wanted, deployment(), Person(user))
+    return JSONResponse(shown), ended
+
+
+def _report(ids: Ids, user: Any, try_number: int | None) -> Response:
+    require(may_look(user, ids.dag_id))
+    html = page.report(ids.task(), try_number, rights(user, ids.dag_id))
+    if html is None:
+        raise HTTPException(404, "There is no run of this try, and nothing was kept of one")
+    return HTMLResponse(html, headers={"Content-Security-Policy": REPORT_POLICY})
+
+
+async def _aside(function: Callable[[list[Ended]], None], ended: list[Ended]) -> None:
+    if ended:
+        await in_daemon(function, ended)
+
+
+def _change_routes(app: FastAPI, limiter: Limiter) -> None:
+    def done(user: Any, ids: Ids, what: str, change: Callable[[TaskIdentity], None]) -> Response:
+        require(may_change(user, ids.dag_id))
+        change(ids.task())
+        words = printable(str(user.get_name()), 100), printable(what, 400), printable(repr(ids.task()), 1000)
+        log.info("%s has asked for %s on the page of %s", *words)
+        return JSONResponse({})
+
     @app.post("/api/v1/scale")
-    def scale(body: Size, user: Person) -> JSONResponse:
-        require(may_change(user, body.dag_id))
-        changes.scale(body.task(), body.workers)
-        return _done(user, f"{body.workers} workers", body)
+    async def scale(body: Size, user: User) -> Response:
+        change = partial(changes.scale, workers=body.workers)
+        return await limiter.call(done, user, body, f"{body.workers} workers", change)
 
     @app.post("/api/v1/notice")
-    def notice(body: Notice, user: Person) -> JSONResponse:
-        require(may_change(user, body.dag_id))
-        changes.notice(body.task(), body.worker, body.seconds)
-        return _done(user, f"a notice for {body.worker}", body)
+    async def notice(body: Notice, user: User) -> Response:
+        change = partial(changes.notice, worker=body.worker, seconds=body.seconds)
+        return await limiter.call(done, user, body, f"a notice for {body.worker}", change)
 
     @app.post("/api/v1/end")
-    def end(body: Ids, user: Person) -> JSONResponse:
-        require(may_change(user, body.dag_id))
-        changes.end(body.task(), printable(str(user.get_name()), 100))
-        return _done(user, "the end", body)
+    async def end(body: Ids, user: User) -> Response:
+        change = partial(changes.end, person=printable(str(user.get_name()), 100))
+        return await limiter.call(done, user, body, "the end", change)
 
 
 def _static_routes(app: FastAPI) -> None:
     static = files(__package__) / "static"
 
     @app.get("/static/{name}")
-    def asset(name: str) -> Response:
+    async def asset(name: str) -> Response:
         if name not in ASSETS:
             raise HTTPException(404, "There is no such file")
         try:
@@ -173,18 +212,12 @@ def _static_routes(app: FastAPI) -> None:
     @app.get("/")
     @app.get("/task")
     @app.get("/dag-run")
-    def html() -> HTMLResponse:
+    async def html() -> HTMLResponse:
         headers = {"Content-Security-Policy": PAGE_POLICY, "Cache-Control": "no-cache"}
         try:
             return HTMLResponse((static / "index.html").read_text(encoding="utf-8"), headers=headers)
         except FileNotFoundError:  # A checkout, of which somebody has cleaned up too much.
             return HTMLResponse(f"<!doctype html><title>Elastic training</title><p>{NOT_BUILT}", 503, headers)
-
-
-def _done(user: Any, what: str, ids: Ids) -> JSONResponse:
-    words = printable(str(user.get_name()), 100), printable(what, 400), printable(repr(ids.task()), 1000)
-    log.info("%s has asked for %s on the page of %s", *words)
-    return JSONResponse({})
 
 
 async def _guarded(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
@@ -203,4 +236,12 @@ async def _guarded(request: Request, call: Callable[[Request], Awaitable[Respons
 
 async def _told(_request: Request, error: Exception) -> JSONResponse:
     status = next((STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF), 500)
-    return JSONResponse({"message": masked(str(error))}, status)
+    headers = {"Retry-After": str(RETRY_AFTER)} if status == 503 else None
+    return JSONResponse({"message": masked(str(error))}, status, headers)
+
+
+async def _refused(_request: Request, error: Exception) -> JSONResponse:
+    """What was sent is not repeated: FastAPI's own answer does, and no JSON has ``1e999`` or half a character."""
+    assert isinstance(error, RequestValidationError)
+    found = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:MOST_ERRORS]]
+    return JSONResponse({"message": printable("; ".join(found), 1000)}, 422)

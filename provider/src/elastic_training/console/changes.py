@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-from elastic_runtime.errors import Conflict, RunNotFound
+from elastic_runtime.errors import ClusterUnavailable, Conflict, RunNotFound
 from elastic_training.bridge import run
 from elastic_training.clusters.wish import SizeWish
+from elastic_training.console.asking import LOOK, Deadline
 from elastic_training.console.page import NO_TRAINING, Found, find, settings_of
 from elastic_training.naming import TaskIdentity
 
@@ -39,7 +41,16 @@ def _change(task: TaskIdentity, ask: Callable[[Found], Coroutine[Any, Any, objec
     settings = settings_of(task)
     if settings is None:
         raise RunNotFound(NO_TRAINING)
-    found = find(str(settings["cluster"]), task)
+    deadline = Deadline()
+    found = find(str(settings["cluster"]), task, deadline)
     if not found.live:
         raise Conflict(f"the run {found.ref.name} is over")
-    run(ask(found))
+    run(_within(deadline.left, ask(found)))
+
+
+async def _within(seconds: float, change: Coroutine[Any, Any, object]) -> None:
+    try:
+        await asyncio.wait_for(change, seconds)
+    except TimeoutError:
+        told = f"it has not answered in {LOOK:g} s, and may still do what was asked: look before you ask again"
+        raise ClusterUnavailable(told) from None

@@ -3,8 +3,9 @@
 The page sees such ends, its run's and those of the list. Each process tries each of them once, and no run twice that is
 kept; several API servers may come at the same time, and write the same (:mod:`elastic_training.archive.keeping`).
 
-What a run in a place says of its owner may be forged. So only what Airflow itself knows as a training in that place is
-kept, and no end that is kept is written over.
+What a run in a place says of its owner may be forged, and where it says that its checkpoints are. So only what Airflow
+itself knows as a training in that place is kept, where the task's own fields say; and no end that is kept is written
+over.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from elastic_training import archive
 from elastic_training.bridge import run
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.registry import cluster_called, location, own_name
+from elastic_training.console.asking import Deadline
 from elastic_training.ownership import Owner
-from elastic_training.page_address import ids_of
 
 log = logging.getLogger(__name__)
 MOST = 10_000
@@ -91,20 +92,20 @@ class LateKeeping:
 
     @staticmethod
     def _is_kept(each: Ended) -> bool:
-        kept = archive.read(**ids_of(each.owner.task), try_number=each.owner.try_number)
+        kept, _ = archive.look_up(each.owner.task, each.owner.try_number, Deadline(archive.PATIENCE).ask)
         return kept is not None and kept.status.phase.final
 
     @staticmethod
     def _keep(each: Ended) -> bool:
         fields = {name: value for name, value in each.fields.items() if isinstance(value, str)}
-        conn_id = fields.get("checkpoint_conn_id")
+        checkpoints, conn_id = fields.get("checkpoint_uri"), fields.get("checkpoint_conn_id")
         try:
             place, said = own_name(each.place), location(fields["cluster"])
             if place != own_name(fields["cluster"]):
                 return False
-            if said is not None and "checkpoint_uri" not in fields:
-                conn_id = conn_id or said.checkpoint_conn_id
-            keeper = archive.Keeper(cluster_called(place), place, log, conn_id, fields.get("price_book"))
+            if said is not None and checkpoints is None:
+                checkpoints, conn_id = said.checkpoint_uri, conn_id or said.checkpoint_conn_id
+            keeper = archive.Keeper(cluster_called(place), place, log, checkpoints, conn_id, fields.get("price_book"))
         except ElasticError as error:
             log.warning("The end of run %s is not kept: %s", each.ref.name, printable(error))
             return False

@@ -6,10 +6,11 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from elastic_runtime.documents import from_plain, time_to_text, to_plain
+from elastic_runtime.documents import time_to_text, to_plain
 from elastic_runtime.errors import ClusterUnavailable, ElasticError, RunNotFound
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Status
@@ -20,18 +21,21 @@ from elastic_training.bridge import run
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import cluster_called, own_name
+from elastic_training.console import asking
+from elastic_training.console.access import Rights
+from elastic_training.console.asking import PLACE, Deadline
 from elastic_training.console.late import Ended
+from elastic_training.daemons import in_daemon
+from elastic_training.free_text import Hide, without_logs, without_results, without_secrets
 from elastic_training.naming import TaskIdentity
 from elastic_training.ownership import Owner, read_owner
 from elastic_training.page_address import ids_of, report_query
-from elastic_training.price_book import cost_of
-from elastic_training.redaction import masked
+from elastic_training.price_book import asks_cloud, cost_of
+from elastic_training.redaction import Secrets, masked
 from elastic_training.report import render_report
 from elastic_training.training_task import present_name
 
 log = logging.getLogger(__name__)
-PATIENCE = 5.0
-"""Seconds for a place."""
 MOST_TASKS = 100
 """Training tasks of one DAG run that are listed."""
 NO_TRAINING = "This task is not a training, or has not begun: Airflow has kept no settings of it."
@@ -69,7 +73,9 @@ class Seen:
     wanted: int | None
     """The try that was asked for; None: the newest."""
     trouble: str | None
-    """Why the place does not tell."""
+    """Why the place, or the store of what is kept, does not tell."""
+    cost: Mapping[str, Any] | None = None
+    """Of :attr:`present`, so far."""
 
     @property
     def place(self) -> str:
@@ -89,12 +95,6 @@ class Seen:
             return None
         return Ended(self.place, here.ref, here.owner, here.status.failure, here.status.updated, self.settings)
 
-    @property
-    def cost(self) -> dict[str, Any] | None:
-        """Of :attr:`present`, so far."""
-        book = self.settings.get("price_book")
-        return cost_of(self.present.status, book if isinstance(book, str) else None, log) if self.present else None
-
 
 def look(task: TaskIdentity, try_number: int | None) -> Seen | None:
     """In its place, and at what is kept; for a thread of the API server.
@@ -109,44 +109,89 @@ def look(task: TaskIdentity, try_number: int | None) -> Seen | None:
     settings = settings_of(task)
     if settings is None:
         return None
-    place, found, trouble = str(settings["cluster"]), None, None
+    deadline = Deadline()
+    seen = Seen(settings, None, None, try_number, None)
     try:
-        found = find(place, task)
+        seen = replace(seen, found=find(seen.place, task, deadline))
     except RunNotFound:
         pass
     except ElasticError as error:
-        trouble = f"{place} does not tell how the run is doing: {error}"
-    seen = Seen(settings, found, None, try_number, trouble)
+        seen = replace(seen, trouble=f"{seen.place} does not tell how the run is doing: {error}")
     if seen.present is None:
-        return replace(seen, kept=archive.read(**ids_of(task), try_number=try_number))
+        return _with_kept(seen, task, try_number, deadline)
     first_lives = seen.present.live and seen.present.owner.try_number == 1
-    return seen if first_lives else replace(seen, kept=archive.read(**ids_of(task)))
+    seen = seen if first_lives else _with_kept(seen, task, None, deadline)
+    return replace(seen, cost=_cost(seen, deadline))
 
 
-def describe(task: TaskIdentity, seen: Seen | None, *, may_edit: bool) -> dict[str, Any]:
-    """The page of a task, as JSON; ``may_edit``: whether whoever asks may change the run."""
+def _with_kept(seen: Seen, task: TaskIdentity, try_number: int | None, deadline: Deadline) -> Seen:
+    kept, unread = archive.look_up(task, try_number, deadline.ask)
+    if unread is None:
+        return replace(seen, kept=kept)
+    troubles = filter(None, (seen.trouble, f"What was kept of its tries cannot be read: {unread}"))
+    return replace(seen, kept=kept, trouble=". ".join(troubles))
+
+
+def _cost(seen: Seen, deadline: Deadline) -> Mapping[str, Any] | None:
+    if (found := seen.present) is None:
+        return None
+    given = seen.settings.get("price_book")
+    compute = partial(cost_of, found.status, given if isinstance(given, str) else None, log)
+    if not asks_cloud():
+        return compute()
+    try:
+        return deadline.ask("EC2, for spot prices,", compute)
+    except ClusterUnavailable:
+        return compute(ask_cloud=False)
+
+
+def describe(task: TaskIdentity, seen: Seen | None, rights: Rights) -> dict[str, Any]:
+    """The page of a task, as JSON, for somebody with these rights."""
     if seen is None:
         return _page(task, None, NO_TRAINING)
     if seen.present is not None:
-        return _of_place(task, seen, seen.present, may_edit=may_edit)
+        return _of_place(task, seen, seen.present, rights)
     kept, number = seen.kept, seen.wanted
     if kept is None:
         nothing = NO_RUN if number is None else NO_TRY.format(number=number)
         return _page(task, None, seen.trouble or nothing, place=seen.place)
     tries = {*kept.tries, *([seen.found.owner.try_number] if seen.found else [])}
-    page = _page(task, kept.status, seen.trouble, place=kept.place, tries=tries, try_number=kept.try_number)
-    return page | {"cost": kept.cost, "links": _links(task, kept.try_number, kept.status)}
+    status = _fit(kept.status, masked, rights)
+    page = _page(task, status, seen.trouble, place=kept.place, tries=tries, try_number=kept.try_number)
+    cost = kept.cost if rights.results else None
+    return page | {"cost": cost, "links": _links(task, kept.try_number, status), "hidden": _hidden(rights)}
 
 
-def report(task: TaskIdentity, try_number: int | None) -> str | None:
-    """As HTML: what is kept of a try, or the run as it is in its place; None: there is neither. As :func:`look`."""
+def report(task: TaskIdentity, try_number: int | None, rights: Rights) -> str | None:
+    """As HTML: what is kept of a try, or the run as it is in its place; None: there is neither. As :func:`look`.
+
+    Raises:
+        ClusterUnavailable: it cannot be said now.
+    """
     seen = look(task, try_number)
     if seen is None:  # Of a task that has been taken out of its DAG, perhaps.
-        kept = archive.read(**ids_of(task), try_number=try_number)
-        return kept.report() if kept else None
-    if seen.present is not None:
-        return render_report(from_plain(Status, masked(to_plain(seen.present.status))), cost=seen.cost)
-    return seen.kept.report() if seen.kept else None
+        kept, trouble = archive.look_up(task, try_number, Deadline().ask)
+        seen = Seen({"cluster": ""}, None, kept, try_number, trouble)
+    if (here := seen.present) is not None:
+        status, cost = _fit(here.status, Secrets.of(here.spec).hide, rights), seen.cost
+    elif seen.kept is not None:
+        status, cost = _fit(seen.kept.status, masked, rights), seen.kept.cost
+    elif seen.trouble is not None:
+        raise ClusterUnavailable(seen.trouble)
+    else:
+        return None
+    return render_report(status, cost=cost if rights.results else None)
+
+
+def _fit(status: Status, hide: Hide, rights: Rights) -> Status:
+    """A status without secrets, and without what somebody with these rights is not shown in Airflow either."""
+    status = without_secrets(status, hide)
+    status = status if rights.logs else without_logs(status)
+    return status if rights.results else without_results(status)
+
+
+def _hidden(rights: Rights) -> list[str]:
+    return [name for name in ("logs", "results") if not getattr(rights, name)]
 
 
 def tasks_of(dag_id: str, run_id: str, deployment: str) -> list[dict[str, Any]]:
@@ -159,14 +204,14 @@ def tasks_of(dag_id: str, run_id: str, deployment: str) -> list[dict[str, Any]]:
     return run(_looked_at(rows[:MOST_TASKS]))
 
 
-def find(place: str, task: TaskIdentity) -> Found:
+def find(place: str, task: TaskIdentity, deadline: Deadline) -> Found:
     """The run of a task; for a thread.
 
     Raises:
         RunNotFound: there is none.
         ElasticError: the place does not answer, or no cluster is called so.
     """
-    return run(_find(place, task))
+    return run(_find(place, task, min(PLACE, deadline.left)))
 
 
 def settings_of(task: TaskIdentity) -> Mapping[str, Any] | None:
@@ -180,18 +225,22 @@ def _is_training(settings: Mapping[str, Any]) -> bool:
     return isinstance(settings.get("cluster"), str) and "command" in settings and "workers" in settings
 
 
-async def _find(place: str, task: TaskIdentity) -> Found:
-    cluster = cluster_called(await asyncio.to_thread(own_name, place))
-    try:
-        async with asyncio.timeout(PATIENCE):
-            ref = await cluster.find(await present_name(cluster, task))
-            text = await cluster.owner(ref)
-            owner = read_owner(text)
-            if owner is None or replace(owner.task, deployment=owner.deployment or task.deployment) != task:
-                raise RunNotFound(f"the run {ref.name} is another task's")
-            return Found(cluster, ref, owner, text, await cluster.status(ref), await cluster.spec(ref))
-    except TimeoutError:
-        raise ClusterUnavailable(f"it has not answered in {PATIENCE:g} s") from None
+async def _find(place: str, task: TaskIdentity, patience: float) -> Found:
+    with asking.OUTAGES.asking(place):
+        try:
+            async with asyncio.timeout(patience):
+                return await _found(cluster_called(await in_daemon(own_name, place)), task)
+        except TimeoutError:
+            raise ClusterUnavailable(f"it has not answered in {patience:.1f} s") from None
+
+
+async def _found(cluster: Cluster, task: TaskIdentity) -> Found:
+    ref = await cluster.find(await present_name(cluster, task))
+    text = await cluster.owner(ref)
+    owner = read_owner(text)
+    if owner is None or replace(owner.task, deployment=owner.deployment or task.deployment) != task:
+        raise RunNotFound(f"the run {ref.name} is another task's")
+    return Found(cluster, ref, owner, text, await cluster.status(ref), await cluster.spec(ref))
 
 
 async def _looked_at(rows: Sequence[tuple[TaskIdentity, str]]) -> list[dict[str, Any]]:
@@ -199,7 +248,7 @@ async def _looked_at(rows: Sequence[tuple[TaskIdentity, str]]) -> list[dict[str,
         row: dict[str, Any] = {"task_id": task.task_id, "map_index": task.map_index, "place": place}
         row |= dict.fromkeys(("try_number", "name", "phase", "world_size", "target_size", "step", "started"))
         try:
-            found = await _find(place, task)
+            found = await _find(place, task, PLACE)
         except ElasticError:
             return row
         status = found.status
@@ -210,16 +259,17 @@ async def _looked_at(rows: Sequence[tuple[TaskIdentity, str]]) -> list[dict[str,
     return list(await asyncio.gather(*(look(task, place) for task, place in rows)))
 
 
-def _of_place(task: TaskIdentity, seen: Seen, found: Found, *, may_edit: bool) -> dict[str, Any]:
-    number = found.owner.try_number
+def _of_place(task: TaskIdentity, seen: Seen, found: Found, rights: Rights) -> dict[str, Any]:
+    number, status = found.owner.try_number, _fit(found.status, Secrets.of(found.spec).hide, rights)
     tries = {number, *(seen.kept.tries if seen.kept else ())}
-    page = _page(task, found.status, None, place=seen.place, tries=tries, try_number=number)
+    page = _page(task, status, seen.trouble, place=seen.place, tries=tries, try_number=number)
     return page | {
         "limits": {"minimum": found.spec.workers.minimum, "maximum": found.spec.workers.maximum},
         "live": found.live,
-        "may_edit": may_edit,
-        "cost": seen.cost,
-        "links": _links(task, number, found.status, found.spec),
+        "may_edit": rights.edit,
+        "cost": seen.cost if rights.results else None,
+        "links": _links(task, number, status, _checkpoints(seen.settings, found) if rights.results else None),
+        "hidden": _hidden(rights),
     }
 
 
@@ -240,24 +290,34 @@ def _page(
             "try_number": try_number,
             "tries": sorted(tries or ()),
         },
-        "status": None if status is None else masked(to_plain(status)),
+        "status": None if status is None else to_plain(status),
         "message": None if message is None else masked(message),
         "limits": None,
         "live": False,
         "may_edit": False,
         "cost": None,
+        "hidden": [],
         "links": _links(task, None, None),
     }
 
 
+def _checkpoints(settings: Mapping[str, Any], found: Found) -> str | None:
+    """By the task's own settings; the folder alone is the run's word."""
+    spec, given = found.spec.checkpoint, settings.get("checkpoint_uri")
+    if spec is None or not isinstance(given, str) or not given:
+        return None
+    uri = f"{given.rstrip('/')}/{spec.uri.rpartition('/')[2]}"
+    return uri if uri == spec.uri else given
+
+
 def _links(
-    task: TaskIdentity, number: int | None, status: Status | None, spec: RunSpec | None = None
+    task: TaskIdentity, number: int | None, status: Status | None, checkpoints: str | None = None
 ) -> dict[str, Any]:
-    checkpoint = status.checkpoint.uri if status and status.checkpoint else None
+    newest = status.checkpoint.uri if status and status.checkpoint else None
     return {
         "report": report_query(task, number) if number is not None else None,
         "log": _log(task, number),
-        "checkpoints": spec.checkpoint.uri if spec and spec.checkpoint else checkpoint,
+        "checkpoints": checkpoints or newest,
         "timeline": status.timeline if status else None,
         "profiles": list(status.profiles) if status else [],
     }

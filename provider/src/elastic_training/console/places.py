@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from airflow.providers.common.compat.sdk import conf
-
 from elastic_runtime.documents import to_plain
-from elastic_runtime.errors import ElasticError
+from elastic_runtime.errors import ClusterUnavailable, ElasticError
 from elastic_runtime.headline import Headline
+from elastic_training.airflow_sdk import conf
 from elastic_training.bridge import run
-from elastic_training.clusters.base import RunRef
+from elastic_training.clusters.base import RunRef, RunSummary
 from elastic_training.clusters.connected import LOCAL
 from elastic_training.clusters.registry import SECTION, cluster_called, own_name
+from elastic_training.console import asking
+from elastic_training.daemons import in_daemon
 from elastic_training.ownership import Owner, read_owner
 
 MOST_PLACES = 50
@@ -86,16 +87,21 @@ async def list_runs(places: Sequence[str], patience: float) -> Listing:
 
 async def _runs_of(place: str, patience: float) -> Iterable[FoundRun] | Unreachable:
     try:
-        async with asyncio.timeout(patience):
-            cluster = cluster_called(await asyncio.to_thread(own_name, place))
-            summaries = await cluster.list()
-    except TimeoutError:
-        return Unreachable(place, f"it has not answered in {patience:g} s")
+        with asking.OUTAGES.asking(place):
+            summaries = await _asked(place, patience)
     except ElasticError as error:
         return Unreachable(place, str(error))
     except Exception as error:  # noqa: BLE001  # of the database of Airflow, or where else connections are: one place's
         return Unreachable(place, f"Airflow does not tell where it is ({type(error).__name__})")
     return [FoundRun(place, each.ref, read_owner(each.owner), each.headline) for each in summaries]
+
+
+async def _asked(place: str, patience: float) -> Sequence[RunSummary]:
+    try:
+        async with asyncio.timeout(patience):
+            return await cluster_called(await in_daemon(own_name, place)).list()
+    except TimeoutError:
+        raise ClusterUnavailable(f"it has not answered in {patience:g} s") from None
 
 
 class RecentRuns:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from operator import attrgetter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from elastic_runtime.status_failure import without_quotes
 from elastic_training.console.late import Ended
 from elastic_training.console.places import FoundRun, RecentRuns, plain_run
 from elastic_training.console.spending import Spending
@@ -38,6 +39,19 @@ class Wanted(BaseModel):
     limit: Annotated[int, Field(ge=1, le=200)] = 50
 
 
+class Viewer(Protocol):
+    """Whoever asks."""
+
+    def seen(self, dag_ids: Collection[str]) -> set[str]:
+        """Of these DAGs, those that it may look at."""
+
+    def may_see_results(self, dag_id: str) -> bool:
+        """Whether it may see what tasks of the DAG leave as XCom, so also their cost."""
+
+    def may_see_connections(self) -> bool:
+        """Whether it may see Airflow's connections."""
+
+
 class RunList:
     """For threads of an API server; with what it remembers from one question to the next."""
 
@@ -45,33 +59,51 @@ class RunList:
         self._recent = RecentRuns(PATIENCE)
         self._fields = TaskFields()
         self._spending = Spending()
+        self._dags: dict[str, set[str]] = {}
+        """Of each place, those that had runs there when it was last reached."""
 
-    def shown(
-        self, wanted: Wanted, deployment: str, seen: Callable[[Collection[str]], set[str]]
-    ) -> tuple[dict[str, Any], list[Ended]]:
+    def shown(self, wanted: Wanted, deployment: str, viewer: Viewer) -> tuple[dict[str, Any], list[Ended]]:
         """One page of the list, as JSON; and those of its runs that are over.
 
         Args:
             wanted: which ones.
             deployment: of Airflow: other ones' runs in the same place are not shown.
-            seen: of DAG ids, those that whoever asks may look at.
+            viewer: whoever asks.
         """
         found = self._recent.get()
         mine = [(each, each.owner) for each in found.runs if each.owner and each.owner.deployment in ("", deployment)]
-        dag_ids = seen({owner.dag_id for _, owner in mine})
+        self._note_dags(mine)
+        dag_ids = viewer.seen({owner.dag_id for _, owner in mine})
         chosen = [row for row in mine if row[1].dag_id in dag_ids and _is_wanted(*row, wanted)]
         fields = self._fields.of([owner for _, owner in chosen])
-        rows = [
-            _Row(each, owner, fields[owner], self._spending.cost(each.headline.usage, fields[owner].get("price_book")))
-            for each, owner in chosen
-        ]
+        priced = {each: viewer.may_see_results(each) for each in dag_ids}
+        rows = [_Row(each, owner, fields[owner], self._cost(each, owner, fields, priced)) for each, owner in chosen]
         rows.sort(key=lambda row: row.key(wanted.sort), reverse=wanted.descending)
+        told = [each for each in found.unreachable if self._may_know(each.place, viewer)]
         page = {
             "total": len(rows),
             "runs": [row.plain() for row in rows[wanted.offset : wanted.offset + wanted.limit]],
-            "unreachable": [{"place": each.place, "message": masked(each.message)} for each in found.unreachable],
+            "unreachable": [{"place": each.place, "message": masked(each.message)} for each in told],
+            "incomplete": len(told) < len(found.unreachable),
         }
         return page, [row.ended(deployment) for row in rows if row.run.headline.phase.final]
+
+    def _cost(
+        self, each: FoundRun, owner: Owner, fields: Mapping[Owner, Mapping[str, str]], priced: Mapping[str, bool]
+    ) -> Decimal | None:
+        if not priced[owner.dag_id]:
+            return None
+        return self._spending.cost(each.headline.usage, fields[owner].get("price_book"))
+
+    def _note_dags(self, mine: Iterable[tuple[FoundRun, Owner]]) -> None:
+        of_place: dict[str, set[str]] = {}
+        for each, owner in mine:
+            of_place.setdefault(each.place, set()).add(owner.dag_id)
+        self._dags |= of_place
+
+    def _may_know(self, place: str, viewer: Viewer) -> bool:
+        """Why a place is not reached: its words may quote addresses, so they are for those who have runs there."""
+        return viewer.may_see_connections() or bool(viewer.seen(self._dags.get(place, set())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +128,7 @@ class _Row:
 
     def plain(self) -> dict[str, Any]:
         cost = None if self.cost is None else str(self.cost)
-        return plain_run(self.run) | {"reason": masked(self.run.headline.reason), "cost": cost}
+        return plain_run(self.run) | {"reason": _reason(self.run), "cost": cost}
 
     def ended(self, deployment: str) -> Ended:
         head, owner = self.run.headline, self.owner
@@ -104,8 +136,14 @@ class _Row:
         return Ended(self.run.place, self.run.ref, owner, head.failure, head.updated, self.fields)
 
 
+def _reason(each: FoundRun) -> str:
+    """Without a rank's words: which of these are secret, and who may read them, the page of the run knows."""
+    reason: str = masked(without_quotes(each.headline.reason))
+    return reason
+
+
 def _is_wanted(each: FoundRun, owner: Owner, wanted: Wanted) -> bool:
-    words = f"{each.ref.name} {owner.dag_id} {owner.run_id} {owner.task_id} {each.headline.reason}".lower()
+    words = f"{each.ref.name} {owner.dag_id} {owner.run_id} {owner.task_id} {_reason(each)}".lower()
     return (
         wanted.place in ("", each.place)
         and wanted.phase in ("", each.headline.phase.value)

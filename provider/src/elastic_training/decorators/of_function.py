@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from airflow.providers.common.compat.sdk import DecoratedOperator
-
 from elastic_runtime.errors import InvalidSettings
+from elastic_training.airflow_sdk import DecoratedOperator
 from elastic_training.functions import (
     Serializer,
     check_arguments,

@@ -18,7 +18,7 @@ from elastic_training.clusters.kubernetes.rights import Right, missing
 from elastic_training.clusters.local import NEEDED
 from elastic_training.clusters.local_files import private_folder
 from elastic_training.clusters.registry import local_settings
-from elastic_training.listeners.audience import in_daemon
+from elastic_training.daemons import in_daemon
 from elastic_training.operators.arguments import check_checkpoint_uri
 from elastic_training.store_credentials import store_credentials
 

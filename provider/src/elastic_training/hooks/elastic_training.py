@@ -7,11 +7,10 @@ from functools import cached_property
 from typing import Any
 from uuid import uuid4
 
-from airflow.providers.common.compat.sdk import BaseHook
-
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.printable import LONG, printable
 from elastic_runtime.status import Status
+from elastic_training.airflow_sdk import BaseHook
 from elastic_training.bridge import run
 from elastic_training.clusters.base import RunSummary
 from elastic_training.clusters.cluster import Cluster

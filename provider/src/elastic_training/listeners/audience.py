@@ -7,18 +7,13 @@ nothing queues up. What a listener raises is logged; one that does not come back
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import functools
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
-from typing import Any, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Protocol
 
 from elastic_runtime.printable import printable
 from elastic_runtime.status import Status
 from elastic_training.listeners.changes import Change, Told, changes, read_told
 
-T = TypeVar("T")
 PATIENCE = 30.0
 """Seconds that a listener has for what one look has brought; and all of them together for the last."""
 
@@ -39,8 +34,8 @@ class Listener(Protocol):
     async def hear(self, status: Status | None, news: Sequence[Change]) -> None:
         """The run is like this now, and this has happened; called with each status that differs from the one before.
 
-        Runs in the event loop that watches, with others: what blocks belongs into a thread (:func:`in_daemon`). It may
-        raise anything, and is cancelled after :data:`PATIENCE`.
+        Runs in the event loop that watches, with others: what blocks belongs into a thread
+        (:func:`~elastic_training.daemons.in_daemon`). It may raise anything, and is cancelled after :data:`PATIENCE`.
 
         Args:
             status: now; None before the first one, when a task has created or adopted the run.
@@ -107,30 +102,3 @@ class Audience:
             await asyncio.wait([telling], timeout=self._patience)
         telling.cancel()
         await asyncio.wait([telling])
-
-
-class _Daemons(Executor):
-    """A thread for each call, which nobody waits for when the process ends; and no pool that others need."""
-
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """As any executor."""
-        future: Future[T] = Future()
-        future.set_running_or_notify_cancel()  # So that nobody can take it back any more.
-
-        def work() -> None:
-            try:
-                future.set_result(fn(*args, **kwargs))
-            except BaseException as error:  # noqa: BLE001  # it is whoever awaits it who has to know
-                future.set_exception(error)
-
-        threading.Thread(target=work, name="elastic-training listener", daemon=True).start()
-        return future
-
-
-_daemons = _Daemons()
-
-
-def in_daemon(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> asyncio.Future[T]:
-    """Call it in a thread of its own, with the log of this task; await what is returned, or leave it."""
-    call = functools.partial(contextvars.copy_context().run, function, *args, **kwargs)
-    return asyncio.get_running_loop().run_in_executor(_daemons, call)

@@ -10,7 +10,7 @@ from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.status import Status
-from elastic_training.listeners.audience import in_daemon
+from elastic_training.daemons import in_daemon
 from elastic_training.listeners.changes import Change, ChangeKind
 from elastic_training.ownership import read_owner
 

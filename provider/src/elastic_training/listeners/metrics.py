@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from airflow.providers.common.compat.sdk import conf
-
 from elastic_runtime.status import Status
+from elastic_training.airflow_sdk import conf
 from elastic_training.airflow_versions import stats
 from elastic_training.bridge import bridged
-from elastic_training.listeners.audience import in_daemon
+from elastic_training.daemons import in_daemon
 from elastic_training.listeners.changes import Change, ChangeKind
 from elastic_training.ownership import read_owner
 

@@ -6,7 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from airflow.providers.common.compat.sdk import (
+from elastic_runtime.clock import utc_now
+from elastic_runtime.documents import from_plain
+from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.spec import LOG_LIMIT
+from elastic_runtime.status import Phase, Status
+from elastic_training.airflow_sdk import (
     AirflowException,
     AirflowFailException,
     AirflowSkipException,
@@ -14,12 +19,6 @@ from airflow.providers.common.compat.sdk import (
     BaseOperator,
     conf,
 )
-
-from elastic_runtime.clock import utc_now
-from elastic_runtime.documents import from_plain
-from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.spec import LOG_LIMIT
-from elastic_runtime.status import Phase, Status
 from elastic_training.airflow_versions import policies_are_asked
 from elastic_training.assets import tell_outlets
 from elastic_training.bridge import run
@@ -30,6 +29,7 @@ from elastic_training.clusters.registry import get_cluster, own_name
 from elastic_training.deployment import deployment
 from elastic_training.failure_block import failure_block
 from elastic_training.follow import Ending, Followed, Follower
+from elastic_training.free_text import without_secrets
 from elastic_training.jupyter import Jupyter
 from elastic_training.links import addresses
 from elastic_training.listeners import listeners_of, tell_of_claim
@@ -231,7 +231,7 @@ class ElasticTrainingOperator(EndsRuns, TrainingArguments, RendersSettings, Base
                 'Write checkpoint_uri="s3://bucket/runs"'
             )
         if self.do_xcom_push:
-            links = addresses(cluster, own_name(self.cluster), ref, owner, self.checkpoint_conn_id)
+            links = addresses(cluster, own_name(self.cluster), ref, owner, self.checkpoint_uri, self.checkpoint_conn_id)
             for key, value in {RUN_NAME_KEY: ref.name, CLUSTER_KEY: self.cluster, **links}.items():
                 task_instance.xcom_push(key=key, value=value)
         if not self.wait_for_completion:
@@ -241,7 +241,11 @@ class ElasticTrainingOperator(EndsRuns, TrainingArguments, RendersSettings, Base
             until = deadline.isoformat() if deadline else None
             where = (own_name(self.cluster), ref.name, ref.uid)
             callbacks = [path_of(each) for each in self.callbacks]
-            keeping = {"conn_id": self.checkpoint_conn_id, "price_book": self.price_book}
+            keeping = {
+                "checkpoints": self.checkpoint_uri,
+                "conn_id": self.checkpoint_conn_id,
+                "price_book": self.price_book,
+            }
             trigger = TrainingRunTrigger(*where, owner.text(), until, self.log_ranks, callbacks, keeping)
             self.defer(trigger=trigger, method_name="execute_complete", kwargs=memory.luggage)
         # Here Airflow itself keeps execution_timeout, and calls on_kill.
@@ -304,7 +308,7 @@ class ElasticTrainingOperator(EndsRuns, TrainingArguments, RendersSettings, Base
         # The reason of a failure has a rank's last words, and who knows what these are.
         cost = cost_of(status, self.price_book, self.log)
         report = run(self.keeper(cluster, own_name(self.cluster)).keep(ref, status, cost))
-        document: dict[str, Any] = masked(result_document(status, cost, report))
+        document = result_document(without_secrets(status, masked), cost, report and masked(report))
         if status.phase is Phase.SUCCEEDED:
             memory.succeeded(status)
             tell_outlets(context, self.outlets, status)

@@ -8,13 +8,13 @@ from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
 
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, BaseOperator
-
 from elastic_runtime.errors import InvalidSettings, OwnershipLost, RunNotFound
+from elastic_training.airflow_sdk import AirflowException, AirflowFailException, BaseOperator
 from elastic_training.archive import Keeper
 from elastic_training.bridge import run
 from elastic_training.clusters.base import RunRef, StatusChanged
 from elastic_training.clusters.cluster import Cluster
+from elastic_training.clusters.connected import LOCAL
 from elastic_training.clusters.registry import check_cluster, cluster_called, location, own_name
 from elastic_training.operators.arguments import check_foreign
 from elastic_training.settings import IntOrTemplate, seconds_of
@@ -111,7 +111,14 @@ class CancelTrainingOperator(BaseOperator):
     async def _keep(self, cluster: Cluster, place: str, ref: RunRef) -> None:
         """Of a training that nobody waits for, nobody else has kept anything."""
         said = await asyncio.to_thread(location, self.cluster)
-        await Keeper(cluster, place, self.log, said.checkpoint_conn_id if said else None).keep(ref)
+        checkpoints = said.checkpoint_uri if said else None
+        if checkpoints is None and (spec := await cluster.spec(ref)).checkpoint:
+            checkpoints = spec.checkpoint.uri.rpartition("/")[0]
+            # The run's document is written in its place: in pods, its folders are none of this worker's.
+            if checkpoints.startswith("file:") and place != LOCAL:
+                checkpoints = None
+        conn_id = said.checkpoint_conn_id if said else None
+        await Keeper(cluster, place, self.log, checkpoints, conn_id).keep(ref)
 
     async def _clear(self, cluster: Cluster, ref: RunRef) -> None:
         """What is done with a run that has ended."""

@@ -37,12 +37,12 @@ class EndsRuns:
 
     def keeper(self, cluster: Cluster, place: str) -> Keeper:
         """Of what there is of this task's run."""
-        conn_id = self.checkpoint_conn_id
+        checkpoints, conn_id = self.checkpoint_uri, self.checkpoint_conn_id
         # Where a run was claimed here, what the cluster's connection says has been taken over; and Airflow cannot be
         # asked from within the handler of a signal.
-        if self.checkpoint_uri is None and self._place is None and (said := location(self.cluster)) is not None:
-            conn_id = conn_id or said.checkpoint_conn_id
-        return Keeper(cluster, place, self.log, conn_id, self.price_book)
+        if not checkpoints and self._place is None and (said := location(self.cluster)) is not None:
+            checkpoints, conn_id = said.checkpoint_uri, conn_id or said.checkpoint_conn_id
+        return Keeper(cluster, place, self.log, checkpoints, conn_id, self.price_book)
 
     def clear_up(self, cluster: Cluster, ref: RunRef, owner: str, status: Status) -> None:
         """Note that the result was taken, or delete what is not to stay."""

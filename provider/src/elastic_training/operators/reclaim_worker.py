@@ -8,10 +8,9 @@ from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
 
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, BaseOperator
-
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.status import Phase, Status, WorkerState
+from elastic_training.airflow_sdk import AirflowException, AirflowFailException, BaseOperator
 from elastic_training.bridge import run
 from elastic_training.clusters.base import RunRef, StatusChanged
 from elastic_training.clusters.cluster import Cluster

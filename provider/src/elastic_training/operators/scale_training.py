@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from airflow.providers.common.compat.sdk import BaseOperator, conf
-
 from elastic_runtime.clock import utc_now
+from elastic_training.airflow_sdk import BaseOperator, conf
 from elastic_training.bridge import run
 from elastic_training.operators.arguments import check_foreign
 from elastic_training.scale_task import FIELDS, IfFinished, ScalesTraining, verdict_of

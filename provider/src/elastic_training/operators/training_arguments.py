@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 from uuid import uuid4
 
-from airflow.providers.common.compat.sdk import BaseOperatorLink
-
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.hostfile import check_hostfile
 from elastic_runtime.observe import ObserveSpec
@@ -25,6 +23,7 @@ from elastic_runtime.spec import (
     RunSpec,
     has_fixed_size,
 )
+from elastic_training.airflow_sdk import BaseOperatorLink
 from elastic_training.airflow_versions import folder_of
 from elastic_training.bridge import run
 from elastic_training.clusters.cluster import Cluster

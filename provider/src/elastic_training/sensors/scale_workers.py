@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from airflow.providers.common.compat.sdk import (
+from elastic_runtime.clock import utc_now
+from elastic_training.airflow_sdk import (
     AirflowException,
     AirflowFailException,
     AirflowSensorTimeout,
@@ -15,8 +16,6 @@ from airflow.providers.common.compat.sdk import (
     PokeReturnValue,
     conf,
 )
-
-from elastic_runtime.clock import utc_now
 from elastic_training.bridge import run
 from elastic_training.scale_task import FIELDS, IfFinished, ScalesTraining, verdict_of
 from elastic_training.settings import IntOrTemplate, parse_bool

@@ -48,7 +48,8 @@ class TrainingRunTrigger(BaseTrigger):
         deadline: RFC 3339; None: none. Absolute, so that a triggerer's restart does not move it.
         log_ranks: whose lines are wanted of the log; None: all.
         callbacks: dotted paths of :class:`~elastic_training.listeners.callbacks.TrainingCallback` classes.
-        keeping: ``conn_id`` and ``price_book`` of :class:`~elastic_training.archive.Keeper`, for a run that is killed.
+        keeping: ``checkpoints``, ``conn_id`` and ``price_book`` of :class:`~elastic_training.archive.Keeper`, for a run
+            that is killed.
     """
 
     def __init__(
@@ -161,7 +162,8 @@ class TrainingRunTrigger(BaseTrigger):
             self.log.info("%s: it is not cancelled", lost)
         except RunNotFound:
             return
-        keeper = Keeper(cluster, self.cluster, self.log, self.keeping.get("conn_id"), self.keeping.get("price_book"))
+        names = ("checkpoints", "conn_id", "price_book")
+        keeper = Keeper(cluster, self.cluster, self.log, *map(self.keeping.get, names))
         await keeper.keep_at_end(self.ref, END_PATIENCE)
 
     def _event(self, followed: Followed) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from types import TracebackType
 from typing import Any, BinaryIO
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from elastic_runtime.errors import InvalidSettings
 
@@ -267,12 +267,22 @@ def _scheme(uri: str, field: str) -> str:
         raise InvalidSettings(field, f"there is no store for {uri!r}", _instead(scheme, known))
     if parts.query or parts.fragment:
         raise InvalidSettings(field, f"{uri!r} has a query or a fragment", "Leave away what follows ? or #")
+    if _climbs(parts.path):
+        problem = f"{uri!r} has a part that is . or .., which leads out of its folder"
+        raise InvalidSettings(field, problem, "Write the folder or prefix itself; check what a template has put there")
     if scheme == "file" and (parts.netloc not in ("", "localhost") or parts.path.strip("/") == ""):
         problem = f"{uri!r} is not the URI of a folder on this machine"
         raise InvalidSettings(field, problem, "Write file:///absolute/path, with three slashes")
     if scheme in _BUCKETS and _BUCKETS[scheme].fullmatch(parts.netloc) is None:
         raise InvalidSettings(field, f"{uri!r} has no valid name of a bucket", f"Write {_OWN[scheme][1]}")
     return scheme
+
+
+def _climbs(path: str) -> bool:
+    """Whether a part is ``.`` or ``..``, however often it is percent-encoded: some server or library decodes it."""
+    while (decoded := unquote(path)) != path:
+        path = decoded
+    return any(part.strip() in (".", "..") for part in re.split(r"[/\\]", path))
 
 
 def _instead(scheme: str, known: str) -> str:

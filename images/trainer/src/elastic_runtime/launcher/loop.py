@@ -49,6 +49,7 @@ from elastic_runtime.printable import printable
 from elastic_runtime.shipment import unpack
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Checkpoint, EventKind, FailureKind, Phase, Status
+from elastic_runtime.status_failure import LAST_WORDS
 from elastic_runtime.wire import CommitDeadline
 
 log = logging.getLogger(__name__)
@@ -401,7 +402,7 @@ class Launcher:
         if first := self._record.failures.first:
             return f"{reason}; {first.summary}{self._record.torn_words}"
         words = self._output.last_error()
-        return f"{reason}; last words on stderr: {words}" if words else reason
+        return f"{reason}{LAST_WORDS}{words}" if words else reason
 
     async def _end_session(self) -> None:
         if self._session:

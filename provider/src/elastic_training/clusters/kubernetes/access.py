@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
+from elastic_training.airflow_versions import connection_in_loop, extras_in_loop
 
 DEFAULT_NAMESPACE = "default"
 DEFAULT_CONNECTION = "kubernetes_default"
@@ -73,13 +74,12 @@ class Absent(Exception):
 
 async def ask(connection: str, *, patient: bool) -> Access:
     """Airflow, from the event loop of a triggerer. Raises Absent, or InvalidSettings."""
-    from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
-    from airflow.providers.common.compat.sdk import AirflowNotFoundException
+    from elastic_training.airflow_sdk import AirflowNotFoundException
 
     for pause in _PAUSES if patient else (None,):
         try:
-            found = await get_async_connection(connection)
-            return read_access(connection, _checked(found, await get_async_extra_dejson(found)))
+            found = await connection_in_loop(connection)
+            return read_access(connection, _checked(found, await extras_in_loop(found)))
         except PermissionError as error:
             raise refused(connection, error) from None
         except AirflowNotFoundException as error:
@@ -91,7 +91,7 @@ async def ask(connection: str, *, patient: bool) -> Access:
 
 def ask_blocking(connection: str) -> Access:
     """Airflow, from a thread of a worker. Raises Absent, or InvalidSettings."""
-    from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
+    from elastic_training.airflow_sdk import AirflowNotFoundException, BaseHook
 
     try:
         found = BaseHook.get_connection(connection)

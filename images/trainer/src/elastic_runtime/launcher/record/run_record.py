@@ -11,6 +11,7 @@ from datetime import datetime
 from elastic_runtime import rank_link
 from elastic_runtime.engines.exits import describe
 from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.launcher.record.checkpoint_lines import CheckpointLines
 from elastic_runtime.launcher.record.failures import Failures
 from elastic_runtime.launcher.record.figures import Figures
 from elastic_runtime.launcher.record.hardware import HardwareRecord
@@ -95,6 +96,7 @@ class RunRecord:
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self._history: deque[World] = deque(maxlen=MAX_HISTORY)
         self._workers = WorkersRecord(now, previous)
+        self._checkpoint_lines = CheckpointLines(now)
         self.failures = Failures(now)
         """What ranks say when they fail."""
         self.lives = Lives()
@@ -169,10 +171,17 @@ class RunRecord:
         worker: str | None = None,
         world_size: int | None = None,
         step: int | None = None,
+        *,
+        logged: bool = True,
     ) -> None:
-        """Note it, and write it to the log. ``step``: that it is about; the last one heard of unless given."""
+        """Note it, and write it to the log, unless ``logged`` says no.
+
+        ``step``: that it is about; the last one heard of unless given.
+        """
         step, short = self._standing.step if step is None else step, printable(message, MAX_MESSAGE)
         self._events.append(Event(self._now(), kind, short, worker, step, world_size))
+        if not logged:
+            return
         failed = kind is EventKind.FINISHED and self._standing.phase is Phase.FAILED
         store = f"{self._spec.checkpoint.uri.rstrip('/')}/" if self._spec.checkpoint else ""
         words = message.replace(store, "") if store else message
@@ -277,8 +286,11 @@ class RunRecord:
                 self._has_checkpoint = True
                 standing.step = max(step, standing.step or 0)  # Progress is told a few times a second only.
                 kind = EventKind.HANDOVER if handover else EventKind.CHECKPOINT
-                self.event(kind, f"durable checkpoint of step {step} at {uri} in {seconds:.2f} s", worker, step=step)
+                words = f"durable checkpoint of step {step} at {uri} in {seconds:.2f} s"
+                self.event(kind, words, worker, step=step, logged=False)
+                self._checkpoint_lines.written(step, seconds, handover=handover)
             case rank_link.CheckpointFailed(step, reason):
+                self._checkpoint_lines.failed()
                 words = f"durable checkpoint of step {step} FAILED: {reason}"
                 self.event(EventKind.CHECKPOINT, words, worker, step=step)
             case rank_link.CheckpointSkipped(uri, reason):

@@ -1,0 +1,76 @@
+"""What has not answered lately, and is not asked again for a while: places and stores, for all who look at a page."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import monotonic
+
+from elastic_runtime.errors import ClusterUnavailable, RunNotFound
+
+AGAIN = 15.0
+"""Seconds for which what was silent is not asked."""
+SLOW = 0.5
+"""Seconds. A failure that takes less holds nobody up, and is not remembered."""
+MOST = 1000
+"""Names that are remembered."""
+
+
+class StillSilent(ClusterUnavailable):
+    """It was not asked, because of an outage that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Outage:
+    message: str
+    until: float
+
+
+class Outages:
+    """For threads and event loops: nothing here blocks."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, _Outage] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def asking(self, name: str) -> Iterator[None]:
+        """The block asks whatever is called so. What it raises, if that took long, is remembered, but for RunNotFound.
+
+        Raises:
+            StillSilent: it has been silent; the block is not entered. Once :data:`AGAIN` is over, one caller
+                enters, and the others only after that one has had an answer.
+        """
+        began = monotonic()
+        self._admit(name, began)
+        try:
+            yield
+        except Exception as error:
+            if isinstance(error, RunNotFound) or monotonic() - began < SLOW:
+                self._forget(name)
+            else:
+                self._note(name, str(error) or type(error).__name__)
+            raise
+        self._forget(name)
+
+    def _admit(self, name: str, now: float) -> None:
+        with self._lock:
+            if (known := self._known.get(name)) is None:
+                return
+            if now < known.until:
+                raise StillSilent(f"{known.message}; it is asked again in {known.until - now:.0f} s")
+            self._known[name] = _Outage(known.message, now + AGAIN)
+
+    def _note(self, name: str, message: str) -> None:
+        with self._lock:
+            self._known[name] = _Outage(message, monotonic() + AGAIN)
+            self._known.move_to_end(name)
+            while len(self._known) > MOST:
+                self._known.popitem(last=False)
+
+    def _forget(self, name: str) -> None:
+        with self._lock:
+            self._known.pop(name, None)
