@@ -33,6 +33,7 @@ def page_of(**changes: Any) -> dict[str, Any]:
         "limits": {"minimum": 1, "maximum": 4},
         "live": True,
         "may_edit": True,
+        "hidden": [],
         "cost": None,
         "links": {
             "report": "javascript:alert(1)",

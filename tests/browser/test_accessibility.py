@@ -58,6 +58,7 @@ SHOWN: dict[str, tuple[str, str, Any]] = {
                 | {"dag_id": "digits", "run_id": "manual", "task_id": "train", "map_index": -1, "cost": None}
             ],
             "unreachable": [{"place": "cluster", "message": "no route"}],
+            "incomplete": True,
         },
     ),
 }

@@ -127,7 +127,7 @@ def test_all_runs_are_listed_with_places_that_are_not_reached(server: Server, pa
     row |= {"target_size": 3, "step": 70, "started": None, "finished": None, "updated": STATUS["updated"], "cost": None}
     row |= {"dag_id": "digits", "run_id": "manual", "task_id": "train", "map_index": -1}
     unreachable = [{"place": "cluster", "message": "no route"}]
-    server.answers["runs"] = {"total": 1, "runs": [row], "unreachable": unreachable}
+    server.answers["runs"] = {"total": 1, "runs": [row], "unreachable": unreachable, "incomplete": False}
     page.goto(server.url)
     page.get_by_text("cluster is not reached: no route").wait_for()
     page.get_by_label("Phase").select_option("failed")
@@ -145,3 +145,42 @@ def test_the_page_fits_its_width_in_both_themes(server: Server, page: Any, schem
     page.locator("canvas").first.wait_for()
 
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def list_of(count: int) -> dict[str, Any]:
+    """So many runs with long names."""
+    rows = [
+        {
+            "name": f"nightly-train-the-model-of-the-{number:02}th-region-ec6ab9d3ca", "place": "cluster/training",
+            "phase": "suspended", "reason": "", "world_size": 2, "target_size": 4, "step": 7, "cost": None,
+            "started": None, "finished": None, "updated": "2026-11-22T12:00:00+00:00", "dag_id": "nightly",
+            "run_id": f"manual__{number}", "task_id": "train_the_model_of_the_region", "map_index": number,
+        }
+        for number in range(count)
+    ]  # fmt: skip
+    return {"total": count, "runs": rows, "unreachable": [], "incomplete": False}
+
+
+def test_the_list_shows_all_rows_of_a_page(page: Any, server: Server) -> None:
+    server.answers["runs"] = list_of(34)
+    page.goto(server.url)
+    box = page.get_by_role("region", name="Runs")
+    box.locator("tbody tr").nth(33).wait_for()
+    assert box.evaluate("each => each.scrollHeight <= each.clientHeight + 1"), "the page scrolls, and no box in it"
+
+
+def test_the_phase_is_seen_on_a_phone(page: Any, server: Server) -> None:
+    server.answers["runs"] = list_of(3)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(server.url)
+    phase = page.locator("tbody .phase").first
+    phase.wait_for()
+    seen = phase.bounding_box()
+    assert seen["x"] + seen["width"] <= 390
+
+
+def test_what_the_viewer_may_not_read_is_said(page: Any, server: Server) -> None:
+    server.answers["task"] = page_of(hidden=["logs", "results"])
+    page.goto(server.url + TASK)
+    page.get_by_text("What ranks wrote is hidden").wait_for()
+    page.get_by_text("Metrics, files and cost are hidden").wait_for()

@@ -122,14 +122,15 @@ async def connection_in_loop(conn_id: str) -> Any:
     return await sync_to_async(BaseHook.get_connection)(conn_id)
 
 
-async def extras_in_loop(connection: Any) -> Mapping[str, Any]:
+async def extras_in_loop(connection: Any) -> dict[str, Any]:
     """Extras of such a connection, likewise: to read them masks them."""
     from asgiref.sync import sync_to_async
 
     if hasattr(connection, "aextra_dejson"):
-        found: Mapping[str, Any] = await connection.aextra_dejson()
-        return found
-    return await sync_to_async(lambda: connection.extra_dejson)()
+        found: dict[str, Any] = await connection.aextra_dejson()
+    else:
+        found = await sync_to_async(lambda: connection.extra_dejson)()
+    return found
 
 
 async def task_state(dag_id: str, run_id: str, task_id: str, map_index: int) -> str | None:

@@ -121,6 +121,8 @@ export interface TaskPage {
   live: boolean;
   may_edit: boolean;
   cost: Cost | null;
+  /** What the viewer has no right to in Airflow. */
+  hidden: ("logs" | "results")[];
   links: {
     report: string | null;
     log: string | null;
@@ -165,4 +167,6 @@ export interface RunsPage {
   total: number;
   runs: RunRow[];
   unreachable: { place: string; message: string }[];
+  /** Whether a place is not reached of which the viewer is told nothing. */
+  incomplete: boolean;
 }

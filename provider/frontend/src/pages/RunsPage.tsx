@@ -60,6 +60,11 @@ export function RunsPage() {
           {each.place} is not reached: {each.message}
         </p>
       ))}
+      {page?.incomplete && (
+        <p class="stale" role="status">
+          A place is not reached that you have no runs in, as far as is known: the list may be incomplete.
+        </p>
+      )}
       {page && !page.total && <p class="empty">There are no such runs.</p>}
       {page && page.total > 0 && (
         <>
@@ -89,8 +94,8 @@ interface RowsProps {
 
 function Rows({ rows, wish, sort }: RowsProps) {
   return (
-    <div class="scrolls" tabIndex={0} role="region" aria-label="Runs">
-      <table>
+    <div class="scrolls whole" tabIndex={0} role="region" aria-label="Runs">
+      <table class="runs">
         <thead>
           <tr>
             {COLUMNS.map(([name, title]) => {

@@ -63,6 +63,10 @@ function Shown({ page, status, refresh }: { page: Page; status: Status; refresh:
     <main>
       {status.first_failure && <Failure failure={status.first_failure} />}
       {page.message && <p class="remark">{page.message}</p>}
+      {page.hidden.includes("logs") && <p class="remark">What ranks wrote is hidden: you may not read this DAG's task logs.</p>}
+      {page.hidden.includes("results") && (
+        <p class="remark">Metrics, files and cost are hidden: you may not read this DAG's XComs.</p>
+      )}
       <Headline page={page} status={status} />
       {editable && <Controls changes={changes} target={status.target_size} limits={page.limits} />}
       <Section title="World size">
