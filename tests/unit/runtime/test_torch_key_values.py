@@ -175,3 +175,39 @@ class TestHostile:
             ask(store, "get", "a", serial=serial)
         with pytest.raises(InvalidDocument, match="wait"):
             ask(store, "get", "a", serial=1000)
+
+
+class Counting(dict[str, str]):
+    """Counts how often it is looked into."""
+
+    looks = 0
+
+    def __contains__(self, key: object) -> bool:
+        self.looks += 1
+        return super().__contains__(key)
+
+
+def test_an_ask_does_not_look_at_all_that_others_wait_for() -> None:
+    store, values, ranks = KeyValues(), Counting(), 20
+    store._values = values
+    keys = tuple(f"key{number}" for number in range(3000))
+    for rank in range(ranks):
+        assert ask(store, "wait", *keys, who=f"rank{rank}") is None
+    for key in keys[:-1]:
+        values.looks = 0
+        assert ask(store, "set", key, value=text(b"x")) is not None
+        assert values.looks < 10 * ranks
+    values.looks = 0
+    ask(store, "set", "another", value=text(b"x"))
+    assert values.looks < 10
+    assert len(list(store.ask("r", StoreAsk(1, 2, "set", keys[-1:], value=text(b"x"))))) == ranks + 1
+    assert not store._waiting
+    assert not store._for_key
+
+
+def test_a_key_that_goes_again_is_waited_for_again() -> None:
+    store = KeyValues()
+    assert ask(store, "wait", "a", "b", who="waits") is None
+    for operation, key in (("set", "a"), ("delete", "a"), ("set", "b")):
+        assert len(list(store.ask("r", StoreAsk(1, 1, operation, (key,), value=text(b"x"))))) == 1  # type: ignore[arg-type]
+    assert [who for who, _ in store.ask("r", StoreAsk(1, 2, "set", ("a",), value=text(b"x")))] == ["r", "waits"]

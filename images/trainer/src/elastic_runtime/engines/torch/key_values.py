@@ -7,8 +7,8 @@ into, but for those that ``add`` counts with (decimal, as torch's own stores hav
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from elastic_runtime.engines.torch.messages import StoreAnswer, StoreAsk
 from elastic_runtime.errors import InvalidDocument
@@ -27,6 +27,8 @@ class _Waiting:
 
     rank_id: str
     ask: StoreAsk
+    at: int = 0
+    """Of its keys, those before this one were there when it was looked at last."""
 
 
 class KeyValues:
@@ -70,13 +72,18 @@ class KeyValues:
     def _look(self, number: int, waiting: _Waiting) -> Iterator[tuple[str, StoreAnswer]]:
         """Answer, or have it wait for the first of its keys that is not there."""
         ask = waiting.ask
-        missing = next((key for key in ask.keys if key not in self._values), None)
+        missing = self._missing(ask.keys, waiting.at)
+        if missing is None and waiting.at:
+            missing = self._missing(ask.keys, 0)  # One may have been deleted meanwhile.
         if missing is None:
             value = self._values[ask.keys[0]] if ask.operation == "get" else ""
             yield waiting.rank_id, StoreAnswer(ask.serial, value)
         else:
-            self._waiting[number] = waiting
-            self._for_key.setdefault(missing, set()).add(number)
+            self._waiting[number] = replace(waiting, at=missing)
+            self._for_key.setdefault(ask.keys[missing], set()).add(number)
+
+    def _missing(self, keys: Sequence[str], begin: int) -> int | None:
+        return next((index for index in range(begin, len(keys)) if keys[index] not in self._values), None)
 
     def _drop(self, which: Callable[[_Waiting], bool]) -> None:
         gone = {number for number, each in self._waiting.items() if which(each)}
