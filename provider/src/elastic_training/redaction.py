@@ -87,8 +87,12 @@ class Secrets:
 
     def hide(self, text: str) -> str:
         """A text without them, and without what Airflow knows to be secret."""
-        shown = str(redact(text))
-        return shown if self._pattern is None else self._pattern.sub(_HIDDEN, shown)
+        theirs = str(redact(text))
+        if self._pattern is None:
+            return theirs
+        shown = str(redact(self._pattern.sub(_HIDDEN, text)))
+        # Where two secrets overlap, whichever is replaced first leaves a part of the other.
+        return shown if shown == self._pattern.sub(_HIDDEN, theirs) else _HIDDEN
 
 
 def remember_secrets(value: Any) -> None:

@@ -40,7 +40,7 @@ def test_dots_in_names_are_none(team: str) -> None:
 
 @pytest.mark.parametrize("team", TEAMS)
 def test_no_run_is_created(fake: FakeCluster, team: str) -> None:
-    train = operator(checkpoint_uri="s3://bucket/teams/{{ params.team }}/runs")
+    train = operator(checkpoint_uri="s3://bucket/teams/{{ params.team }}/runs", wait_for_completion=False)
     train.render_template_fields({"params": {"team": team}, "ti": trying()})
     with pytest.raises((InvalidSettings, AirflowFailException), match="leads out of its folder"):
         train.execute({"ti": trying()})

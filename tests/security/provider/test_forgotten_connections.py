@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat import connection as airflow_connections
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, Connection
 
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
 from elastic_training import bridge
-from elastic_training.clusters.kubernetes import connection
+from elastic_training.clusters import connected
+from elastic_training.clusters.kubernetes import access, connection
 from elastic_training.clusters.kubernetes.access import Access
 from elastic_training.clusters.kubernetes.watching.hub import Hub
 from tests.unit.provider.virtual_time import run_virtually
@@ -37,18 +37,19 @@ class Airflow:
         extra = {"kube_config": {"users": [{"name": "me", "user": {"token": self.answer}}]}}
         return Connection(conn_id=conn_id, conn_type="kubernetes", extra=json.dumps(extra))
 
-    async def get_async_connection(self, conn_id: str) -> Connection:
+    async def connection_in_loop(self, conn_id: str) -> Connection:
         return self.get_connection(conn_id)
 
-    async def get_async_extra_dejson(self, found: Connection) -> dict[str, Any]:
+    async def extras_in_loop(self, found: Connection) -> dict[str, Any]:
         return dict(found.extra_dejson)
 
 
 @pytest.fixture
 def airflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Airflow]:
     said = Airflow()
-    monkeypatch.setattr(airflow_connections, "get_async_connection", said.get_async_connection)
-    monkeypatch.setattr(airflow_connections, "get_async_extra_dejson", said.get_async_extra_dejson)
+    for module in (access, connected):
+        monkeypatch.setattr(module, "connection_in_loop", said.connection_in_loop)
+        monkeypatch.setattr(module, "extras_in_loop", said.extras_in_loop)
     monkeypatch.setattr(BaseHook, "get_connection", said.get_connection)
     connection.forget()
     yield said

@@ -18,7 +18,7 @@ from elastic_training.redaction import Secrets
 from tests.unit.provider.operator_bench import NAME, operator, run_in, trying
 from tests.unit.provider.page_bench import API, IDS, PREFIX, Browser, Rendered, rendering, seeing
 
-PLANTED = "planted-in-reason"
+PLANTED = "sown-in-a-reason"
 
 
 @pytest.fixture(autouse=True)
@@ -97,9 +97,18 @@ def test_the_result_of_a_task_has_its_phase(fake: FakeCluster, store: str) -> No
 
 
 def test_short_and_common_words_hide_nothing() -> None:
-    assert (
-        Secrets({"APP_TOKEN": "true", "X_SECRET": "a", "PLAIN": "planted"}).hide("true a planted") == "true a planted"
-    )
+    assert Secrets({"APP_TOKEN": "true", "X_SECRET": "a", "PLAIN": "sown"}).hide("true a sown") == "true a sown"
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("sown-abc-more", "abc-more-and"), ("abc-more", "sown-abc-more-and")])
+def test_secrets_that_overlap_leave_nothing_of_each_other(
+    monkeypatch: pytest.MonkeyPatch, ours: str, theirs: str
+) -> None:
+    """Of ours and one that Airflow knows."""
+    monkeypatch.setattr("elastic_training.redaction.redact", lambda text: text.replace(theirs, "***"))
+    hide = Secrets({"APP_TOKEN": ours}).hide
+    assert hide("failed with sown-abc-more-and") == "***"
+    assert hide(f"failed with {ours}, and {theirs}") in ("***", "failed with ***, and ***")
 
 
 def test_every_way_to_write_it_is_hidden() -> None:
