@@ -17,7 +17,9 @@ from elastic_runtime.status import Event, EventKind, Series, Status
 from elastic_runtime.status_failure import without_quotes
 
 Hide = Callable[[str], str]
-_WORDED = frozenset({EventKind.FINISHED, EventKind.WARNING, EventKind.CHECKPOINT, EventKind.CHECKPOINT_SKIPPED})
+_WORDED = frozenset(
+    {EventKind.FINISHED, EventKind.WARNING, EventKind.CHECKPOINT, EventKind.CHECKPOINT_SKIPPED, EventKind.UNKNOWN}
+)
 """Events whose messages may quote a script."""
 
 
