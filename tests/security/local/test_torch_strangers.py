@@ -59,6 +59,37 @@ GROUPS = """
         print(json.dumps(said), flush=True)
 """
 
+THREADS = """
+    import threading
+
+    import torch.distributed as dist
+    from torch.distributed.distributed_c10d import ProcessGroupGloo
+
+    from elastic_runtime.engines.torch.peers import prove_peers
+
+    begun, over, make = threading.Event(), threading.Event(), ProcessGroupGloo.__init__
+
+    def made_slowly(*arguments):
+        begun.set()
+        over.wait()
+        make(*arguments)
+
+    ProcessGroupGloo.__init__ = made_slowly
+    prove_peers()
+    store = dist.HashStore()
+    first = threading.Thread(target=ProcessGroupGloo, args=(dist.PrefixStore("first", store), 0, 1))
+    first.start()
+    begun.wait()
+    try:
+        ProcessGroupGloo(dist.PrefixStore("second", store), 0, 1)
+    except RuntimeError as error:
+        print(error)
+    over.set()
+    first.join()
+    ProcessGroupGloo(dist.PrefixStore("third", store), 0, 1)
+    print("made")
+"""
+
 
 class Ranks:
     """Three processes that make one group after another."""
@@ -189,7 +220,7 @@ def test_once_a_world_stands_nobody_gets_in(start: Start) -> None:
         for each in psutil.Process(pid).net_connections("tcp")
         if each.status == psutil.CONN_LISTEN
     ]
-    assert len(places) == 2
+    assert len(places) == 4  # Of each rank: for a group of the script, and for one of this package.
     for place in places:
         with pytest.raises(TimeoutError):
             socket.create_connection(place, timeout=0.5)
@@ -198,3 +229,11 @@ def test_once_a_world_stands_nobody_gets_in(start: Start) -> None:
     run.succeed()
 
     assert PROVE not in run.log()
+
+
+def test_groups_that_two_threads_make_at_once_are_refused() -> None:
+    """Each would take the other's connections for a stranger's."""
+    script = [sys.executable, "-c", textwrap.dedent(THREADS)]
+    said = subprocess.run(script, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout.splitlines()
+    assert "make one after the other" in said[0]
+    assert said[1] == "made"

@@ -9,9 +9,6 @@ groups as without it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -40,7 +37,7 @@ _present = _Present()
 
 
 def own_group() -> Any:
-    """Of the present world; a collective where there was no :func:`connecting`, as by hand.
+    """Of the present world; a collective where there was no :func:`connect`, as by hand.
 
     Returns:
         A bare ``ProcessGroupGloo``: its methods, which torch's stubs do not have, take lists of tensors in host memory,
@@ -48,23 +45,19 @@ def own_group() -> Any:
     """
     store = _get_default_store()
     if _present.group is None or _present.store is not store:
-        _present.group, _present.store = _made(store, dist.get_rank(), dist.get_world_size()), store
+        connect(store, dist.get_rank(), dist.get_world_size())
     return _present.group
 
 
-@contextmanager
-def connecting(store: Store, rank: int, size: int) -> Iterator[None]:
-    """Around the making of the default group: both wait for the same ranks, and for answers of their store, at once.
+def connect(store: Store, rank: int, size: int) -> None:
+    """Make it, after the default group: a rank can tell who comes to which group while it makes one at a time.
 
     Args:
         store: that the default group is made with.
         rank: of this process.
         size: of the world.
     """
-    with ThreadPoolExecutor(1, "own-group") as thread:  # It has ended afterwards, also where the block raises.
-        made = thread.submit(_made, store, rank, size)
-        yield
-    _present.group, _present.store = made.result(), _get_default_store()
+    _present.group, _present.store = _made(store, rank, size), _get_default_store()
 
 
 def let_go() -> None:

@@ -17,7 +17,8 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, wraps
 from typing import Any
 
@@ -51,13 +52,14 @@ class _Proofs:
 
     def __init__(self) -> None:
         self._python = PythonSockets()
+        self._making = threading.Lock()
         self._listening: dict[int, str] = {}
         """Sockets of Gloo's that others connect to, and their identities; some may be closed by now."""
 
     def made(self, store: Store, rank: int, size: int, make: Callable[[], None]) -> None:
         """Have a group made that listens by itself, and prove it; see :func:`prove_peers`."""
-        before = open_sockets()
-        with self._python.watching():
+        with self._alone():
+            before = open_sockets()
             make()
             listening = _listening(self._python.others_since(before))
             self._listening = {**still_open(self._listening), **listening}
@@ -65,10 +67,10 @@ class _Proofs:
 
     def split(self, store: Store, split: Callable[[], Any]) -> Any:
         """Have a group split off another one, which connects by that one's listeners; prove it."""
-        before = open_sockets()
-        listening = self._listening = still_open(self._listening)
-        _set_filters(listening, admit=True)
-        with self._python.watching():
+        with self._alone():
+            before = open_sockets()
+            listening = self._listening = still_open(self._listening)
+            _set_filters(listening, admit=True)
             try:
                 group = split()
                 if group is not None and group.size() > 1:
@@ -77,6 +79,20 @@ class _Proofs:
             finally:
                 _set_filters(still_open(listening), admit=False)
         return group
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Which sockets belong to which group can be told while one is made at a time."""
+        if not self._making.acquire(blocking=False):
+            raise RuntimeError(
+                "two threads of this process make process groups at once, whose connections cannot be told apart: make "
+                f"one after the other, in the same order in all ranks, or set {PROVE}=0 in the training's environment"
+            )
+        try:
+            with self._python.watching():
+                yield
+        finally:
+            self._making.release()
 
 
 @cache

@@ -203,8 +203,8 @@ class Rank:
             # torch holds the part in C++ alone, and asks it again for further groups: it cannot do without this one.
             store, rank, size = AgentStore(channel, CONNECTING), place.rank, place.size
             self._store = store
-            with own_group.connecting(store, rank, size):
-                dist.init_process_group(_backend(), store=store, rank=rank, world_size=size, timeout=CONNECTING)
+            dist.init_process_group(_backend(), store=store, rank=rank, world_size=size, timeout=CONNECTING)
+            own_group.connect(store, rank, size)
         _set_pg_timeout(PATIENCE)
         self._sockets.notice_silence()
         self._wrappers.rebuild(has_same=place.same_state)
