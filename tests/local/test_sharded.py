@@ -122,6 +122,22 @@ def test_more_losses_than_copies_go_back_to_the_checkpoint_that_all_have_written
     assert (digest(stored), stored["step"], stored["seen"].tolist()) == (end, 21, [21, 21])
 
 
+def test_more_losses_than_copies_before_the_first_checkpoint_start_over(start: Start, tmp_path: Path) -> None:
+    store = CheckpointSpec(uri=(tmp_path / "store").as_uri(), every=600.0)
+    run = begin(start, Script("sharded.py", epochs=3, holds=(8,)), (1, 3, 3), checkpoint=store)
+    run.at(8)
+    for pid in [run.rank_pid(rank) for rank in (1, 2)]:
+        os.kill(pid, signal.SIGKILL)
+    run.until_status(lambda _: run.events(EventKind.RESTARTED), "another start")
+    run.go(8)
+    status = run.finish()
+    assert status.phase is Phase.SUCCEEDED
+    assert "parts of the state are lost with their ranks" in run.log()
+    # Every step up to the loss was done twice, from the first on: the same weights as of a run without losses.
+    assert set(run.ledger().steps()) == set(range(1, 22))
+    assert_nothing_changed_between_steps(run)
+
+
 def test_a_checkpoint_is_resumed_by_another_number_of_ranks(start: Start, tmp_path: Path) -> None:
     store = CheckpointSpec(uri=(tmp_path / "store").as_uri())
     first = begin(start, Script("sharded.py", epochs=2), (3, 3, 3), checkpoint=store)

@@ -89,7 +89,7 @@ STARTING = [
     Row(
         "the session was lost before its first world was complete",
         facts(2, A, B, session=ended(SessionOutcome.LOST)),
-        Decision((CloseSession(),), Phase.STARTING, "all ranks were lost: rank 0 (a) ended with SIGKILL"),
+        Decision((CloseSession(),), Phase.STARTING, "the state was lost with its ranks: rank 0 (a) ended with SIGKILL"),
     ),
     Row(
         "the first world waits at the barrier",

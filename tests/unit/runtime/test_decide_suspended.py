@@ -137,7 +137,9 @@ SUSPENDED = [
     Row(
         "all ranks were lost",
         facts(2, A, B, session=ended(SessionOutcome.LOST)),
-        Decision((CloseSession(),), Phase.SUSPENDED, "all ranks were lost: rank 0 (a) ended with SIGKILL"),
+        Decision(
+            (CloseSession(),), Phase.SUSPENDED, "the state was lost with its ranks: rank 0 (a) ended with SIGKILL"
+        ),
     ),
     Row(
         "all ranks were lost, and new ones can start",

@@ -24,6 +24,7 @@ from elastic_runtime.engines.torch.messages import (
     Prepare,
     Prepared,
     ReadyForWorld,
+    StateLost,
     StoreAnswer,
     StoreAsk,
     Synced,
@@ -303,6 +304,16 @@ async def test_a_rank_that_cannot_reach_another_breaks_the_world_for_all(bench: 
     await bench.form(1, "a", "b")
     bench.say("a", PeerLost(1))
     assert bench.heard("b") == [WorldBroken(1)]
+
+
+@scene
+async def test_a_state_of_which_parts_are_lost_ends_the_session(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 1)
+    await bench.form(1, "a", "b")
+    bench.say("a", StateLost(1))
+    fact = bench.session.fact
+    assert (fact.state, fact.outcome) == (SessionState.ENDED, SessionOutcome.LOST)
+    assert fact.detail == "ranks ended together with those that kept copies of their parts"
 
 
 @scene

@@ -124,6 +124,10 @@ class Channel:
             self._broken = True
             self._say(messages.PeerLost(self._world))
 
+    def state_lost(self) -> None:
+        """Nobody has all of the state any more: have all ranks start anew."""
+        self._say(messages.StateLost(self._world))
+
     def ask(self, operation: Any, *keys: str, seconds: float | None = None, **more: Any) -> StoreAnswer:
         """An operation of the world's store; see :class:`~.messages.StoreAsk`.
 

@@ -3,7 +3,8 @@
 A rank is *ready* for a next world, and told its place in it, or that it has none. It connects to the others by what it
 finds in the world's store, and says that it is *connected*; once its state is rank 0's, that it is *synced*; at the end
 of its training, that it is *done*, and is told when all are. In between the session tells that another world is wanted,
-at the next commit, or that the present one is *broken*, at once; and a rank may say that, too.
+at the next commit, or that the present one is *broken*, at once; and a rank may say that, too. Where each rank
+has a part of the state, and parts are *lost* with ranks, those that are left say so, and the session is over.
 
 Ranks act together at one commit without a collective at each: whoever has something that all must act upon *wants an
 agreement*; the session has all *prepare* one, each answers at once with how many commits it has begun, begins no other,
@@ -67,6 +68,13 @@ class PeerLost:
 
 
 @dataclass(frozen=True, slots=True)
+class StateLost:
+    """Rank: the ranks of this world do not have all of the state, and no checkpoint has it."""
+
+    world: int
+
+
+@dataclass(frozen=True, slots=True)
 class AgreementWanted:
     """Rank: have all agree, soon; I have heard something."""
 
@@ -104,7 +112,7 @@ class StoreAsk:
     """Of ``add``."""
 
 
-RankWord = ReadyForWorld | Connected | Synced | Done | PeerLost | AgreementWanted | Prepared | StoreAsk
+RankWord = ReadyForWorld | Connected | Synced | Done | PeerLost | StateLost | AgreementWanted | Prepared | StoreAsk
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,6 +123,11 @@ class Rank:
         """Whether the present world is."""
         return self._channel is not None and self._channel.is_broken
 
+    def state_lost(self) -> None:
+        """See :meth:`~elastic_runtime.torch.sharded.state.WorldOfParts.state_lost`."""
+        if self._channel:
+            self._channel.state_lost()
+
     def is_loss(self, error: Exception) -> bool:
         """Whether it says that a rank is lost; the others hear of it then."""
         if self._channel is None:

@@ -22,6 +22,7 @@ from elastic_runtime.printable import printable
 
 NEWCOMERS = 5.0
 """Seconds for which members that are to leave stay while newcomers start, at most: a notice may be of 30 s."""
+PARTS_LOST = "ranks ended together with those that kept copies of their parts"
 log = logging.getLogger(__name__)
 
 
@@ -35,6 +36,7 @@ class _World:
     store: KeyValues = field(default_factory=KeyValues)
     agreeing: Agreeing = field(default_factory=lambda: Agreeing(0))
     broken: bool = False
+    state_lost: bool = False
     given_up: bool = False
     finished: bool = False
     leaving: tuple[int, ...] | None = None
@@ -78,7 +80,7 @@ class TorchSession:
             self._state,
             self._listed,
             self._outcome,
-            ", ".join(ends),
+            PARTS_LOST if world.state_lost else ", ".join(ends),
             world=world.number,
             holders=facts.holders if self._had_state else None,
             minimum=self._minimum,
@@ -174,6 +176,8 @@ class TorchSession:
                 self._set(rank_id, synced=True)
             case messages.Done():
                 self._set(rank_id, done=True)
+            case messages.StateLost():
+                self._world.state_lost = True
             case messages.PeerLost():
                 self._world.broken = True
             case _:
@@ -212,6 +216,7 @@ class TorchSession:
             world.exits,
             broken=world.broken,
             had_state=self._had_state,
+            state_lost=world.state_lost,
             finished=world.finished,
             hurries=self._hurries,
         )

@@ -86,6 +86,10 @@ class TorchWorld:
         """See :class:`~elastic_runtime.torch.sharded.state.WorldOfParts`."""
         exchange(out, into)
 
+    def state_lost(self) -> None:
+        """See :class:`~elastic_runtime.torch.sharded.state.WorldOfParts`."""
+        self.this_rank().state_lost()
+
     def change(self) -> None:
         """See :class:`World`."""
         self.this_rank().change()

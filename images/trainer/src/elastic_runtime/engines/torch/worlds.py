@@ -42,6 +42,8 @@ class Facts:
     """The present world is, though none of its members may have ended."""
     had_state: bool = False
     """Some rank of some world had it."""
+    state_lost: bool = False
+    """The members of the present world do not have all of it."""
     finished: bool = False
     """All members of the present world were done."""
     hurries: bool = False
@@ -86,8 +88,9 @@ def decide(facts: Facts) -> Decision:
     here, codes = facts.here, facts.exits.values()
     if not facts.members:
         return _before_the_first(facts)
-    if not here:
-        return _over(outcome_of(codes) if any(codes) else SessionOutcome.SUCCEEDED)
+    if facts.state_lost or not here:
+        ended = outcome_of(codes) if any(codes) else SessionOutcome.SUCCEEDED
+        return _over(SessionOutcome.LOST if facts.state_lost else ended)
     whole = len(here) == len(facts.members) and not facts.broken
     if facts.finished or (whole and all(rank.done for rank in here.values())):
         return Decision(SessionState.FINISHING, left_out=_left_out(facts), all_done=True)

@@ -173,7 +173,7 @@ def _session_over(facts: Facts) -> Decision | None:
         case SessionOutcome.SHORT:
             return Decision((CloseSession(),), _short_phase(facts), f"the ranks ended as they were asked to: {detail}")
         case SessionOutcome.LOST:
-            return Decision((CloseSession(),), _short_phase(facts), f"all ranks were lost: {detail}")
+            return Decision((CloseSession(),), _short_phase(facts), f"the state was lost with its ranks: {detail}")
 
 
 def _early(facts: Facts, detail: str) -> str:

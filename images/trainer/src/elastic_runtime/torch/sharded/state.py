@@ -55,6 +55,9 @@ class WorldOfParts(World, Protocol):
         A collective of those that send to each other; it ends for who lives, where one of them does not.
         """
 
+    def state_lost(self) -> None:
+        """Parts of the state are in no rank, and there is no checkpoint: all ranks are ended, and start anew."""
+
 
 class ShardedState(DurableState):
     """As :class:`DurableState`, for a model of which each rank holds a part. With the engine ``torch`` alone.
@@ -236,8 +239,10 @@ class ShardedState(DurableState):
             if reading.tries:
                 model, optimizer = self._build()  # Nothing of what could not be read.
         if lost:
-            problem = "parts of the state are lost with their ranks, and there is no durable checkpoint"
-            raise PermanentError(f"{problem}. Give the run a checkpoint_uri, or keep neighbour_copies")
+            self._world_of_parts.state_lost()
+            advice = "" if self._spec else ". Give the run a checkpoint_uri"
+            advice += "" if self._copies_wanted else ". Keep neighbour_copies"
+            raise PermanentError(f"parts of the state are lost with their ranks, and no checkpoint is there{advice}")
         return model, optimizer
 
     def _lead(self, reading: Reading, checkpoints: Checkpoints, spec: CheckpointSpec, lost: bool) -> bool:
