@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -15,6 +16,28 @@ from urllib.parse import quote, quote_plus
 import yaml
 
 from elastic_training.airflow_sdk import mask_secret
+
+_SECRET = re.compile(r"password|passwd|passphrase|secret|token(?!iz)|credential|(private|access|api|account)_?key")
+"""Names that are hidden whatever Airflow's configuration says."""
+_SHORTEST = 5
+"""Characters of a secret: as Airflow by default. What is shorter hides more than it protects."""
+_LITTLE = frozenset({"", "0", "1", "true", "false", "none", "null", "yes", "no", "on", "off"})
+"""Values that would blacken every log."""
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether what stands under that name, of a variable or a field, is hidden."""
+    return _SECRET.search(re.sub(r"\W+", "_", name.lower())) is not None
+
+
+def is_little(value: str) -> bool:
+    """Whether hiding it would hide nothing else."""
+    return value.strip().lower() in _LITTLE
+
+
+def is_long(value: str) -> bool:
+    """Whether it is long enough for a secret."""
+    return len(value.strip()) >= _SHORTEST and not is_little(value)
 
 
 def forms(secret: str) -> frozenset[str]:
@@ -52,7 +75,7 @@ async def mask_in_loop(secrets: Iterable[str]) -> None:
 
 
 def secrets_of(kubeconfig: Any) -> Iterator[str]:
-    """Tokens, passwords and keys of all users of a kubeconfig, and what it hands to their plugins."""
+    """Tokens, passwords and keys of all users of a kubeconfig, and what it hands to their plugins under such names."""
     if isinstance(kubeconfig, Mapping) and isinstance(users := kubeconfig.get("users"), list):
         for user in users:
             of_user = user.get("user") if isinstance(user, Mapping) else None
@@ -60,9 +83,9 @@ def secrets_of(kubeconfig: Any) -> Iterator[str]:
 
 
 _SECRET_KEYS = frozenset(
-    {"token", "password", "client-key-data", "id-token", "refresh-token", "access-token", "client-secret", "value"}
+    {"token", "password", "client-key-data", "id-token", "refresh-token", "access-token", "client-secret"}
 )
-"""Of a user in a kubeconfig; ``value`` is that of a variable of its plugin."""
+"""Of a user in a kubeconfig."""
 
 
 def _secrets(user: Any) -> Iterator[str]:
@@ -75,7 +98,10 @@ def _secrets(user: Any) -> Iterator[str]:
             continue
         seen.add(id(node))
         if isinstance(node, Mapping):
-            yield from (value for key, value in node.items() if key in _SECRET_KEYS and isinstance(value, str))
+            variable = {node.get("name"): node.get("value")}  # Of a plugin.
+            named = {key: each for key, each in node.items() if key in _SECRET_KEYS}
+            named |= {key: each for key, each in variable.items() if isinstance(key, str) and is_secret_name(key)}
+            yield from (each for each in named.values() if isinstance(each, str) and is_long(each))
         waiting += node.values() if isinstance(node, Mapping) else node
 
 

@@ -13,19 +13,13 @@ from typing import Any, Self
 
 from elastic_runtime.spec import RunSpec
 from elastic_training.airflow_sdk import redact
-from elastic_training.masking import forms, mask
+from elastic_training.masking import forms, is_little, is_long, is_secret_name, mask
 
 _HIDDEN = "***"
-_SECRET = re.compile(r"password|passwd|passphrase|secret|token(?!iz)|credential|(private|access|api|account)_?key")
-"""Names that are hidden whatever Airflow's configuration says."""
 _NAMES_OF_THINGS = frozenset(
     {"secretName", "secret_name", "serviceAccount", "serviceAccountName", "service_account", "service_account_name"}
 )
 """Fields of Kubernetes whose names look secret, and which only name what is kept elsewhere."""
-_LITTLE = frozenset({"", "0", "1", "true", "false", "none", "null", "yes", "no", "on", "off"})
-"""Values that would blacken every log."""
-_SHORTEST = 5
-"""Characters of a secret."""
 
 
 def redacted(value: Any, name: str | None = None) -> Any:
@@ -63,7 +57,7 @@ def looks_secret(name: str | None) -> bool:
     """Whether what stands under that name is hidden."""
     if name is None or name in _NAMES_OF_THINGS:
         return False
-    return _SECRET.search(_words(name)) is not None or redact("value", name) != "value"
+    return is_secret_name(name) or redact("value", name) != "value"
 
 
 class Secrets:
@@ -77,7 +71,7 @@ class Secrets:
     """
 
     def __init__(self, value: Any) -> None:
-        found = {form for each in _secrets(value, None) if _is_long(each) for form in forms(each)}
+        found = {form for each in _secrets(value, None) if is_long(each) for form in forms(each)}
         self._pattern = re.compile("|".join(map(re.escape, sorted(found, key=len, reverse=True)))) if found else None
 
     @classmethod
@@ -102,12 +96,7 @@ def remember_secrets(value: Any) -> None:
     secret: it knows that only as it is, and not as JSON or YAML write it.
     """
     known = (text for text in _texts(value) if redact(text) != text)
-    mask(each for each in (*_secrets(value, None), *known) if each.strip().lower() not in _LITTLE)
-
-
-def _is_long(secret: str) -> bool:
-    """As Airflow by default: what is shorter hides more than it protects."""
-    return len(secret.strip()) >= _SHORTEST and secret.strip().lower() not in _LITTLE
+    mask(each for each in (*_secrets(value, None), *known) if not is_little(each))
 
 
 def _secrets(value: Any, name: str | None) -> Iterator[str]:
@@ -118,7 +107,7 @@ def _secrets(value: Any, name: str | None) -> Iterator[str]:
         case list() | tuple():
             for each in value:
                 yield from _secrets(each, name)
-        case str() if name is not None and name not in _NAMES_OF_THINGS and _SECRET.search(_words(name)):
+        case str() if name is not None and name not in _NAMES_OF_THINGS and is_secret_name(name):
             yield value
 
 
@@ -140,7 +129,3 @@ def _name_of(mapping: Mapping[Any, Any], key: Any) -> str | None:
     if key == "value" and isinstance(named, str):
         return named
     return key if isinstance(key, str) and not isinstance(mapping[key], Mapping) else None
-
-
-def _words(name: str) -> str:
-    return re.sub(r"\W+", "_", name.lower())

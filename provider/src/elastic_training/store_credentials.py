@@ -23,9 +23,17 @@ _IDENTITY = (
     "or leave checkpoint_conn_id out and give the workers an identity of their own (Pods(worker_service_account=...))"
 )
 _PLAIN = frozenset(
-    {"AWS_REGION", "AWS_ENDPOINT_URL_S3", "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_SERVICE_ENDPOINT"}
+    {
+        "AWS_ACCESS_KEY_ID",
+        "AWS_REGION",
+        "AWS_ENDPOINT_URL_S3",
+        "AZURE_CLIENT_ID",
+        "AZURE_STORAGE_ACCOUNT_NAME",
+        "AZURE_STORAGE_SERVICE_ENDPOINT",
+        "AZURE_TENANT_ID",
+    }
 )
-"""Variables that are not secret: masked, they would blacken the log."""
+"""Variables that are not secret, logins among them: masked, a login such as ``airflow`` would blacken all pages."""
 _LONGEST_KEY = 64 << 10
 """Bytes of a key file, and of its JSON."""
 _KEY_TYPES = ("service_account", "authorized_user")

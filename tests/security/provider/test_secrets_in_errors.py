@@ -259,3 +259,9 @@ class TestAliases:
     def test_one_that_holds_itself_ends(self) -> None:
         loop = yaml.safe_load(f"users: [{{user: &user {{token: {TOKEN}, again: *user}}}}]")
         assert list(secrets_of(loop)) == [TOKEN]
+
+    def test_of_what_a_plugin_is_handed_what_is_named_as_a_secret_is_one(self) -> None:
+        """Else a profile of the name ``failed`` would hide that word on all pages of Airflow."""
+        env = [{"name": "AWS_PROFILE", "value": "failed"}, {"name": "VAULT_TOKEN", "value": TOKEN}]
+        kubeconfig = {"users": [{"name": "me", "user": {"exec": {"env": env}, "password": "no"}}]}
+        assert list(secrets_of(kubeconfig)) == [TOKEN]
