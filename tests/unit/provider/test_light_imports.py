@@ -75,3 +75,15 @@ def test_parsing_a_dag_imports_nothing_heavy() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == {name: [] for name in FILES}
+
+
+def test_what_airflow_asks_for_while_it_is_imported_imports_no_airflow() -> None:
+    """Else a module of ours that is the first to import Airflow would be asked for its names half done."""
+    code = """if True:
+        import sys
+        from elastic_training.get_provider_info import get_provider_info
+        get_provider_info()
+        assert not [name for name in sys.modules if name.partition(".")[0] == "airflow"]
+        import elastic_training.clusters.kubernetes.connection"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

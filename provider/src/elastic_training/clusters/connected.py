@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_training.airflow_versions import connection_in_loop, extras_in_loop
 from elastic_training.kubernetes_syntax import dns_label, image
 
 CONNECTION_TYPE = "elastic_training"
@@ -110,6 +109,7 @@ def location_of(connection: str, namespace: str | None = None) -> Location | Non
 async def location_in_loop(connection: str, namespace: str | None = None) -> Location | None:
     """As :func:`location_of`, for the event loop of a triggerer; None also when Airflow does not answer."""
     from elastic_training.airflow_sdk import AirflowNotFoundException
+    from elastic_training.airflow_versions import connection_in_loop, extras_in_loop
 
     try:
         found = await connection_in_loop(connection)
