@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import boto3
 import pytest
-from airflow.providers.common.compat.sdk import AirflowTaskTimeout
+from airflow.providers.common.compat.sdk import DAG, AirflowTaskTimeout
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.prices import SHIPPED
@@ -133,8 +133,26 @@ class TestWaysOfEnding:
     ) -> None:
         operator(checkpoint_uri=store, wait_for_completion=False).execute({"ti": trying()})
         assert kept() is None
-        kind(task_id="end", training_task_id="train").execute({"ti": FakeTaskInstance("end")})
+        kind(task_id="end", training_task_id="train", checkpoint_uri=store).execute({"ti": FakeTaskInstance("end")})
         assert the(1).status.failure is FailureKind.CANCELLED
+
+    def test_a_run_of_this_dag_and_another_task_ends_it(self, fake: FakeCluster, store: str) -> None:
+        with DAG("d", schedule=None):
+            train = operator(checkpoint_uri="{{ 'file' }}" + store.removeprefix("file"), wait_for_completion=False)
+            end = CancelTrainingOperator(task_id="end", training_task_id="train")
+        train.render_template_fields({})
+        train.execute({"ti": trying()})
+        end.execute({"ti": FakeTaskInstance("end")})
+        assert the(1).status.failure is FailureKind.CANCELLED
+
+    def test_a_document_of_a_run_does_not_choose_where_another_task_writes(
+        self, fake: FakeCluster, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AIRFLOW__ELASTIC_TRAINING__LOCAL_ROOT", str(tmp_path / "runs"))
+        operator(checkpoint_uri=store, wait_for_completion=False).execute({"ti": trying()})
+        CancelTrainingOperator(task_id="end", training_task_id="train").execute({"ti": FakeTaskInstance("end")})
+        assert {path.name for path in tmp_path.iterdir()} == {"runs"}
+        assert kept() is not None
 
 
 class TestTries:

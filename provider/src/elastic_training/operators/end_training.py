@@ -14,7 +14,6 @@ from elastic_training.archive import Keeper
 from elastic_training.bridge import run
 from elastic_training.clusters.base import RunRef, StatusChanged
 from elastic_training.clusters.cluster import Cluster
-from elastic_training.clusters.connected import LOCAL
 from elastic_training.clusters.registry import check_cluster, cluster_called, location, own_name
 from elastic_training.operators.arguments import check_foreign
 from elastic_training.settings import IntOrTemplate, seconds_of
@@ -36,6 +35,10 @@ class CancelTrainingOperator(BaseOperator):
         map_index: of a mapped training task; -1: not mapped. Templated.
         cluster: as of the training. Templated.
         timeout: longest wait for the end; bare numbers are seconds.
+        checkpoint_uri: of the training, where the report of a run that nobody waits for is kept; None: what the
+            cluster's connection says, or the training's task where it is of this DAG. The run's own document is not
+            asked: whoever can write that would choose what this task writes to. Templated.
+        checkpoint_conn_id: as of the training. Templated.
         kwargs: of every operator.
 
     Raises:
@@ -45,7 +48,15 @@ class CancelTrainingOperator(BaseOperator):
         ClusterUnavailable: from ``execute``; retried.
     """
 
-    template_fields: Sequence[str] = ("training_task_id", "training_dag_id", "training_run_id", "map_index", "cluster")
+    template_fields: Sequence[str] = (
+        "training_task_id",
+        "training_dag_id",
+        "training_run_id",
+        "map_index",
+        "cluster",
+        "checkpoint_uri",
+        "checkpoint_conn_id",
+    )
     ui_color = "#f6e3db"
 
     def __init__(
@@ -57,6 +68,8 @@ class CancelTrainingOperator(BaseOperator):
         map_index: IntOrTemplate = -1,
         cluster: str = "local",
         timeout: timedelta | float = timedelta(minutes=5),
+        checkpoint_uri: str | None = None,
+        checkpoint_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
         check_foreign(type(self).__name__, kwargs)
@@ -67,6 +80,7 @@ class CancelTrainingOperator(BaseOperator):
         self.map_index = map_index
         self.cluster = cluster
         self.timeout = seconds_of("timeout", timeout)
+        self.checkpoint_uri, self.checkpoint_conn_id = checkpoint_uri, checkpoint_conn_id
         check_cluster(cluster)
 
     def execute(self, context: Any) -> str | None:
@@ -76,17 +90,33 @@ class CancelTrainingOperator(BaseOperator):
                 context, self.training_task_id, self.training_dag_id, self.training_run_id, self.map_index
             )
             place = own_name(self.cluster)
-            return run(self._end(cluster_called(place), place, training))
+            checkpoints = self._checkpoints(context)
+            return run(self._end(cluster_called(place), place, training, checkpoints))
         except InvalidSettings as error:
             raise AirflowFailException(str(error)) from error
 
-    async def _end(self, cluster: Cluster, place: str, training: TrainingTask) -> str | None:
+    def _checkpoints(self, context: Any) -> tuple[str | None, str | None]:
+        """Where the training's are, and the connection for it."""
+        if self.checkpoint_uri:
+            return self.checkpoint_uri, self.checkpoint_conn_id
+        said = location(self.cluster)
+        uri, conn_id = (said.checkpoint_uri, said.checkpoint_conn_id) if said else (None, None)
+        if (dag := self.get_dag()) is not None and self.training_dag_id in (None, self.dag_id):
+            task = dag.task_dict.get(self.training_task_id)
+            uri = self.render_template(getattr(task, "checkpoint_uri", None), context) or uri
+            conn_id = self.render_template(getattr(task, "checkpoint_conn_id", None), context) or conn_id
+        return uri or None, self.checkpoint_conn_id or conn_id
+
+    async def _end(
+        self, cluster: Cluster, place: str, training: TrainingTask, checkpoints: tuple[str | None, str | None]
+    ) -> str | None:
         ref = None
         try:
             async with asyncio.timeout(self.timeout):
                 ref = await training.find(cluster)
                 await self._cancel(cluster, ref)
-                await self._keep(cluster, place, ref)
+                # Of a training that nobody waits for, nobody else has kept anything.
+                await Keeper(cluster, place, self.log, *checkpoints).keep(ref)
                 await self._clear(cluster, ref)
         except RunNotFound as gone:
             self.log.info("Nothing to do: %s", gone)
@@ -107,18 +137,6 @@ class CancelTrainingOperator(BaseOperator):
                 async for update in updates:
                     if isinstance(update, StatusChanged) and update.status.phase.final:
                         return
-
-    async def _keep(self, cluster: Cluster, place: str, ref: RunRef) -> None:
-        """Of a training that nobody waits for, nobody else has kept anything."""
-        said = await asyncio.to_thread(location, self.cluster)
-        checkpoints = said.checkpoint_uri if said else None
-        if checkpoints is None and (spec := await cluster.spec(ref)).checkpoint:
-            checkpoints = spec.checkpoint.uri.rpartition("/")[0]
-            # The run's document is written in its place: in pods, its folders are none of this worker's.
-            if checkpoints.startswith("file:") and place != LOCAL:
-                checkpoints = None
-        conn_id = said.checkpoint_conn_id if said else None
-        await Keeper(cluster, place, self.log, checkpoints, conn_id).keep(ref)
 
     async def _clear(self, cluster: Cluster, ref: RunRef) -> None:
         """What is done with a run that has ended."""
