@@ -38,7 +38,7 @@ def test_only_where_the_engine_says(world: Any) -> None:
     assert not agreements.due()
     world.engine_agrees = True
     assert agreements.due()
-    assert agreements.agree(Signals(updated=3.0, handover=True)) == Signals(updated=3.0, handover=True)
+    assert agreements.agree(Signals(updated=3.0, handover=2)) == Signals(updated=3.0, handover=2)
 
 
 def test_at_each_from_when_any_rank_wants_that_until_none_does(world: Any) -> None:

@@ -6,6 +6,8 @@ import json
 import sys
 import threading
 import zipfile
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,9 @@ import torch
 
 from elastic_runtime.checkpoint.file import FileStore
 from elastic_runtime.checkpoint.store import Draft
+from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import InvalidSettings, OwnershipLost, StoreUnavailable
-from elastic_runtime.rank_link import CheckpointFailed, CheckpointWritten, Metrics
+from elastic_runtime.rank_link import CheckpointFailed, CheckpointWritten, HandoverWanted, Metrics
 from elastic_runtime.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState, load_checkpoint
 from elastic_runtime.training.state.collectives import Agreements
@@ -120,6 +123,32 @@ def test_a_notice_has_one_written_at_once(spec: CheckpointSpec, agent: Agent, cl
     written = agent.until(CheckpointWritten)
     assert (written.step, written.handover) == (4, True)
     state.finish()
+
+
+def test_a_notice_that_others_have_heard_before_is_served_once(
+    spec: CheckpointSpec, agent: Agent, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This rank hears of it in the next world, perhaps, and writes there: one that has left has served it."""
+    state = DurableState(step=0, checkpoint=spec, link=agent.link, clock=clock)
+    agree = Agreements.agree
+    monkeypatch.setattr(Agreements, "agree", lambda self, mine: replace(agree(self, mine), handover=1))
+    state.step = 1
+    state.commit()
+    assert agent.until(CheckpointWritten).handover
+    monkeypatch.undo()
+    clock.now += 5
+    deadline = utc_now() + timedelta(seconds=30)
+    agent.say(HandoverWanted("worker-1", deadline, 1))
+    agent.say(HandoverWanted("worker-2", deadline, 2))
+    state.step = 2
+    state.commit()
+    agent.until(CheckpointWritten)
+    clock.now += 5
+    agent.say(HandoverWanted("worker-2", deadline, 2))
+    state.step = 3
+    state.commit()
+    state.finish()
+    assert [(told.step, told.handover) for told in of_kind(CheckpointWritten, agent.heard())] == [(3, False)]
 
 
 def commits(state: DurableState) -> bool:

@@ -147,9 +147,10 @@ class TestLines:
 
 
 def test_a_handover_is_a_line() -> None:
-    wanted = HandoverWanted("worker-1", datetime(2026, 1, 2, 3, 4, 5, 678000, UTC))
+    wanted = HandoverWanted("worker-1", datetime(2026, 1, 2, 3, 4, 5, 678000, UTC), 3)
     assert decode_line(encode_rank_message(wanted)) == {
         "type": "handover_wanted",
         "worker": "worker-1",
         "deadline": "2026-01-02T03:04:05.678Z",
+        "number": 3,
     }

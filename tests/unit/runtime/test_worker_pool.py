@@ -255,7 +255,8 @@ def test_every_worker_hears_of_a_handover() -> None:
     scene.add("a")
     scene.add("b")
     scene.pool.hand_over("b", NOON)
-    assert scene.sent("a") == scene.sent("b") == [Handover("b", NOON)]
+    scene.pool.hand_over("a", NOON)
+    assert scene.sent("a") == scene.sent("b") == [Handover("b", NOON, 1), Handover("a", NOON, 2)]
 
 
 def test_a_last_commit_is_due_once_every_worker_of_the_world_will_be_taken() -> None:

@@ -184,6 +184,8 @@ class HandoverWanted:
     worker: str
     """Who leaves."""
     deadline: datetime
+    number: int = 0
+    """Of the notice, counted from 1, the same for all ranks; 0: the launcher does not count."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,6 +150,8 @@ class Handover:
 
     worker: str
     deadline: datetime
+    number: int = 0
+    """Of the notice, counted from 1 by this launcher."""
 
 
 @dataclass(frozen=True, slots=True)

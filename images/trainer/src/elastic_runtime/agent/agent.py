@@ -245,8 +245,8 @@ class Agent:
                     stop = asyncio.create_task(ranks.stop_rank(rank_id, grace, interrupt, stacks=stacks))
                     self._stops.add(stop)
                     stop.add_done_callback(self._stops.discard)
-                case Handover(worker, deadline):
-                    ranks.tell(HandoverWanted(worker, deadline))
+                case Handover(worker, deadline, number):
+                    ranks.tell(HandoverWanted(worker, deadline, number))
                 case CommitDeadline(deadline, keeper):
                     ranks.tell(LastCommitBy(deadline, keeper))
                 case TellRank(rank_id, word):

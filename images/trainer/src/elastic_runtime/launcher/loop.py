@@ -43,6 +43,7 @@ from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.launcher.record.progress_lines import ProgressLines
 from elastic_runtime.launcher.record.run_record import RunRecord
 from elastic_runtime.launcher.stack_dumps import StackDumps
+from elastic_runtime.launcher.telling_again import TellingAgain
 from elastic_runtime.launcher.worker_pool import WorkerPool
 from elastic_runtime.notebook import check_jupyter
 from elastic_runtime.printable import printable
@@ -122,8 +123,7 @@ class Launcher:
         self._sizing = Sizing(spec, previous.plan_window if previous else None)
         self._wanted = spec.workers.start
         self._last_commit_told: tuple[CommitDeadline, int] = (CommitDeadline(None), 0)
-        self._handover_told = 0
-        """The generation whose ranks were told of the notices that are open."""
+        self._telling_again = TellingAgain()
         self._published = 0.0
         self._stacks = StackDumps(platform, self._pool, self._record, self._loop.time)
         self._progress = ProgressLines(self._loop.time)
@@ -259,13 +259,18 @@ class Launcher:
 
     def _tell_last_commit(self) -> None:
         """To be told again to each new world, some ranks of which are new."""
-        if self._record.generation != self._handover_told and self._handover_is_open():
-            # Who was to write may be lost, and the next rank 0 did not receive it, or takes it as handled.
+        fact = self._session.fact if self._session else None
+        if self._telling_again.due(
+            self._record.generation,
+            tuple(self._session.rank_of) if self._session else (),
+            trains=fact is not None and fact.state is SessionState.SETTLED,
+            is_open=self._handover_is_open(),
+            runs=self._pool.runs,
+        ):
             for worker in self._pool.workers.values():
                 if worker.deadline is not None:
                     self._pool.hand_over(worker.name, worker.deadline)
-        self._handover_told = self._record.generation
-        listed = self._session.fact.listed if self._session else ()
+        listed = fact.listed if fact else ()
         word = self._last_word() or CommitDeadline(self._pool.last_commit_by(listed))
         told = (word, self._record.generation if word.deadline else 0)
         if told != self._last_commit_told:

@@ -110,6 +110,7 @@ class WorkerPool:
         self._let: set[str] = set()
         """Those that were told to go on."""
         self._progress: int | None = None
+        self._notices = 0
 
     def add(self, connection: AgentConnection, since: datetime) -> Worker:
         """A worker has come."""
@@ -170,8 +171,9 @@ class WorkerPool:
 
     def hand_over(self, leaving: str, deadline: datetime) -> None:
         """Have every rank hear that a worker will be taken."""
+        self._notices += 1
         for worker in self.workers.values():
-            worker.connection.send(Handover(leaving, deadline))
+            worker.connection.send(Handover(leaving, deadline, self._notices))
 
     def last_commit_by(self, listed: Iterable[str]) -> datetime | None:
         """When nobody will have the state any more: the first deadline, where each worker of a world has one.
@@ -313,6 +315,10 @@ class WorkerPool:
             self._held_back.add(rank_id)
         self._stopped.discard(process)
         return code
+
+    def runs(self, rank_id: str) -> bool:
+        """Whether a process of that rank does."""
+        return any(_rank_id(process) == rank_id for worker in self.workers.values() for process in worker.ranks)
 
     def tell(self, rank_id: str, word: Mapping[str, Any]) -> None:
         """See :class:`RankRunner`."""

@@ -88,6 +88,7 @@ class BetweenCommits:
         writer: of the state's checkpoints.
         link: to the agent.
         serial: of the last save.
+        is_handled: whether the training thread has handled the notice of that number.
         commits: of the training thread.
         begin: called with ``turn`` held; begins to write the last save. Its argument: whether a notice is the reason.
         clock: monotonic seconds.
@@ -99,13 +100,14 @@ class BetweenCommits:
         writer: CheckpointWriter,
         link: RankLink,
         serial: Callable[[], int],
+        is_handled: Callable[[int], bool],
         commits: CommitInterval,
         begin: Callable[[bool], None],
         clock: Callable[[], float],
     ) -> None:
         self.overdue = Overdue(commits)
         self._turn, self._writer, self._link = turn, writer, link
-        self._serial, self._begin, self._clock = serial, begin, clock
+        self._serial, self._is_handled, self._begin, self._clock = serial, is_handled, begin, clock
         self._words: deque[NoticeWord] = deque(maxlen=100)
         self._bell = threading.Event()
         self._goes = self._closed = self._watches = False
@@ -179,5 +181,5 @@ class BetweenCommits:
     def _take_in(self, now: float) -> None:
         while self._words:
             word = self._words.popleft()
-            if isinstance(word, HandoverWanted):
+            if isinstance(word, HandoverWanted) and not self._is_handled(word.number):
                 self.overdue.noticed(now, now + (word.deadline - utc_now()).total_seconds())

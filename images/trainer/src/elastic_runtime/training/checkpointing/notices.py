@@ -21,7 +21,8 @@ class Notices:
 
     def __init__(self, link: RankLink, rank: str, clock: Callable[[], float]) -> None:
         self._link, self._rank, self._clock = link, rank, clock
-        self._handover = False
+        self._newest = self._handled = 0
+        """Numbers of notices."""
         self.last_commit = LastCommit()
         """The judgement that is fed with it."""
         self._heard(link.last_commit)
@@ -37,12 +38,25 @@ class Notices:
             left = None if word.deadline is None else (word.deadline - utc_now()).total_seconds()
             self.last_commit.expect_end(None if left is None else self._clock() + left, word.keeper)
         else:
-            self._handover = True
+            self._newest = max(self._newest, word.number or 1 + max(self._newest, self._handled))
 
-    def take_handover(self) -> bool:
-        """Whether a worker has had a notice since the last call."""
-        handover, self._handover = self._handover, False
-        return handover
+    @property
+    def to_handle(self) -> int:
+        """Number of the newest notice for which nothing was done yet, 0 for none."""
+        return self._newest if self._newest > self._handled else 0
+
+    def handle(self, number: int) -> bool:
+        """Whether a checkpoint is wanted for that notice, of which ranks have told each other, perhaps not this one.
+
+        What this rank hears later of notices up to that one is handled already, also in another world.
+        """
+        is_new = number > self._handled
+        self._handled = max(self._handled, number)
+        return is_new
+
+    def is_handled(self, number: int) -> bool:
+        """Whether ranks have acted upon that notice together. In any thread."""
+        return 0 < number <= self._handled
 
     @property
     def is_keeper(self) -> bool:

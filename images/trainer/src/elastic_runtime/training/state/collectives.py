@@ -21,8 +21,8 @@ class Signals:
     """Time stamp of the newest notification that hosts have changed, 0 for none."""
     seen: float = 0.0
     """Time stamp up to which notifications were acted upon."""
-    handover: bool = False
-    """Whether a durable checkpoint is wanted now."""
+    handover: int = 0
+    """Number of the newest notice for which a durable checkpoint is wanted now, 0 for none."""
     stand: bool = False
     """Whether to wait at this commit, for it is the last one that can be made durable."""
     write: float = 0.0
@@ -50,11 +50,11 @@ class Agreements:
         """The maximum over all ranks, the same everywhere: one collective of six numbers."""
         if self._world.size == 1:
             return mine
-        flags = mine.handover, mine.stand, mine.always or self._must
-        numbers = mine.updated, mine.seen, mine.write, *(float(flag) for flag in flags)
+        flags = mine.stand, mine.always or self._must
+        numbers = mine.updated, mine.seen, mine.write, float(mine.handover), *(float(flag) for flag in flags)
         updated, seen, write, handover, stand, always = self._world.maximum(numbers)
         self._always = bool(always)
-        return Signals(updated, seen, bool(handover), bool(stand), write, self._always)
+        return Signals(updated, seen, int(handover), bool(stand), write, self._always)
 
 
 def broadcast_tree(world: World, family: Family, tree: Tree) -> Tree:

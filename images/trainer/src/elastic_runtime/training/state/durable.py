@@ -124,7 +124,14 @@ class DurableState:
             self._writer = writer = CheckpointWriter(self._checkpoints, self._spec.every, self._link, clock)
             commits = self._notices.last_commit.commits
             self._between = BetweenCommits(
-                self._turn, writer, self._link, lambda: self._serial, commits, self._write_between, clock
+                self._turn,
+                writer,
+                self._link,
+                lambda: self._serial,
+                self._notices.is_handled,
+                commits,
+                self._write_between,
+                clock,
             )
         if self._world.connected:
             self._resume()
@@ -253,9 +260,12 @@ class DurableState:
         self._notices.hear()
         agreed = self._agree(committed) if self._agreements.due() else Signals(self._seen, self._seen)
         self._seen = agreed.updated
+        is_new = self._notices.handle(agreed.handover)
+        if is_new and self._between is not None:
+            self._between.overdue.handled()
         self._write_agreed(agreed.write)
         if self._writer is not None and self._world.rank == 0:
-            self._write_handover(self._writer, wanted=agreed.handover)
+            self._write_handover(self._writer, wanted=is_new)
         if agreed.updated > agreed.seen:
             self._pause_between()
             self._leave_world(committed=committed)
@@ -272,9 +282,7 @@ class DurableState:
                 self._begin_write(handover=True)
 
     def _agree(self, committed: bool) -> Signals:
-        stand, handover = committed and self._stands(), self._notices.take_handover()
-        if handover and self._between is not None:
-            self._between.overdue.handled()
+        stand, handover = committed and self._stands(), self._notices.to_handle
         always = self._notices.last_commit.is_expected
         # A newcomer has acted upon nothing yet. That ranks agree on that number too keeps it from raising alone.
         return self._agreements.agree(Signals(self._changed, self._seen, handover, stand, self._write_wanted(), always))
