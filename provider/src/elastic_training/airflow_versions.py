@@ -1,9 +1,12 @@
-"""Where the versions of Airflow differ, from 2.11 to 3.3, but for the states of tasks (:mod:`.airflow_tasks`)."""
+"""Where the versions of Airflow differ, from 2.11 to 3.4, but for what is asked of other tasks.
+
+Their states: :mod:`.airflow_tasks`; their template fields: :mod:`.airflow_rendered`.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,9 +38,6 @@ __all__ = [
     "folder_of",
     "human_branch",
     "policies_are_asked",
-    "rendered_fields",
-    "rendered_of_run",
-    "rendered_of_tasks",
     "stats",
     "task_state",
     "task_state_store",
@@ -181,61 +181,3 @@ def _state_in_database(dag_id: str, run_id: str, task_id: str, map_index: int) -
 def _word(state: Any) -> str | None:
     """Airflow's states are words, or enumerations of them."""
     return None if state is None else str(getattr(state, "value", state))
-
-
-def rendered_fields(dag_id: str, run_id: str, task_id: str, map_index: int) -> list[Mapping[str, Any]]:
-    """Template fields of a task instance as its last try has rendered them; and those of the task's newest others.
-
-    From the metadata database, so not for a task's worker. Airflow keeps some of each task, by default those of its 30
-    newest instances; so another instance's may have to stand for those of an old one.
-
-    Raises:
-        Exception: whatever the database does.
-    """
-    from airflow.models.renderedtifields import RenderedTaskInstanceFields as Rendered
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
-
-    of_task = select(Rendered.rendered_fields).where(Rendered.dag_id == dag_id, Rendered.task_id == task_id)
-    its_own = of_task.where(Rendered.run_id == run_id, Rendered.map_index == map_index)
-    with create_session() as session:
-        found = [session.scalar(its_own.limit(1)), session.scalar(of_task.order_by(Rendered.run_id.desc()).limit(1))]
-    return [each for each in found if isinstance(each, Mapping)]
-
-
-def rendered_of_run(dag_id: str, run_id: str) -> list[tuple[str, int, Mapping[str, Any]]]:
-    """Task id, map index and template fields of those tasks of a DAG run of which Airflow has kept them; at most 1000.
-
-    From the metadata database, so not for a task's worker.
-
-    Raises:
-        Exception: whatever the database does.
-    """
-    from airflow.models.renderedtifields import RenderedTaskInstanceFields as Rendered
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
-
-    wanted = select(Rendered.task_id, Rendered.map_index, Rendered.rendered_fields).where(
-        Rendered.dag_id == dag_id, Rendered.run_id == run_id
-    )
-    with create_session() as session:
-        found = session.execute(wanted.order_by(Rendered.task_id, Rendered.map_index).limit(1000)).all()
-    return [(task, index, fields) for task, index, fields in found if isinstance(fields, Mapping)]
-
-
-def rendered_of_tasks(ids: Collection[tuple[str, str, str, int]]) -> dict[tuple[str, str, str, int], Mapping[str, Any]]:
-    """Template fields of those task instances of which Airflow has kept them, by dag, run and task id, and map index.
-
-    From the metadata database, so not for a task's worker; ``ids``: some hundreds at most.
-
-    Raises:
-        Exception: whatever the database does.
-    """
-    from airflow.models.renderedtifields import RenderedTaskInstanceFields as Rendered
-    from airflow.utils.session import create_session
-    from sqlalchemy import select, tuple_
-
-    columns = Rendered.dag_id, Rendered.run_id, Rendered.task_id, Rendered.map_index
-    with create_session() as session:
-        found = session.execute(select(*columns, Rendered.rendered_fields).where(tuple_(*columns).in_(list(ids)))).all()
-    return {(row[0], row[1], row[2], row[3]): row[4] for row in found if isinstance(row[4], Mapping)}

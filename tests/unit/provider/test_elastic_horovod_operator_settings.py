@@ -197,6 +197,8 @@ class TestRendering:
         }  # fmt: skip
 
         class TaskInstance:
+            task = train
+
             def xcom_pull(self, *, task_ids: str, key: str, **_: Any) -> Any:
                 return said[key]
 

@@ -137,7 +137,7 @@ class TestCloudpickle:
         files = shipped_function(functions.writes, ["path", Lazy([1, 2])], {"name": Lazy([3])}, Serializer.CLOUDPICKLE)
         _, args, kwargs = pickle.loads(files[PICKLE])
         assert (args, kwargs) == (("path", [1, 2]), {"name": [3]})
-        assert b"airflow" not in files[PICKLE]
+        assert b"airflow.sdk" not in files[PICKLE]
 
     def test_another_python_says_so_before_it_reads_it(self, tmp_path: Path) -> None:
         files = shipped_function(functions.writes, ["path"], {}, Serializer.CLOUDPICKLE)

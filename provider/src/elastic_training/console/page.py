@@ -15,7 +15,7 @@ from elastic_runtime.errors import ClusterUnavailable, ElasticError, RunNotFound
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Status
 from elastic_training import archive
-from elastic_training.airflow_versions import rendered_fields, rendered_of_run
+from elastic_training.airflow_rendered import rendered_fields, rendered_of_run
 from elastic_training.archive import Kept
 from elastic_training.bridge import run
 from elastic_training.clusters.base import RunRef

@@ -7,7 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
 
-from elastic_training.airflow_versions import rendered_of_tasks
+from elastic_training.airflow_rendered import rendered_of_tasks
 from elastic_training.ownership import Owner
 
 log = logging.getLogger(__name__)
