@@ -162,8 +162,8 @@ kills: setup ## 300 ranks killed at random, one after another: does a survivor g
 soak: setup ## a run trains while 2,000 connections of strangers are held; CONNECTIONS, SECONDS; seven minutes
 	@$(TRAINER)/python -m tests.soak $(if $(CONNECTIONS),--connections $(CONNECTIONS)) $(if $(SECONDS),--seconds $(SECONDS))
 
-test-wheels: build ## the wheels in clean environments with Airflow 2.11 and 3.3: deferred, marked, cleared; Debian; five minutes
-	@$(AIRFLOW)/python -m tests.wheels --newest --airflow 2.11.2 3.3.2
+test-wheels: build ## the wheels in clean environments with Airflow 2.11, 3.3 and 3.4: deferred, marked, cleared, the page; Debian; ten minutes
+	@$(AIRFLOW)/python -m tests.wheels --newest --airflow 2.11.2 3.3.2 3.4.0b2
 
 # Interpreters of MATRIX, by path or by the names under which they are found.
 MATRIX := python3.11 python3.12 python3.13

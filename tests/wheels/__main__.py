@@ -1,8 +1,8 @@
 """Installs the wheels into clean environments, one for each version of Airflow and Python, and trains there.
 
 As a user would; for each: a training deferred to success; one marked as failed and one cleared while deferred, with the
-seconds until nothing of it is left; the rendered fields, in which a secret is masked. PostgreSQL, real components, real
-Horovod.
+seconds until nothing of it is left; what the page answers; one that has succeeded and is cleared, which trains again; the
+rendered fields, in which a secret is masked. PostgreSQL, real components, real Horovod.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
+import httpx
 import psutil  # noqa: E402 - what comes from scripts/ needs the path
 
 from demo_kit import processes  # noqa: E402
@@ -38,8 +40,11 @@ VERSIONS = {
     "3.1.8": "2026-03-25",
     "3.2.2": "2026-06-12",
     "3.3.2": NEWEST,
+    "3.4.0b2": NEWEST,
 }
 """The last of each minor, and the day of its packages: two weeks after its release, in place of constraint files."""
+PRE_RELEASE = ("apache-airflow-core>=0b0", "apache-airflow-task-sdk>=0b0")
+"""Requirements that allow pre-releases of these, and of nothing else."""
 DAG_ID, TASK_ID, POOL = "wheels", "train", "gate"
 FOREVER = 100_000
 """Steps."""
@@ -86,6 +91,11 @@ class Airflow:
                 raise TimeoutError(f"{what}: not within {seconds:.0f} s")
             time.sleep(0.2)
         return time.monotonic() - begin
+
+    def ended(self, run_id: str, try_number: int) -> bool:
+        """Whether that try of the task is over."""
+        [task] = self.api.task_instances(DAG_ID, run_id)
+        return task["try_number"] == try_number and task["state"] in ("success", "failed")
 
     def gone(self) -> float:
         """Seconds until no process of a training is left."""
@@ -144,6 +154,7 @@ def _name(line: Line) -> str:
 def environment(folder: Path, version: str, interpreter: Path, day: str) -> Path:
     """A virtual environment with that Airflow and the wheels, made anew. Returns its interpreter."""
     dated = () if day == NEWEST else ("--exclude-newer", day)
+    dated += PRE_RELEASE if not version.replace(".", "").isdecimal() else ()
     uv = ROOT / ".venv" / "bin" / "uv"
     wheels = sorted((ROOT / "build" / "dist").glob("*.whl"))
     python = folder / "bin" / "python"
@@ -220,6 +231,19 @@ def story(line: Line, it: Airflow) -> None:
     logs = "\n".join(it.api.log_lines(DAG_ID, run_id, TASK_ID))
     expect(column, SECRET not in logs, f"the log of {len(logs)} characters has no secret")
 
+    it.api.clear(DAG_ID, run_id, TASK_ID)
+    taken = it.until(lambda: it.ended(run_id, 2), "the end of a training that was cleared after its success")
+    again = it.api.xcom(DAG_ID, run_id, TASK_ID)
+    expect(
+        "clear",
+        "'loss'" in str(again) or '"loss"' in str(again),
+        f"cleared after its success: trained again, {taken:.1f} s",
+    )
+
+    run_id = it.deferred()
+    expect("page", *look_at_page(it, run_id))
+    it.gone()
+
     run_id = it.deferred()
     it.api.set_task_state(DAG_ID, run_id, TASK_ID, "failed")
     taken = it.gone()
@@ -231,6 +255,28 @@ def story(line: Line, it: Airflow) -> None:
     taken = it.gone()
     expect("clear", taken < GONE, f"cleared while deferred: gone after {taken:.1f} s", f"{taken:.1f} s")
     it.api.set_task_state(DAG_ID, run_id, TASK_ID, "failed")
+
+
+def look_at_page(it: Airflow, run_id: str) -> tuple[bool, str, str]:
+    """Everything that the page asks for a training that goes on, its end the last: as for ``expect``."""
+    if it.stack.settings.python.parent.parent.name.startswith(("2.", "3.0")):
+        return True, "it has no page", "-"
+    ids: dict[str, Any] = {"dag_id": DAG_ID, "run_id": run_id, "task_id": TASK_ID}
+    headers = {"Authorization": f"Bearer {it.api.token()}", "X-Elastic-Training": "1"}
+    with httpx.Client(base_url=f"{it.stack.url}/elastic-training", headers=headers, timeout=60) as http:
+        tab = http.get("/api/v1/task", params=ids)
+        workers = [each["name"] for each in tab.json()["status"]["workers"]] if tab.is_success else ["none"]
+        answers = {
+            "tab": tab,
+            "runs tab": http.get("/api/v1/dag-run", params={"dag_id": DAG_ID, "run_id": run_id}),
+            "all runs": http.get("/api/v1/runs"),
+            "report": http.get("/report", params=ids),
+            "scale": http.post("/api/v1/scale", json={**ids, "workers": 1}),
+            "notice": http.post("/api/v1/notice", json={**ids, "worker": workers[0]}),
+            "end": http.post("/api/v1/end", json=ids),
+        }
+    wrong = {name: f"{each.status_code} {each.text[:200]}" for name, each in answers.items() if not each.is_success}
+    return not wrong, f"the page answers: {wrong or 'all is well'}", "yes"
 
 
 def say(words: str) -> None:

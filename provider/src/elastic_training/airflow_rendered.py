@@ -7,6 +7,7 @@ from before stays in a table of its own. All functions raise whatever the databa
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -70,27 +71,29 @@ def rendered_of_tasks(ids: Collection[tuple[str, str, str, int]]) -> dict[tuple[
     return {(row[0], row[1], row[2], row[3]): row[4] for row in found if isinstance(row[4], Mapping)}
 
 
-def _kept() -> Subquery:
+def _kept() -> Subquery[Any]:
     """All that is kept, whichever the version: by the ids, map index and try number of a task instance."""
     from airflow.models import renderedtifields
     from sqlalchemy import select, union_all
 
-    rendered = renderedtifields.RenderedTaskInstanceFields.__table__.c
+    models = vars(renderedtifields)
+    rendered = models["RenderedTaskInstanceFields"].__table__.c
     if "task_id" in rendered:
-        return _of_instances(rendered).subquery("kept")
-    from airflow.models.task_coordinates import public_map_index_expression
+        older: Subquery[Any] = _of_instances(rendered).subquery("kept")
+        return older
+    tasks = import_module("airflow.models.task_coordinates")
     from airflow.models.taskinstance import TaskInstance
 
     # Tables, because queries of the models leave out all tries but the newest.
     tries = TaskInstance.__table__
     of_tries = select(
         *(tries.c[name] for name in _IDS[:3]),
-        public_map_index_expression(tries).label("map_index"),
+        tasks.public_map_index_expression(tries).label("map_index"),
         tries.c.try_number,
         rendered.rendered_fields,
     ).join_from(tries, rendered.task_instance_id.table, rendered.task_instance_id == tries.c.id)
-    older = _of_instances(renderedtifields.LegacyRenderedTaskInstanceFields.__table__.c)
-    return union_all(of_tries, older).subquery("kept")
+    before = _of_instances(models["LegacyRenderedTaskInstanceFields"].__table__.c)
+    return union_all(of_tries, before).subquery("kept")
 
 
 def _of_instances(table: Any) -> Any:

@@ -38,6 +38,7 @@ __all__ = [
     "folder_of",
     "human_branch",
     "policies_are_asked",
+    "remember",
     "stats",
     "task_state",
     "task_state_store",
@@ -53,6 +54,13 @@ def policies_are_asked() -> bool:
 def task_state_store(context: Mapping[str, Any]) -> Any | None:
     """What a task can remember from try to try: 3.3 and later; None: nothing."""
     return context.get("task_state_store")
+
+
+def remember(store: Any, key: str, value: Any) -> None:
+    """Set a key of such a store for as long as there is the task instance: a training may take longer than a month."""
+    from airflow.sdk.execution_time.context import NEVER_EXPIRE
+
+    store.set(key, value, retention=NEVER_EXPIRE)
 
 
 def event_trigger() -> type[BaseEventTrigger]:

@@ -13,7 +13,7 @@ from elastic_runtime.documents import from_plain, to_plain
 from elastic_runtime.errors import ElasticError, InvalidDocument, RunNotFound
 from elastic_runtime.printable import printable
 from elastic_runtime.status import Checkpoint, Phase, Status
-from elastic_training.airflow_versions import task_state_store
+from elastic_training.airflow_versions import remember, task_state_store
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import cluster_called
@@ -47,6 +47,16 @@ class TaskMemory:
             self._log.warning("%s names no run: %s", RUN_KEY, printable(run.name, 80))
             return None
         return run
+
+    @property
+    def emptied(self) -> bool:
+        """Whether there is a store that answers, and no run is noted in it."""
+        missing = object()
+        try:
+            return self._store is not None and self._store.get(RUN_KEY, missing) is missing
+        except Exception as error:  # noqa: BLE001  # as below
+            self._log.warning("The task state store does not tell %s: %s", RUN_KEY, printable(error))
+            return False
 
     def failures(self) -> tuple[Failure, ...]:
         """Of the tries before, the oldest first."""
@@ -112,7 +122,7 @@ class TaskMemory:
         if self._store is None:
             return
         try:
-            self._store.set(key, value)
+            remember(self._store, key, value)
         except Exception as error:  # noqa: BLE001  # as above
             self._log.warning("The task state store does not take %s: %s", key, printable(error))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 
@@ -20,8 +21,8 @@ class FakeStateStore:
             raise self.trouble
         return self.values.get(key, default)
 
-    def set(self, key: str, value: Any) -> None:
-        """As Airflow's: JSON, and not None."""
+    def set(self, key: str, value: Any, *, retention: timedelta | None = None) -> None:
+        """As Airflow's: JSON, and not None; the task's own stay for good."""
         if self.trouble:
             raise self.trouble
         assert value is not None

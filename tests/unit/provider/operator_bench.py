@@ -18,7 +18,7 @@ from tests.unit.provider.fakes import FakeTaskInstance
 
 def operator(**more: Any) -> ElasticHorovodOperator:
     settings: dict[str, Any] = {"command": ["python", "train.py"], "workers": Workers(min=1, start=2, max=4)}
-    return ElasticHorovodOperator(**(settings | {"task_id": "train", "deferrable": False} | more))
+    return ElasticHorovodOperator(**(settings | {"task_id": "train", "deferrable": False, "retries": 1} | more))
 
 
 def trying(number: int = 1, **more: Any) -> FakeTaskInstance:

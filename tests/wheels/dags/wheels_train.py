@@ -8,17 +8,17 @@ import time
 import horovod.torch as hvd
 import torch
 
-from elastic_runtime.torch import report
+from elastic_runtime.torch import DurableState, report
 
 
 def main(steps: int) -> None:
     hvd.init()
     model = torch.nn.Linear(2, 1)
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.01))
-    state = hvd.elastic.TorchState(model=model, optimizer=optimizer, step=0)
+    state = DurableState(model=model, optimizer=optimizer)
 
     @hvd.elastic.run
-    def train(state: hvd.elastic.TorchState) -> None:
+    def train(state: DurableState) -> None:
         while state.step < steps:
             optimizer.zero_grad()
             loss = model(torch.ones(4, 2)).pow(2).mean()

@@ -87,6 +87,8 @@ class Document:
     """As it was when this was written; final, unless the run went on with another try or could not be waited for."""
     cost: Cost | None = None
     version: int = 1
+    folder: str | None = None
+    """Of the run's checkpoints, under the prefix of its task; None: it has none, or this is older than the field."""
 
     @property
     def task(self) -> TaskIdentity:
@@ -110,6 +112,8 @@ class Kept:
     report_url: str
     """Of the report in the store, for people who can look there."""
     written: datetime
+    folder: str | None = None
+    """Of the run's checkpoints, under the prefix of its task; None: not known."""
 
     def report(self) -> str:
         """The report as HTML, made anew from the status: what lies in the store may have been altered."""
@@ -168,8 +172,8 @@ def parsed(text: bytes, task: TaskIdentity, try_number: int) -> Document:
     cost = found.cost
     if cost is not None and (len(cost.lines) > MAX_USAGE or any(len(each) > _LONGEST_TEXT for each in _texts(cost))):
         raise InvalidDocument("its cost is longer than any can be")
-    if len(found.place) > _LONGEST_TEXT:
-        raise InvalidDocument("its place is longer than any can be")
+    if len(found.place) > _LONGEST_TEXT or len(found.folder or "") > _LONGEST_TEXT:
+        raise InvalidDocument("its place or its folder is longer than any can be")
     return found
 
 

@@ -118,7 +118,8 @@ class Keeper:
         status = without_secrets(status, Secrets.of(spec).hide)
         if cost is None:
             cost = await in_daemon(cost_of, status, self.price_book, self.log)
-        kept = await in_daemon(keep, address.uri, variables, owner, self.place, status, cost, self.log)
+        folder = spec.checkpoint.uri.rpartition("/")[2] if spec.checkpoint else None
+        kept = await in_daemon(keep, address.uri, variables, owner, self.place, status, cost, self.log, folder)
         if kept and status.phase.final:
             self.log.info("Report of run %s: %s", spec.name, printable(kept))
         return kept
@@ -136,6 +137,7 @@ def keep(
     status: Status,
     cost: Mapping[str, Any] | None,
     log: Log,
+    folder: str | None = None,
 ) -> str | None:
     """Write document and report; blocks.
 
@@ -147,6 +149,7 @@ def keep(
         status: of its run, without secrets.
         cost: as :func:`~elastic_training.cost.plain_bill` writes it; None: not known.
         log: for what is not retired.
+        folder: of its checkpoints, under the prefix of its task.
 
     Returns:
         The report's URI; also where a final status of the same run is kept already, and this one is none.
@@ -172,6 +175,7 @@ def keep(
             written=utc_now(),
             status=status,
             cost=None if cost is None else from_plain(Cost, cost),
+            folder=folder,
         )
         _write(store, owner, "html", render_report(status, cost=cost).encode())
         _write(store, owner, "json", written(document))  # Last: it is what is looked for.

@@ -107,6 +107,16 @@ def _rendered(task: TaskIdentity) -> list[Mapping[str, Any]]:
         return []
 
 
+def read_newest(address: Address, task: TaskIdentity) -> Kept | None:
+    """What is kept of the newest try of a task, at one address; for a task's worker.
+
+    Raises:
+        ElasticError: the store does not answer, or what it has cannot be believed.
+        InvalidSettings: Airflow has no such connection.
+    """
+    return _read_at(address, task, None)
+
+
 def _read_at(address: Address, task: TaskIdentity, try_number: int | None) -> Kept | None:
     with opened(address.uri, task, credentials(address)) as store:
         known = tries(task, store.files(TRIES))
@@ -123,6 +133,7 @@ def _read_at(address: Address, task: TaskIdentity, try_number: int | None) -> Ke
         tries=known,
         report_url=report_uri(address.uri, task, wanted),
         written=found.written,
+        folder=found.folder,
     )
 
 

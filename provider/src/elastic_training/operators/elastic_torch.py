@@ -54,9 +54,9 @@ class ElasticTorchOperator(ElasticTrainingOperator):
             self.restart = restart_of(self.restart)
             check_restartable(self.command, warm=self.warm)
 
-    def spec(self, name: str, folder: str | None = None) -> RunSpec:
+    def spec(self, name: str, folder: str | None = None, *, start_over: bool = False) -> RunSpec:
         """See :class:`~elastic_training.operators.training_arguments.TrainingArguments`."""
-        made = super().spec(name, folder)
+        made = super().spec(name, folder, start_over=start_over)
         if self.restart is None:
             return made
         check_restartable(made.command, warm=made.warm)

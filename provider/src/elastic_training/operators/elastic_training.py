@@ -22,6 +22,7 @@ from elastic_training.airflow_sdk import (
 from elastic_training.airflow_versions import policies_are_asked
 from elastic_training.assets import tell_outlets
 from elastic_training.bridge import run
+from elastic_training.clearing import OnClear, Start, last_try_before_clear
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.connected import LOCAL
@@ -37,6 +38,7 @@ from elastic_training.listeners.callbacks import TrainingCallback, check_callbac
 from elastic_training.observe import Observe
 from elastic_training.operators.arguments import check_foreign, exit_codes
 from elastic_training.operators.ending import EndsRuns
+from elastic_training.operators.starting import StartsRuns
 from elastic_training.operators.training_arguments import OnFinish, TrainingArguments
 from elastic_training.ownership import Owner
 from elastic_training.pods import Pods
@@ -58,7 +60,7 @@ _TRIGGER_FAILED = "__fail__"
 """Airflow's ``next_method`` when the trigger itself failed or timed out, in 2.x and 3.x alike."""
 
 
-class ElasticTrainingOperator(EndsRuns, TrainingArguments, RendersSettings, BaseOperator):
+class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSettings, BaseOperator):
     """Trains on workers that may come and go, and returns the result document; a base for one class per engine.
 
     ``execute`` creates the run, or adopts the one that an earlier try of this task has left alive. A run that has
@@ -93,6 +95,8 @@ class ElasticTrainingOperator(EndsRuns, TrainingArguments, RendersSettings, Base
         log_limit: bytes of the ranks' output that are kept, 1 GiB; of more, only the last lines.
         log_ranks: ranks whose lines come into the task's log, ``[0]``; ``[]``: none's, None: all. The launcher's do.
         on_finish: see :class:`OnFinish`.
+        on_clear: whether a task that was cleared trains from the beginning or goes on: see
+            :class:`~elastic_training.clearing.OnClear`.
         wait_for_completion: False: the task succeeds as soon as its run is created or adopted. The run then has no
             lease: it ends by itself, by its limits, or by a CancelTrainingOperator, and nobody takes its result.
         skip_on_exit_code: one or several: the task is skipped when the script failed with one of them.
@@ -171,6 +175,7 @@ class ElasticTrainingOperator(EndsRuns, TrainingArguments, RendersSettings, Base
         log_limit: int = LOG_LIMIT,
         log_ranks: int | Collection[int] | None = None,
         on_finish: str = OnFinish.KEEP.value,
+        on_clear: str = OnClear.START_OVER.value,
         wait_for_completion: bool = True,
         skip_on_exit_code: int | Collection[int] | None = None,
         fail_on_exit_code: int | Collection[int] | None = None,
@@ -206,6 +211,7 @@ class ElasticTrainingOperator(EndsRuns, TrainingArguments, RendersSettings, Base
         self.log_limit = whole_number("log_limit", log_limit, least=0)
         self.log_ranks = ranks_shown("log_ranks", log_ranks)
         self.on_finish = on_finish
+        self.on_clear = on_clear
         self.wait_for_completion = parse_bool("wait_for_completion", wait_for_completion)
         self.skip_on_exit_code = exit_codes("skip_on_exit_code", skip_on_exit_code)
         self.fail_on_exit_code = exit_codes("fail_on_exit_code", fail_on_exit_code)
@@ -224,7 +230,8 @@ class ElasticTrainingOperator(EndsRuns, TrainingArguments, RendersSettings, Base
         self.remember_secrets()
         owner = self._owner(task_instance)
         memory = TaskMemory(context, self.log)
-        cluster, ref = self._claim(owner, memory)
+        cleared_after = last_try_before_clear(task_instance.max_tries, self.retries or 0)
+        cluster, ref = self._claim(owner, memory, cleared_after)
         if self.retries and not self.checkpoint_uri and owner.try_number == 1:
             self.log.warning(
                 "The task has retries and no checkpoint_uri: a new try of a run that failed begins at the beginning. "
@@ -261,14 +268,15 @@ class ElasticTrainingOperator(EndsRuns, TrainingArguments, RendersSettings, Base
         except InvalidSettings as error:
             raise AirflowFailException(str(error)) from error
 
-    def _claim(self, owner: Owner, memory: TaskMemory) -> tuple[Cluster, RunRef]:
+    def _claim(self, owner: Owner, memory: TaskMemory, cleared_after: int = 0) -> tuple[Cluster, RunRef]:
         try:
             cluster, place = self.creating_cluster(), own_name(self.cluster)
             name = run(name_of_run(cluster, place, owner.task, memory.run(), self.log))
             run(memory.look_back(cluster, name))
-            spec = self.spec(name, self.folder(owner, name))
+            start, folder = self.starting(cluster, place, name, owner, cleared_after, memory)
+            spec = self.spec(name, folder, start_over=start is Start.START_OVER)
             self.log.debug("Wanted run %s:\n%s", name, masked(run(cluster.plan(spec))))
-            fresh, keep = parse_bool("fresh", self.fresh), self.keeper(cluster, place).keep_before
+            fresh, keep = start is not Start.ADOPT, self.keeper(cluster, place).keep_before
             claim = run(cluster.claim(spec, owner.text(), fresh=fresh, before_takeover=keep))
         except InvalidSettings as error:
             # Of a value that the API server refuses, its words quote the value.

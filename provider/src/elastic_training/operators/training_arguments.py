@@ -26,9 +26,9 @@ from elastic_runtime.spec import (
 from elastic_training.airflow_sdk import BaseOperatorLink
 from elastic_training.airflow_versions import folder_of
 from elastic_training.bridge import run
+from elastic_training.clearing import OnClear
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import check_cluster, cluster_called, has_pods, location
-from elastic_training.former_folder import former_folder
 from elastic_training.jupyter import jupyter_of
 from elastic_training.kubernetes_syntax import image as image_name
 from elastic_training.lineage import TellsLineage
@@ -44,7 +44,6 @@ from elastic_training.operators.arguments import (
     check_text,
     command_words,
 )
-from elastic_training.ownership import Owner
 from elastic_training.pods import Hardware, Pods
 from elastic_training.price_book import check_price_book, read_book
 from elastic_training.redaction import masked, remember_secrets
@@ -96,6 +95,7 @@ class TrainingArguments(TellsLineage):
     warm: bool
     log_limit: int
     on_finish: str
+    on_clear: str
     wait_for_completion: bool
     log: Any
 
@@ -133,11 +133,10 @@ class TrainingArguments(TellsLineage):
         # A connection may name the checkpoints; it is read in `execute`.
         self._check_continues(store_known=not is_template(self.cluster) and not has_pods(self.cluster))
         check_price_book(self.price_book)
-        if self.on_finish not in tuple(OnFinish):
-            choices = ", ".join(repr(choice.value) for choice in OnFinish)
-            raise InvalidSettings(
-                "on_finish", f"{self.on_finish!r} is not one of its values", f"Write one of {choices}"
-            )
+        for setting, kind in (("on_finish", OnFinish), ("on_clear", OnClear)):
+            if (value := getattr(self, setting)) not in tuple(kind):
+                choices = ", ".join(repr(choice.value) for choice in kind)
+                raise InvalidSettings(setting, f"{value!r} is not one of its values", f"Write one of {choices}")
         if not self.wait_for_completion and self.on_finish != OnFinish.KEEP:
             problem = f"{self.on_finish!r} needs a task that waits for the end"
             raise InvalidSettings("on_finish", problem, "Delete the run with a DeleteTrainingOperator")
@@ -196,12 +195,13 @@ class TrainingArguments(TellsLineage):
         self.jupyter = jupyter_of(self.jupyter, pods=is_template(self.cluster) or has_pods(self.cluster))
 
     @all_known()
-    def spec(self, name: str, folder: str | None = None) -> RunSpec:
+    def spec(self, name: str, folder: str | None = None, *, start_over: bool = False) -> RunSpec:
         """A new run of this task, from rendered fields.
 
         Args:
             name: of the run.
             folder: of its checkpoints, under the prefix; None: as the run is called.
+            start_over: use a new folder, whatever ``folder`` says.
 
         Raises:
             InvalidSettings: what only rendering has shown.
@@ -218,7 +218,7 @@ class TrainingArguments(TellsLineage):
         read_book(self.price_book)  # Now, and not after a night of training.
         if self.checkpoint_uri:
             # A run that starts over must not see what others have left, and has a place of its own.
-            folder = f"{name}-{uid[:8]}" if parse_bool("fresh", self.fresh) else folder or name
+            folder = f"{name}-{uid[:8]}" if start_over or parse_bool("fresh", self.fresh) else folder or name
             checkpoint = self._checkpoints().spec(f"{self.checkpoint_uri.rstrip('/')}/{folder}", fence)
         files = self.shipped_files()
         observe = self._observe().spec()
@@ -275,17 +275,6 @@ class TrainingArguments(TellsLineage):
             return []
         further = dag.template_searchpath or ()
         return [folder_of(dag), *map(Path, [further] if isinstance(further, str) else further)]
-
-    def folder(self, owner: Owner, name: str) -> str | None:
-        """Of the checkpoints, where that is not called as the run is."""
-        if self.continues:
-            return replace(owner.task, task_id=self.continues, map_index=-1).name
-        # A first try has no checkpoints yet, so only the others look for them.
-        if name != owner.task.name or owner.try_number == 1:
-            return None
-        if not self.checkpoint_uri or parse_bool("fresh", self.fresh):
-            return None
-        return former_folder(owner.task, self.checkpoint_uri, self.store_credentials)
 
     def remember_secrets(self) -> None:
         """Have Airflow mask what looks secret in this task's environment, in all that this process logs."""

@@ -1,0 +1,83 @@
+"""How a try of a training operator starts: with which run, and from which checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from elastic_runtime.errors import InvalidSettings
+from elastic_training.archive.where import Address, address_of
+from elastic_training.bridge import run
+from elastic_training.clearing import OnClear, Start, decide_start
+from elastic_training.clusters.cluster import Cluster
+from elastic_training.earlier_run import earlier_run, folder_of_task
+from elastic_training.former_folder import former_folder
+from elastic_training.naming import TaskIdentity
+from elastic_training.ownership import Owner
+from elastic_training.settings import parse_bool
+from elastic_training.task_memory import TaskMemory
+
+
+class StartsRuns:
+    """Mix-in for operators that train."""
+
+    log: Any
+    checkpoint_uri: Any
+    checkpoint_conn_id: Any
+    continues: Any
+    fresh: Any
+    on_clear: str
+    store_credentials: Any
+
+    def starting(
+        self, cluster: Cluster, place: str, name: str, owner: Owner, cleared_after: int, memory: TaskMemory
+    ) -> tuple[Start, str | None]:
+        """How this try starts; and the folder of the checkpoints to go on from, None: called as the run is.
+
+        Args:
+            cluster: where it trains.
+            place: its own name.
+            name: of the run.
+            owner: this try.
+            cleared_after: see :func:`~elastic_training.clearing.last_try_before_clear`.
+            memory: what the task remembers.
+
+        Raises:
+            ClusterUnavailable: the place does not answer.
+        """
+        if parse_bool("fresh", self.fresh):
+            return Start.START_OVER, None
+        again = owner.try_number > 1
+        kept = self._kept(place) if again or self.continues else None
+        earlier = run(earlier_run(cluster, name, owner.task, kept, self.log)) if again else None
+        decision = decide_start(
+            earlier,
+            try_number=owner.try_number,
+            cleared_after=cleared_after,
+            emptied=memory.emptied,
+            on_clear=OnClear(self.on_clear),
+        )
+        if decision.note:
+            self.log.warning("%s", decision.note)
+        if decision.start is Start.START_OVER:
+            return decision.start, None
+        if self.continues:
+            task = replace(owner.task, task_id=self.continues, map_index=-1)
+            return decision.start, run(folder_of_task(cluster, task, kept, self.log))
+        folder = earlier.folder if earlier is not None else None
+        return decision.start, folder or self._former_folder(owner.task, name, again=again)
+
+    def _kept(self, place: str) -> Address | None:
+        """Where this task's tries are kept, if they have checkpoints."""
+        if not self.checkpoint_uri:
+            return None
+        try:
+            return address_of(self.checkpoint_uri, self.checkpoint_conn_id, place)
+        except InvalidSettings:  # Said wherever something is kept.
+            return None
+
+    def _former_folder(self, task: TaskIdentity, name: str, *, again: bool) -> str | None:
+        # A first try has no checkpoints yet, so only the others look for them.
+        if name != task.name or not again or not self.checkpoint_uri:
+            return None
+        return former_folder(task, self.checkpoint_uri, self.store_credentials)
