@@ -49,6 +49,17 @@ def test_a_launcher_that_is_terminated_cancels_its_run(start: Start) -> None:
     assert "SIGTERM" in cancelled(run)
 
 
+def test_a_run_that_is_asked_to_end_writes_a_checkpoint_first(start: Start, tmp_path: Path) -> None:
+    seldom = CheckpointSpec((tmp_path / "checkpoints").as_uri(), every=3600)
+    run = start(Script("exact.py", epochs=1000, step_seconds=0.05), checkpoint=seldom)
+    run.until_status(lambda status: (status.step or 0) >= 10, "step 10")
+    run.folder.ask_to_end("the task was cleared")
+    status = run.end(patience=30.0)
+    assert status.reason == "cancelled: the task was cleared"
+    assert status.checkpoint is not None
+    assert status.checkpoint.step >= 10
+
+
 def test_a_run_whose_folder_is_deleted_ends(start: Start, tmp_path: Path) -> None:
     run = start(HELD)
     run.at(10)

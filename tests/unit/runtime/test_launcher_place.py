@@ -269,6 +269,32 @@ class TestWhileRanksWait:
 
         launched(tls, test, spec=replace(RUN, checkpoint=CheckpointSpec("file:///c")))
 
+    def test_a_run_that_is_cancelled_has_them_write_before_it_ends(self, tls: Path) -> None:
+        async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
+            await self.begin(place, worker)
+            place.cancelled = "the task was cleared"
+            place.on_change()
+            assert (await worker.hear_last_commit()).keeper == "w.0.0"
+            assert not running.done()
+            written = CheckpointWritten("file:///c/1", 20, THEN, handover=True, seconds=1.0)
+            worker.writer.write(encode(RankSaid("w.0.0~0", decode_line(encode_rank_message(written)))))
+            async with asyncio.timeout(SOON):
+                status = await running
+            assert (status.failure, status.reason) == (FailureKind.CANCELLED, "cancelled: the task was cleared")
+            assert status.checkpoint == Checkpoint("file:///c/1", 20, THEN)
+
+        launched(tls, test, spec=replace(RUN, checkpoint=CheckpointSpec("file:///c")))
+
+    def test_a_run_without_a_store_is_cancelled_at_once(self, tls: Path) -> None:
+        async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
+            await self.begin(place, worker)
+            place.cancelled = "enough"
+            place.on_change()
+            async with asyncio.timeout(SOON):
+                assert (await running).reason == "cancelled: enough"
+
+        launched(tls, test)
+
 
 class LateSession(WaitingSession):
     """Of an engine whose world forms, with a rank that has the state, and never is complete."""

@@ -312,8 +312,7 @@ class Launcher:
                 raise AssertionError("handled by the loop")
 
     async def _finish(self, action: Finish, reason: str) -> Status:
-        if action.failure not in _ASKED_FOR:
-            reason += await self._save_state(action.failure)
+        reason += await self._save_state(action.failure)
         await self._end_session()
         self._record.no_world()
         self._platform.publish(self._status())
@@ -355,13 +354,16 @@ class Launcher:
     async def _save_state(self, failure: FailureKind | None) -> str:
         """Have a rank that has the state write it before its session is closed. Returns for people what is lost."""
         fact = self._session.fact if self._session else None
+        if self._session and fact and fact.outcome is None and fact.restarts and failure in _ASKED_FOR:
+            await self._have_script_save(self._session)
+            return ""
         if fact is None or fact.outcome is not None or not fact.holders:
             return ""
         trains = fact.state not in (SessionState.WAITING, SessionState.FORMING)
         if trains and failure is FailureKind.EARLY_EXIT:
             return ""  # There will be no other commit.
         if self._spec.checkpoint is None:
-            return "; there is no checkpoint store, so the state is lost"
+            return "" if failure in _ASKED_FOR else "; there is no checkpoint store, so the state is lost"
         patience = HANDOVER_PATIENCE if trains else self._spec.timing.forming
         written, step = self._record.checkpoint, self._status().step
         if written is not None and step is not None and written.step >= step:
@@ -390,12 +392,13 @@ class Launcher:
         return False
 
     async def _is_written(self, before: Checkpoint | None, patience: float) -> bool:
-        """Whether there is another checkpoint within so many seconds, unless somebody else ends the run."""
+        """Whether there is another checkpoint within so many seconds, unless somebody ends the run meanwhile."""
+        asked = self._platform.cancel()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience):
                 while self._record.checkpoint == before:
                     lost = self._platform.leadership() is LeadershipState.LOST
-                    if lost or self._platform.cancel() is not None or not self._pool.has_ranks:
+                    if lost or self._platform.cancel() != asked or not self._pool.has_ranks:
                         return False
                     self._changed.clear()
                     await self._next_change()
