@@ -12,9 +12,9 @@ HEAD = """# Compatibility
 Which versions of Airflow the provider works with, and under which Pythons: found on {day} by `make matrix`, which
 writes this page. For each line the wheels are built and installed into a clean environment; a real Airflow on
 PostgreSQL parses and stores a DAG, trains deferred to success on this machine with real Horovod, has a deferred
-training marked as failed, and one cleared, and waits until no process of it is left (seconds from the click). A training
-that has succeeded is cleared, and trains again. The page in Airflow's UI is asked for a training that goes on: its tab,
-the lists, the report, a size, a notice, the end.
+training marked as failed, and one cleared, and waits until no process of it is left (seconds from the click). A
+training that has succeeded is cleared, and trains again. The page in Airflow's UI is asked for a training that goes on:
+its tab, the lists, the report, a size, a notice, the end.
 
 """
 FOOT = """

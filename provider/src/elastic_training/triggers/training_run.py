@@ -22,10 +22,10 @@ from elastic_training.ownership import read_owner
 from elastic_training.triggers.settling import Settling
 
 KILL_DELAY = 5.0
-"""Seconds between word that the task was killed and the run's cancellation. Below Airflow 3.4 it also comes where another
-triggerer takes the trigger over, which may lease the log meanwhile; then the run goes on. A cleared task's next try ends
-the run itself, so it makes no difference which of the two is first. Well under Airflow's ``[triggerer] on_kill_timeout``
-(30 s)."""
+"""Seconds between word that the task was killed and the run's cancellation. Below Airflow 3.4 it also comes where
+another triggerer takes the trigger over, which may lease the log meanwhile; then the run goes on. A cleared task's next
+try ends the run itself, so it makes no difference which of the two is first. Well under Airflow's ``[triggerer]
+on_kill_timeout`` (30 s)."""
 END_PATIENCE = 60.0
 """Seconds that a kill waits for the run's end, to keep its final status."""
 _DEFERRED = "deferred"
