@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from elastic_runtime.errors import RunFailed
 from elastic_runtime.status import FailureKind, Status
-from elastic_training.airflow_sdk import AirflowException, AirflowFailException
+from elastic_training.airflow_sdk import AirflowException, AirflowFailException, AirflowTaskTimeout
 from elastic_training.retrying import Failure
 
 
@@ -30,6 +30,16 @@ class TrainingHopeless(TrainingFailed, AirflowFailException):
     """The script ended with a code of ``fail_on_exit_code``, or a TrainingRetryPolicy sees no use. Not retried."""
 
 
+class TrainingTimedOut(TrainingFailed, AirflowTaskTimeout):
+    """The try took longer than ``execution_timeout``. The task is retried, and goes on from the newest checkpoint."""
+
+
+_CLASSES: dict[FailureKind, type[TrainingFailed]] = {
+    FailureKind.CANCELLED: TrainingCancelled,
+    FailureKind.EXECUTION_TIMEOUT: TrainingTimedOut,
+}
+
+
 def failure_of(status: Status, failures: tuple[Failure, ...] = (), *, hopeless: bool = False) -> TrainingFailed:
     """The exception for a run that has failed.
 
@@ -39,9 +49,7 @@ def failure_of(status: Status, failures: tuple[Failure, ...] = (), *, hopeless: 
         hopeless: the task is not to be retried.
     """
     kind = status.failure or FailureKind.LAUNCHER_ERROR
-    final = TrainingHopeless if hopeless else TrainingFailed
-    raised = (TrainingCancelled if kind is FailureKind.CANCELLED else final)(
-        kind, f"training run {status.run} failed: {status.reason}"
-    )
+    usual = TrainingHopeless if hopeless else TrainingFailed
+    raised = _CLASSES.get(kind, usual)(kind, f"training run {status.run} failed: {status.reason}")
     raised.failures = failures
     return raised

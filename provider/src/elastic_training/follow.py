@@ -128,6 +128,11 @@ class Follower:
         """Of our log lease; None before it was taken."""
         return self._log_lease.token if self._log_lease else None
 
+    @property
+    def status(self) -> Status | None:
+        """The last one seen."""
+        return self._status
+
     async def follow(self) -> Followed:
         """Wait for the end. Safe to cancel at any time; whoever follows next goes on where this one stopped."""
         followed = None

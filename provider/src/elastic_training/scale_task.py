@@ -19,6 +19,7 @@ from elastic_training.clusters.wish import released_names, size_wish
 from elastic_training.naming import similar
 from elastic_training.ownership import Owner
 from elastic_training.scaling.after import check_after, scale_after
+from elastic_training.scaling.order import comes_after
 from elastic_training.scaling.pursuit import Pursuit
 from elastic_training.scaling.request import ScaleRequest, ScaleState, Verdict
 from elastic_training.settings import IntOrTemplate, parse_bool
@@ -53,6 +54,7 @@ class IfFinished(StrEnum):
 class ScalesTraining:
     """Mix-in, before an Airflow base: the wish, as it was written. See ``ScaleWorkersSensor`` for the fields."""
 
+    task_id: str
     training_task_id: str
     workers: IntOrTemplate | None
     release: Sequence[str] | None
@@ -118,11 +120,30 @@ class ScalesTraining:
             wait=self.wait,
         )
 
+    def resolve_template_files(self) -> None:
+        """As Airflow's, which calls it when the DAG file is parsed and all edges are known. Raises InvalidSettings."""
+        super().resolve_template_files()  # type: ignore[misc]  # of the base that this is mixed into
+        dag = self.dag if self.has_dag() else None  # type: ignore[attr-defined]  # as above
+        wished = (self.training_task_id, self.training_dag_id, self.training_run_id, self.training_run)
+        if dag is not None and not any(map(is_template, wished)) and dag.has_task(self.training_task_id):
+            self._check_order(dag, self.training_dag_id in (None, dag.dag_id))
+
+    def _check_order(self, dag: Any, own_dag: bool) -> None:
+        """A training that begins only after this task would be waited for until the timeout. Raises InvalidSettings."""
+        this_run = not self.training_run_id and self.training_run in (None, TrainingRun.THIS)
+        if own_dag and this_run and comes_after(dag, self.training_task_id, self.task_id):
+            problem = f"{self.training_task_id!r} begins only after this task ({self.task_id!r}), which waits for it"
+            remedy = f"Take the edge out between the two: {self.task_id} runs beside the training"
+            raise InvalidSettings("training_task_id", problem, remedy)
+
     def _check_own_dag(self, context: Any) -> None:
         """A training of this DAG has to be in it. Raises InvalidSettings."""
         dag = getattr(context.get("task"), "dag", None) or context.get("dag")
         own = self.training_dag_id in (None, context["ti"].dag_id) and not self.training_run_id
-        if dag is None or not own or self.training_run == TrainingRun.LATEST or dag.has_task(self.training_task_id):
+        if dag is None or not own or self.training_run == TrainingRun.LATEST:
+            return
+        if dag.has_task(self.training_task_id):
+            self._check_order(dag, own)
             return
         raise InvalidSettings(
             "training_task_id",

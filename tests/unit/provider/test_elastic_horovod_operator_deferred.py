@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowTaskTimeout, TaskDeferred
 
+from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import to_plain
-from elastic_runtime.errors import RunNotFound
-from elastic_runtime.status import FailureKind, Phase
+from elastic_runtime.errors import ClusterUnavailable, RunNotFound
+from elastic_runtime.status import Checkpoint, FailureKind, Phase
 from elastic_training.bridge import run
 from elastic_training.clusters.fake import FakeCluster
+from elastic_training.exceptions import TrainingTimedOut
+from elastic_training.follow import Follower
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.triggers.training_run import TrainingRunTrigger
 from tests.unit.provider.fakes import FakeTaskInstance
@@ -27,6 +30,10 @@ def resumed(operator: ElasticHorovodOperator, ti: FakeTaskInstance, parting: Tas
     about = {"name": trigger.ref.name, "uid": trigger.ref.uid, "owner": trigger.owner}
     kwargs = {"event": {"ending": "finished", "status": None, "detail": "", **about, **event}}
     return operator.resume_execution("execute_complete", kwargs, {"ti": ti})
+
+
+async def _raised(error: BaseException) -> Any:
+    raise error
 
 
 class TestDeferred:
@@ -63,12 +70,58 @@ class TestDeferred:
         del fake.runs[NAME]
         assert resumed(train, ti, parting, **event)["phase"] == "succeeded"
 
-    def test_past_the_deadline_the_run_is_cancelled(self, fake: FakeCluster) -> None:
-        train, ti = operator(deferrable=True, execution_timeout=timedelta(hours=1)), trying()
-        parting = deferred(train, ti)
-        with pytest.raises(AirflowTaskTimeout):
+    def test_past_the_deadline_the_run_is_cancelled_and_its_failure_is_told(
+        self, fake: FakeCluster, store: str
+    ) -> None:
+        train = operator(
+            deferrable=True, execution_timeout=timedelta(hours=1), checkpoint_uri=store, on_finish="delete"
+        )
+        parting = deferred(train, ti := trying())
+        fake.publish(NAME, step=9, checkpoint=Checkpoint(f"{store}/{NAME}/step-8", 8, utc_now()))
+        seen = to_plain(run_in(fake).status)
+        with pytest.raises(AirflowTaskTimeout, match="execution_timeout of 1:00:00 has passed") as caught:
+            resumed(train, ti, parting, ending="deadline", status=seen)
+        assert isinstance(caught.value, TrainingTimedOut)
+        assert caught.value.kind is FailureKind.EXECUTION_TIMEOUT
+        told_failure = ti.pushed["failure"]
+        assert (told_failure["failure"], told_failure["steps"]) == ("execution_timeout", 9)
+        for words in ("1:00:00", "it was running: all is well", "Another try goes on from step 8"):
+            assert words in told_failure["reason"]
+        assert told_failure["report"].startswith(store)
+        assert NAME not in fake.runs, "on_finish"
+
+    def test_past_the_deadline_a_run_that_does_not_end_stays_to_be_looked_at(
+        self, fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        train = operator(deferrable=True, execution_timeout=timedelta(hours=1), on_finish="delete")
+        parting = deferred(train, ti := trying())
+
+        async def silent(*_: Any) -> None:
+            raise ClusterUnavailable("connection refused")
+
+        monkeypatch.setattr(fake, "cancel", silent)
+        with pytest.raises(TrainingTimedOut):
             resumed(train, ti, parting, ending="deadline")
+        assert ti.pushed["failure"]["failure"] == "execution_timeout"
+        assert NAME in fake.runs
+
+    def test_airflows_own_timeout_in_the_worker_is_told_alike(self, fake: FakeCluster) -> None:
+        train = operator(execution_timeout=timedelta(hours=1))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Follower, "follow", lambda _: _raised(AirflowTaskTimeout("Airflow's alarm")))
+            with pytest.raises(TrainingTimedOut, match="1:00:00"):
+                train.execute({"ti": (ti := trying())})
+        assert ti.pushed["failure"]["failure"] == "execution_timeout"
         assert run_in(fake).status.failure is FailureKind.CANCELLED
+        before = len(run_in(fake).status.events)
+        train.on_kill()  # As Airflow does next.
+        assert len(run_in(fake).status.events) == before
+
+    def test_a_pool_that_may_not_bound_it_is_named(self, fake: FakeCluster, capsys: pytest.CaptureFixture[str]) -> None:
+        deferred(operator(deferrable=True, pool="gpus"), trying())
+        assert "airflow pools set gpus SLOTS DESCRIPTION --include-deferred" in capsys.readouterr().out
+        deferred(operator(deferrable=True), trying(map_index=1))
+        assert "Include deferred" not in capsys.readouterr().out
 
     def test_a_run_that_vanished_is_a_failure_with_retry(self, fake: FakeCluster) -> None:
         train, ti = operator(deferrable=True), trying()

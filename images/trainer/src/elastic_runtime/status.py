@@ -96,6 +96,8 @@ class FailureKind(StrEnum):
     missing rights. Written by the reader where the launcher itself cannot run."""
     LAUNCHER_ERROR = "launcher_error"
     """The launcher itself failed: a bug, or its platform."""
+    EXECUTION_TIMEOUT = "execution_timeout"
+    """The time is over that the task has for a try. Written by the task, never by a launcher."""
     UNKNOWN = "unknown"
     """One of a newer launcher; the reason says it."""
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import from_plain
-from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.errors import ElasticError, InvalidSettings
 from elastic_runtime.spec import LOG_LIMIT
-from elastic_runtime.status import Phase, Status
+from elastic_runtime.status import FailureKind, Phase, Status
 from elastic_training.airflow_sdk import (
     AirflowException,
     AirflowFailException,
@@ -56,6 +57,11 @@ FAILURE_KEY = "failure"
 """XCom key of the result document of a run that failed."""
 RUN_NAME_KEY, CLUSTER_KEY = "run_name", "cluster"
 """XCom keys under which the run can be found from the moment in which it is claimed."""
+DEFAULT_POOL = "default_pool"
+UNBOUNDED = (
+    "The pool %s counts this task while it is deferred only if 'Include deferred' is set for the pool. Otherwise any "
+    "number of trainings of it run at once: airflow pools set %s SLOTS DESCRIPTION --include-deferred"
+)
 _TRIGGER_FAILED = "__fail__"
 """Airflow's ``next_method`` when the trigger itself failed or timed out, in 2.x and 3.x alike."""
 
@@ -114,6 +120,7 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         InvalidSettings: at parse, for what is known then.
         TrainingFailed: from ``execute``; the task is retried and resumes.
         TrainingCancelled: from ``execute``, when somebody ended the run; the task is not retried.
+        TrainingTimedOut: from ``execute``, once ``execution_timeout`` has passed; the task is retried and resumes.
         TrainingHopeless: from ``execute``, for a code of ``fail_on_exit_code``; the task is not retried.
         AirflowSkipException: from ``execute``, for a code of ``skip_on_exit_code``.
     """
@@ -245,6 +252,8 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
             return None
         deadline = utc_now() + self.execution_timeout if self.execution_timeout else None
         if self.deferrable:
+            if self.pool != DEFAULT_POOL and owner.try_number == 1:
+                self.log.warning(UNBOUNDED, self.pool, self.pool)
             until = deadline.isoformat() if deadline else None
             where = (own_name(self.cluster), ref.name, ref.uid)
             callbacks = [path_of(each) for each in self.callbacks]
@@ -258,7 +267,10 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         # Here Airflow itself keeps execution_timeout, and calls on_kill.
         listeners = listeners_of(owner.text(), self.callbacks)
         follower = Follower(cluster, ref, owner.text(), self.log, ranks=self.log_ranks, listeners=listeners)
-        followed = run(follower.follow())
+        try:
+            followed = run(follower.follow())
+        except AirflowTaskTimeout:
+            followed = Followed(Ending.DEADLINE, follower.status)
         return self._conclude(context, cluster, ref, owner.text(), followed, memory)
 
     @staticmethod
@@ -305,9 +317,7 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         status = followed.status
         match followed.ending:
             case Ending.DEADLINE:
-                reason = f"execution_timeout of {self.execution_timeout} has passed"
-                self.cancel(cluster, own_name(self.cluster), ref, reason, owner)
-                raise AirflowTaskTimeout(f"training run {ref.name} was still {followed.detail or 'going on'}")
+                raise self._timed_out(context, cluster, ref, owner, status, memory)
             case Ending.VANISHED | Ending.SUPERSEDED:
                 raise AirflowException(f"training run {ref.name} is out of this try's hands: {followed.detail}")
         assert status is not None
@@ -335,6 +345,32 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         if status.exit_code in self.skip_on_exit_code:
             raise AirflowSkipException(f"training run {ref.name} ended with code {status.exit_code}")
         raise raised
+
+    def _timed_out(
+        self, context: Any, cluster: Cluster, ref: RunRef, owner: str, last: Status | None, memory: TaskMemory
+    ) -> BaseException:
+        """End the run and leave its failure as XCom. Returns what ends the try."""
+        self._claimed = None  # Airflow calls on_kill next, and there is nothing more to do.
+        passed = f"execution_timeout of {self.execution_timeout} has passed"
+        report = self.cancel(cluster, own_name(self.cluster), ref, passed, owner)
+        status = last
+        with suppress(ElasticError):
+            status = run(cluster.status(ref))
+        if status is None:
+            return AirflowTaskTimeout(f"training run {ref.name}: {passed}, and nothing is known of it")
+        self.remember_secrets()
+        was = f"{last.phase}: {last.reason}" if last else "not watched yet"
+        there = f". Another try goes on from step {status.checkpoint.step}" if status.checkpoint else ""
+        reason = f"{passed}; it was {was}{there}"
+        told = without_secrets(
+            replace(status, phase=Phase.FAILED, failure=FailureKind.EXECUTION_TIMEOUT, reason=reason), masked
+        )
+        cost = cost_of(status, self.price_book, self.log)
+        task_instance = context["ti"]
+        task_instance.xcom_push(key=FAILURE_KEY, value=result_document(told, cost, report and masked(report)))
+        if status.phase.final:
+            self.clear_up(cluster, ref, owner, told)
+        return memory.failed(replace(told, reason=masked(reason)), task_instance, self.retry_policy, hopeless=False)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
         """As Airflow's; a run for which nobody will wait any more, as its trigger has failed for good, is cancelled."""

@@ -56,14 +56,14 @@ class EndsRuns:
             # The result is here: a training of hours is not failed for what can be swept up later.
             self.log.warning("The run %s is over and was not cleared up: %s", ref.name, error)
 
-    def cancel(self, cluster: Cluster, place: str, ref: RunRef, reason: str, owner: str) -> None:
-        """Ask the run to end, and keep what there is of it once it has."""
+    def cancel(self, cluster: Cluster, place: str, ref: RunRef, reason: str, owner: str) -> str | None:
+        """Ask the run to end, and keep what there is of it once it has. Returns the URI of the report, if any."""
         try:
             run(cluster.cancel(ref, reason, owner))
         except (OwnershipLost, RetryableError) as error:
             self.log.warning("The run was not cancelled: %s", error)
-            return
-        run(self.keeper(cluster, place).keep_at_end(ref, END, _STORE))
+            return None
+        return run(self.keeper(cluster, place).keep_at_end(ref, END, _STORE))
 
     def cancel_of_try(self, context: Any, place: str, task_owner: Owner, reason: str) -> None:
         """Ask the run of this try to end, if it still owns one."""
