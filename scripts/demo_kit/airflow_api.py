@@ -70,10 +70,26 @@ class AirflowApi:
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}"
         self._call("PATCH", path, json={"new_state": state})
 
-    def clear(self, dag_id: str, run_id: str, task_id: str) -> None:
-        """What the UI's button *clear* does for one task: end it where it is, and try it anew."""
+    def clear(self, dag_id: str, run_id: str, task_id: str, **more: bool) -> None:
+        """What the UI's button *clear* does for one task: end it where it is, and try it anew.
+
+        Args:
+            dag_id: of the DAG.
+            run_id: of the DAG run.
+            task_id: of the task.
+            more: fields of the dialog, as ``include_downstream``.
+        """
         body = {"dry_run": False, "dag_run_id": run_id, "task_ids": [task_id], "reset_dag_runs": True}
-        self._call("POST", f"/dags/{dag_id}/clearTaskInstances", json=body | {"only_failed": False})
+        self._call("POST", f"/dags/{dag_id}/clearTaskInstances", json=body | {"only_failed": False} | more)
+
+    def pause(self, dag_id: str, *, paused: bool) -> None:
+        """Pause the DAG, or let it go on."""
+        self._call("PATCH", f"/dags/{dag_id}", json={"is_paused": paused})
+
+    def version(self) -> tuple[int, int]:
+        """Of the Airflow: major and minor."""
+        major, minor, *_ = self._call("GET", "/version")["version"].split(".")
+        return int(major), int(minor)
 
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value") -> Any:
         """A task's XCom; None when there is none."""
