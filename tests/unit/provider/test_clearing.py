@@ -145,16 +145,27 @@ def test_a_store_that_does_not_answer_costs_no_checkpoint(fake: FakeCluster, sto
     assert attempt(fake, cleared(2, after=1), states=states, checkpoint_uri=store) == NAME
 
 
-def test_another_training_goes_on_from_the_newest_folder(fake: FakeCluster, store: str) -> None:
-    attempt(fake, trying(), checkpoint_uri=store)
-    newest = attempt(fake, cleared(2, after=1), checkpoint_uri=store)
-    tune = operator(checkpoint_uri=store, continues="train", task_id="tune", deferrable=True)
-    ti = trying()
+def continued(fake: FakeCluster, store: str, try_number: int = 1, after: int = 0) -> str:
+    """Folder of a task that continues the other, in a try of its own."""
+    ti = cleared(try_number, after)
     ti.task_id = "tune"
-    deferred(tune, ti)
-    checkpoint = fake.runs[run_name("nightly", ti.run_id, "tune")].spec.checkpoint
+    deferred(operator(checkpoint_uri=store, continues="train", task_id="tune", deferrable=True), ti)
+    name = run_name("nightly", ti.run_id, "tune")
+    checkpoint = fake.runs[name].spec.checkpoint
     assert checkpoint is not None
-    assert checkpoint.uri == f"{store}/{newest}"
+    fake.succeed(name)
+    return checkpoint.uri.removeprefix(f"{store}/")
+
+
+def test_another_training_goes_on_from_the_newest_folder(
+    fake: FakeCluster, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    attempt(fake, trying(), checkpoint_uri=store)
+    assert continued(fake, store) == NAME
+    assert continued(fake, store, 2, after=1) == NAME, "cleared alone"
+    assert "clear 'train' with what is downstream" in capsys.readouterr().out
+    newest = attempt(fake, cleared(2, after=1), checkpoint_uri=store)
+    assert continued(fake, store, 3, after=2) == newest != NAME
 
 
 @pytest.mark.parametrize("first", ["the trigger", "the next try"])

@@ -17,6 +17,8 @@ from elastic_training.ownership import Owner
 from elastic_training.settings import parse_bool
 from elastic_training.task_memory import TaskMemory
 
+CONTINUES = ", to which {task!r} and this task add. To begin anew, clear {task!r} with what is downstream"
+
 
 class StartsRuns:
     """Mix-in for operators that train."""
@@ -55,10 +57,11 @@ class StartsRuns:
             try_number=owner.try_number,
             cleared_after=cleared_after,
             emptied=memory.emptied,
-            on_clear=OnClear(self.on_clear),
+            on_clear=OnClear.RESUME if self.continues else OnClear(self.on_clear),
         )
         if decision.note:
-            self.log.warning("%s", decision.note)
+            further = CONTINUES.format(task=self.continues) if self.continues else ""
+            self.log.warning("%s%s", decision.note, further)
         if decision.start is Start.START_OVER:
             return decision.start, None
         if self.continues:
