@@ -21,6 +21,7 @@ from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.registry import substituted
 from elastic_training.ownership import Owner
+from elastic_training.triggers import training_run
 from elastic_training.triggers.training_run import TrainingRunTrigger
 from tests.unit.provider.virtual_time import run_virtually
 
@@ -286,3 +287,46 @@ def test_airflow_that_calls_on_kill_is_not_asked(fake: FakeCluster, ref: RunRef)
 
     run_virtually(end())
     assert run(fake.status(ref)).phase is Phase.RUNNING
+
+
+@pytest.mark.parametrize("below", [False, True])
+class TestClearedInAPausedDag:
+    """Whose triggers Airflow leaves alone: the state is NULL."""
+
+    @pytest.fixture(autouse=True)
+    def older(self, monkeypatch: pytest.MonkeyPatch, *, below: bool) -> None:
+        if below:
+            monkeypatch.delattr("airflow.triggers.base.BaseTrigger.on_kill")
+
+    @staticmethod
+    def seen(fake: FakeCluster, patch: pytest.MonkeyPatch, *states: Any) -> tuple[FailureKind | None, bool]:
+        """How the run has ended, and whether an event was fired, after Airflow's answers."""
+        answers = list(states)
+
+        async def told(*_: Any) -> Any:
+            answer = answers.pop(0) if len(answers) > 1 else answers[0]
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        patch.setattr(training_run, "task_state", told)
+        owner = Owner("nightly", "monday", "train", -1, 1, "nonce").text()
+        ref = run(fake.claim(RunSpec(name="run", uid="1", command=("python", "train.py")), owner)).ref
+        trigger = TrainingRunTrigger("local", ref.name, ref.uid, owner)
+
+        async def watch() -> bool:
+            watching = await started(trigger)
+            await asyncio.sleep(600)
+            fired = watching.done()
+            await stopped(watching)
+            return fired
+
+        fired = run_virtually(watch())
+        return run(fake.status(ref)).failure, fired
+
+    def test_its_run_is_ended_and_nothing_is_fired(self, fake: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self.seen(fake, monkeypatch, "deferred", None) == (FailureKind.CANCELLED, False)
+
+    @pytest.mark.parametrize("state", ["deferred", "running", "queued", LookupError("no such task"), OSError("away")])
+    def test_anything_else_ends_nothing(self, fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, state: Any) -> None:
+        assert self.seen(fake, monkeypatch, state) == (None, False)

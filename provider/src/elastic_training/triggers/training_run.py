@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -28,6 +29,9 @@ try ends the run itself, so it makes no difference which of the two is first. We
 on_kill_timeout`` (30 s)."""
 END_PATIENCE = 60.0
 """Seconds that a kill waits for the run's end, to keep its final status."""
+LOOK = 120.0
+"""Seconds between two looks at whether the task was cleared while nothing can run it, as in a paused DAG. Airflow, at
+least from 2.11 to 3.4, then leaves its trigger alone: ``Trigger.clean_unused`` compares the state, which is NULL."""
 _DEFERRED = "deferred"
 _kills: set[asyncio.Task[None]] = set()
 """Kills under way, held here because an event loop itself holds its tasks only weakly."""
@@ -74,6 +78,7 @@ class TrainingRunTrigger(BaseTrigger):
         self.keeping = {name: value for name, value in (keeping or {}).items() if value}
         self._follower: Follower | None = None
         self._fired = False
+        self._cleared = False
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Only what differs from the defaults, so that an older triggerer understands it during an upgrade."""
@@ -106,10 +111,15 @@ class TrainingRunTrigger(BaseTrigger):
             ranks=self.log_ranks,
             listeners=listeners_of(self.owner, self.callbacks),
         )
-        followed = await self._follower.follow()
-        if followed.ending is Ending.SUPERSEDED:
+        looking = asyncio.create_task(self._end_if_cleared(), name=f"looks after the task of {self.ref.name}")
+        try:
+            followed = await self._follower.follow()
+        finally:
+            looking.cancel()
+        if followed.ending is Ending.SUPERSEDED or self._cleared:
             # An event, or an end without one, would end the task, which now belongs to somebody else's watch.
-            self.log.info("%s; this trigger stands by until Airflow removes it", followed.detail)
+            why = "the task was cleared" if self._cleared else followed.detail
+            self.log.info("%s; this trigger stands by until Airflow removes it", why)
             await asyncio.get_running_loop().create_future()
         await settling.over()
         self._fired = True
@@ -131,6 +141,19 @@ class TrainingRunTrigger(BaseTrigger):
         """
         if not self._fired and not triggers_are_told_of_kills():
             await self._apart(self._kill_unless_deferred())
+
+    async def _end_if_cleared(self) -> None:
+        """Cancel the run once the task has no state any more; any other Airflow itself tells this trigger of."""
+        if (owner := read_owner(self.owner)) is None:
+            return
+        while True:
+            await asyncio.sleep(LOOK)
+            with suppress(Exception):  # a database's, a network's, Airflow's: the next look may tell
+                if await task_state(owner.dag_id, owner.run_id, owner.task_id, owner.map_index) is None:
+                    break
+        self._cleared = True
+        self.log.warning("The task was cleared, and is not scheduled yet: its run is ended")
+        await self._apart(self._kill())
 
     async def _apart(self, work: Coroutine[Any, Any, None]) -> None:
         kill = asyncio.create_task(work, name=f"kill of {self.ref.name}")
