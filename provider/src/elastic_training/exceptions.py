@@ -27,7 +27,11 @@ class TrainingCancelled(TrainingFailed, AirflowFailException):
 
 
 class TrainingHopeless(TrainingFailed, AirflowFailException):
-    """The script ended with a code of ``fail_on_exit_code``, or a TrainingRetryPolicy sees no use. Not retried."""
+    """Another try would end the same way. Not retried.
+
+    The script ended with a code of ``fail_on_exit_code``, no launcher can run the run (``launcher_error``), or a
+    TrainingRetryPolicy sees no use.
+    """
 
 
 class TrainingTimedOut(TrainingFailed, AirflowTaskTimeout):
@@ -48,7 +52,7 @@ def failure_of(status: Status, failures: tuple[Failure, ...] = (), *, hopeless: 
         failures: of the task's tries, this one's the last.
         hopeless: the task is not to be retried.
     """
-    kind = status.failure or FailureKind.LAUNCHER_ERROR
+    kind = status.failure or FailureKind.UNKNOWN
     usual = TrainingHopeless if hopeless else TrainingFailed
     raised = _CLASSES.get(kind, usual)(kind, f"training run {status.run} failed: {status.reason}")
     raised.failures = failures

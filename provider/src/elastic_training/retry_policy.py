@@ -12,7 +12,7 @@ from elastic_runtime.retry import RetryPolicy as Delays
 from elastic_runtime.status import Status
 from elastic_training.airflow_versions import RetryDecision, RetryPolicy, policies_are_asked
 from elastic_training.exceptions import TrainingFailed, failure_of
-from elastic_training.retrying import Failure, Outlook, RetryAdvice, decide_retry
+from elastic_training.retrying import HOPELESS, Failure, Outlook, RetryAdvice, decide_retry
 from elastic_training.settings import parse_bool, seconds_of
 
 
@@ -20,7 +20,8 @@ class TrainingRetryPolicy(RetryPolicy):
     """Tries again in seconds where the training itself was well, and not at all where it would fail the same way.
 
     ``launcher_lost`` and ``max_wait_exceeded`` are retried after seconds, whatever the task's ``retry_delay``; a rank
-    that has failed at one step twice is not retried; all else is as the task says. ``retries`` bounds all of it.
+    that has failed at one step twice is not retried; nor is ``launcher_error``, with any policy or none. All else is as
+    the task says. ``retries`` bounds all of it.
 
     Airflow asks policies since 3.3. Below, an ElasticHorovodOperator that is given one does not retry the second
     failure at a step either, and waits for ``retry_delay`` before every other try: Airflow knows no other delay.
@@ -90,6 +91,7 @@ def failed_try(
         hopeless: whether the task is not to be retried, whatever the policy says.
     """
     failures = (*earlier, Failure.of(status))
+    hopeless = hopeless or failures[-1].kind in HOPELESS
     if isinstance(policy, TrainingRetryPolicy):
         advice = policy.advise(failures)
         useless = advice.outlook is Outlook.NEVER

@@ -15,7 +15,8 @@ MAX_FAILURES = 20
 SOON = frozenset({FailureKind.LAUNCHER_LOST, FailureKind.MAX_WAIT_EXCEEDED})
 """The training was well: what it ran on was not. Its next try waits for workers by itself, so there is no use in
 waiting before it."""
-
+HOPELESS = frozenset({FailureKind.LAUNCHER_ERROR})
+"""The same image or interpreter will refuse the same run again: somebody has to change something first."""
 DELAYS = RetryPolicy(first=5, longest=60)
 """Before such a try."""
 
@@ -34,7 +35,7 @@ class Failure:
     @classmethod
     def of(cls, status: Status, *, final: bool = False) -> Self:
         """From the final status of a run that has failed."""
-        return cls(status.failure or FailureKind.LAUNCHER_ERROR, status.step, status.exit_code, final)
+        return cls(status.failure or FailureKind.UNKNOWN, status.step, status.exit_code, final)
 
 
 class Outlook(StrEnum):
@@ -71,6 +72,8 @@ def decide_retry(failures: Sequence[Failure], *, soon: RetryPolicy = DELAYS, sam
     last = failures[-1]
     if last.kind is FailureKind.CANCELLED:
         return RetryAdvice(Outlook.NEVER, "somebody has ended the run")
+    if last.kind in HOPELESS:
+        return RetryAdvice(Outlook.NEVER, f"{last.kind}: another try would end the same way")
     if last.kind in SOON:
         count = next((index for index, each in enumerate(reversed(failures)) if each.kind not in SOON), len(failures))
         return RetryAdvice(Outlook.SOON, f"{last.kind}: the training itself is well", soon.delay(count))

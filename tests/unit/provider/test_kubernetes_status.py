@@ -9,7 +9,7 @@ import pytest
 
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.kubernetes.objects import Object, Pod
-from elastic_runtime.runobjects import HEADLINE
+from elastic_runtime.runobjects import COULD_NOT_RUN, HEADLINE
 from elastic_runtime.status import FailureKind, Phase, Status
 from elastic_training.clusters.kubernetes.status.judgement import (
     Published,
@@ -118,6 +118,14 @@ class TestWhenItIsGone:
         assert status.failure is FailureKind.LAUNCHER_LOST
         assert status.world_size == 0
         assert status.finished == TRAINS.updated
+
+    @pytest.mark.parametrize("status", [None, TRAINS])
+    def test_a_launcher_that_refuses_says_so_and_is_not_lost(self, status: Status | None) -> None:
+        refused = pod(phase="Failed", state=ended(COULD_NOT_RUN, message="engine: Horovod cannot be imported here"))
+        for of in (job(), job("Failed")):
+            judged = judge(seen(refused, status=status, of=of), after(60))
+            assert judged.failure is FailureKind.LAUNCHER_ERROR
+            assert judged.reason == "the launcher cannot run: engine: Horovod cannot be imported here"
 
     def test_its_last_pod_says_why(self) -> None:
         status = judge(seen(pod(phase="Failed", state=ended(137, "OOMKilled")), of=job("Failed")), after(60))

@@ -15,18 +15,21 @@ from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings, RunNotFound
+from elastic_runtime.observe import ObserveSpec
 from elastic_runtime.rundir import RunDir
-from elastic_runtime.spec import RunSpec
+from elastic_runtime.spec import CheckpointSpec, RunSpec
 from elastic_runtime.status import FailureKind, Phase, Status
 from elastic_training.bridge import run
 from elastic_training.clusters.base import LOG_START, ClaimOutcome, LogLines, RunRef, StatusChanged, Update
 from elastic_training.clusters.claims import Times
 from elastic_training.clusters.local import TIMES, LocalCluster
 from elastic_training.clusters.local_files import read_lines
+from elastic_training.clusters.local_python import ALWAYS, check_python
 
 STUB = Path(__file__).with_name("stub_launcher.py")
 OWNER = "try 1"
@@ -226,3 +229,53 @@ class TestReadingTheLog:
 
     def test_no_log_has_no_lines(self, tmp_path: Path) -> None:
         assert read_lines(tmp_path / "log", 7, to_the_end=True) == ((), 7)
+
+
+class TestTheInterpreter:
+    """What it lacks is said before there is a run."""
+
+    @staticmethod
+    def python(folder: Path, *modules: str) -> str:
+        """One that answers that it has these."""
+        program = folder / "python"
+        program.write_text(f"#!/bin/sh\necho '{json.dumps(modules)}'\n")
+        program.chmod(0o700)
+        return str(program)
+
+    @pytest.mark.parametrize(
+        ("modules", "spec", "words"),
+        [
+            ((), {}, "has no elastic_runtime, psutil, cryptography, horovod, torch or tensorflow"),
+            ((*ALWAYS, "torch"), {}, r"has no horovod\. Install elastic-runtime\[horovod\] there"),
+            (("elastic_runtime", "psutil", "torch", "horovod"), {}, "has no cryptography"),
+            ((*ALWAYS, "horovod"), {"engine": "torchrun"}, r"has no torch\. Install elastic-runtime\[torch\] there"),
+            (
+                (*ALWAYS, "torch"),
+                {
+                    "engine": "torch",
+                    "observe": ObserveSpec(tensorboard=True),
+                    "checkpoint": CheckpointSpec("file:///c"),
+                },
+                r"has no tensorboardX\. Install elastic-runtime\[torch\] and tensorboardX there",
+            ),
+        ],
+    )
+    def test_that_lacks_something_is_refused_by_name_and_no_run_is_made(
+        self, tmp_path: Path, modules: tuple[str, ...], spec: dict[str, Any], words: str
+    ) -> None:
+        cluster = LocalCluster(tmp_path / "runs", self.python(tmp_path, *modules))
+        with pytest.raises(InvalidSettings, match=words) as refused:
+            run(cluster.claim(RunSpec("run", "1", ("python",), **spec), OWNER))
+        assert refused.value.field == "[elastic_training] local_python"
+        assert run(cluster.list()) == []
+
+    @pytest.mark.parametrize("program", ["echo 3.9; exit 1", "echo no JSON"])
+    def test_that_is_no_python_is_refused(self, tmp_path: Path, program: str) -> None:
+        (tmp_path / "python").write_text(f"#!/bin/sh\n{program}\n")
+        (tmp_path / "python").chmod(0o700)
+        with pytest.raises(InvalidSettings, match="cannot be started"):
+            check_python(str(tmp_path / "python"), RunSpec("run", "1", ("python",)))
+
+    @pytest.mark.parametrize("engine", ["horovod", "torch", "torchrun", "somebody else's"])
+    def test_that_has_all_is_good(self, tmp_path: Path, engine: str) -> None:
+        check_python(self.python(tmp_path, *ALWAYS, "horovod", "torch"), RunSpec("run", "1", ("true",), engine=engine))

@@ -17,7 +17,7 @@ from elastic_training import airflow_versions, retry_policy
 from elastic_training.exceptions import TrainingFailed, TrainingHopeless
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.retry_policy import TrainingRetryPolicy, failed_try
-from elastic_training.retrying import SOON, Failure, Outlook, decide_retry, remembered_failures
+from elastic_training.retrying import HOPELESS, SOON, Failure, Outlook, decide_retry, remembered_failures
 from elastic_training.settings import Workers
 
 RANK = FailureKind.RANK_FAILED
@@ -38,7 +38,7 @@ class TestDecision:
         advice, last = decide_retry(past), past[-1]
         same_step = last.kind is RANK and last.step is not None
         repeated = same_step and any(each.kind is RANK and each.step == last.step for each in past[:-1])
-        assert (advice.outlook is Outlook.NEVER) is (repeated or last.kind is FailureKind.CANCELLED)
+        assert (advice.outlook is Outlook.NEVER) is (repeated or last.kind in {FailureKind.CANCELLED, *HOPELESS})
 
     @given(failures)
     def test_what_it_ran_on_costs_seconds_and_never_more_than_a_minute(self, past: list[Failure]) -> None:
@@ -108,6 +108,13 @@ class TestFailedTry:
         )
         assert raised.failures == (Failure(RANK, 7), Failure(RANK, step, final=final))
         assert isinstance(raised, TrainingHopeless) is hopeless
+
+    @pytest.mark.parametrize("policy", [None, TrainingRetryPolicy()])
+    def test_a_refusal_of_the_launcher_is_not_retried(self, policy: TrainingRetryPolicy | None) -> None:
+        status = final_status(FailureKind.LAUNCHER_ERROR)
+        raised = failed_try(status, (), policy, tries_left=True, hopeless=False)
+        assert isinstance(raised, TrainingHopeless)
+        assert raised.failures[-1].final
 
     def test_below_airflow_3_3_the_second_failure_at_a_step_is_not_retried_either(
         self, monkeypatch: pytest.MonkeyPatch

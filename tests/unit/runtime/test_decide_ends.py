@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from elastic_runtime.engines.base import SessionOutcome, SessionState
+from elastic_runtime.engines.base import HOW_TO_JOIN, SessionOutcome, SessionState
 from elastic_runtime.launcher.decision.facts import Decision, Ending, Finish
 from elastic_runtime.status import FailureKind, Phase
 from tests.unit.runtime.decide_bench import (
@@ -59,11 +59,6 @@ ENDS = [
             "nobody has begun to watch the run for 901 s: its task was ended, or no triggerer has room",
         ),
         settings(lease=6 * 3600),
-    ),
-    Row(
-        "a rank ended early",
-        replace(GOOD, session=ended(SessionOutcome.EARLY_EXIT, "rank 1 (b) ended with code 0")),
-        failed(FailureKind.EARLY_EXIT, "a rank ended while others were still training: rank 1 (b) ended with code 0"),
     ),
     Row(
         "a rank said that it ended, and others came back",
@@ -211,6 +206,19 @@ GOES_ON = [
         Decision((), Phase.SUSPENDED, "1 ranks can train, the least is 2"),
         clocks=since(short_since=NOW - 1800),
     ),
+    Row(
+        "a rank ended early",
+        replace(GOOD, session=ended(SessionOutcome.EARLY_EXIT, "rank 1 (b) ended with code 0")),
+        failed(FailureKind.EARLY_EXIT, "a rank ended while others were still training: rank 1 (b) ended with code 0"),
+    ),
+    Row(
+        "a plain script ended before its ranks had met",
+        replace(GOOD, session=ended(SessionOutcome.EARLY_EXIT, "rank 0 (a) ended with code 0"), trained=False),
+        failed(
+            FailureKind.EARLY_EXIT,
+            "the script has ended with code 0 before its ranks had met: rank 0 (a) ended with code 0. " + HOW_TO_JOIN,
+        ),
+    ),
 ]
 
 
@@ -220,6 +228,6 @@ class TestTable:
         assert row.decide() == row.decided
 
     @pytest.mark.parametrize("trained", [False, True])
-    @by_its_words(ENDS[:-2])
+    @by_its_words(ENDS[:-4])
     def test_ends_whether_or_not_it_ever_trained(self, row: Row, trained: bool) -> None:
         assert row.decide(trained=trained) == row.decided

@@ -255,6 +255,12 @@ class TestExitStatus:
             (InvalidSettings("version", "is 99", "Upgrade"), runobjects.COULD_NOT_RUN, "version: is 99. Upgrade"),
             (InvalidDocument("no spec"), runobjects.COULD_NOT_RUN, "no spec"),
             (RunNotFound("gone"), runobjects.COULD_NOT_RUN, "gone"),
+            (
+                ImportError("No module named 'cryptography'"),
+                runobjects.COULD_NOT_RUN,
+                "No module named 'cryptography'. Use an image with elastic-runtime[kubernetes] and what the run's "
+                "engine needs",
+            ),
             (ClusterUnavailable("away"), 1, "away"),
             (ZeroDivisionError("a bug"), 1, "the launcher has failed: ZeroDivisionError('a bug')"),
             (InvalidDocument("ü" * 5000), runobjects.COULD_NOT_RUN, "ü" * (program.LAST_WORDS // 2)),

@@ -95,7 +95,8 @@ class FailureKind(StrEnum):
     """Kubernetes cannot run a pod of the run, and waiting would not help: its image, a secret, a quota, its admission,
     missing rights. Written by the reader where the launcher itself cannot run."""
     LAUNCHER_ERROR = "launcher_error"
-    """The launcher itself failed: a bug, or its platform."""
+    """No launcher can run the run where it was started, and another try would end the same: a package is missing, or
+    what it is to run cannot be read. Where the launcher cannot write that itself, its reader does."""
     EXECUTION_TIMEOUT = "execution_timeout"
     """The time is over that the task has for a try. Written by the task, never by a launcher."""
     UNKNOWN = "unknown"

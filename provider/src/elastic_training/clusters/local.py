@@ -26,10 +26,9 @@ from elastic_training.clusters.claims import Observed, Times
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.local_process import kill_session, process_lives, read_starter, start_launcher
+from elastic_training.clusters.local_python import NEEDED, SETTING, check_python
 from elastic_training.clusters.place import PolledPlace, Scale, in_thread
 
-NEEDED = "elastic-runtime[torch], [horovod] or [tensorflow]"
-"""What the interpreter of local runs has to have."""
 TIMES = Times(claim=90.0, order=math.inf, delete=60.0, delete_order=30.0, creation=0.0, pause=0.05)
 """A claim never kills a launcher. A creator holds the lock, so that what is read as incomplete has none any more."""
 _YOUNG = timedelta(minutes=1)
@@ -41,7 +40,8 @@ class LocalCluster(Cluster):
 
     Args:
         root: folder of all runs; created when missing, and refused, whatever is asked, when others can write to it.
-        python: interpreter of the launcher and, by its ``PATH``, of the ranks; has :data:`NEEDED`.
+        python: interpreter of the launcher and, by its ``PATH``, of the ranks; has
+            :data:`~elastic_training.clusters.local_python.NEEDED`.
         times: for tests.
         poll: seconds between two looks at a watched run's files.
     """
@@ -90,6 +90,7 @@ class _Folder(PolledPlace):
     @in_thread
     def create(self, spec: RunSpec, owner: str) -> RunDocument:
         files.private_folder(self._root)
+        check_python(self._python, spec)
         with files.deciding(self._root, spec.name):
             run = files.opened(self._root, spec.name)
             building = files.opened(self._root, f".new.{spec.name}.{spec.uid}")
@@ -107,7 +108,7 @@ class _Folder(PolledPlace):
             except OSError as error:
                 files.discard(run.path)
                 raise InvalidSettings(
-                    "[elastic_training] local_python",
+                    SETTING,
                     f"{self._python} cannot be started: {error}",
                     f"Name an interpreter with {NEEDED}",
                 ) from error

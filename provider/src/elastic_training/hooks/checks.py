@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import subprocess
 from pathlib import Path
 
 from elastic_runtime.errors import ElasticError, InvalidSettings, PermanentError
 from elastic_runtime.kubernetes.client import Client
-from elastic_runtime.printable import printable
 from elastic_training.clusters.connected import LOCAL, Location
 from elastic_training.clusters.kubernetes import connection
 from elastic_training.clusters.kubernetes.access import ask_once
 from elastic_training.clusters.kubernetes.rights import Right, missing
-from elastic_training.clusters.local import NEEDED
 from elastic_training.clusters.local_files import private_folder
+from elastic_training.clusters.local_python import ALWAYS, FRAMEWORKS, HOROVOD, NEEDED, modules_of
 from elastic_training.clusters.registry import local_settings
 from elastic_training.daemons import in_daemon
 from elastic_training.operators.arguments import check_checkpoint_uri
@@ -24,12 +21,6 @@ from elastic_training.store_credentials import store_credentials
 
 PATIENCE = 40.0
 """Seconds for all of it: somebody has pressed a button."""
-_ALWAYS, _FRAMEWORKS, _HOROVOD = ("elastic_runtime", "psutil", "cryptography"), ("torch", "tensorflow"), "horovod"
-"""Of an interpreter: what every run takes, of what one is enough, and what all but torch's own engines take."""
-_MODULES = (*_ALWAYS, *_FRAMEWORKS, _HOROVOD)
-_LOOK = (
-    f"import importlib.util as u, json, sys; print(json.dumps([m for m in {_MODULES!r} if u.find_spec(m) is not None]))"
-)
 
 
 async def check(location: Location) -> tuple[bool, str]:
@@ -85,19 +76,19 @@ def _words(rights: list[Right]) -> str:
 async def _check_local(found: list[str]) -> None:
     root, python = local_settings()
     await in_daemon(_check_root, root)
-    has = await in_daemon(_check_python, python)
-    lacking = [name for name in _ALWAYS if name not in has]
-    if not set(_FRAMEWORKS) & set(has):
-        lacking.append(" or ".join(_FRAMEWORKS))
-    elif "torch" not in has and _HOROVOD not in has:
-        lacking.append(_HOROVOD)
+    has = await in_daemon(modules_of, python, (*ALWAYS, *FRAMEWORKS, HOROVOD), PATIENCE / 2)
+    lacking = [name for name in ALWAYS if name not in has]
+    if not set(FRAMEWORKS) & set(has):
+        lacking.append(" or ".join(FRAMEWORKS))
+    elif "torch" not in has and HOROVOD not in has:
+        lacking.append(HOROVOD)
     if lacking:
         raise PermanentError(
             f"{python} has no {', '.join(lacking)}. Install {NEEDED} there, or name another "
             "interpreter in [elastic_training] local_python"
         )
     found.append(f"folder {root} is there and Airflow's alone; {python} has {', '.join(has)}")
-    if _HOROVOD not in has:
+    if HOROVOD not in has:
         found.append("it has no horovod, which ElasticHorovodOperator and @task.elastic_horovod need")
 
 
@@ -105,19 +96,6 @@ def _check_root(root: Path) -> None:
     private_folder(root)
     if not os.access(root, os.W_OK | os.X_OK):
         raise InvalidSettings("[elastic_training] local_root", f"{root} cannot be written to", "Make it mode 700")
-
-
-def _check_python(python: str) -> list[str]:
-    """Those of the modules that it has. Raises PermanentError when it is no Python that runs."""
-    remedy = f"Name an interpreter with {NEEDED} in [elastic_training] local_python"
-    try:
-        done = subprocess.run(
-            [python, "-I", "-c", _LOOK], capture_output=True, text=True, timeout=PATIENCE / 2, check=True
-        )
-        found = json.loads(done.stdout)
-        return [name for name in _MODULES if name in found]
-    except (OSError, subprocess.SubprocessError, TypeError, ValueError) as error:
-        raise PermanentError(f"{python} cannot be started: {printable(error)}. {remedy}") from None
 
 
 async def _check_checkpoints(location: Location, found: list[str]) -> None:

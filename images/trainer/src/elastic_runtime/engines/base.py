@@ -7,6 +7,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
+HOW_TO_JOIN = (
+    "Put its training into a function under @elastic.run (hvd.elastic.run, or elastic_runtime.torch.elastic.run), or "
+    "run a script that is written for torchrun with ElasticTorchOperator(restart=Restart(), ...)"
+)
+"""To people whose script runs, and whose ranks never meet."""
+
 
 class SessionState(StrEnum):
     """Where the present life of a session stands."""

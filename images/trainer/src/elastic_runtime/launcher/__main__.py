@@ -13,14 +13,12 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from elastic_runtime import certificates
+from elastic_runtime.clock import utc_now
 from elastic_runtime.descriptors import raise_descriptor_limit
-from elastic_runtime.errors import ElasticError
-from elastic_runtime.launcher.local.platform import ADDRESS, LocalPlatform
-from elastic_runtime.launcher.loop import Launcher
-from elastic_runtime.launcher.record.output import OutputLog
+from elastic_runtime.errors import ElasticError, PermanentError
+from elastic_runtime.printable import LONG, printable
 from elastic_runtime.rundir import LauncherProcess, RunDir
-from elastic_runtime.status import Phase, Status
+from elastic_runtime.status import FailureKind, Phase, Status
 
 LOCK_ATTEMPTS, LOCK_PAUSE = 20, 0.05
 """How often to try for the lock, and seconds between two tries."""
@@ -28,6 +26,12 @@ LOCK_ATTEMPTS, LOCK_PAUSE = 20, 0.05
 
 async def run_local(folder: RunDir) -> Status:
     """Run what is laid down in the folder. SIGTERM cancels it."""
+    # Here, since what they import may be missing, which is to be said in the status.
+    from elastic_runtime import certificates
+    from elastic_runtime.launcher.local.platform import ADDRESS, LocalPlatform
+    from elastic_runtime.launcher.loop import Launcher
+    from elastic_runtime.launcher.record.output import OutputLog
+
     spec = replace(folder.read_spec(), hostfile=None)  # A path in a container; here it would be anybody's.
     platform, loop = LocalPlatform(folder, spec), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -39,6 +43,43 @@ async def run_local(folder: RunDir) -> Status:
         return await Launcher(spec, platform, output, folder.tls, ADDRESS).run()
     finally:
         certificates.remove(folder.tls)
+
+
+async def run_or_refuse(folder: RunDir) -> Status:
+    """As :func:`run_local`; what keeps this Python from running the run at all is its final status.
+
+    Raises:
+        ElasticError: what is wrong may pass, or there is no spec that could be read.
+    """
+    try:
+        return await run_local(folder)
+    except PermanentError as error:
+        return refuse(folder, str(error))
+    except ImportError as error:
+        return refuse(
+            folder,
+            f"{sys.executable} cannot run a launcher: {printable(error)}. "
+            "Install elastic-runtime[torch], [horovod] or [tensorflow] there",
+        )
+
+
+def refuse(folder: RunDir, why: str) -> Status:
+    """Publish that the run cannot be run. Raises ElasticError where nobody could read that."""
+    sys.stderr.write(f"launcher: this run cannot be run: {printable(why, LONG)}\n")
+    spec, now = folder.read_spec(), utc_now()
+    status = folder.read_status() or Status(spec.name, spec.uid, Phase.PENDING, "", now, target_size=folder.read_size())
+    reason = f"the launcher cannot run: {printable(why, LONG)}"
+    failed = replace(
+        status,
+        phase=Phase.FAILED,
+        failure=FailureKind.LAUNCHER_ERROR,
+        reason=reason,
+        world_size=0,
+        updated=now,
+        finished=now,
+    )
+    folder.write_status(failed)
+    return failed
 
 
 def take(descriptor: int) -> bool:
@@ -74,14 +115,14 @@ def main() -> None:
                 sys.exit(f"another launcher runs {folder.path}")
             os.set_inheritable(lock.fileno(), False)
             folder.write_launcher(LauncherProcess.of(os.getpid()))
-            status = asyncio.run(run_local(folder))
+            status = asyncio.run(run_or_refuse(folder))
     except ElasticError as error:
         sys.stderr.write(f"launcher: {error}\n")
         sys.exit(2)
     finally:
         with contextlib.suppress(OSError):  # Or the interpreter would fail to, and end with another status.
             sys.stdout.flush()
-    sys.exit(0 if status.phase is Phase.SUCCEEDED else 1)
+    sys.exit(0 if status.phase is Phase.SUCCEEDED else 2 if status.failure is FailureKind.LAUNCHER_ERROR else 1)
 
 
 if __name__ == "__main__":

@@ -408,7 +408,7 @@ class Launcher:
         if end.phase is not Phase.FAILED or end.failure in _ASKED_FOR:
             return reason
         if first := self._record.failures.first:
-            return f"{reason}; {first.summary}{self._record.torn_words}"
+            return f"{reason}; {first.summary}{self._record.advice}"
         words = self._output.last_error()
         return f"{reason}{LAST_WORDS}{words}" if words else reason
 

@@ -47,6 +47,7 @@ _SAID_BY_READERS = (
     FailureKind.START_TIMEOUT,
     FailureKind.MAX_WAIT_EXCEEDED,
     FailureKind.LAUNCHER_LOST,
+    FailureKind.LAUNCHER_ERROR,
 )
 """There may be no launcher that would end the run's pods."""
 _log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState, Stage
+from elastic_runtime.engines.base import HOW_TO_JOIN, SessionFact, SessionOutcome, SessionState, Stage
 from elastic_runtime.launcher.decision.facts import (
     Clocks,
     CloseSession,
@@ -32,6 +32,7 @@ evaluate or save something."""
 TO_END = 2.0
 """Seconds before a worker is taken by which its ranks have written their checkpoint and ended, where they have to."""
 EARLY = "a rank ended while others were still training"
+ALONE = "the script has ended with code 0 before its ranks had met"
 AS_LONG = 1.0
 """Seconds by which two notices of one event may differ."""
 
@@ -178,6 +179,8 @@ def _session_over(facts: Facts) -> Decision | None:
 
 def _early(facts: Facts, detail: str) -> str:
     """Of a session that is over, for people."""
+    if not facts.trained and facts.ended is None:
+        return f"{ALONE}: {detail}. {HOW_TO_JOIN}"
     said = f"{_said(*facts.ended.ended[0])}; " if facts.ended is not None else ""
     return f"{EARLY}: {said}{detail}"
 

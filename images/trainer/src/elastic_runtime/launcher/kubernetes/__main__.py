@@ -16,8 +16,6 @@ import time
 
 from elastic_runtime.descriptors import raise_descriptor_limit
 from elastic_runtime.errors import ElasticError, OwnershipLost, PermanentError, RunNotFound
-from elastic_runtime.kubernetes.connect import connect
-from elastic_runtime.launcher.kubernetes.service import serve
 from elastic_runtime.launcher.kubernetes.settings import LauncherSettings, read_settings
 from elastic_runtime.printable import LONG, printable
 from elastic_runtime.runobjects import COULD_NOT_RUN, REPLACED
@@ -31,6 +29,10 @@ LAST_WORDS = 4096
 
 async def run(settings: LauncherSettings) -> Status:
     """Until the run has ended or another launcher goes on. SIGTERM is no cancel: it asks this launcher to make way."""
+    # Here, since what they import may be missing, which is to be the pod's last message.
+    from elastic_runtime.kubernetes.connect import connect
+    from elastic_runtime.launcher.kubernetes.service import serve
+
     taken = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, taken.set)
@@ -48,6 +50,11 @@ def outcome_of(settings: LauncherSettings) -> int:
     except (PermanentError, RunNotFound) as error:
         log.error("this run cannot be run: %s", printable(error, LONG))
         say_last(settings, str(error))
+        return COULD_NOT_RUN
+    except ImportError as error:
+        words = f"{printable(error)}. Use an image with elastic-runtime[kubernetes] and what the run's engine needs"
+        log.exception("this run cannot be run: %s", words)
+        say_last(settings, words)
         return COULD_NOT_RUN
     except ElasticError as error:
         log.error("%s", printable(error, LONG))

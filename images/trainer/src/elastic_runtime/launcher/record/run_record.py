@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from elastic_runtime import rank_link
+from elastic_runtime.engines.base import HOW_TO_JOIN
 from elastic_runtime.engines.exits import describe
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.launcher.record.checkpoint_lines import CheckpointLines
@@ -18,7 +19,7 @@ from elastic_runtime.launcher.record.hardware import HardwareRecord
 from elastic_runtime.launcher.record.lives import Lives
 from elastic_runtime.launcher.record.lost_time import LostSeconds
 from elastic_runtime.launcher.record.machine_time import MachineTime
-from elastic_runtime.launcher.record.tracebacks import tells_of_torn_file
+from elastic_runtime.launcher.record.tracebacks import expects_torchrun, tells_of_torn_file
 from elastic_runtime.launcher.record.workers import WorkersRecord
 from elastic_runtime.launcher.stops import Stopped, overdue_words, unhandled_words
 from elastic_runtime.launcher.worker_pool import Worker
@@ -239,9 +240,14 @@ class RunRecord:
             self.event(EventKind.WARNING, LOCAL_RANK)
 
     @property
-    def torn_words(self) -> str:
-        """Where a rank was ended in the midst of its work, and the first failure is of a file that is incomplete."""
+    def advice(self) -> str:
+        """What to do about the first failure, where that is known.
+
+        A script that expects torchrun; or a file that is incomplete, where a rank was ended in the midst of its work.
+        """
         first = self.failures.first
+        if first and expects_torchrun(first.message):
+            return f". {HOW_TO_JOIN}"
         if not (self._cut and first and tells_of_torn_file(f"{first.message}\n{first.traceback}")):
             return ""
         return (

@@ -36,6 +36,12 @@ _TORN = re.compile(
 )
 """As torch, pickle, safetensors and json tell of a file that ends too early."""
 
+_TORCHRUN = re.compile(
+    r"rendezvous: environment variable \w+ expected, but not set"
+    r"|KeyError: '(?:LOCAL_|GROUP_)?(?:RANK|WORLD_SIZE)'|KeyError: 'MASTER_(?:ADDR|PORT)'"
+)
+"""As torch and Python tell of a variable that torchrun sets."""
+
 
 class Cause(IntEnum):
     """How likely it is that this rank is the first, the likeliest first."""
@@ -95,6 +101,11 @@ def read_stack(lines: Sequence[str]) -> Stack | None:
 def tells_of_torn_file(text: str) -> bool:
     """Whether what a rank wrote last is about a file that was written in part."""
     return bool(_TORN.search(text))
+
+
+def expects_torchrun(text: str) -> bool:
+    """Whether what a rank wrote last is about a variable that torchrun would have set."""
+    return bool(_TORCHRUN.search(text))
 
 
 def read_last_words(lines: Sequence[str], code: int) -> LastWords:

@@ -28,6 +28,8 @@ class Why:
     """For people, with the remedy."""
     fatal: bool = False
     """Waiting would not help."""
+    refused: bool = False
+    """The launcher itself has said so: it ran, and no launcher can run this run."""
 
     def __str__(self) -> str:
         return self.text
@@ -108,7 +110,7 @@ def _of_end(pod: Pod, failed: int) -> Why:
     if end.code == REPLACED:
         return Why(f"the launcher's pod {pod.name} was taken")
     if end.code == COULD_NOT_RUN:
-        return Why(f"the launcher cannot run: {last or 'see its log'}", fatal=True)
+        return Why(f"the launcher cannot run: {last or 'see its log'}", fatal=True, refused=True)
     if end.reason in ("StartError", "ContainerCannotRun") or end.code in _NO_PROGRAM:
         remedy = "Use an image whose entrypoint runs its arguments, and which has elastic-runtime[kubernetes]"
         return Why(f"the launcher's container does not start: {last or f'exit code {end.code}'}. {remedy}", fatal=True)

@@ -94,8 +94,8 @@ def _lost(seen: Seen, now: datetime) -> Status:
     if seen.root.cancelled is not None:
         return _failed(seen, FailureKind.CANCELLED, f"cancelled: {seen.root.cancelled}")
     why = diagnosis.about(seen.pods, seen.events, seen.job, now)
-    if why is not None and why.fatal and seen.published.status is None:
-        return _failed(seen, FailureKind.POD_REFUSED, str(why))
+    if why is not None and (why.refused or (why.fatal and seen.published.status is None)):
+        return _failed(seen, _kind(why), str(why))
     reason = "the launcher is gone without a final status"
     return _failed(seen, FailureKind.LAUNCHER_LOST, f"{reason}: {why}" if why else reason)
 
@@ -130,10 +130,15 @@ def _hopeless(
     why: Why | None, since: datetime, limit: float, now: datetime, late: FailureKind
 ) -> tuple[FailureKind, str] | None:
     if why is not None and why.fatal:
-        return FailureKind.POD_REFUSED, str(why)
+        return _kind(why), str(why)
     if now > since + timedelta(seconds=limit):
         return late, f"no launcher has run for {limit:g} s: {why or 'Kubernetes does not say why'}"
     return None
+
+
+def _kind(why: Why) -> FailureKind:
+    """Of what waiting does not help."""
+    return FailureKind.LAUNCHER_ERROR if why.refused else FailureKind.POD_REFUSED
 
 
 def _unspoken(root: RunDocument) -> Status:

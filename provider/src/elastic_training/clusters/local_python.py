@@ -1,0 +1,80 @@
+"""What the interpreter of local runs has: asked before a run is created, and by the test button of a connection."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Collection
+
+from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.printable import printable
+from elastic_runtime.spec import RunSpec
+from elastic_training.clusters.local_process import launcher_environment
+
+NEEDED = "elastic-runtime[torch], [horovod] or [tensorflow]"
+"""What the interpreter of local runs has to have."""
+ALWAYS, FRAMEWORKS, HOROVOD = ("elastic_runtime", "psutil", "cryptography"), ("torch", "tensorflow"), "horovod"
+"""What every run takes, of what one is enough, and what all but torch's own engines take."""
+SETTING = "[elastic_training] local_python"
+_PATIENCE = 30.0
+"""Seconds for its answer, on a busy machine."""
+_LOOK = "import importlib.util as u, json, sys; print(json.dumps([m for m in sys.argv[1:] if u.find_spec(m)]))"
+
+
+def modules_of(python: str, names: Collection[str], patience: float = _PATIENCE) -> list[str]:
+    """Those of the modules that this interpreter finds, without importing them. Blocks.
+
+    Args:
+        python: the interpreter.
+        names: of top-level modules.
+        patience: seconds for its answer.
+
+    Raises:
+        InvalidSettings: it is no Python that runs.
+    """
+    try:
+        done = subprocess.run(
+            [python, "-P", "-c", _LOOK, *names],
+            capture_output=True,
+            text=True,
+            timeout=patience,
+            check=True,
+            env=launcher_environment(os.environ),
+            cwd="/",
+        )
+        found = json.loads(done.stdout)
+        return [name for name in names if name in found]
+    except (OSError, subprocess.SubprocessError, TypeError, ValueError) as error:
+        problem, remedy = f"{python} cannot be started: {printable(error)}", f"Name an interpreter with {NEEDED}"
+        raise InvalidSettings(SETTING, problem, remedy) from None
+
+
+def check_python(python: str, spec: RunSpec) -> None:
+    """Whether it can run this run, as far as that can be told without importing anything. Blocks.
+
+    Raises:
+        InvalidSettings: it cannot; with the packages that are missing.
+    """
+    needed = [*ALWAYS, *_of_engine(spec.engine), *_of_observing(spec)]
+    found = modules_of(python, [*needed, *FRAMEWORKS])
+    lacking = [name for name in needed if name not in found]
+    if spec.engine == "horovod" and not set(FRAMEWORKS) & set(found):
+        lacking.append(" or ".join(FRAMEWORKS))
+    if lacking:
+        extras = {"horovod": "horovod", "torch": "torch", "torchrun": "torch"}.get(spec.engine)
+        remedy = f"Install {f'elastic-runtime[{extras}]' if extras else NEEDED}"
+        further = ", ".join(name for name in _of_observing(spec) if name in lacking)
+        remedy = f"{remedy} and {further}" if further else remedy
+        problem = f"{python} has no {', '.join(lacking)}"
+        raise InvalidSettings(SETTING, problem, f"{remedy} there, or name another interpreter")
+
+
+def _of_engine(engine: str) -> tuple[str, ...]:
+    """Nothing of another distribution's, which knows that itself."""
+    return {"horovod": (HOROVOD,), "torch": ("torch",), "torchrun": ("torch",)}.get(engine, ())
+
+
+def _of_observing(spec: RunSpec) -> tuple[str, ...]:
+    tensorboard = ("tensorboardX",) if spec.observe.tensorboard else ()
+    return (*tensorboard, "prometheus_client") if spec.observe.prometheus is not None else tensorboard

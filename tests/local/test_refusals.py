@@ -1,0 +1,73 @@
+"""What keeps a launcher from running a run is the run's final status: it is not lost, and not tried again."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elastic_runtime.engines.base import HOW_TO_JOIN
+from elastic_runtime.observe import ObserveSpec
+from elastic_runtime.spec import CheckpointSpec
+from elastic_runtime.status import FailureKind, Phase
+from tests.local.conftest import Start
+from tests.paced import Script
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.mark.parametrize(
+    ("module", "spec", "words"),
+    [
+        ("cryptography", {"engine": "torch"}, r"cannot run a launcher: .*cryptography.*Install elastic-runtime"),
+        ("psutil", {"engine": "torch"}, r"cannot run a launcher: .*psutil.*Install elastic-runtime"),
+        ("horovod", {}, "engine: Horovod cannot be imported here: .*horovod"),
+        (
+            "tensorboardX",
+            {"engine": "torch", "observe": ObserveSpec(tensorboard=True), "checkpoint": CheckpointSpec("file:///tmp")},
+            "observe.tensorboard: tensorboardX is not installed where the launcher runs",
+        ),
+        ("", {"engine": "no such"}, "engine: 'no such' is not an engine that is installed here"),
+    ],
+)
+def test_a_launcher_that_lacks_something_says_so_in_the_status(
+    start: Start, tmp_path: Path, module: str, spec: dict[str, Any], words: str
+) -> None:
+    (site := tmp_path / "site").mkdir()
+    (site / "sitecustomize.py").write_text(f"import sys\nsys.modules[{module!r}] = None\n")
+    run = start(Script("none"), (1, 1, 1), ["true"], [site], **spec)
+    assert run.launcher.wait(120) == 2, run.report("no refusal")
+    status = run.folder.read_status()
+    assert status is not None
+    assert (status.phase, status.failure) == (Phase.FAILED, FailureKind.LAUNCHER_ERROR)
+    assert status.finished is not None
+    assert re.search(words, status.reason), status.reason
+    assert "this run cannot be run" in run.log()
+    run.assert_nothing_left()
+
+
+@pytest.mark.parametrize("start", ["torch", "horovod"], indirect=True)
+@pytest.mark.parametrize(
+    ("script", "failure", "words"),
+    [
+        ("import time; time.sleep(0.1)", FailureKind.EARLY_EXIT, "has ended with code 0 before its ranks had met"),
+        ("import torch.distributed as dist; dist.init_process_group('gloo')", FailureKind.RANK_FAILED, "RANK expected"),
+        ("import os; os.environ['LOCAL_RANK']", FailureKind.RANK_FAILED, "KeyError: 'LOCAL_RANK'"),
+    ],
+    ids=["plain", "of torchrun", "of torchrun by its variables"],
+)
+def test_a_script_of_another_kind_is_told_how_to_join(
+    start: Start, request: pytest.FixtureRequest, script: str, failure: FailureKind, words: str
+) -> None:
+    if failure is FailureKind.EARLY_EXIT and "horovod" in request.node.name:
+        pytest.skip("to Horovod, ranks that end with 0 one after the other had nothing to do: a success")
+    run = start(Script("none"), (2, 2, 2), ["python", "-c", script])
+    status = run.end()
+    assert status.failure is failure, run.report("another end")
+    assert words in status.reason
+    assert "ended while others were still training" not in status.reason
+    assert status.reason.endswith(HOW_TO_JOIN)
+    assert "@elastic.run" in HOW_TO_JOIN
+    assert "restart=Restart()" in HOW_TO_JOIN
