@@ -49,7 +49,7 @@ class Workers(Settings):
     """Type of the machines, as their cloud calls it (``"g5.12xlarge"``): gives ``gpus``, ``gpu_resource``, ``shm`` and
     the nodes' labels and taints, unless they are given. Where workers are processes of one machine, only the slots."""
     gpus: IntOrTemplate = 0
-    """GPUs of each worker. Where workers are processes of one machine, this only gives the slots."""
+    """GPUs of each worker. With ``cluster="local"`` that machine must have so many; all its workers share them."""
     gpu_resource: str = _GPU_RESOURCE
     """What the cluster's device plugin calls them."""
     shm: str | None = None

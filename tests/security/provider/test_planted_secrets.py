@@ -23,6 +23,7 @@ from elastic_runtime.status import FailureKind
 from elastic_training.bridge import run
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.kubernetes.manifests.objects import render, run_objects
+from elastic_training.clusters.registry import substituted
 from elastic_training.exceptions import TrainingFailed
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.pods import Pods, PodShape
@@ -48,6 +49,13 @@ TEMPLATE = {
         ]
     }
 }
+
+
+@pytest.fixture(autouse=True)
+def moon(fake: FakeCluster) -> Iterator[None]:
+    """A cluster of pods."""
+    with substituted("moon", fake):
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -85,6 +93,7 @@ def planted(**more: Any) -> ElasticHorovodOperator:
             worker=PodShape(template=TEMPLATE),
         ),
         "workers": Workers(max="4", gpus=1),
+        "cluster": "moon",
         "checkpoint_uri": "s3://bucket/runs",
         "checkpoint_conn_id": "store",
     }
@@ -116,7 +125,7 @@ def test_the_serialised_dag_has_none_and_is_the_same_with_each_parse(mapped: boo
         with DAG("nightly", schedule=None) as dag:
             train = planted(command=["python", "train.py"])
             if mapped:
-                settings = {name: getattr(train, name) for name in ("pods", "workers")}
+                settings = {name: getattr(train, name) for name in ("cluster", "pods", "workers")}
                 environment = dict(train.environment)
                 ElasticHorovodOperator.partial(task_id="mapped", environment=environment, **settings).expand(
                     command=[["a"], ["b"]]

@@ -45,6 +45,14 @@ def newest(checkpoints: Checkpoints) -> tuple[int | None, list[tuple[str, str]]]
     return (None if found is None else found[0].manifest.step), skipped
 
 
+def test_a_folder_in_which_none_can_be_made_is_one_sentence() -> None:
+    nowhere = Checkpoints(open_store("file:///proc/nowhere/runs/run"), fence=1, keep=2)
+    for ask in (nowhere.claim, lambda: write(nowhere, 1)):
+        with pytest.raises(StoreUnavailable) as refused:
+            ask()
+        assert str(refused.value) == "/proc/nowhere/runs/run: No such file or directory"
+
+
 def truncate(path: Path) -> None:
     os.truncate(path, path.stat().st_size - 1)
 

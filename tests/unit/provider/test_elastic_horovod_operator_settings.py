@@ -149,7 +149,7 @@ class TestRendering:
         [
             lambda output: {"command": output},
             lambda output: {"cluster": output},
-            lambda output: {"image": output, "cluster": "moon"},
+            lambda output: {"image": output},
             lambda output: {"workers": output},
             lambda output: {"workers": Workers(min=output, start=output, max=output, slots=output)},
             lambda output: {"workers": Workers(gpus=output, shm=output, gpu_resource=output, spot=output)},
@@ -162,16 +162,22 @@ class TestRendering:
             lambda output: {"environment": {"DATA": output}},
             lambda output: {"pods": Pods(image=output, env={"A": output}, run_as_user=output)},
             lambda output: {"pods": Pods(volumes=[Volume(output, claim=output, read_only=output)])},
-            lambda output: {"pods": Pods(worker=PodShape(resources={"limits": {"memory": output}}, template=output))},
+            lambda output: {
+                "cluster": "moon",
+                "pods": Pods(worker=PodShape(resources={"limits": {"memory": output}}, template=output)),
+            },
             lambda output: {"pods": Pods(env=output, labels=output, volumes=output, command=output)},
-            lambda output: {"pods": Pods(image_pull_secrets=[output], worker=PodShape(resources=output))},
+            lambda output: {
+                "cluster": "moon",
+                "pods": Pods(image_pull_secrets=[output], worker=PodShape(resources=output)),
+            },
             lambda output: {"fresh": output, "working_directory": output},
         ],
     )
     @pytest.mark.parametrize("mapped", [False, True])
     def test_every_setting_takes_the_output_of_another_task(self, given: Any, mapped: bool) -> None:
         with DAG("nightly", schedule=None) as dag:
-            settings = given(BaseOperator(task_id="prepare").output)
+            settings = {"cluster": "moon"} | given(BaseOperator(task_id="prepare").output)
             if mapped:
                 settings = {"command": ["python", "train.py"], "workers": Workers()} | settings
                 ElasticHorovodOperator.partial(task_id="train", **settings).expand(on_finish=["keep", "delete"])
@@ -216,7 +222,7 @@ class TestRendering:
                 Volume("/b", empty_dir="{{ params.yes }}", read_only="True"),
             ]
         )
-        train = operator(pods=pods, image="trainer:1")
+        train = operator(cluster="moon", pods=pods, image="trainer:1")
         train.render_template_fields({"params": {"no": False, "yes": True}})
         first, second = train.pods.of_run(Workers()).volumes
         assert (first.read_only, second.read_only, second.empty_dir) == (False, True, True)
@@ -267,11 +273,23 @@ class TestRendering:
         with pytest.raises(AirflowFailException, match=re.escape(f"{field}: ")):
             train.execute({"ti": trying()})
 
-    def test_this_machine_asks_for_no_pods_however_they_are_set(self, fake: FakeCluster) -> None:
-        train = operator(deferrable=True, image="{{ params.image }}", pods=Pods(queue="{{ params.queue }}"))
-        train.render_template_fields({"params": {"image": "", "queue": "No Name"}})
+    def test_this_machine_asks_for_no_pods_however_they_are_set_and_says_so(
+        self, fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(ElasticHorovodOperator, "log", log := Mock())
+        train = operator(
+            deferrable=True,
+            cluster="{{ params.cluster }}",
+            image="{{ params.image }}",
+            pods=Pods(queue="{{ params.queue }}"),
+            workers=Workers(spot="{{ params.spot }}", shm="2Gi"),
+        )
+        params = {"cluster": "local", "image": "trainer:1", "queue": "No Name", "spot": True}
+        train.render_template_fields({"params": params})
         deferred(train, trying())
         assert NAME in fake.runs
+        words = "Workers are processes of this machine: %s, which is about pods, changes nothing"
+        log.warning.assert_called_with(words, "image, pods, workers.spot, workers.shm")
 
     def test_a_dry_run_prints_the_plan_and_creates_nothing(
         self, fake: FakeCluster, capsys: pytest.CaptureFixture[str]
@@ -290,7 +308,9 @@ class TestRendering:
 
 
 def test_every_field_with_a_renderer_is_shown_as_what_that_renders() -> None:
-    train = operator(environment={"SEED": 7}, pods=Pods(env={"A": "ü"}), recovery={"max_wait": 60}, size_plan=None)
+    train = operator(
+        cluster="moon", environment={"SEED": 7}, pods=Pods(env={"A": "ü"}), recovery={"max_wait": 60}, size_plan=None
+    )
     for field, renderer in train.template_fields_renderers.items():
         assert field in train.template_fields
         if renderer == "json":
@@ -316,3 +336,104 @@ class TestWarnings:
         deferred(operator(deferrable=True, retries=2, checkpoint_uri="file:///store", fresh=True), trying(1))
         warned = [call.args[0] for call in log.warning.call_args_list if "checkpoint_uri" in call.args[0]]
         assert len(warned) == 1
+
+
+class TestMapped:
+    @pytest.mark.parametrize(
+        ("settings", "field"),
+        [
+            ({"workers": {"min": 0}}, "workers.min"),
+            ({"workers": 3}, "workers"),
+            ({"command": "python train.py"}, "command"),
+            ({"environment": {"SEED": None}}, "environment.SEED"),
+            ({"checkpoint_uri": "nowhere://runs"}, "checkpoint_uri"),
+            ({"recovery": {"mode": "magic"}}, "recovery.mode"),
+            ({"warm": "maybe"}, "warm"),
+            ({"log_ranks": [-1]}, "log_ranks"),
+            ({"on_finish": "forget"}, "on_finish"),
+            ({"fail_on_exit_code": 0}, "fail_on_exit_code"),
+            ({"cluster": "local", "image": "trainer:1"}, "image"),
+            ({"horovod": {"cycle": 1}}, "horovod.cycle"),
+        ],
+    )
+    def test_a_bad_partial_is_refused_at_parse(self, settings: dict[str, Any], field: str) -> None:
+        with DAG("nightly", schedule=None) as dag, pytest.raises(InvalidSettings) as caught:
+            ElasticHorovodOperator.partial(task_id="train", **settings)
+        assert caught.value.field == field
+        assert not dag.task_ids
+
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"image": "trainer:1", "pods": Pods(queue="team"), "workers": {"min": 1, "spot": True}},
+            {"observe": {"timeline": True}},
+            {"continues": "first"},
+            {"command": ["python", "{{ params.script }}"], "workers": "{{ params.workers }}"},
+        ],
+    )
+    def test_what_expand_may_complete_is_let_through(self, settings: dict[str, Any]) -> None:
+        with DAG("nightly", schedule=None) as dag:
+            ElasticHorovodOperator.partial(task_id="train", **settings).expand(working_directory=["/a", "/b"])
+        assert dag.task_ids == ["train"]
+
+    def test_a_bad_value_that_is_expanded_ends_its_task_without_retry(self) -> None:
+        with DAG("nightly", schedule=None) as dag:
+            ElasticHorovodOperator.partial(task_id="train", command=["python", "train.py"]).expand(
+                workers=[{"min": 1}, {"min": 0}]
+            )
+        mapped = dag.get_task("train")
+        with pytest.raises(AirflowFailException, match=r"workers\.min: 0 is less than 1"):
+            mapped.unmap({"workers": {"min": 0}})
+
+
+@pytest.mark.parametrize("value", [None, {"a": 1}, ["a"], object(), "nul\0"])
+def test_a_variable_that_is_no_text_is_refused_by_its_name(value: object) -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        operator(environment={"SEED": 7, "DATA": value})
+    assert caught.value.field == "environment.DATA"
+
+
+class TestOnThisMachine:
+    @pytest.mark.parametrize(
+        ("settings", "field"),
+        [
+            ({"image": "trainer:1"}, "image"),
+            ({"pods": Pods(queue="team")}, "pods"),
+            ({"hostfile": "/data/hosts"}, "hostfile"),
+            ({"workers": Workers(spot=True)}, "workers.spot"),
+            ({"workers": {"shm": "2Gi"}}, "workers.shm"),
+        ],
+    )
+    def test_what_is_about_pods_is_refused_at_parse(self, settings: dict[str, Any], field: str) -> None:
+        for cluster in ({}, {"cluster": "local"}):
+            with pytest.raises(InvalidSettings, match='cluster="CONNECTION"') as caught:
+                operator(**cluster, **settings)
+            assert caught.value.field == field
+        operator(cluster="{{ params.cluster }}", **settings)
+        operator(cluster="moon", **settings)
+
+    @pytest.mark.parametrize(
+        ("visible", "gpus", "words"),
+        [
+            ("", 2, "workers.gpus: a worker is to have 2, and this machine has no GPU that is visible. Write slots=2"),
+            ("0", 2, "a worker is to have 2, and this machine has 1 visible GPU."),
+            ("0,1", 2, ""),
+            ("", 0, ""),
+        ],
+    )
+    def test_gpus_that_are_not_there_are_no_cpus(
+        self, fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, visible: str, gpus: int, words: str
+    ) -> None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        train = operator(workers=Workers(gpus=gpus), deferrable=True)
+        if not words:
+            deferred(train, trying())
+            return
+        with pytest.raises(AirflowFailException, match=re.escape(words)):
+            train.execute({"ti": trying()})
+        assert not fake.runs
+
+    def test_a_machine_type_only_gives_the_slots(self, fake: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+        deferred(operator(workers=Workers(machine="g5.12xlarge"), deferrable=True), trying())
+        assert fake.runs[NAME].spec.workers.slots == 4

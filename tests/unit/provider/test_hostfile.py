@@ -16,7 +16,7 @@ def operator(**arguments: Any) -> ElasticHorovodOperator:
 
 
 def test_a_place_of_ones_own_reaches_only_images_that_know_it() -> None:
-    spec = operator(hostfile="/data/hosts").spec("run")
+    spec = operator(cluster="moon", hostfile="/data/hosts").spec("run")
     assert (spec.hostfile, spec.version) == ("/data/hosts", HOSTFILE_VERSION)
     spec = operator().spec("run")
     assert (spec.hostfile, spec.version) == (None, 1)

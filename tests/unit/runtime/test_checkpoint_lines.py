@@ -55,3 +55,4 @@ def test_short_and_every_so_often(caplog: pytest.LogCaptureFixture) -> None:
         "checkpoint: durable checkpoint of step 27 FAILED: no space left",
         "checkpoint of step 28 in 0.25 s",
     ]
+    assert [each.levelname for each in caplog.records if "FAILED" in each.message] == ["WARNING"], "where people look"

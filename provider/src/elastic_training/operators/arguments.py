@@ -139,7 +139,20 @@ def check_environment(environment: object) -> Mapping[str, str]:
     for name in environment:
         if not isinstance(name, str) or not name or "=" in name or "\0" in name:
             raise InvalidSettings("environment", f"{name!r} is not a variable's name", 'Write {"NAME": "value"}')
-    return {name: str(value) for name, value in environment.items()}
+    return {name: _variable(f"environment.{name}", value) for name, value in environment.items()}
+
+
+def _variable(field: str, value: object) -> str:
+    """A variable's value; what would be Python's spelling of something else is refused, without quoting it."""
+    if is_template(value):
+        return str(value)
+    if not isinstance(value, str | int | float | PathLike):
+        remedy = 'Write a string, a number, or "" for an empty one; of a list or a mapping, json.dumps(...)'
+        raise InvalidSettings(field, f"{'None' if value is None else f'a {type(value).__name__}'} is no value", remedy)
+    text = str(value)
+    if "\0" in text:
+        raise InvalidSettings(field, "a value cannot hold the character NUL", "Leave it out")
+    return text
 
 
 def exit_codes(field: str, given: object) -> tuple[int, ...]:

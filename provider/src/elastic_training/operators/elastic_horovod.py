@@ -29,12 +29,13 @@ class ElasticHorovodOperator(ElasticTrainingOperator):
     }
 
     def __init__(self, *, horovod: Horovod | Mapping[str, Any] | Any | None = None, **kwargs: Any) -> None:
-        self.horovod = Horovod() if horovod is None else horovod
+        self.horovod = horovod
         super().__init__(**kwargs)
 
     def check_what_is_known(self) -> None:
         """Raises InvalidSettings for what cannot work, whatever templates and other tasks yield."""
         super().check_what_is_known()
+        self.horovod = Horovod() if self.horovod is None else self.horovod
         if not is_template(self.horovod):
             self.horovod = horovod_of(self.horovod)
 

@@ -39,6 +39,7 @@ from elastic_training.listeners.callbacks import TrainingCallback, check_callbac
 from elastic_training.observe import Observe
 from elastic_training.operators.arguments import check_foreign, exit_codes
 from elastic_training.operators.ending import EndsRuns
+from elastic_training.operators.mapped import unmapping
 from elastic_training.operators.starting import StartsRuns
 from elastic_training.operators.training_arguments import OnFinish, TrainingArguments
 from elastic_training.ownership import Owner
@@ -157,6 +158,10 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         ),
     }
     ui_color = "#dbe9f6"
+    log_ranks: Any
+    skip_on_exit_code: Any
+    fail_on_exit_code: Any
+    callbacks: Any
 
     def __init__(
         self,
@@ -201,34 +206,52 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         self.workers = workers
         self.checkpoint_uri = checkpoint_uri
         self.checkpoint_conn_id = checkpoint_conn_id
-        self.checkpoints = Checkpoints() if checkpoints is None else checkpoints
-        self.recovery = Recovery() if recovery is None else recovery
+        self.checkpoints = checkpoints
+        self.recovery = recovery
         self.size_plan = size_plan
         self.cluster = cluster
         self.image = image
-        self.pods = Pods() if pods is None else pods
-        self.environment = as_environment({} if environment is None else environment)
+        self.pods = pods
+        self.environment = environment
         self.scripts = scripts
-        self.observe = Observe() if observe is None else observe
+        self.observe = observe
         self.jupyter = jupyter
         self.working_directory = working_directory
         self.hostfile = hostfile
         self.fresh = fresh
-        self.warm = parse_bool("warm", warm)
-        self.log_limit = whole_number("log_limit", log_limit, least=0)
-        self.log_ranks = ranks_shown("log_ranks", log_ranks)
+        self.warm = warm
+        self.log_limit = log_limit
+        self.log_ranks = log_ranks
         self.on_finish = on_finish
         self.on_clear = on_clear
-        self.wait_for_completion = parse_bool("wait_for_completion", wait_for_completion)
-        self.skip_on_exit_code = exit_codes("skip_on_exit_code", skip_on_exit_code)
-        self.fail_on_exit_code = exit_codes("fail_on_exit_code", fail_on_exit_code)
+        self.wait_for_completion = wait_for_completion
+        self.skip_on_exit_code = skip_on_exit_code
+        self.fail_on_exit_code = fail_on_exit_code
         self.continues = continues
         self.price_book = price_book
         self.retry_policy = retry_policy
-        self.deferrable = parse_bool("deferrable", deferrable)
-        self.callbacks = check_callbacks(callbacks, deferrable=self.deferrable)
+        self.deferrable = deferrable
+        self.callbacks = callbacks
         self._claimed: tuple[Cluster, RunRef, str] | None = None
         self._killed = False
+        with unmapping(self):
+            self.settle()
+
+    def settle(self) -> None:
+        """Put defaults and parsed values in the place of what was given. Raises InvalidSettings."""
+        self.checkpoints = Checkpoints() if self.checkpoints is None else self.checkpoints
+        self.recovery = Recovery() if self.recovery is None else self.recovery
+        self.pods = Pods() if self.pods is None else self.pods
+        self.environment = as_environment({} if self.environment is None else self.environment)
+        self.observe = Observe() if self.observe is None else self.observe
+        self.warm = parse_bool("warm", self.warm)
+        self.log_limit = whole_number("log_limit", self.log_limit, least=0)
+        self.log_ranks = ranks_shown("log_ranks", self.log_ranks)
+        self.wait_for_completion = parse_bool("wait_for_completion", self.wait_for_completion)
+        self.skip_on_exit_code = exit_codes("skip_on_exit_code", self.skip_on_exit_code)
+        self.fail_on_exit_code = exit_codes("fail_on_exit_code", self.fail_on_exit_code)
+        self.deferrable = parse_bool("deferrable", self.deferrable)
+        self.callbacks = check_callbacks(self.callbacks, deferrable=self.deferrable)
         self.check_what_is_known()
 
     def execute(self, context: Any) -> dict[str, Any] | None:

@@ -28,6 +28,7 @@ from elastic_training.airflow_versions import folder_of
 from elastic_training.bridge import run
 from elastic_training.clearing import OnClear
 from elastic_training.clusters.cluster import Cluster
+from elastic_training.clusters.connected import LOCAL
 from elastic_training.clusters.registry import check_cluster, cluster_called, has_pods, location
 from elastic_training.jupyter import jupyter_of
 from elastic_training.kubernetes_syntax import image as image_name
@@ -44,6 +45,8 @@ from elastic_training.operators.arguments import (
     check_text,
     command_words,
 )
+from elastic_training.operators.mapped import check_partial
+from elastic_training.operators.this_machine import check_gpus, check_only_in_pods, only_in_pods
 from elastic_training.pods import Hardware, Pods
 from elastic_training.price_book import check_price_book, read_book
 from elastic_training.redaction import masked, remember_secrets
@@ -105,18 +108,19 @@ class TrainingArguments(TellsLineage):
         check_foreign(cls.__name__, arguments, cls.foreign)
         if "environment" in arguments:
             arguments["environment"] = as_environment(arguments["environment"])
+        check_partial(cls, arguments)
         return super().partial(**arguments)  # type: ignore[misc]  # the Airflow base that this is mixed into has it
 
     def check_what_is_known(self) -> None:
         """Raises InvalidSettings for what cannot work, whatever templates and other tasks yield."""
         check_cluster(self.cluster)
-        self._check_pods()
         if not is_template(self.command):
             check_command(self.command)
         if not is_template(self.environment):
             check_environment(self.environment)
         if not is_template(self.workers):
             self.workers = self._workers()
+        self._check_pods()
         if not is_template(self.recovery):
             self.recovery = self._recovery()
         if not is_template(self.checkpoints):
@@ -192,6 +196,8 @@ class TrainingArguments(TellsLineage):
             image_name("image", self.image)
         if self.hostfile:
             check_hostfile(self.hostfile)
+        if self.cluster == LOCAL:
+            check_only_in_pods(self.image, self.pods, self.workers, self.hostfile)
         self.jupyter = jupyter_of(self.jupyter, pods=is_template(self.cluster) or has_pods(self.cluster))
 
     @all_known()
@@ -270,7 +276,7 @@ class TrainingArguments(TellsLineage):
 
     def _script_roots(self) -> list[Path]:
         """As Airflow looks for templates; none before the task has a DAG."""
-        dag = self.dag if self.has_dag() else None  # type: ignore[attr-defined]  # of the base that this is mixed into
+        dag = getattr(self, "_dag", None)
         if dag is None:
             return []
         further = dag.template_searchpath or ()
@@ -306,6 +312,8 @@ class TrainingArguments(TellsLineage):
         if pods is not None and not pods.image:
             remedy = 'Write image="registry/trainer:1", or set one in a connection of type elastic_training'
             raise InvalidSettings("image", f"there is none for the pods of cluster {self.cluster!r}", remedy)
+        if name == LOCAL:
+            self._check_this_machine()
         check_store_connection(self.checkpoint_uri, self.checkpoint_conn_id)
         cluster = cluster_called(name, pods)
         if credentials := self.store_credentials():
@@ -317,6 +325,13 @@ class TrainingArguments(TellsLineage):
                     self.checkpoint_conn_id,
                 )
         return cluster
+
+    def _check_this_machine(self) -> None:
+        """The cluster turned out to be this machine, and DAGs that go here and into pods say more than it can use."""
+        workers = self._workers()
+        check_gpus(workers, check_environment(self.environment))
+        if unused := ", ".join(only_in_pods(self.image, self.pods, workers, self.hostfile)):
+            self.log.warning("Workers are processes of this machine: %s, which is about pods, changes nothing", unused)
 
     def dry_run(self) -> None:
         """Print what ``execute`` would create, from the fields as they are rendered by now; creates nothing.

@@ -24,13 +24,18 @@ _DENSEST = 100
 def make_folders(path: Path) -> None:
     """This folder and the missing ones above it. Those that are there are left as they are. Raises OSError."""
     try:
+        _make_folder(path)
+    except FileNotFoundError:
+        make_folders(path.parent)
+        _make_folder(path)  # Where none can be made, as in /proc, that is the answer though its parent is there.
+
+
+def _make_folder(path: Path) -> None:
+    try:
         os.mkdir(path, 0o700)
     except FileExistsError:
         if not path.is_dir():
             raise
-    except FileNotFoundError:
-        make_folders(path.parent)
-        make_folders(path)
     else:
         os.chmod(path, 0o2770 if is_shared(path.parent.stat()) else 0o700)
 

@@ -174,8 +174,9 @@ class RunRecord:
         step: int | None = None,
         *,
         logged: bool = True,
+        level: int | None = None,
     ) -> None:
-        """Note it, and write it to the log, unless ``logged`` says no.
+        """Note it, and write it to the log, unless ``logged`` says no; ``level``: another than the kind's own.
 
         ``step``: that it is about; the last one heard of unless given.
         """
@@ -183,12 +184,12 @@ class RunRecord:
         self._events.append(Event(self._now(), kind, short, worker, step, world_size))
         if not logged:
             return
-        failed = kind is EventKind.FINISHED and self._standing.phase is Phase.FAILED
+        if level is None:
+            failed = kind is EventKind.FINISHED and self._standing.phase is Phase.FAILED
+            level = logging.ERROR if failed else _LEVELS.get(kind, logging.INFO)
         store = f"{self._spec.checkpoint.uri.rstrip('/')}/" if self._spec.checkpoint else ""
         words = message.replace(store, "") if store else message
-        log.log(
-            logging.ERROR if failed else _LEVELS.get(kind, logging.INFO), "%s: %s", kind, printable(words, MAX_REASON)
-        )
+        log.log(level, "%s: %s", kind, printable(words, MAX_REASON))
 
     def stand(self, phase: Phase, reason: str) -> None:
         """The run stands like this now. An end is told by :meth:`finish`, when nothing runs any more."""
@@ -298,7 +299,7 @@ class RunRecord:
             case rank_link.CheckpointFailed(step, reason):
                 self._checkpoint_lines.failed()
                 words = f"durable checkpoint of step {step} FAILED: {reason}"
-                self.event(EventKind.CHECKPOINT, words, worker, step=step)
+                self.event(EventKind.CHECKPOINT, words, worker, step=step, level=logging.WARNING)
             case rank_link.CheckpointSkipped(uri, reason):
                 self.event(EventKind.CHECKPOINT_SKIPPED, f"{uri} is not used: {reason}", worker)
             case rank_link.Resumed(uri, step):
