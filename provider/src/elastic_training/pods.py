@@ -13,7 +13,7 @@ the pods within Pod Security "restricted".
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from os import PathLike
 from typing import Any
 
@@ -22,7 +22,7 @@ from elastic_runtime.runobjects import TLS_FOLDER
 from elastic_training import kubernetes_syntax as syntax
 from elastic_training import pod_rules as rules
 from elastic_training.machines import Machine, machine
-from elastic_training.settings import BoolOrTemplate, IntOrTemplate, Workers, parse_bool, whole_number
+from elastic_training.settings import BoolOrTemplate, IntOrTemplate, Workers, parse_bool, settings_of, whole_number
 from elastic_training.templating import Settings, all_known, is_template
 
 LAUNCHER_ACCOUNT = "elastic-training-launcher"
@@ -268,6 +268,34 @@ class Pods(Settings):
         self.check()
         volumes = [volume.settled() for volume in self.volumes]
         return replace(self, image=image or self.image or None, volumes=volumes, hardware=Hardware.of(workers))
+
+
+def pods_of(value: object) -> Pods:
+    """Settings, or the same as a mapping, with mappings within. Raises InvalidSettings."""
+    example = "Pods(volumes=[...])"
+    if isinstance(value, Mapping):
+        value = {**value}
+        for name, kind, of_one in (("secrets", SecretRef, 'SecretRef("name")'), ("volumes", Volume, 'Volume("/data")')):
+            given = value.get(name)
+            if isinstance(given, list | tuple):
+                value[name] = [_settings_in(kind, f"pods.{name}[{at}]", each, of_one) for at, each in enumerate(given)]
+        for name in ("launcher", "worker"):
+            if name in value:
+                value[name] = _settings_in(PodShape, f"pods.{name}", value[name], "PodShape(resources={...})")
+    made = settings_of(Pods, "pods", value, example)
+    if made.hardware != Hardware():
+        raise InvalidSettings("pods.hardware", "it follows from workers", "Write Workers(gpus=..., shm=..., spot=...)")
+    return made
+
+
+def _settings_in(kind: type[Any], at: str, value: object, example: str) -> Any:
+    """Within a mapping; what is no mapping, whoever is given it refuses."""
+    required = {each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING}
+    if not isinstance(value, Mapping):
+        return value
+    if lacking := sorted(required - value.keys()):
+        raise InvalidSettings(f"{at}.{lacking[0]}", "it is missing", f"Write it, as in {example}")
+    return settings_of(kind, at, value, example)
 
 
 def scratch(value: Any) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 from airflow.providers.common.compat.sdk import DAG, AirflowFailException, BaseOperator, task
 from airflow.serialization.serialized_objects import DagSerialization
 
@@ -16,7 +18,8 @@ from elastic_runtime.spec import WorkersSpec
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.operators.arguments import FOREIGN
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
-from elastic_training.pods import Hardware, Pods, PodShape, Volume
+from elastic_training.operators.elastic_training import ElasticTrainingOperator
+from elastic_training.pods import Hardware, Pods, PodShape, SecretRef, Volume
 from elastic_training.settings import Checkpoints, Recovery, Workers
 from elastic_training.triggers.training_run import TrainingRunTrigger
 from tests.unit.provider.operator_bench import NAME, deferred, operator, trying
@@ -33,7 +36,13 @@ class TestAtParse:
             ({"cluster": "moon/Base"}, "cluster"),
             ({"cluster": None}, "cluster"),
             ({"cluster": "moon", "image": "no image"}, "image"),
-            ({"cluster": "moon", "pods": {"image": "trainer:1"}}, "pods"),
+            ({"cluster": "moon", "pods": ["trainer:1"]}, "pods"),
+            ({"cluster": "moon", "pods": {"imgae": "trainer:1"}}, "pods.imgae"),
+            ({"cluster": "moon", "pods": {"hardware": Hardware(gpus=1)}}, "pods.hardware"),
+            ({"cluster": "moon", "pods": {"volumes": [{"claim": "data"}]}}, "pods.volumes[0].mount"),
+            ({"cluster": "moon", "pods": {"worker": {"resource": {}}}}, "pods.worker.resource"),
+            ({"cluster": "moon", "kubernetes_conn_id": "sun"}, "kubernetes_conn_id"),
+            ({"kubernetes_conn_id": "moon/Base"}, "cluster"),
             ({"pods": Pods(hardware=Hardware(gpus=1))}, "pods.hardware"),
             ({"continues": "train"}, "continues"),
             ({"continues": 7, "checkpoint_uri": "file:///runs"}, "continues"),
@@ -63,7 +72,6 @@ class TestAtParse:
             ({"command": ["/usr/bin/torchrun", "train.py"]}, "command"),
             ({"command": ["mpirun", "python", "train.py"]}, "command"),
             ({"command": ["python", "-m", "torch.distributed.run", "train.py"]}, "command"),
-            ({"kubernetes_conn_id": "moon"}, "kubernetes_conn_id"),
             ({"tolerations": []}, "tolerations"),
             ({"checkpoint": "s3://bucket/runs"}, "checkpoint"),
         ],
@@ -88,6 +96,44 @@ class TestAtParse:
             operator(**{name: "value"})
         with pytest.raises(InvalidSettings, match=re.escape(FOREIGN[name])):
             ElasticHorovodOperator.partial(task_id="train", **{name: "value"})
+
+    def test_every_argument_of_kubernetes_pod_operator_is_ours_or_names_ours(self) -> None:
+        def arguments(operator: type[Any]) -> set[str]:
+            given = inspect.signature(inspect.unwrap(vars(operator)["__init__"])).parameters.values()
+            return {each.name for each in given if each.kind is inspect.Parameter.KEYWORD_ONLY}
+
+        theirs = arguments(KubernetesPodOperator)
+        assert len(theirs) > 70
+        airflows = set(inspect.signature(inspect.unwrap(BaseOperator.__init__)).parameters)
+        assert theirs - arguments(ElasticTrainingOperator) - airflows - FOREIGN.keys() == set()
+        assert not FOREIGN.keys() & (airflows | arguments(ElasticTrainingOperator))
+
+    @pytest.mark.parametrize("mapped", [False, True])
+    def test_the_cluster_may_be_called_as_there(self, mapped: bool) -> None:
+        if mapped:
+            with DAG("nightly", schedule=None) as dag:
+                ElasticHorovodOperator.partial(task_id="train", kubernetes_conn_id="moon", image="t:1").expand(
+                    command=[["true"], ["false"]]
+                )
+            assert dag.get_task("train").partial_kwargs["cluster"] == "moon"
+            return
+        train = operator(kubernetes_conn_id="moon", image="trainer:1")
+        assert train.cluster == "moon"
+
+    def test_pods_may_be_a_mapping(self) -> None:
+        plain = {
+            "queue": "team",
+            "secrets": [{"name": "hub", "key": "token", "env": "HUB"}],
+            "volumes": [{"mount": "/data", "claim": "{{ params.claim }}"}],
+            "worker": {"node_selector": {"pool": "gpu"}},
+        }
+        train = operator(cluster="moon", pods=plain)
+        assert train.pods == Pods(
+            queue="team",
+            secrets=[SecretRef("hub", "token", "HUB")],
+            volumes=[Volume("/data", claim="{{ params.claim }}")],
+            worker=PodShape(node_selector={"pool": "gpu"}),
+        )
 
     def test_an_argument_that_nobody_knows_is_left_to_airflow(self) -> None:
         with pytest.raises(TypeError, match="wokers"):

@@ -11,6 +11,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.links import LINKS, CheckpointsLink, ReportLink, TrainingLogLink, TrainingRunLink, address
+from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from tests.unit.provider.operator_bench import NAME, deferred, operator, run_in, trying
 
 KNOWN = {"run": "nightly-train", "dag_id": "night ly&x=1", "namespace": "", "prefix": "runs/a b", "try_number": 1}
@@ -111,3 +112,15 @@ def test_the_serialised_dag_tells_airflow_where_they_are_kept() -> None:
     (task,) = DagSerialization.to_dict(dag)["dag"]["tasks"]
     assert task["__var"]["_operator_extra_links"] == {link.name: link.xcom_key for link in LINKS}
     assert {TrainingRunLink, TrainingLogLink, CheckpointsLink, ReportLink} == {type(link) for link in LINKS}
+
+
+def test_the_process_of_a_task_pushes_no_link_a_second_time() -> None:
+    """Airflow 3 asks a task's links once it is over: an XCom that was not there was an error in the log, and pushed."""
+    task = operator()
+    assert len(task.operator_extra_links) == len(LINKS) == len(ElasticHorovodOperator.operator_extra_links)
+    assert list(task.prepare_for_execution().operator_extra_links) == []
+    with DAG("nightly", schedule=None) as dag:
+        ElasticHorovodOperator.partial(task_id="mapped", workers={"min": 1}).expand(command=[["true"], ["false"]])
+    mapped = dag.get_task("mapped")
+    assert len(mapped.operator_extra_links) == len(LINKS)
+    assert list(mapped.unmap({"command": ["true"]}).operator_extra_links) == []

@@ -8,11 +8,17 @@ from pathlib import PurePath
 from urllib.parse import urlsplit
 
 from elastic_runtime.errors import InvalidSettings
+from elastic_training.clusters.connected import LOCAL
 from elastic_training.templating import is_template
 
 _SHAPE = "pods=Pods(worker=PodShape({}=...))"
 _CONNECTION = 'cluster="CONNECTION", and that connection'
 _CLUSTER = 'cluster="CONNECTION/NAMESPACE"'
+_NAME = "nothing: names of run and pods follow from the task"
+_WATCHED = "nothing: the run is watched, not polled"
+_LINES = "nothing: each line has its worker and rank; log_ranks=[...] says which come"
+_SAYS_WHY = "nothing: what Kubernetes says of pods that do not run is always in the log"
+_RESULT = "nothing: results come without a sidecar"
 FOREIGN = {
     "checkpoint": "checkpoint_uri=...",
     "checkpoint_dir": "checkpoint_uri=...",
@@ -20,7 +26,6 @@ FOREIGN = {
         ("conn_id", "aws_conn_id", "gcp_conn_id", "google_cloud_conn_id", "wasb_conn_id", "azure_conn_id"),
         'checkpoint_conn_id="...", for credentials of the checkpoint store',
     ),
-    "kubernetes_conn_id": 'cluster="CONNECTION"',
     "in_cluster": f"{_CONNECTION}'s in_cluster",
     "config_file": f"{_CONNECTION}'s kube_config_path",
     "cluster_context": f"{_CONNECTION}'s cluster_context",
@@ -48,6 +53,36 @@ FOREIGN = {
     "pod_override": _SHAPE.format("template"),
     "labels": "pods=Pods(labels={...})",
     "annotations": "pods=Pods(annotations={...})",
+    "random_name_suffix": _NAME,
+    "hostname": _NAME,
+    "subdomain": _NAME,
+    "base_container_name": "nothing: the containers are called launcher and worker",
+    "automount_service_account_token": "nothing: only the launcher's pod has a token",
+    **dict.fromkeys(
+        ("runtime_class_name", "hostnetwork", "host_aliases", "dnspolicy", "dns_config", "termination_message_policy"),
+        _SHAPE.format("template"),
+    ),
+    "container_security_context": "nothing: containers are restricted, as Pod Security has it; "
+    "pods=Pods(run_as_user=..., run_as_group=..., fs_group=...)",
+    "pod_runtime_info_envs": _SHAPE.format("template"),
+    "xcom_sidecar_container_security_context": _RESULT,
+    "active_deadline_seconds": "execution_timeout=...",
+    "schedule_timeout_seconds": "recovery=Recovery(start_timeout=...)",
+    "startup_check_interval_seconds": _WATCHED,
+    "base_container_status_polling_interval": _WATCHED,
+    "poll_interval": _WATCHED,
+    "logging_interval": "nothing: lines come as they are written",
+    "init_container_logs": "nothing: logs of init containers are read with kubectl logs",
+    "container_logs": "log_ranks=[...]: lines of launcher and ranks come into the task's log",
+    "container_name_log_prefix_enabled": _LINES,
+    "log_formatter": _LINES,
+    "log_events_on_failure": _SAYS_WHY,
+    "log_events_on_startup": _SAYS_WHY,
+    "log_pod_spec_on_failure": _SAYS_WHY,
+    "progress_callback": "callbacks=[...], TrainingCallback classes",
+    "trigger_kwargs": "nothing: the trigger is this package's own",
+    "durable": "nothing: a new try always adopts a living run",
+    "on_kill_action": "nothing: a task that is ended ends its run",
     "image_pull_policy": "pods=Pods(image_pull_policy=...)",
     "image_pull_secrets": "pods=Pods(image_pull_secrets=[...])",
     "service_account_name": "pods=Pods(service_account=..., worker_service_account=...)",
@@ -88,6 +123,14 @@ def check_foreign(operator: str, given: Iterable[str], foreign: Mapping[str, str
     for name in given:
         if ours := foreign.get(name):
             raise InvalidSettings(name, f"{operator} has no such argument", f"Write {ours}")
+
+
+def as_cluster(cluster: object, kubernetes_conn_id: object) -> object:
+    """The cluster by KubernetesPodOperator's name for it. Raises InvalidSettings where another one is named, too."""
+    if cluster not in (LOCAL, kubernetes_conn_id):
+        problem = f"it names {kubernetes_conn_id!r}, and cluster names {cluster!r}"
+        raise InvalidSettings("kubernetes_conn_id", problem, "Write one of them")
+    return kubernetes_conn_id
 
 
 def check_command(command: object) -> None:

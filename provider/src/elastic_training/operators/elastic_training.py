@@ -37,7 +37,7 @@ from elastic_training.links import addresses
 from elastic_training.listeners import listeners_of, tell_of_claim
 from elastic_training.listeners.callbacks import TrainingCallback, check_callbacks, path_of
 from elastic_training.observe import Observe
-from elastic_training.operators.arguments import check_foreign, exit_codes
+from elastic_training.operators.arguments import as_cluster, check_foreign, exit_codes
 from elastic_training.operators.ending import EndsRuns
 from elastic_training.operators.mapped import unmapping
 from elastic_training.operators.starting import StartsRuns
@@ -87,6 +87,7 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         size_plan: how many workers at which times; the launcher sees to it. Templated.
         cluster: where the workers run: ``"local"``, or in pods: ``"CONNECTION"`` or ``"CONNECTION/NAMESPACE"``, an
             Airflow connection of type kubernetes, or a place that another package brings. Templated.
+        kubernetes_conn_id: the same as ``cluster="CONNECTION"``, as KubernetesPodOperator calls it.
         image: of launcher and workers, where they are pods; ``pods``: all else about these. Templated.
         environment: extra variables of every rank. Templated.
         scripts: files and folders of the DAG's folder that are shipped to the workers, ``["train.py", "lib/"]``; then
@@ -174,8 +175,9 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         recovery: Recovery | Mapping[str, Any] | Any | None = None,
         size_plan: SizePlan | Any | None = None,
         cluster: str | Any = LOCAL,
+        kubernetes_conn_id: str | Any | None = None,
         image: str | Any | None = None,
-        pods: Pods | None = None,
+        pods: Pods | Mapping[str, Any] | None = None,
         environment: Mapping[str, Any] | Any | None = None,
         scripts: Sequence[Any] | Any | None = None,
         observe: Observe | Mapping[str, Any] | Any | None = None,
@@ -199,6 +201,8 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         **kwargs: Any,
     ) -> None:
         check_foreign(type(self).__name__, kwargs, self.foreign)
+        if kubernetes_conn_id is not None:
+            cluster = as_cluster(cluster, kubernetes_conn_id)
         if policies_are_asked():
             kwargs["retry_policy"] = retry_policy
         super().__init__(**kwargs)

@@ -20,7 +20,7 @@ def only_in_pods(image: Any, pods: Any, workers: Any, hostfile: Any) -> Iterator
     """
     if image and not is_template(image):
         yield "image"
-    if pods != Pods():
+    if pods != Pods() and not is_template(pods):
         yield "pods"
     if hostfile:
         yield "hostfile"

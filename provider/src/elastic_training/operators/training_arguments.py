@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -23,7 +23,6 @@ from elastic_runtime.spec import (
     RunSpec,
     has_fixed_size,
 )
-from elastic_training.airflow_sdk import BaseOperatorLink
 from elastic_training.airflow_versions import folder_of
 from elastic_training.bridge import run
 from elastic_training.clearing import OnClear
@@ -33,11 +32,12 @@ from elastic_training.clusters.registry import check_cluster, cluster_called, ha
 from elastic_training.jupyter import jupyter_of
 from elastic_training.kubernetes_syntax import image as image_name
 from elastic_training.lineage import TellsLineage
-from elastic_training.links import LINKS
+from elastic_training.links import LinksOfTask
 from elastic_training.naming import run_name
 from elastic_training.observe import Observe
 from elastic_training.operators.arguments import (
     FOREIGN,
+    as_cluster,
     check_checkpoint_uri,
     check_command,
     check_environment,
@@ -47,7 +47,7 @@ from elastic_training.operators.arguments import (
 )
 from elastic_training.operators.mapped import check_partial
 from elastic_training.operators.this_machine import check_gpus, check_only_in_pods, only_in_pods
-from elastic_training.pods import Hardware, Pods
+from elastic_training.pods import pods_of
 from elastic_training.price_book import check_price_book, read_book
 from elastic_training.redaction import masked, remember_secrets
 from elastic_training.scripts import check_scripts, read_scripts
@@ -75,7 +75,7 @@ class TrainingArguments(TellsLineage):
     """Arguments that are refused, and what says the same here."""
     dag_id: str
     task_id: str
-    operator_extra_links: Collection[BaseOperatorLink] = LINKS
+    operator_extra_links = LinksOfTask()
     command: Any
     workers: Any
     checkpoint_uri: Any
@@ -106,6 +106,10 @@ class TrainingArguments(TellsLineage):
     def partial(cls, **arguments: Any) -> Any:
         """As Airflow's, for mapped tasks; Airflow keeps and shows what it is given as it is."""
         check_foreign(cls.__name__, arguments, cls.foreign)
+        if "kubernetes_conn_id" in arguments:
+            arguments["cluster"] = as_cluster(arguments.get("cluster", LOCAL), arguments.pop("kubernetes_conn_id"))
+        if isinstance(arguments.get("pods"), Mapping):
+            arguments["pods"] = pods_of(arguments["pods"])  # Which is shown without secrets.
         if "environment" in arguments:
             arguments["environment"] = as_environment(arguments["environment"])
         check_partial(cls, arguments)
@@ -185,13 +189,8 @@ class TrainingArguments(TellsLineage):
             raise InvalidSettings("continues", "fresh=True starts over", "Write one of the two")
 
     def _check_pods(self) -> None:
-        if not isinstance(self.pods, Pods):
-            problem, remedy = f"a {type(self.pods).__name__} is not a Pods", "Write Pods(volumes=[...])"
-            raise InvalidSettings("pods", problem, remedy)
-        if self.pods.hardware != Hardware():
-            raise InvalidSettings(
-                "pods.hardware", "it follows from workers", "Write Workers(gpus=..., shm=..., spot=...)"
-            )
+        if not is_template(self.pods):
+            self.pods = pods_of(self.pods)
         if self.image and isinstance(self.image, str) and not is_template(self.image):
             image_name("image", self.image)
         if self.hostfile:
@@ -300,6 +299,7 @@ class TrainingArguments(TellsLineage):
             InvalidSettings: what only rendering, or the connection, has shown.
         """
         check_cluster(self.cluster)
+        self.pods = pods_of(self.pods)
         said = location(self.cluster)
         name = said.cluster if said else self.cluster
         if said is not None:  # For what the operator says nothing of.

@@ -30,6 +30,7 @@ from elastic_training.clusters.kubernetes import connection
 from elastic_training.clusters.kubernetes.documents import compare_and_set, creation
 from elastic_training.clusters.kubernetes.documents.removal import end_compute, remove
 from elastic_training.clusters.kubernetes.documents.root import RootVersion, of_run
+from elastic_training.clusters.kubernetes.manifests.mutation import mutated
 from elastic_training.clusters.kubernetes.manifests.objects import pods_digest, render, run_objects
 from elastic_training.clusters.kubernetes.status.diagnosis import running
 from elastic_training.clusters.kubernetes.status.judgement import judge
@@ -130,7 +131,13 @@ class _Namespace(Place):
     @_asking
     async def plan(self, client: Client, spec: RunSpec) -> str:
         objects = await asyncio.to_thread(
-            run_objects, spec, "", self._own_pods(), namespace=client.namespace, credentials=self._credentials
+            run_objects,
+            spec,
+            "",
+            self._own_pods(),
+            namespace=client.namespace,
+            credentials=self._credentials,
+            mutate=mutated,
         )
         return await asyncio.to_thread(render, objects.all())
 

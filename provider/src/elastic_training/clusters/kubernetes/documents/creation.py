@@ -39,6 +39,7 @@ from elastic_runtime.spec import RunSpec
 from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.kubernetes.documents import compare_and_set, root
 from elastic_training.clusters.kubernetes.documents.removal import REMOVED, remove
+from elastic_training.clusters.kubernetes.manifests.mutation import mutated
 from elastic_training.clusters.kubernetes.manifests.objects import Capabilities, RunObjects, run_objects
 from elastic_training.pods import Pods
 from elastic_training.redaction import remember_secrets
@@ -70,9 +71,10 @@ async def create(
         namespace=client.namespace,
         capabilities=capabilities,
         credentials=credentials,
+        mutate=mutated,
     )
     # When the server refuses one, its words quote what stands in it.
-    remember_secrets(objects.all())
+    remember_secrets(await asyncio.to_thread(objects.all))
     manifest = objects.root()
     manifest["metadata"]["annotations"][runobjects.LEASE] = time_to_text(utc_now())
     try:
@@ -106,7 +108,7 @@ async def _complete(client: Client, made: RunDocument, objects: RunObjects) -> R
         files[runobjects.SCRIPTS_KEY] = content(scripts)
     answers = [await _create_child(client, owner, each) for each in objects.first(owner, files)]
     address = next(answer.spec["clusterIP"] for answer in answers if answer.raw["kind"] == "Service")
-    for manifest in in_order(objects.rest(owner, address)):
+    for manifest in in_order(await asyncio.to_thread(objects.rest, owner, address)):
         await _create_child(client, owner, manifest)
     return await compare_and_set.insist(client, made, replace(made, complete=True))
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -38,6 +38,12 @@ Manifest = dict[str, Any]
 MAX_LAUNCHERS = 20
 """Launcher pods that may be lost before Kubernetes gives the Job up."""
 NOT_KNOWN_YET = "(given by the API server)"
+Mutate = Callable[[Manifest, str, str], Manifest]
+"""What changes a pod template, given the name and namespace of the object that has it; see :mod:`.mutation`."""
+
+
+def _as_it_is(template: Manifest, _name: str, _namespace: str) -> Manifest:
+    return template
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,7 @@ class RunObjects:
     capabilities: Capabilities = field(default_factory=Capabilities)
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Of the checkpoint store, as variables of the workers."""
+    mutate: Mutate = _as_it_is
 
     @property
     def _names(self) -> ObjectNames:
@@ -136,7 +143,7 @@ class RunObjects:
         replica_set = {
             "replicas": replicas,
             "selector": {"matchLabels": self._selector(part)},
-            "template": self._labelled(template),
+            "template": self._finished(template, name),
         }
         return {**self._object("apps/v1", "ReplicaSet", name, part, root_uid), "spec": replica_set}
 
@@ -162,7 +169,10 @@ class RunObjects:
         # No podFailurePolicy: with one, a pod on a dead node is not replaced until the node is back or deleted.
         return {
             **job,
-            "spec": {"backoffLimit": MAX_LAUNCHERS, "template": self._labelled(pod.launcher(self.spec, self.pods))},
+            "spec": {
+                "backoffLimit": MAX_LAUNCHERS,
+                "template": self._finished(pod.launcher(self.spec, self.pods), self._names.launcher),
+            },
         }
 
     def _network_policy(self, root_uid: str) -> Manifest:
@@ -214,9 +224,9 @@ class RunObjects:
         labels = {key: safe_label_value(text) for key, text in texts.items()}
         return labels | ({runobjects.DEPLOYMENT_LABEL: owner.deployment} if owner.deployment else {})
 
-    def _labelled(self, template: Manifest) -> Manifest:
+    def _finished(self, template: Manifest, name: str) -> Manifest:
         template["metadata"]["labels"].update(self._task_labels())
-        return template
+        return self.mutate(template, name, self.namespace)
 
     def _run_labels(self) -> dict[str, str]:
         return {runobjects.RUN_LABEL: self.spec.name, runobjects.UID_LABEL: self.spec.uid}
@@ -243,6 +253,7 @@ def run_objects(
     namespace: str,
     capabilities: Capabilities | None = None,
     credentials: Mapping[str, str] | None = None,
+    mutate: Mutate = _as_it_is,
 ) -> RunObjects:
     """The manifests of a run, checked whole, before any is created.
 
@@ -253,13 +264,14 @@ def run_objects(
         namespace: where.
         capabilities: of the API server; None: of a recent one.
         credentials: of the checkpoint store, as variables of the workers; None: the pods have their own.
+        mutate: the deployment's own hook; called more than once for a template.
 
     Raises:
         InvalidSettings: a setting, or a pod template, cannot work; the image is missing.
     """
     pods.check()
     pod.check_image(pods)
-    objects = RunObjects(spec, owner, pods, namespace, capabilities or Capabilities(), credentials or {})
+    objects = RunObjects(spec, owner, pods, namespace, capabilities or Capabilities(), credentials or {}, mutate)
     objects.all()
     return objects
 

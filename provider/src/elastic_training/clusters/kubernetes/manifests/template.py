@@ -39,10 +39,10 @@ def merge(template: object, pod: dict[str, Any], container: str, at: str) -> dic
     """
     from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
 
-    base = _model(_load(template, at), at)
+    base = model(_load(template, at), at)
     if base.spec is not None:
         base.spec.containers = _first_ours(base.spec.containers or [], container)
-    merged = plain(PodGenerator.reconcile_pods(base, _model(pod, at)))
+    merged = plain(PodGenerator.reconcile_pods(base, model(pod, at)))
     metadata = merged.get("metadata", {})
     return {
         "metadata": {key: value for key, value in metadata.items() if key in ("labels", "annotations")},
@@ -61,10 +61,11 @@ def check_fields(pod: Mapping[str, Any], at: str) -> None:
     Raises:
         InvalidSettings: with the path of the field.
     """
-    _model(pod, at)
+    model(pod, at)
 
 
-def _model(pod: Mapping[str, Any], at: str) -> Any:
+def model(pod: Mapping[str, Any], at: str) -> Any:
+    """The pod as a V1Pod. Raises InvalidSettings with the path of what is no field of one."""
     try:
         answer = SimpleNamespace(data=json.dumps(pod))  # the client reads models from answers of the server only
         model = _client().deserialize(answer, "V1Pod")
