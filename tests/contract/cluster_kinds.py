@@ -41,6 +41,8 @@ class Kind(ABC):
     """One kind of cluster, and what the contract needs to have happen to its runs."""
 
     cluster: Cluster
+    tells_who_asked = False
+    """Whether a launcher reads there who has asked for a size."""
 
     def __init__(self) -> None:
         self.name = f"contract-{uuid4().hex[:10]}"
@@ -105,6 +107,8 @@ class FakeKind(Kind):
 class LocalKind(Kind):
     """Real launcher, agents and Horovod ranks, on this machine."""
 
+    tells_who_asked = True
+
     def __init__(self, folder: Path, python: str) -> None:
         super().__init__()
         self.folder = folder
@@ -126,6 +130,8 @@ class LocalKind(Kind):
 class SqliteKind(LocalKind):
     """The place of docs/extending.md; as on this machine, real launchers, agents and ranks."""
 
+    tells_who_asked = False
+
     def __init__(self, folder: Path, python: str) -> None:
         super().__init__(folder, python)
         self.cluster = Cluster(SqlitePlace(folder / "place", python))
@@ -136,6 +142,8 @@ class SqliteKind(LocalKind):
 
 class KubernetesKind(Kind):
     """Real launcher, agents and Horovod ranks, in pods."""
+
+    tells_who_asked = True
 
     def __init__(self, namespace: Namespace) -> None:
         super().__init__()

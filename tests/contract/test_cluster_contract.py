@@ -138,9 +138,12 @@ def test_the_world_follows_the_size_and_a_request_counts_once(kind: Kind) -> Non
 
 def test_a_change_counts_from_the_size_that_was_asked_for_and_only_once(kind: Kind) -> None:
     ref = started(kind, workers=1)
-    first = run(kind.cluster.ask(ref, SizeWish("+2"), "wish 1"))
-    assert (first.new, first.request.workers) == (True, 3)
-    until(kind, ref, training(3))
+    first = run(kind.cluster.ask(ref, SizeWish("+2"), "wish 1", "task nightly.more of monday"))
+    assert (first.new, first.request.workers, first.request.by) == (True, 3, "task nightly.more of monday")
+    status = until(kind, ref, training(3))
+    if kind.tells_who_asked:
+        told = [event.message for event in status.events if event.kind is EventKind.SIZE_ASKED]
+        assert told == ["3 workers asked for, 1 before, by task nightly.more of monday"]
     run(kind.cluster.set_size(ref, 2, "wish 2"))
     again = run(kind.cluster.ask(ref, SizeWish("+2"), "wish 1"))
     assert (again.new, again.request) == (False, first.request)

@@ -118,6 +118,7 @@ class ScalesTraining:
             began=began,
             after=scale_after(self.after_step, self.after_epoch, self.after_metric),
             wait=self.wait,
+            by=f"task {me.dag_id}.{me.task_id} of {me.run_id}",
         )
 
     def resolve_template_files(self) -> None:

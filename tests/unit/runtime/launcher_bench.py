@@ -30,6 +30,7 @@ class Place:
 
     tenure_: LeadershipState = LeadershipState.HELD
     wanted_: int = 1
+    requests_: str | None = None
     cancelled: str | None = None
     lost: bool = False
     known: set[str] | None = None
@@ -49,6 +50,9 @@ class Place:
 
     def ask(self, workers: int) -> None:
         self.wanted_ = workers
+
+    def requests(self) -> str | None:
+        return self.requests_
 
     def cancel(self) -> str | None:
         return self.cancelled

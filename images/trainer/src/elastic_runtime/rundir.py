@@ -8,6 +8,7 @@ file                      written by                  meaning
 ``size``                  anybody                     wanted workers, decimal
 ``lease``                 the trigger, by touching    time stamp: somebody still waits for this run
 ``watched``               the trigger                 exists once it has begun, until another owner adopts the run
+``record.json``           Airflow's side              what else it notes; the launcher reads who asked for sizes
 ``cancel``                anybody, once               asks the launcher to end; holds the reason
 ``stacks``                anybody                     asks the ranks where they stand; another text each time
 ``notices/WORKER.json``   anybody                     a reclaim :class:`ReclaimNotice` for that worker's agent
@@ -26,13 +27,14 @@ On Kubernetes the same meet in ConfigMaps, annotations and the worker set's ``sc
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from elastic_runtime.documents import from_json, to_json, write_atomically
+from elastic_runtime.documents import from_json, parse_json, to_json, write_atomically
 from elastic_runtime.errors import InvalidDocument, RunNotFound
 from elastic_runtime.headline import Headline, headline
 from elastic_runtime.spec import RunSpec
@@ -165,6 +167,14 @@ class RunDir:
         except FileNotFoundError:
             raise RunNotFound(f"no size in {self.path}: the run does not exist (any more)") from None
         return int(text) if re.fullmatch(r"-?[0-9]{1,9}", text) else text
+
+    def requests(self) -> str | None:
+        """JSON list of the requests for sizes, as Airflow's side has noted them; None: there are none to be read."""
+        try:
+            record = parse_json((self.path / "record.json").read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, InvalidDocument):
+            return None
+        return json.dumps(record.get("requests")) if isinstance(record, dict) else None
 
     def write_size(self, workers: int) -> None:
         """Ask for so many workers; bounds are the caller's to check."""

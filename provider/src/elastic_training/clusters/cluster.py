@@ -129,7 +129,7 @@ class Cluster:
         """Ask for another number of workers, once: :meth:`ask`, with whether this call changed something."""
         return (await self.ask(ref, SizeWish(str(max(workers, 0))), request)).new
 
-    async def ask(self, ref: RunRef, wish: SizeWish, request: str) -> Asked:
+    async def ask(self, ref: RunRef, wish: SizeWish, request: str, by: str = "") -> Asked:
         """Ask for another size, once.
 
         What a wish comes to is noted with the run before anything is changed. So a change as ``"+2"`` counts from the
@@ -140,6 +140,7 @@ class Cluster:
             wish: the size, within the run's bounds, or the workers to give up.
             request: names the wish; the same wish is carried out at most once per incarnation, so that a repeated
                 call does not undo what others have asked for since.
+            by: who asks, for people: the run's log and events tell. Empty: nobody who is known.
 
         Returns:
             What it came to, and whether this call carried it out.
@@ -148,7 +149,7 @@ class Cluster:
             InvalidSettings: outside the run's bounds, or a worker to give up is not there.
             RunNotFound: no such run, or one that is ending.
         """
-        return await sizing.ask(self._place, wish, request, lambda: self._read(ref), partial(self._change, ref))
+        return await sizing.ask(self._place, wish, request, lambda: self._read(ref), partial(self._change, ref), by)
 
     async def request(self, ref: RunRef, name: str) -> SizeRequest | None:
         """What is known of a request for a size; None: it was never heard, or long ago. Raises RunNotFound."""

@@ -42,6 +42,8 @@ class SizeRequest:
     asked: datetime | None = None
     done: bool = True
     """Whether the size was set, once; until then it is to be set to exactly this, whatever is asked for by then."""
+    by: str = ""
+    """Who has asked, for people; empty: not known."""
 
 
 def read_requests(plain: object) -> tuple[SizeRequest, ...]:

@@ -15,6 +15,8 @@ from elastic_training.clusters.wish import SizeWish
 
 TRIES = 20
 """How often a change is decided anew before this gives up. Others change a document about once a second."""
+LONGEST_NAME = 300
+"""Characters of who asks."""
 
 Change = Callable[[Callable[[RunDocument], RunDocument], RunDocument | None], Awaitable[RunDocument]]
 
@@ -29,7 +31,7 @@ class Asked:
 
 
 async def ask(
-    place: Place, wish: SizeWish, name: str, read: Callable[[], Awaitable[RunDocument]], change: Change
+    place: Place, wish: SizeWish, name: str, read: Callable[[], Awaitable[RunDocument]], change: Change, by: str = ""
 ) -> Asked:
     """See :meth:`Cluster.ask <elastic_training.clusters.cluster.Cluster.ask>`.
 
@@ -39,6 +41,7 @@ async def ask(
         name: of the request.
         read: the run's document.
         change: it, as what the function makes of it.
+        by: who asks, for people.
     """
     found = await read()
     for _ in range(TRIES):
@@ -50,7 +53,7 @@ async def ask(
             return Asked(request, new=False)
         with suppress(Conflict):
             if request is None:
-                request = await _understood(place, wish, name, scale, found)
+                request = await _understood(place, wish, name, scale, found, by)
                 noted = request
                 found = await change(lambda current: current.asked_for(noted), found)  # noqa: B023  # called at once
                 request = found.requested(name) or noted
@@ -63,7 +66,9 @@ async def ask(
     raise ClusterUnavailable(f"the size of {found.ref.name} is changed by others all the time")
 
 
-async def _understood(place: Place, wish: SizeWish, name: str, scale: Scale, found: RunDocument) -> SizeRequest:
+async def _understood(
+    place: Place, wish: SizeWish, name: str, scale: Scale, found: RunDocument, by: str
+) -> SizeRequest:
     if wish.relative and not scale.workers:
         raise RunNotFound(f"the run {found.ref.name} has no workers any more")
     target = wish.target(scale.workers, found.spec.workers)
@@ -71,7 +76,7 @@ async def _understood(place: Place, wish: SizeWish, name: str, scale: Scale, fou
         await check_present(place, found, worker)
     now = utc_now()
     kept = now.replace(microsecond=now.microsecond // 1000 * 1000)  # As the document will have it.
-    return SizeRequest(name, target, kept, done=False)
+    return SizeRequest(name, target, kept, done=False, by=by[:LONGEST_NAME])
 
 
 async def check_present(place: Place, found: RunDocument, worker: str) -> None:

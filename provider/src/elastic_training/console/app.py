@@ -182,7 +182,7 @@ def _change_routes(app: FastAPI, limiter: Limiter) -> None:
 
     @app.post("/api/v1/scale")
     async def scale(body: Size, user: User) -> Response:
-        change = partial(changes.scale, workers=body.workers)
+        change = partial(changes.scale, workers=body.workers, person=printable(str(user.get_name()), 100))
         return await limiter.call(done, user, body, f"{body.workers} workers", change)
 
     @app.post("/api/v1/notice")

@@ -16,14 +16,14 @@ from elastic_training.console.page import NO_TRAINING, Found, find, settings_of
 from elastic_training.naming import TaskIdentity
 
 
-def scale(task: TaskIdentity, workers: int) -> None:
+def scale(task: TaskIdentity, workers: int, person: str) -> None:
     """Ask for so many workers.
 
     Raises:
         InvalidSettings: outside the run's bounds.
         ElasticError: there is no run, it is over, or its place does not answer.
     """
-    _change(task, lambda found: found.cluster.ask(found.ref, SizeWish(str(workers)), f"page-{uuid4().hex}"))
+    _change(task, lambda found: found.cluster.ask(found.ref, SizeWish(str(workers)), f"page-{uuid4().hex}", person))
 
 
 def notice(task: TaskIdentity, worker: str, seconds: float) -> None:

@@ -98,7 +98,7 @@ class ElasticTrainingHook(BaseHook):
 
     async def _scale(self, name: str, workers: int | str) -> int:
         wish = size_wish(workers, None, clip=False)
-        asked = await self.cluster.ask(await self.cluster.find(name), wish, f"hook {uuid4().hex}")
+        asked = await self.cluster.ask(await self.cluster.find(name), wish, f"hook {uuid4().hex}", "a hook")
         return asked.request.workers
 
     async def _cancel(self, name: str, reason: str) -> None:

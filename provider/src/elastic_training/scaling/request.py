@@ -115,6 +115,8 @@ class ScaleRequest:
     after: ScaleAfter = field(default_factory=ScaleAfter)
     wait: bool = True
     """Until the world has the size; else only until it was asked for."""
+    by: str = ""
+    """Which task it is, for people."""
 
     async def pursue(self, cluster: Cluster) -> Verdict:
         """One look; asks for the size when that has not been done, and the training has begun.
@@ -142,7 +144,7 @@ class ScaleRequest:
             return Verdict(ScaleState.WAITING, f"the training has not begun: {status.reason}")
         if missing := self.after.missing(status):
             return Verdict(ScaleState.WAITING, missing)
-        asked = await cluster.ask(ref, self.wish, self.request)
+        asked = await cluster.ask(ref, self.wish, self.request, self.by)
         if not self.wait:
             return Verdict(
                 ScaleState.REACHED, f"asked for {asked.request.workers} workers", told(status, asked.request)

@@ -39,6 +39,7 @@ from elastic_runtime.launcher.frameworks import check_frameworks
 from elastic_runtime.launcher.gathering import Gathering
 from elastic_runtime.launcher.observing import scraping
 from elastic_runtime.launcher.platform import Platform
+from elastic_runtime.launcher.record.askers import Askers
 from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.launcher.record.progress_lines import ProgressLines
 from elastic_runtime.launcher.record.run_record import RunRecord
@@ -122,6 +123,7 @@ class Launcher:
         self._disturbed = False
         self._sizing = Sizing(spec, previous.plan_window if previous else None)
         self._wanted = spec.workers.start
+        self._askers = Askers()
         self._last_commit_told: tuple[CommitDeadline, int] = (CommitDeadline(None), 0)
         self._telling_again = TellingAgain()
         self._published = 0.0
@@ -210,9 +212,11 @@ class Launcher:
         return self._pool.ending(session.rank_of) if session and trains else None
 
     def _look_at_size(self) -> None:
-        step = self._sizing.look(self._platform.asked(), utc_now())
+        asked = self._platform.asked()
+        step = self._sizing.look(asked, utc_now())
         if step.note:
-            self._record.event(EventKind.SIZE_ASKED, step.note)
+            who = self._askers.who(self._platform.requests(), asked)
+            self._record.event(EventKind.SIZE_ASKED, f"{step.note}, by {who}" if who else step.note)
         if step.write:
             self._platform.ask(step.wanted)
         if step.wanted != self._wanted:

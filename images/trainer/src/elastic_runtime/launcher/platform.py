@@ -32,6 +32,10 @@ class Documents(Protocol):
         Harmless when repeated until :meth:`asked` says so.
         """
 
+    def requests(self) -> str | None:
+        """Requests for sizes, as :class:`~elastic_runtime.launcher.record.askers.Askers` reads them; None: none."""
+        return None
+
     def cancel(self) -> str | None:
         """Why somebody asked for the end, if so."""
 

@@ -25,7 +25,7 @@ async def scale(chosen: Chosen, workers: str) -> None:
     """
     wish = size_wish(workers, None, clip=False)
     await _check_alive(chosen)
-    asked = await chosen.cluster.ask(chosen.ref, wish, f"command {uuid4().hex}")
+    asked = await chosen.cluster.ask(chosen.ref, wish, f"command {uuid4().hex}", _person())
     say(f"run {chosen.ref.name}: {asked.request.workers} workers asked for")
 
 

@@ -27,7 +27,7 @@ from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.printable import LONG, printable
 from elastic_runtime.rank_names import WorkerName
 from elastic_runtime.retry import Retry
-from elastic_runtime.runobjects import CANCEL, LEASE, STACKS, WATCHED, ObjectNames, Part
+from elastic_runtime.runobjects import CANCEL, LEASE, REQUESTS, STACKS, WATCHED, ObjectNames, Part
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Status
 
@@ -102,6 +102,11 @@ class KubernetesPlatform:
         found = self._set.objects.get(self._names.worker)
         if found and (self._resizing is None or self._resizing.done()):
             self._resizing = asyncio.create_task(self._resize(found.version, workers))
+
+    def requests(self) -> str | None:
+        """See :class:`Documents`."""
+        root = self._root.objects.get(self._names.root)
+        return root.annotations.get(REQUESTS) if root else None
 
     def cancel(self) -> str | None:
         """See :class:`Platform`."""

@@ -63,6 +63,10 @@ class LocalPlatform(Platform):
         except OSError as error:
             log.warning("the size cannot be written: %s", error)
 
+    def requests(self) -> str | None:
+        """See :class:`Documents`."""
+        return self._folder.requests()
+
     def cancel(self) -> str | None:
         """See :class:`Platform`."""
         return self._cancel
