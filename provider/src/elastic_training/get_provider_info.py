@@ -79,6 +79,26 @@ def get_provider_info() -> dict[str, Any]:
                         "example": "research",
                         "default": "",
                     },
+                    "keep_days": {
+                        "description": (
+                            "Days for which runs that are over are kept, with their log, where tasks say "
+                            '``on_finish="keep"``; 0: for ever. Checkpoints and reports stay in any case.'
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "float",
+                        "example": "7",
+                        "default": "30",
+                    },
+                    "keep_runs": {
+                        "description": (
+                            "DAG runs of each task whose runs are kept, the newest; 0: all. A run that is over for "
+                            "less than a day stays."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "integer",
+                        "example": "20",
+                        "default": "100",
+                    },
                     "local_root": {
                         "description": (
                             'Folder of the runs with ``cluster="local"``, the same for workers and triggerers; '

@@ -124,7 +124,7 @@ class _Folder(PolledPlace):
     def remove(self, found: RunDocument, *, forced: bool) -> bool:
         with self._held(found) as run:
             if not self._alive(run):
-                files.discard(run.path)
+                files.remove(self._root, found.ref.name)
                 return True
             run.ask_to_end("the run is deleted")
             if forced and (starter := read_starter(run)):

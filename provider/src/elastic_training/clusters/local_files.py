@@ -5,7 +5,7 @@ file                meaning
 ==================  ===========================================================================================
 ``starter.json``    the process that was started as launcher (see ``local_process``)
 ``record.json``     who streams the log, which requests were carried out, whether the result is taken: :class:`Record`
-``../.NAME.lock``   held while something is decided about the run of that name; never deleted
+``../.NAME.lock``   held while something is decided about the run of that name; goes with the run
 ==================  ===========================================================================================
 """
 
@@ -91,12 +91,37 @@ def _check_private(path: Path) -> None:
 @contextmanager
 def deciding(root: Path, name: str) -> Iterator[None]:
     """Hold the lock of one run name; blocks while another process or thread decides about it."""
-    handle = os.open(root / f".{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    while (handle := _locked(_lock(root, name))) is None:
+        pass  # Who held it has removed the run, and the file with it.
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
         os.close(handle)
+
+
+def _lock(root: Path, name: str) -> Path:
+    return root / f".{name}.lock"
+
+
+def _locked(path: Path) -> int | None:
+    """A descriptor of the file, locked; None when it is that file no more."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), path.stat()):
+                return handle
+    except BaseException:
+        os.close(handle)
+        raise
+    os.close(handle)
+    return None
+
+
+def remove(root: Path, name: str) -> None:
+    """Remove a run's folder, and its lock, which the caller holds, and gives up by that."""
+    discard(root / name)
+    _lock(root, name).unlink(missing_ok=True)
 
 
 def read_document(run: RunDir) -> RunDocument:

@@ -13,6 +13,7 @@ from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import cluster_called, location
 from elastic_training.operators.training_arguments import OnFinish
 from elastic_training.ownership import Owner, read_owner
+from elastic_training.retention import sweep
 from elastic_training.task_memory import TaskMemory, name_of_run
 
 END = 10.0
@@ -45,13 +46,15 @@ class EndsRuns:
         return Keeper(cluster, place, self.log, checkpoints, conn_id, self.price_book)
 
     def clear_up(self, cluster: Cluster, ref: RunRef, owner: str, status: Status) -> None:
-        """Note that the result was taken, or delete what is not to stay."""
+        """Note that the result was taken, or delete what is not to stay, also of runs before."""
         succeeded = status.phase is Phase.SUCCEEDED
         try:
             if self.on_finish == OnFinish.DELETE or (self.on_finish == OnFinish.DELETE_IF_SUCCEEDED and succeeded):
                 run(cluster.delete(ref, owner))
             else:
                 run(cluster.collect(ref, owner))
+            if of_task := read_owner(owner):
+                run(sweep(cluster, of_task.deployment, self.log))
         except (OwnershipLost, RetryableError) as error:
             # The result is here: a training of hours is not failed for what can be swept up later.
             self.log.warning("The run %s is over and was not cleared up: %s", ref.name, error)

@@ -61,7 +61,7 @@ class OnFinish(StrEnum):
     """What becomes of the run's documents and log, never of its checkpoints, once the task has its result."""
 
     KEEP = "keep"
-    """They stay until the next run of that name."""
+    """They stay until the next run of that name, and as ``[elastic_training] keep_days`` and ``keep_runs`` say."""
     DELETE = "delete"
     DELETE_IF_SUCCEEDED = "delete_if_succeeded"
 

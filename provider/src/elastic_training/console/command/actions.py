@@ -7,7 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from elastic_training.bridge import close, run
-from elastic_training.console.command import changing
+from elastic_training.console.command import changing, pruning
 from elastic_training.console.command.entering import enter
 from elastic_training.console.command.finding import Chosen, choose, listing
 from elastic_training.console.command.log import print_log
@@ -15,6 +15,7 @@ from elastic_training.console.command.main import DONE, REFUSED, USAGE
 from elastic_training.console.command.output import complain, say
 from elastic_training.console.command.showing import tell_run, tell_runs
 from elastic_training.console.places import known_places
+from elastic_training.retention import configured
 
 
 def carry_out(arguments: Namespace) -> int:
@@ -24,7 +25,13 @@ def carry_out(arguments: Namespace) -> int:
             stream.reconfigure(errors="backslashreplace", line_buffering=True)
     places = list(dict.fromkeys(arguments.place or known_places()))
     try:
-        status = _runs(places, arguments) if arguments.command == "runs" else _of_a_run(places, arguments)
+        match arguments.command:
+            case "runs":
+                status = _runs(places, arguments)
+            case "prune":
+                status = _prune(places, arguments)
+            case _:
+                status = _of_a_run(places, arguments)
         sys.stdout.flush()
     finally:
         close()
@@ -36,6 +43,21 @@ def _runs(places: list[str], arguments: Namespace) -> int:
     wanted = tuple(each for each in seen.runs if arguments.phase in (None, each.headline.phase.value))
     tell_runs(type(seen)(wanted, seen.unreachable), as_json=arguments.json)
     return REFUSED if seen.unreachable else DONE
+
+
+def _prune(places: list[str], arguments: Namespace) -> int:
+    found = run(pruning.outdated_in(places, configured(arguments.days, arguments.runs), arguments.all_deployments))
+    pruning.tell(found)
+    if not found.runs or arguments.dry_run:
+        return REFUSED if found.unreachable else DONE
+    if not arguments.yes and not sys.stdin.isatty():
+        complain("prune asks at a terminal whether you mean it; elsewhere, write --yes")
+        return USAGE
+    if not arguments.yes and not pruning.confirmed(len(found.runs)):
+        complain("nothing was done")
+        return REFUSED
+    removed = run(pruning.remove_all(found.runs))
+    return DONE if removed and not found.unreachable else REFUSED
 
 
 def _of_a_run(places: list[str], arguments: Namespace) -> int:

@@ -13,6 +13,7 @@ from elastic_runtime.status import Phase
 DONE, REFUSED, USAGE, INTERRUPTED = 0, 1, 2, 130
 """Exit statuses; argparse's own is that of a wrong usage, and a shell's that of Ctrl-C."""
 _MOST_SECONDS = 86400.0
+_MOST_DAYS = 36500.0
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -71,6 +72,12 @@ def parser() -> argparse.ArgumentParser:
     shell.add_argument("--run", action="store_true", dest="enter", help="run it; kubectl has to be installed")
     end = _command(commands, "end", "ask a run to end; its documents and checkpoints stay")
     end.add_argument("--yes", action="store_true", help="do not ask")
+    prune = _command(commands, "prune", "remove runs that are over for long; their checkpoints stay", "")
+    prune.add_argument("--days", type=_days, metavar="N", help="older than so many days (default: keep_days)")
+    prune.add_argument("--runs", type=_lines, metavar="N", help="but for the last N DAG runs of each task (keep_runs)")
+    prune.add_argument("--all-deployments", action="store_true", help="of other deployments of Airflow, too")
+    prune.add_argument("--dry-run", action="store_true", help="only list them")
+    prune.add_argument("--yes", action="store_true", help="do not ask")
     report = _command(commands, "report", "write a run's report as one HTML page")
     report.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
     return every
@@ -103,6 +110,16 @@ def _lines(word: str) -> int:
     if not word.isdecimal() or not 0 < int(word) <= 1_000_000:
         raise argparse.ArgumentTypeError(f"{word!r} is not a number of lines, 1 to 1000000")
     return int(word)
+
+
+def _days(word: str) -> float:
+    try:
+        days = float(word)
+    except ValueError:
+        days = -1.0
+    if not 0 < days <= _MOST_DAYS:
+        raise argparse.ArgumentTypeError(f"{word!r} is not a number of days, at most {_MOST_DAYS:g}")
+    return days
 
 
 def _seconds(word: str) -> float:
