@@ -167,8 +167,10 @@ class TorchFamily:
             torch.save(tree, cast(IO[bytes], stream))
 
     def read(self, stream: IO[bytes], size: int) -> Tree:
-        """See :class:`Family`."""
-        return read_archive(stream, size)
+        """See :class:`Family`. What :meth:`unfit` refuses in a state, no checkpoint of ours holds."""
+        tree = read_archive(stream, size)
+        self._check_tensors(tree)
+        return tree
 
     def unfit(self, tensor: Tensor) -> str:
         """See :class:`Family`."""
@@ -179,10 +181,13 @@ class TorchFamily:
 
     def check(self, tree: Tree) -> None:
         """See :class:`Family`."""
-        for kind in filter(None, map(self.unfit, tensors_of(self, tree))):
-            raise InvalidDocument(kind)
+        self._check_tensors(tree)
         data = dump(tree)
         read_archive(io.BytesIO(data), len(data))
+
+    def _check_tensors(self, tree: Tree) -> None:
+        for kind in filter(None, map(self.unfit, tensors_of(self, tree))):
+            raise InvalidDocument(kind)
 
     def profiling(self, folder: Path, asked: str) -> Profiling:
         """See :class:`Family`."""

@@ -42,7 +42,7 @@ def newest_checkpoint(output_dir: Path | str) -> str | None:
 def _problem(path: Path) -> str | None:
     try:
         json.loads((path / _STATE).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return f"its {_STATE} is not whole"
     return damage(path)
 

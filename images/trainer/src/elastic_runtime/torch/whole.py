@@ -23,6 +23,10 @@ _HEADER_LENGTH = 8
 """Bytes at the beginning of a safetensors file, which say how long its header is."""
 _LONGEST_HEADER = 100_000_000
 """Bytes, as the format allows."""
+_LONGEST_SIZES = 64 << 20
+"""Bytes of :data:`SIZES`; some 100 for each file."""
+_WRONG = (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError)
+"""What files make of their readers that somebody else has written."""
 
 
 def flush(path: Path) -> None:
@@ -57,7 +61,7 @@ def difference(path: Path) -> str | None:
         file = path / name  # For a checkpoint of one file the name is ".".
         try:
             found = file.stat().st_size
-        except OSError:
+        except (OSError, ValueError):
             return f"{file.name} is missing"
         if found != size:
             return f"{file.name} has {found} bytes, not {size}"
@@ -69,7 +73,7 @@ def damage(folder: Path) -> str | None:
     for file in sorted(_files(folder)):
         try:
             is_short = _is_short(file)
-        except (OSError, ValueError):
+        except _WRONG:
             is_short = True
         if is_short:
             return f"{file.name} ends too early"
@@ -83,10 +87,13 @@ def _is_short(file: Path) -> bool:
         return is_archive and not zipfile.is_zipfile(file)
     if file.suffix == ".safetensors":
         with file.open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
             length = int.from_bytes(stream.read(_HEADER_LENGTH), "little")
-            header = json.loads(stream.read(min(length, _LONGEST_HEADER)))
+            if length > min(size, _LONGEST_HEADER):
+                return True
+            header = json.loads(stream.read(length))
         ends = [of["data_offsets"][1] for name, of in header.items() if name != "__metadata__"]
-        return file.stat().st_size != _HEADER_LENGTH + length + max(ends, default=0)
+        return size != _HEADER_LENGTH + length + max(ends, default=0)
     return False
 
 
@@ -96,7 +103,8 @@ def _files(path: Path) -> Iterator[Path]:
 
 def _recorded(folder: Path) -> Mapping[str, Any]:
     try:
-        sizes = json.loads((folder / SIZES).read_bytes())
-    except (OSError, ValueError):  # There are none, as of earlier versions.
+        with (folder / SIZES).open("rb") as stream:
+            sizes = json.loads(stream.read(_LONGEST_SIZES))
+    except (OSError, ValueError, RecursionError):  # There are none, as of earlier versions.
         return {}
     return sizes if isinstance(sizes, dict) else {}

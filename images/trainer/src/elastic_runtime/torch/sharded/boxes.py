@@ -55,6 +55,11 @@ class Leaf:
     dtype: str
     """As torch names it, without ``torch.``."""
 
+    @property
+    def volume(self) -> int:
+        """Elements of the whole."""
+        return math.prod(self.shape)
+
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
@@ -103,7 +108,7 @@ def _is_whole(catalogs: Sequence[Catalog], key: Key) -> bool:
         return False
     for parts in zip(*holdings, strict=True):
         distinct = {part.box for part in parts if part.box.volume}
-        if sum(box.volume for box in distinct) != math.prod(parts[0].shape):
+        if sum(box.volume for box in distinct) != parts[0].volume:
             return False
     return True
 

@@ -74,8 +74,9 @@ class Reading:
             read_tensors(found, self._world.rank / self._world.size, self._make)
         except InvalidDocument as error:
             problem = printable(error)
-        if any(self._world.maximum([float(bool(problem))])):
-            raise InvalidDocument(problem or "another rank cannot read its part")
+        for rank, each in enumerate(exchange.gather_values(problem)):
+            if each:
+                raise InvalidDocument(f"rank {rank} cannot read it: {each}")
         self._targets.take()
 
     def _make(self, outline: Outline) -> tuple[Sequence[Tensor], Sequence[Box]]:

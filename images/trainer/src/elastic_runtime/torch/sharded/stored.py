@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from elastic_runtime.checkpoint.checkpoints import PartWriter, StoredCheckpoint
-from elastic_runtime.checkpoint.manifest import Part
+from elastic_runtime.checkpoint.manifest import LARGEST, Part
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.torch.family import TORCH
 from elastic_runtime.torch.sharded import is_of_parts
@@ -54,6 +54,11 @@ class StoredPart:
         if len(layout) != len(self.tensors):
             raise InvalidDocument("its layout does not have as many tensors as it holds")
         self.leaves = [_leaf(tensor, *_checked(each)) for tensor, each in zip(self.tensors, layout, strict=True)]
+        sizes = (leaf.volume * each.element_size() for leaf, each in zip(self.leaves, self.tensors, strict=True))
+        self.claimed = sum(sizes)
+        """Bytes of the whole tensors, as its layout says."""
+        if self.claimed > LARGEST:
+            raise InvalidDocument(f"its layout claims tensors of {self.claimed} bytes")
         shapes = iter(self.leaves)
         wholes = map_tensors(
             TORCH, lambda tensor: torch.empty(next(shapes).shape, dtype=tensor.dtype, device="meta"), tree
@@ -102,10 +107,27 @@ def read_tensors(
     """
     filling: _Filling | None = None
     for found in _parts(stored, start):
-        filling = filling or _Filling(found.outline, *make(found.outline))
+        filling = filling or _Filling(found.outline, *_made(stored, found, make))
         if filling.take(found):
             return
     raise InvalidDocument("it has no state of a model" if filling is None else "parts of its tensors are missing")
+
+
+def _made(
+    stored: StoredCheckpoint, found: StoredPart, make: Callable[[Outline], tuple[Sequence[Tensor], Sequence[Box]]]
+) -> tuple[Sequence[Tensor], Sequence[Box]]:
+    """Call ``make``, unless its tensors would take more memory than the checkpoint has bytes."""
+    held = sum(part.size for part in stored.manifest.parts)
+    if found.claimed > held:
+        raise InvalidDocument(f"a part of it claims tensors of {found.claimed} bytes, and all parts have {held}")
+    try:
+        return make(found.outline)
+    except (MemoryError, RuntimeError):
+        # The manifest may claim sizes as well. If it does not, the machine is too small, and older checkpoints are
+        # not to be taken instead.
+        for part in stored.manifest.parts:
+            stored.open_part(part.name).close()
+        raise
 
 
 def _parts(stored: StoredCheckpoint, start: float) -> Iterator[StoredPart]:
@@ -130,6 +152,8 @@ class _Filling:
     """Tensors, and what is still missing of them."""
 
     def __init__(self, outline: Outline, tensors: Sequence[Tensor], boxes: Sequence[Box]) -> None:
+        if [each.shape for each in tensors] != [each.shape for each in tensors_of(TORCH, outline.tree)]:
+            raise InvalidDocument("it holds other tensors than those of a model and an optimizer, in that order")
         self._outline, self._tensors, self._boxes = outline, tensors, boxes
         self._missing = [box.volume for box in boxes]
         self._seen: list[set[Box]] = [set() for _ in boxes]

@@ -6,6 +6,7 @@ sharded is one part on every rank.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, empty
 
 from elastic_runtime.errors import InvalidDocument, InvalidSettings
+from elastic_runtime.printable import printable
 from elastic_runtime.torch.family import TORCH
 from elastic_runtime.torch.optimizers import load_optimizer
 from elastic_runtime.torch.sharded.boxes import Box, Leaf, whole
@@ -95,12 +97,12 @@ def _placements(tensor: Tensor) -> str:
     return ",".join(f"S{each.dim}" if isinstance(each, Shard) else "R" for each in tensor.placements)
 
 
-def _placement(text: str) -> Placement:
+def _placement(text: str, dimensions: int) -> Placement:
     if text == "R":
         return Replicate()
-    if text[:1] == "S" and text[1:].isdigit() and len(text) < 4:
+    if re.fullmatch("S[0-9]{1,2}", text) and int(text[1:]) < dimensions:
         return Shard(int(text[1:]))
-    raise InvalidDocument(f"{text[:20]!r} is no placement of a tensor")
+    raise InvalidDocument(f"{printable(text[:20])!r} is no placement of a tensor of {dimensions} dimensions")
 
 
 class Targets:
@@ -124,22 +126,28 @@ class Targets:
         if len(wanted.placements) != len(tensors_of(TORCH, wanted.tree)):
             raise InvalidDocument("it does not say of each tensor how it is placed")
         self.tree: dict[str, Tree] = {"model": self._of_model(wanted.tree["model"], placements)}
-        if optimizer is not None and "optimizer" in wanted.tree:
+        if "optimizer" in wanted.tree:
+            if optimizer is None:
+                raise _not_fitting("optimizer", "there is none")
             self.tree["optimizer"] = self._of_optimizer(optimizer, wanted.tree["optimizer"], placements)
         self.tensors: list[Tensor] = tensors_of(TORCH, self.tree)
 
     def _of_model(self, wanted: Any, placements: Any) -> Tree:
         mine = self._model.state_dict()
-        if missing := sorted(set(map(str, mine)) ^ set(map(str, wanted))):
+        if not all(type(name) is str for name in wanted):
+            raise InvalidDocument("it has no state of a model")
+        if missing := sorted(set(mine) ^ set(wanted)):
             raise _not_fitting("model", f"{missing[0]} is only in one of both")
         tree = {}
         for name, value in wanted.items():
-            tree[name] = value
-            if isinstance(value, Tensor):
+            if not isinstance(value, Tensor):
+                tree[name] = map_tensors(TORCH, lambda tensor: _fresh(tensor, None, next(placements)), value)
+            else:
                 next(placements)
-                if mine[name].shape != value.shape or mine[name].dtype != value.dtype:
+                own = mine[name]
+                if not isinstance(own, Tensor) or own.shape != value.shape or own.dtype != value.dtype:
                     raise _not_fitting("model", f"{name} is another tensor")
-                tree[name] = mine[name]
+                tree[name] = own
         return tree
 
     def _of_optimizer(self, optimizer: torch.optim.Optimizer, wanted: Any, placements: Any) -> Tree:
@@ -161,7 +169,10 @@ class Targets:
         if plain:
             self._model.load_state_dict(plain, strict=False)
         if self._optimizer is not None and "optimizer" in self.tree:
-            load_optimizer(self._optimizer, self.tree["optimizer"])
+            try:
+                load_optimizer(self._optimizer, self.tree["optimizer"])
+            except Exception as error:  # the script's own code too, given what it may not have written
+                raise _not_fitting("optimizer", f"its load_state_dict fails: {printable(error)}") from error
 
 
 def _fresh(like: Tensor, parameter: Tensor | None, placements: str) -> Tensor:
@@ -169,7 +180,7 @@ def _fresh(like: Tensor, parameter: Tensor | None, placements: str) -> Tensor:
         is_alike = isinstance(parameter, DTensor) and parameter.shape == like.shape
         placements = _placements(parameter) if is_alike and parameter is not None else ""
     if placements and isinstance(parameter, DTensor):
-        placed = [_placement(each) for each in placements.split(",")]
+        placed = [_placement(each, like.ndim) for each in placements.split(",")]
         if len(placed) == parameter.device_mesh.ndim:
             return empty(*like.shape, dtype=like.dtype, device_mesh=parameter.device_mesh, placements=placed)
     if placements:
