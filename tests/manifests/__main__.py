@@ -57,6 +57,7 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
     "env": ({}, {"NCCL_DEBUG": "INFO", "COUNT": "3"}),
     "labels": ({}, {"team": "vision"}),
     "annotations": ({}, {"example.com/note": "any text, ünïcode too"}),
+    "launcher_image": (None, "registry/launcher:1"),
     "queue": (None, "team"),
     "priority_class": (None, "low"),
     "scheduler_name": (None, "another"),

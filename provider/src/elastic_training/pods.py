@@ -157,12 +157,15 @@ class Pods(Settings):
 
     image: str | None = None
     """Of launcher and workers. The operator's own ``image`` goes before it."""
+    launcher_image: str | None = None
+    """Of the launcher alone, with the runtime of the same version; None: ``image``. Its pod can change objects of the
+    namespace: name one that is not made by those who make ``image``."""
     image_pull_policy: str | None = None
     """``Always``, ``IfNotPresent`` or ``Never``; None: the cluster's default."""
     image_pull_secrets: Sequence[str] = ()
     """Names of Secrets."""
     command: Sequence[str] | None = None
-    """In place of the image's entrypoint; it must run its arguments (``exec "$@"``), and forward SIGTERM to them."""
+    """In place of ``image``'s entrypoint; it must run its arguments (``exec "$@"``), and forward SIGTERM to them."""
     service_account: str = LAUNCHER_ACCOUNT
     """Of the launcher, with the rights that ``deploy/rbac.yaml`` lists."""
     worker_service_account: str | None = None
@@ -215,6 +218,7 @@ class Pods(Settings):
 
     def _check_image(self) -> None:
         rules.known("pods.image", self.image or None, syntax.image)
+        rules.known("pods.launcher_image", self.launcher_image or None, syntax.image)
         policies = ("Always", "IfNotPresent", "Never")
         rules.known("pods.image_pull_policy", self.image_pull_policy or None, rules.one_of, choices=policies)
         pull_secrets = rules.sequence("pods.image_pull_secrets", self.image_pull_secrets, str, '["registry"]')

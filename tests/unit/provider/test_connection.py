@@ -125,6 +125,14 @@ class TestTasks:
         deferred(training := operator(cluster="site", pods=Pods(image="pods:3"), deferrable=True), trying())
         assert training.image == "pods:3"
 
+    @pytest.mark.parametrize(("pods", "image"), [(Pods(), "ours:1"), (Pods(launcher_image="mine:1"), "mine:1")])
+    def test_launchers_have_the_image_that_it_names_for_them(
+        self, connect: Connect, moon: FakeCluster, pods: Pods, image: str
+    ) -> None:
+        connect("site", kubernetes_conn_id="moon", namespace="base", image="trainer:1", launcher_image="ours:1")
+        deferred(training := operator(cluster="site", pods=pods, deferrable=True), trying())
+        assert (training.image, training.pods.launcher_image) == ("trainer:1", image)
+
     def test_credentials_come_with_the_place_that_they_are_for(
         self, connect: Connect, moon: FakeCluster, tmp_path: Path
     ) -> None:

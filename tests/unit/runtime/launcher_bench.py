@@ -155,12 +155,16 @@ def launched(
     test: Callable[[Place, Worker, asyncio.Task[Status]], object],
     previous: Status | None = None,
     spec: RunSpec = RUN,
+    *,
+    own_image: bool = False,
 ) -> Place:
     """Run the test with a launcher whose one worker has come; both are gone afterwards."""
 
     async def main() -> Place:
         place = Place()
-        launcher = Launcher(spec, place, OutputLog(io.StringIO()), tls, "127.0.0.1", previous=previous)
+        launcher = Launcher(
+            spec, place, OutputLog(io.StringIO()), tls, "127.0.0.1", previous=previous, own_image=own_image
+        )
         running = asyncio.create_task(launcher.run())
         await place.until(lambda _: True)
         worker = await Worker.dial(tls, place.port)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from elastic_runtime import certificates
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.launcher import frameworks
 from elastic_runtime.launcher.frameworks import check_frameworks
 from elastic_runtime.shipment import pack
 from elastic_runtime.spec import RunSpec
+from elastic_runtime.status import Status
+from tests.unit.runtime.launcher_bench import RUN, Place, Worker, launched
 
 
 @pytest.fixture(autouse=True)
@@ -80,3 +85,15 @@ def test_a_file_of_this_machine_and_code_are_looked_at(tmp_path: Path) -> None:
             check_frameworks(RunSpec("run", "uid", command, working_directory=str(tmp_path)))
     check_frameworks(RunSpec("run", "uid", ("python", "gone.py"), working_directory=str(tmp_path)))
     check_frameworks(RunSpec("run", "uid", ("python", "."), working_directory=str(tmp_path)))
+
+
+def test_a_launcher_with_an_image_of_its_own_says_nothing_of_the_workers(tmp_path: Path) -> None:
+    certificates.create(tls := tmp_path / "tls")
+    spec = replace(RUN, command=("python", "train.py"), scripts=pack({"train.py": b"import tensorflow"}))
+
+    async def begins(_place: Place, _worker: Worker, _running: asyncio.Task[Status]) -> None:
+        """The worker was let in."""
+
+    launched(tls, begins, spec=spec, own_image=True)
+    with pytest.raises(InvalidSettings, match="its script imports tensorflow"):
+        launched(tls, begins, spec=spec)

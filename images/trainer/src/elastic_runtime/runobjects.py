@@ -107,6 +107,8 @@ NAMESPACE_VARIABLE = "ELASTIC_TRAINING_NAMESPACE"
 POD_NAME_VARIABLE = "ELASTIC_TRAINING_POD_NAME"
 POD_UID_VARIABLE = "ELASTIC_TRAINING_POD_UID"
 POD_ADDRESS_VARIABLE = "ELASTIC_TRAINING_POD_ADDRESS"
+OWN_IMAGE_VARIABLE = "ELASTIC_TRAINING_OWN_IMAGE"
+"""Set where the launcher has another image than the workers."""
 
 COULD_NOT_RUN = 2
 """Exit code of a launcher that could not run the run at all: trying again is of no use. Its last words are the

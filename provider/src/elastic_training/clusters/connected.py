@@ -19,7 +19,15 @@ LOCAL, KUBERNETES = "local", "kubernetes"
 DEFAULT_KUBERNETES = "kubernetes_default"
 CONNECTION_ID = re.compile(r"[\w#!()\-.:]+")
 """What Airflow allows in a connection's id, but for slashes."""
-_FIELDS = ("place", "kubernetes_conn_id", "namespace", "image", "checkpoint_uri", "checkpoint_conn_id")
+_FIELDS = (
+    "place",
+    "kubernetes_conn_id",
+    "namespace",
+    "image",
+    "launcher_image",
+    "checkpoint_uri",
+    "checkpoint_conn_id",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +44,8 @@ class Location:
     """None: that connection's."""
     image: str | None = None
     """Of launcher and workers, where the operator names none."""
+    launcher_image: str | None = None
+    """Of the launcher alone, where ``pods`` name none."""
     checkpoint_uri: str | None = None
     """Where checkpoints go, where the operator says nothing."""
     checkpoint_conn_id: str | None = None
@@ -83,7 +93,7 @@ def read_location(connection: str, extra: Mapping[str, Any], namespace: str | No
         place=place,
         kubernetes=kubernetes,
         namespace=namespace,
-        image=image(_field(connection, "image"), said["image"]) if "image" in said else None,
+        **{name: image(_field(connection, name), said[name]) for name in ("image", "launcher_image") if name in said},
         checkpoint_uri=said.get("checkpoint_uri"),
         checkpoint_conn_id=said.get("checkpoint_conn_id"),
     )

@@ -35,6 +35,12 @@ FIELDS = (
     ),
     FormField("namespace", "Namespace", "Of the trainings; empty: that connection's.", "training"),
     FormField("image", "Image", "Of launcher and workers, where a task names none.", "registry/trainer:1"),
+    FormField(
+        "launcher_image",
+        "Launcher's image",
+        "Of launchers alone, which can change objects of the namespace; empty: that of the workers.",
+        "registry/trainer:1",
+    ),
     FormField("checkpoint_uri", "Checkpoints", "Prefix of checkpoints, where a task says nothing.", "s3://bucket/runs"),
     FormField(
         "checkpoint_conn_id",

@@ -304,6 +304,8 @@ class TrainingArguments(TellsLineage):
         name = said.cluster if said else self.cluster
         if said is not None:  # For what the operator says nothing of.
             self.image = self.image or self.pods.image or said.image
+            if said.launcher_image and not self.pods.launcher_image:
+                self.pods = replace(self.pods, launcher_image=said.launcher_image)
             if self.checkpoint_uri is None:  # The credentials are the connection's, too: they are for that store.
                 self.checkpoint_uri = said.checkpoint_uri
                 self.checkpoint_conn_id = self.checkpoint_conn_id or said.checkpoint_conn_id

@@ -1,7 +1,8 @@
 """Before a run starts: does this Python have the framework that the command's script imports?
 
-The launcher's image is the workers'. A script that cannot be read here, or is no Python, is let through: its ranks will
-say what is wrong with it. So is an import that the script may do without, inside ``try``, ``if`` or a function.
+For launchers that have the workers' image. A script that cannot be read here, or is no Python, is let through: its
+ranks will say what is wrong with it. So is an import that the script may do without, inside ``try``, ``if`` or a
+function.
 """
 
 from __future__ import annotations

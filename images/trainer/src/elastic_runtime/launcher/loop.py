@@ -79,6 +79,7 @@ class Launcher:
         address: to listen on, for agents and for ranks.
         port: for agents; 0 for any.
         previous: what another launcher of this run has published last; it is gone, and its run is continued.
+        own_image: whether ranks run elsewhere, so that what is installed here says nothing of what they have.
 
     Raises:
         InvalidSettings: the spec's engine, the framework of its script, Jupyter, or what it wants to be observed with,
@@ -96,12 +97,15 @@ class Launcher:
         address: str,
         port: int = 0,
         previous: Status | None = None,
+        *,
+        own_image: bool = False,
     ) -> None:
         if spec.scripts:
             unpack(spec.scripts)  # Or each agent would find out, and end, again and again.
-        check_frameworks(spec)
-        if spec.jupyter:
-            check_jupyter()
+        if not own_image:
+            check_frameworks(spec)
+            if spec.jupyter:
+                check_jupyter()
         self._spec, self._platform, self._output = spec, platform, output
         self._tls, self._address, self._port = tls, address, port
         self._settings = DecisionSettings(spec.workers, spec.recovery, spec.timing, restart_grace=spec.restart.grace)

@@ -90,6 +90,7 @@ async def serve(client: Client, settings: LauncherSettings, taken: asyncio.Event
             settings.address,
             settings.port,
             begun.previous,
+            own_image=settings.own_image,
         )
         status = await launcher.run()
     if status.failure is FailureKind.ABANDONED:

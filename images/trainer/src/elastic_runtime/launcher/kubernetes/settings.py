@@ -34,6 +34,8 @@ class LauncherSettings:
     last_words: Path = TERMINATION_LOG
     """Where Kubernetes looks for the reason of a container's end."""
     port: int = runobjects.LAUNCHER_PORT
+    own_image: bool = False
+    """Whether the workers have another image than this pod."""
 
 
 def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> LauncherSettings:
@@ -67,4 +69,5 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> L
         kubeconfig=found.kubeconfig,
         last_words=found.last_words,
         port=found.port,
+        own_image=bool(environment.get(runobjects.OWN_IMAGE_VARIABLE)),
     )

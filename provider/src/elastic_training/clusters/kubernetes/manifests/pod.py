@@ -66,8 +66,12 @@ def launcher(spec: RunSpec, pods: Pods) -> dict[str, Any]:
         _from_pod(runobjects.POD_UID_VARIABLE, "metadata.uid"),
         _from_pod(runobjects.POD_ADDRESS_VARIABLE, "status.podIP"),
     ]
+    own = pods
+    if pods.launcher_image and pods.launcher_image != pods.image:  # Its entrypoint is its own, too.
+        own = replace(pods, image=pods.launcher_image, command=None)
+        environment.append({"name": runobjects.OWN_IMAGE_VARIABLE, "value": "1"})
     container = {
-        **_container(runobjects.LAUNCHER_CONTAINER, pods, pods.launcher, runobjects.LAUNCHER_COMMAND, environment),
+        **_container(runobjects.LAUNCHER_CONTAINER, own, pods.launcher, runobjects.LAUNCHER_COMMAND, environment),
         "ports": [{"name": name, "containerPort": port} for name, port in ports(spec).items()],
     }
     pod = _pod(

@@ -1,0 +1,222 @@
+"""A launcher whose image is somebody else's, with the rights of ``deploy/rbac.yaml``: what admission leaves of them.
+
+The rules of ``deploy/launcher-policy.yaml`` are evaluated as the API server does it, by another implementation of CEL.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import celpy
+import pytest
+import yaml
+
+from elastic_runtime import runobjects
+from elastic_runtime.runobjects import ObjectNames
+from elastic_training.naming import MAX_LENGTH
+from elastic_training.pods import LAUNCHER_ACCOUNT, Pods
+from tests.unit.provider.manifests_bench import everything, objects_of, pods_of
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+POLICIES = {
+    each["metadata"]["name"]: each["spec"]
+    for each in yaml.safe_load_all((DEPLOY / "launcher-policy.yaml").read_text())
+    if each["kind"] == "ValidatingAdmissionPolicy"
+}
+MINE, OTHER = "nightly-train-0123456789", "weekly-train-9876543210"
+LONGEST = f"{'x' * (MAX_LENGTH - 11)}-0123456789"
+POD_NAME = "authentication.kubernetes.io/pod-name"
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    # Kubernetes' own, beside CEL's: https://kubernetes.io/docs/reference/using-api/cel/
+    "substring": lambda text, start, end: celpy.celtypes.StringType(text[int(start) : int(end)]),
+    "replace": lambda text, old, new: celpy.celtypes.StringType(text.replace(old, new)),
+    "split": lambda text, by: celpy.celtypes.ListType(map(celpy.celtypes.StringType, text.split(by))),
+    "join": lambda texts, by: celpy.celtypes.StringType(by.join(texts)),
+}
+_environment = celpy.Environment()
+_programs: dict[str, celpy.Runner] = {}
+
+
+def evaluate(expression: str, known: Mapping[str, Any]) -> Any:
+    if expression not in _programs:
+        _programs[expression] = _environment.program(_environment.compile(expression), functions=FUNCTIONS)
+    found = _programs[expression].evaluate({**known})
+    assert not isinstance(found, celpy.CELEvalError), found
+    return found
+
+
+def refusals(policy: str, request: dict[str, Any], **objects: Any) -> list[str] | None:
+    """What a policy says; None: the request is none of its business."""
+    spec = POLICIES[policy]
+    known = {name: celpy.json_to_cel(each) for name, each in {"request": request, **objects}.items()}
+    if not all(evaluate(each["expression"], known) for each in spec["matchConditions"]):
+        return None
+    variables: dict[str, Any] = {}
+    for each in spec["variables"]:
+        variables[each["name"]] = evaluate(
+            each["expression"], {**known, "variables": celpy.celtypes.MapType(_named(variables))}
+        )
+    known["variables"] = celpy.celtypes.MapType(_named(variables))
+    return [
+        str(evaluate(rule["messageExpression"], known)) if "messageExpression" in rule else rule["message"]
+        for rule in spec["validations"]
+        if not evaluate(rule["expression"], known)
+    ]
+
+
+def _named(variables: Mapping[str, Any]) -> dict[Any, Any]:
+    return {celpy.celtypes.StringType(name): value for name, value in variables.items()}
+
+
+def launcher_of(run: str) -> str:
+    """Its pod, as the Job's controller calls it: 58 characters, and five of its own."""
+    return f"{ObjectNames(run).launcher}-"[:58] + "x7k2p"
+
+
+def asked(
+    operation: str, resource: str, name: str, *, run: str = MINE, pod: str | None = "", sub: str = "", **more: Any
+) -> dict[str, Any]:
+    """A request of a run's launcher."""
+    extra = {} if pod is None else {"extra": {POD_NAME: [pod or launcher_of(run)]}}
+    return {
+        "operation": operation,
+        "resource": {"group": "", "version": "v1", "resource": resource},
+        "subResource": sub,
+        "name": name,
+        "namespace": "training",
+        "userInfo": {"username": f"system:serviceaccount:training:{LAUNCHER_ACCOUNT}", **extra},
+        **more,
+    }
+
+
+def labelled(run: str | None, part: str = "root") -> dict[str, Any]:
+    labels = {} if run is None else {"labels": {runobjects.RUN_LABEL: run, runobjects.PART_LABEL: part}}
+    return {"metadata": {"name": "any", **labels}}
+
+
+def bound(request: dict[str, Any], old: Any = None, new: Any = None) -> list[str] | None:
+    """What the policy says that binds a launcher to its run."""
+    deleted = request["operation"] == "DELETE"
+    return refusals("elastic-training-launcher", request, oldObject=old, object=None if deleted else new or old)
+
+
+@pytest.mark.parametrize("run", [MINE, LONGEST, *(LONGEST[cut:] for cut in (1, 2, 3, 4, 5))], ids=len)
+def test_a_launcher_can_do_its_work(run: str) -> None:
+    names = ObjectNames(run)
+    for name in (names.root, names.status):
+        assert bound(asked("UPDATE", "configmaps", name, run=run), labelled(run)) == []
+    assert bound(asked("DELETE", "configmaps", names.root, run=run), labelled(run)) == []
+    for name in (names.worker, names.jupyter):
+        assert bound(asked("UPDATE", "replicasets", name, run=run, sub="scale"), labelled(None)) == []
+    assert bound(asked("DELETE", "pods", f"{names.worker}-abcde", run=run), labelled(run, "worker")) == []
+
+
+ATTACKS: dict[str, tuple[dict[str, Any], Any, Any]] = {
+    "another run's status": (asked("UPDATE", "configmaps", f"{OTHER}-status"), labelled(OTHER, "status"), None),
+    "another run's root": (asked("DELETE", "configmaps", OTHER), labelled(OTHER), None),
+    "a ConfigMap of no run": (asked("UPDATE", "configmaps", "settings"), labelled(None), None),
+    "the list of images": (asked("DELETE", "configmaps", "elastic-training-launcher-images"), labelled(None), None),
+    "a new ConfigMap": (asked("CREATE", "configmaps", "mine"), None, labelled(MINE)),
+    "a ConfigMap that is given away": (asked("UPDATE", "configmaps", MINE), labelled(MINE), labelled(OTHER)),
+    "a ConfigMap that is taken": (asked("UPDATE", "configmaps", OTHER), labelled(OTHER), labelled(MINE)),
+    "labels that go": (asked("UPDATE", "configmaps", MINE), labelled(MINE), labelled(None)),
+    "another run's size": (asked("UPDATE", "replicasets", f"{OTHER}-worker", sub="scale"), labelled(None), None),
+    "a ReplicaSet of no run": (asked("UPDATE", "replicasets", "web", sub="scale"), labelled(None), None),
+    "another run's worker": (asked("DELETE", "pods", f"{OTHER}-worker-abcde"), labelled(OTHER, "worker"), None),
+    "a pod of no run": (asked("DELETE", "pods", "web-abcde"), labelled(None), None),
+    "another launcher": (asked("DELETE", "pods", f"{MINE}-launcher-abcde"), labelled(MINE, "launcher"), None),
+    "a token of no pod": (asked("UPDATE", "configmaps", MINE, pod=None), labelled(MINE), None),
+    "the token of another pod": (asked("UPDATE", "configmaps", MINE, pod=f"{MINE}-worker-abcde"), labelled(MINE), None),
+    "a name that begins alike": (asked("UPDATE", "configmaps", MINE[:-1]), labelled(MINE[:-1]), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("request_", "old", "new"), ATTACKS.values(), ids=ATTACKS)
+def test_it_can_do_nothing_to_others(request_: dict[str, Any], old: Any, new: Any) -> None:
+    found = bound(request_, old, new)
+    assert found
+    assert all(each.isprintable() for each in found)
+
+
+def test_others_requests_are_not_its_business() -> None:
+    request = asked("UPDATE", "configmaps", OTHER)
+    for username in ("system:serviceaccount:airflow:worker", f"system:serviceaccount:other:{LAUNCHER_ACCOUNT}"):
+        request["userInfo"]["username"] = username
+        assert bound(request, labelled(OTHER)) is None
+
+
+ALLOWED = {"data": {"images": "registry/launcher:1\nregistry/launcher@sha256:00 \n"}}
+
+
+def images(pod: Any, old: Any = None, params: Any = None) -> list[str] | None:
+    request = {"operation": "UPDATE" if old else "CREATE", "namespace": "training"}
+    return refusals("elastic-training-launcher-images", request, object=pod, oldObject=old, params=params or ALLOWED)
+
+
+def test_only_the_images_that_are_listed_are_launchers() -> None:
+    ours, theirs = (
+        pods_of(objects_of(Pods(image="team/script:1", launcher_image=image)))[0]
+        for image in ("registry/launcher:1", None)
+    )
+    assert images(ours) == []
+    assert images(theirs) == [
+        "a launcher may have the images of the ConfigMap elastic-training-launcher-images alone, and this one has "
+        "team/script:1. Name one of them with launcher_image"
+    ]
+    assert images(theirs, old=theirs) == [], "pods that are there go on"
+    assert images(theirs, old=ours), "an image that is put into the place of another"
+    beside = {**ours, "spec": {**ours["spec"], "ephemeralContainers": [{"image": "team/script:1"}]}}
+    assert images(beside, old=ours), "a container that is put beside it"
+    assert images({**ours, "spec": {**ours["spec"], "initContainers": [{"image": "team/script:1"}]}})
+    assert images(ours, params={"data": {"images": ""}}), "an empty list"
+    assert images(ours, params={"metadata": {}}), "no list"
+    assert images(pods_of(objects_of(Pods(image="team/script:1")))[1]) is None, "workers have no rights"
+
+
+def test_every_right_of_a_launcher_to_change_something_is_bound() -> None:
+    documents = list(yaml.safe_load_all((DEPLOY / "rbac.yaml").read_text()))
+    [rules] = [
+        each["rules"] for each in documents if each["kind"] == "Role" and each["metadata"]["name"] == LAUNCHER_ACCOUNT
+    ]
+    changed = {
+        (group, resource)
+        for rule in rules
+        if set(rule["verbs"]) - {"get", "list", "watch"}
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    bound = {
+        (group, resource)
+        for rule in POLICIES["elastic-training-launcher"]["matchConstraints"]["resourceRules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        if {"UPDATE", "DELETE"} <= set(rule["operations"])
+    }
+    assert changed <= bound
+
+
+def test_the_network_policy_is_of_launchers_and_leads_to_the_run_and_to_the_api_server() -> None:
+    policy = yaml.safe_load((DEPLOY / "launcher-network.yaml").read_text())
+    wanted = policy["spec"]["podSelector"]["matchLabels"].items()
+    launcher, worker = (each["metadata"]["labels"].items() for each in pods_of(objects_of()))
+    assert wanted <= launcher
+    assert not wanted <= worker
+    [run] = [
+        to["podSelector"]["matchLabels"]
+        for rule in policy["spec"]["egress"]
+        for to in rule.get("to", ())
+        if "podSelector" in to
+    ]
+    assert run.items() <= worker
+    closed = {
+        each
+        for rule in policy["spec"]["egress"]
+        for to in rule.get("to", ())
+        for each in to.get("ipBlock", {}).get("except", ())
+    }
+    assert {"169.254.0.0/16", "100.100.100.200/32"} <= closed
+    assert all(re.fullmatch(r"[0-9a-f.:]+/\d+", each) for each in closed)
+    assert everything(objects_of())["NetworkPolicy network"]["spec"]["policyTypes"] == ["Ingress"], "they add up"
