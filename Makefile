@@ -173,8 +173,8 @@ matrix: build ## the same with each minor of Airflow and each Python of MATRIX, 
 test-tutorial: setup ## docs/getting-started.md, followed block by block from an empty folder; five minutes, not a part of `make test`
 	@$(AIRFLOW)/python -m tests.tutorial
 
-demo: setup $(if $(filter kubernetes,$(CLUSTER)),image) ## the digits DAG through real Airflow, with a report; CLUSTER=kubernetes: with pods; ENGINE=torch; KEEP=1: Airflow stays up
-	$(if $(filter kubernetes,$(CLUSTER)),tools/cluster with --) $(AIRFLOW)/python scripts/demo.py --cluster $(CLUSTER) $(if $(ENGINE),--engine $(ENGINE)) $(if $(KEEP),--keep)
+demo: setup $(if $(filter kubernetes,$(CLUSTER)),$(if $(IMAGE),,image)) ## the digits DAG through real Airflow, with a report; CLUSTER=kubernetes: with pods, IMAGE and STORAGE_CLASS: in your cluster; ENGINE=torch; KEEP=1: Airflow stays up
+	$(if $(filter kubernetes,$(CLUSTER)),tools/cluster with --) $(AIRFLOW)/python scripts/demo.py --cluster $(CLUSTER) $(if $(IMAGE),--image $(IMAGE)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(KEEP),--keep)
 
 bench: setup ## our launcher against horovodrun, and spot traces; writes benchmarks/RESULTS.md
 	$(TRAINER)/python benchmarks/run.py

@@ -4,7 +4,7 @@
 runs, *more* raises them to three and *reclaim* sends one of them the notice that a cloud sends before it takes a spot
 instance. *evaluate* loads the checkpoint that *train* has left and fails the run under `min_accuracy`.
 
-*prepare* and *evaluate* run in the trainer's environment (`[elastic_training] local_python`); Airflow's own needs
+The tasks around the training run in the trainer's environment (`[elastic_training] local_python`); Airflow's own needs
 neither torch nor scikit-learn. The ranks of *train* run in that environment, too, or in pods of the image that
 `make image` builds, when `cluster` names an Airflow connection to Kubernetes. The pods then see `folder` at the same
 path, through the claim that `claim` names.
@@ -27,7 +27,7 @@ from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.operators.elastic_torch import ElasticTorchOperator
 from elastic_training.operators.elastic_training import ElasticTrainingOperator
 from elastic_training.operators.reclaim_worker import ReclaimWorkerOperator
-from elastic_training.pods import Pods, Volume
+from elastic_training.pods import Pods, PodShape, Volume
 from elastic_training.sensors.scale_workers import ScaleWorkersSensor
 from elastic_training.settings import Checkpoints, Recovery, Workers
 
@@ -61,6 +61,9 @@ PARAMS = {
         description="Of the pods; not used on this machine.",
     ),
     "claim": Param("digits", type="string", minLength=1, description="PersistentVolumeClaim that holds the folder."),
+    "worker_template": Param(
+        "", type="string", description="Path of a YAML file with a pod that the workers' are built upon; empty: none."
+    ),
     "min_workers": Param(1, type="integer", minimum=1, maximum=16, description="Fewest workers that train."),
     "start_workers": Param(2, type="integer", minimum=1, maximum=16, description="Workers to begin with."),
     "max_workers": Param(3, type="integer", minimum=1, maximum=16, description="Most workers that may be asked for."),
@@ -111,9 +114,11 @@ def prepare(library: str, folder: str, code: str, test_fraction: str, seed: str)
     return sizes
 
 
-@task(trigger_rule="all_done")
+@task.external_python(python=TRAINER_PYTHON, expect_airflow=False, trigger_rule="all_done")
 def release(file: str) -> None:
     """Let the training end, whatever became of the resizes."""
+    from pathlib import Path
+
     Path(file).parent.mkdir(parents=True, exist_ok=True)
     Path(file).touch()
 
@@ -167,7 +172,10 @@ def digits(dag_id: str, operator: type[ElasticTrainingOperator]) -> DAG:
             recovery=Recovery(mode="elastic", max_wait=timedelta(minutes=10)),
             cluster="{{ params.cluster }}",
             image="{{ params.image }}",
-            pods=Pods(volumes=[Volume(mount="{{ params.folder }}", claim="{{ params.claim }}")]),
+            pods=Pods(
+                volumes=[Volume(mount="{{ params.folder }}", claim="{{ params.claim }}")],
+                worker=PodShape(template="{{ params.worker_template }}"),
+            ),
             deferrable=True,
         )
 

@@ -43,6 +43,11 @@ BUILD = REPOSITORY / "build"
 JSON, HTML = BUILD / "demo.json", BUILD / "demo.html"
 LONGEST = 900.0
 """Seconds that the DAG run may take."""
+NO_IMAGE = (
+    "no image can be loaded into the cluster of KUBECONFIG from here: push the one that `make image` has built to a "
+    "registry that its nodes can pull from, and name it, as in "
+    "`make demo CLUSTER=kubernetes IMAGE=registry.example/trainer:1`"
+)
 
 
 def main() -> int:
@@ -59,7 +64,7 @@ def main() -> int:
         console.print("interrupted; everything that was started has been stopped")
         return 130
     except (StackFailed, TimeoutError) as error:
-        console.print(f"[bold red]failed[/]: {error}", highlight=False)
+        console.print(f"[bold red]failed[/]: {error}", highlight=False, soft_wrap=True)
         return 1
     for failure in failures:
         console.print(f"[bold red]not as promised[/]: {failure}", highlight=False)
@@ -114,15 +119,18 @@ def _trainings(arguments: argparse.Namespace, progress: ProgressLine) -> Iterato
     if arguments.cluster == "local":
         yield local_trainings(arguments.trainer_python, BUILD / "demo")
         return
-    from demo_kit.kubernetes_trainings import prepared
+    from demo_kit.kubernetes_trainings import prepared, prepared_elsewhere
 
     progress.show("the cluster is prepared: image, namespace, rights, the claim for the data")
+    kind = os.environ.get("ELASTIC_TRAINING_CLUSTER_KIND", "kubeconfig")
+    if kind == "kubeconfig" and not arguments.image:
+        raise StackFailed(NO_IMAGE)
+    nodes_are_here = kind == "debian" and not arguments.image
     # Not under the repository: pods see it at the same path, which they could not enter where that is /root's.
-    with (
-        TemporaryDirectory(prefix="elastic-training-demo-") as folder,
-        prepared("elastic-training-demo", Path(folder), arguments.trainer_python) as trainings,
-    ):
-        yield trainings
+    with TemporaryDirectory(prefix="elastic-training-demo-") as folder, ExitStack() as exit_stack:
+        place = ("elastic-training-demo", Path(folder), arguments.trainer_python)
+        prepare = prepared(*place) if nodes_are_here else prepared_elsewhere(*place, arguments.image)
+        yield exit_stack.enter_context(prepare)
 
 
 @contextmanager
@@ -170,6 +178,7 @@ def _arguments() -> argparse.Namespace:
         default="local",
         help="where the workers run; default: %(default)s",
     )
+    parser.add_argument("--image", help="of the pods, which the cluster's nodes have or can pull")
     parser.add_argument("--engine", choices=DAG_IDS, default="horovod", help="of the training; default: %(default)s")
     parser.add_argument("--keep", action="store_true", help="leave Airflow up until ctrl-C once the run has ended")
     parser.add_argument("--epochs", type=int, default=32, help="passes over the train shard; default: %(default)s")

@@ -8,21 +8,27 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
+from demo_kit.airflow_stack import StackFailed
+from demo_kit.cluster_folder import ClusterFolder, kubectl
 from elastic_runtime.documents import from_json
 from elastic_runtime.runobjects import STATUS_KEY, WATCHED, ObjectNames, Part, selector
 from elastic_runtime.status import Status
+from elastic_training import __version__
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONNECTION = "kubernetes_default"
+BUILT_IMAGE = f"localhost/elastic-training/trainer:{__version__}"
+"""What ``make image`` builds."""
 CLAIM = "digits"
 """Default of the DAG's parameter ``claim``."""
 _NOT_FOUND, _FORBIDDEN_YET = 404, 403
@@ -41,6 +47,10 @@ class KubernetesTrainings:
     """That the pods see, too."""
     trainer: Path
     """Interpreter of the trainer's environment, for the tasks before and after the training."""
+    more: Mapping[str, object] = field(default_factory=dict)
+    """Parameters of the DAG, beside those of :attr:`params`."""
+    umask: int = 0
+    """See :class:`~demo_kit.trainings.Trainings`. Airflow and the pods may write into one folder as different users."""
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -54,12 +64,7 @@ class KubernetesTrainings:
     @property
     def params(self) -> Mapping[str, object]:
         """See :class:`~demo_kit.trainings.Trainings`."""
-        return {"cluster": CONNECTION, "folder": str(self.folder)}
-
-    @property
-    def umask(self) -> int:
-        """See :class:`~demo_kit.trainings.Trainings`. Airflow and the pods write into one folder as different users."""
-        return 0
+        return {"cluster": CONNECTION, "folder": str(self.folder), **self.more}
 
     def status(self, run: str) -> Status | None:
         """See :class:`~demo_kit.trainings.Trainings`."""
@@ -110,6 +115,40 @@ class KubernetesTrainings:
 
     def _core(self) -> Any:
         return client.CoreV1Api(config.new_client_from_config(str(self.kubeconfig)))
+
+
+@contextmanager
+def prepared_elsewhere(namespace: str, folder: Path, trainer: Path, image: str | None) -> Iterator[KubernetesTrainings]:
+    """A namespace with rights in a cluster whose nodes are not this machine, and a volume of its own for the folder.
+
+    Args:
+        namespace: made when missing; its runs and its claim are removed in the end, itself stays.
+        folder: of this machine; the pods have one of that path on a claim of the StorageClass ``STORAGE_CLASS``, or of
+            the cluster's default one.
+        trainer: interpreter of the trainer's environment on this machine.
+        image: of the trainer, which the nodes have or can pull; None: what ``make image`` has left is loaded into them.
+
+    Raises:
+        StackFailed: the cluster cannot run it; the message tells what is missing.
+    """
+    kubeconfig = Path(os.environ["KUBECONFIG"].split(os.pathsep)[0])
+    if image is None:
+        _call("tools/cluster", "load", "build/trainer-image.tar")
+        image = BUILT_IMAGE
+    _call("tools/cluster", "namespace", namespace)
+    kubectl(f"--kubeconfig={kubeconfig}", f"--namespace={namespace}", "apply", "--filename=deploy/rbac.yaml")
+    place = ClusterFolder(kubeconfig, namespace, CLAIM, folder, image)
+    with TemporaryDirectory(prefix="elastic-training-demo-") as beside:
+        interpreter = place.interpreter(trainer, Path(beside, "python"))
+        template = place.worker_template(Path(beside, "worker.json"))
+        more = {"image": image, "worker_template": str(template)}
+        trainings = KubernetesTrainings(kubeconfig, namespace, folder, interpreter, more, umask=-1)
+        try:
+            place.begin(os.environ.get("STORAGE_CLASS") or None)
+            yield trainings
+        finally:
+            trainings.end_all()
+            place.end()
 
 
 @contextmanager
@@ -172,4 +211,4 @@ def _call(*command: str, text: str | None = None) -> None:
         command, cwd=REPOSITORY, input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-3000:]}")
+        raise StackFailed(f"{' '.join(command)} ended with {done.returncode}: {done.stdout.strip()[-3000:]}")

@@ -159,7 +159,8 @@ def _api_up(context: _Context, _: argparse.Namespace) -> None:
 
 def _environment(backend: Backend) -> dict[str, str]:
     address = backend.host_address()
-    return {"KUBECONFIG": str(backend.kubeconfig)} | ({"ELASTIC_TRAINING_CLUSTER_HOST": address} if address else {})
+    told = {"KUBECONFIG": str(backend.kubeconfig), "ELASTIC_TRAINING_CLUSTER_KIND": backend.name}
+    return told | ({"ELASTIC_TRAINING_CLUSTER_HOST": address} if address else {})
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -180,7 +181,7 @@ def _parser() -> argparse.ArgumentParser:
     up = command(_up, "start it, or what of it was taken down; harmless when it is up")
     up.add_argument("nodes", nargs="*", metavar="NODE[:label=value,…]", help="default: node-0 node-1 node-2")
     command(_status, "what is there")
-    command(_env, "print exports: KUBECONFIG; ELASTIC_TRAINING_CLUSTER_HOST, where pods reach this machine")
+    command(_env, "print exports: KUBECONFIG; ELASTIC_TRAINING_CLUSTER_KIND; …_HOST, where pods reach this machine")
     load = command(_load, "give every node an image; nothing is done for one that is there")
     load.add_argument("archive", type=Path, metavar="IMAGE.tar")
     namespace = command(_namespace, 'make a namespace with Pod Security "restricted"')

@@ -121,7 +121,7 @@ class PodShape(Settings):
         tolerations = rules.sequence(f"{at}.tolerations", self.tolerations, object, example)
         for name, value, rule in (
             ("affinity", self.affinity, rules.affinity),
-            ("template", self.template, rules.template),
+            ("template", self.template or None, rules.template),
             *((f"tolerations[{index}]", each, rules.toleration) for index, each in enumerate(tolerations)),
         ):
             if not rules.is_model(value):
