@@ -68,7 +68,8 @@ def test_the_cluster_of_kubeconfig_comes_first_and_is_left_alone(
     assert cli.main(["up"]) == cli.main(["down"]) == 0
     assert all("get --raw /readyz" in call for call in machine.calls("kubectl"))
     assert cli.main(["env"]) == 0
-    assert capsys.readouterr().out == "export KUBECONFIG=/somewhere/config\nexport ELASTIC_TRAINING_CLUSTER_KIND=kubeconfig\n"
+    told = capsys.readouterr().out.splitlines()
+    assert told == ["export KUBECONFIG=/somewhere/config", "export ELASTIC_TRAINING_CLUSTER_KIND=kubeconfig"]
 
 
 def test_a_kubeconfig_behind_which_nothing_answers_is_passed_over(
