@@ -81,6 +81,7 @@ COMMANDS = [
     Commands("CONTRIBUTING.md", "make setup", reason=_MINUTES),
     Commands("docs/airflow.md", "airflow connections add", run_by="tests/unit/tools/test_document_fragments.py"),
     Commands("docs/cost.md", "curl --get", reason=_NETWORK),
+    Commands("docs/demo.md", "make demo CLUSTER=kubernetes KUBECONFIG", reason=_CLUSTER),
     Commands("docs/demo.md", "scripts/demo.py", reason=_MINUTES),
     Commands("docs/examples.md", "local_python", run_by="tests/unit/tools/test_document_fragments.py"),
     Commands("docs/getting-started.md", "-m venv venv", run_by="tests/tutorial"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -48,7 +49,7 @@ def compute_of(namespace: Namespace, ref: RunRef) -> list[str]:
 
 @contextmanager
 def empty_registry() -> Iterator[str]:
-    """Its address for the nodes, which are this machine. It answers, and has nothing."""
+    """Its address for the nodes, which are this machine. It answers, without TLS, and has nothing."""
 
     class Nothing(BaseHTTPRequestHandler):
         def do_HEAD(self) -> None:  # the name is http.server's
@@ -69,12 +70,20 @@ def empty_registry() -> Iterator[str]:
             thread.join()
 
 
+def refuses_plain_http(namespace: Namespace) -> bool:
+    """Whether the nodes' runtime does: containerd from 2.1 on, unless it is told otherwise."""
+    found = namespace.kubectl("get", "nodes", "--output=jsonpath={.items[*].status.nodeInfo.containerRuntimeVersion}")
+    versions = [tuple(map(int, match)) for match in re.findall(r"containerd://(\d+)\.(\d+)", found)]
+    return any(version >= (2, 1) for version in versions)
+
+
 def test_an_image_that_does_not_exist_fails_with_its_name(kind: KubernetesKind, namespace: Namespace) -> None:
     with empty_registry() as address:
         status = refused(namespace, kind, image=f"{address}/elastic-training/no-such:1")
     assert status.failure is FailureKind.POD_REFUSED
     assert f"{address}/elastic-training/no-such:1" in status.reason
-    assert "Correct the image's name" in status.reason
+    plain = refuses_plain_http(namespace)
+    assert ("The registry speaks plain HTTP" if plain else "Correct the image's name") in status.reason
 
 
 def test_a_registry_that_does_not_answer_is_waited_for_and_named(kind: KubernetesKind, namespace: Namespace) -> None:

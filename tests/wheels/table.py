@@ -25,6 +25,8 @@ was made. So for an older version packages are taken as they were two weeks afte
 Python 3.10, whose own support ended in October 2026, is not supported: the wheels ask for 3.11. The trainings' own
 environment was Python 3.11 in all lines.
 What has no line was not run.
+
+Versions of Kubernetes, and what was run on which: [kubernetes.md](kubernetes.md#what-a-cluster-needs).
 """
 
 

@@ -97,6 +97,11 @@ def labelled(run: str | None, part: str = "root") -> dict[str, Any]:
     return {"metadata": {"name": "any", **labels}}
 
 
+def worker_pod(run: str, image: str = "team/script:1", **annotations: str) -> dict[str, Any]:
+    metadata = {**labelled(run, "worker")["metadata"], "annotations": annotations}
+    return {"metadata": metadata, "spec": {"containers": [{"name": "worker", "image": image}]}}
+
+
 def bound(request: dict[str, Any], old: Any = None, new: Any = None) -> list[str] | None:
     """What the policy says that binds a launcher to its run."""
     deleted = request["operation"] == "DELETE"
@@ -111,7 +116,9 @@ def test_a_launcher_can_do_its_work(run: str) -> None:
     assert bound(asked("DELETE", "configmaps", names.root, run=run), labelled(run)) == []
     for name in (names.worker, names.jupyter):
         assert bound(asked("UPDATE", "replicasets", name, run=run, sub="scale"), labelled(None)) == []
-    assert bound(asked("DELETE", "pods", f"{names.worker}-abcde", run=run), labelled(run, "worker")) == []
+    for operation in ("DELETE", "UPDATE"):
+        pod = asked(operation, "pods", f"{names.worker}-abcde", run=run)
+        assert bound(pod, worker_pod(run), worker_pod(run, cost="100")) == []
 
 
 ATTACKS: dict[str, tuple[dict[str, Any], Any, Any]] = {
@@ -127,6 +134,9 @@ ATTACKS: dict[str, tuple[dict[str, Any], Any, Any]] = {
     "a ReplicaSet of no run": (asked("UPDATE", "replicasets", "web", sub="scale"), labelled(None), None),
     "another run's worker": (asked("DELETE", "pods", f"{OTHER}-worker-abcde"), labelled(OTHER, "worker"), None),
     "a pod of no run": (asked("DELETE", "pods", "web-abcde"), labelled(None), None),
+    "its own worker's image": (asked("UPDATE", "pods", "any"), worker_pod(MINE), worker_pod(MINE, "evil:1")),
+    "another run's worker's cost": (asked("UPDATE", "pods", "any"), worker_pod(OTHER), worker_pod(OTHER, cost="1")),
+    "a worker that becomes another's": (asked("UPDATE", "pods", "any"), worker_pod(MINE), worker_pod(OTHER)),
     "another launcher": (asked("DELETE", "pods", f"{MINE}-launcher-abcde"), labelled(MINE, "launcher"), None),
     "a token of no pod": (asked("UPDATE", "configmaps", MINE, pod=None), labelled(MINE), None),
     "the token of another pod": (asked("UPDATE", "configmaps", MINE, pod=f"{MINE}-worker-abcde"), labelled(MINE), None),
@@ -177,10 +187,10 @@ def test_only_the_images_that_are_listed_are_launchers() -> None:
 
 
 def test_every_right_of_a_launcher_to_change_something_is_bound() -> None:
-    documents = list(yaml.safe_load_all((DEPLOY / "rbac.yaml").read_text()))
-    [rules] = [
-        each["rules"] for each in documents if each["kind"] == "Role" and each["metadata"]["name"] == LAUNCHER_ACCOUNT
-    ]
+    files = (DEPLOY / "rbac.yaml", DEPLOY / "rbac-deletion-cost.yaml")
+    documents = [each for file in files for each in yaml.safe_load_all(file.read_text()) if each["kind"] == "Role"]
+    roles = {each["metadata"]["name"]: each["rules"] for each in documents}
+    rules = roles[LAUNCHER_ACCOUNT] + roles["elastic-training-deletion-cost"]
     changed = {
         (group, resource)
         for rule in rules

@@ -16,6 +16,8 @@ NOT_FOUND = (
     '"registry/trainer:2": registry/trainer:2: not found'
 )
 QUOTA = 'pods "run-worker-x" is forbidden: exceeded quota: small, requested: cpu=4, used: cpu=4, limited: cpu=4'
+POLICY = "pods \"run-worker-x\" is forbidden: ValidatingAdmissionPolicy 'images' with binding 'images' denied request"
+PLAIN_HTTP = 'Head "https://localhost:5000/v2/a/manifests/1": http: server gave HTTP response to HTTPS client'
 RESTRICTED = 'pods "run-worker-x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true'
 
 
@@ -200,6 +202,12 @@ class TestTroubles:
             (f"FailedCreate: {RESTRICTED}", True, "this policy admits it"),
             ("FailedCreate: pods is forbidden: PodSecurityPolicy: unable to admit pod: []", True, "this policy"),
             ('FailedCreate: admission webhook "v.example.com" denied the request: no', True, "this webhook"),
+            (f"FailedCreate: {POLICY}: no", True, "this policy admits it"),
+            # The words behind it are its author's.
+            (f"FailedCreate: {POLICY}: quota of this team: secret a not found", True, "this policy admits it"),
+            ('FailedCreate: admission webhook "v" denied the request: secret "a" not found', True, "this webhook"),
+            (f'ErrImagePull: Failed to pull "a": {PLAIN_HTTP}', True, "speaks plain HTTP"),
+            ("ErrImagePull: tls: failed to verify certificate: x509: unknown authority", True, "trust the registry"),
             ('FailedCreate: pods "x" is forbidden: error looking up service account: not now', True, "administrators"),
             ('FailedCreate: serviceaccount "trainer" not found', True, "Create it in this namespace"),
             ('FailedCreate: Pod "x" is invalid: spec.containers[0].image: Required value', True, "pod template"),

@@ -52,6 +52,12 @@ def _stays(pattern: str, remedy: str, *, at_once: bool = False) -> _Rule:
 
 _IMAGE = "(ErrImagePull|ImagePullBackOff|Failed to pull)"
 _RULES = (
+    # Before all others: what such a refusal says besides are its author's words.
+    _stays(
+        r"(Validating|Mutating)AdmissionPolicy '[^']*' with binding",
+        "Change the pod template so that this policy admits it, or have the cluster's policy changed",
+    ),
+    _stays('admission webhook "[^"]*" denied', "Change the pod template so that this webhook admits it"),
     _stays("InvalidImageName", "Correct the image's name", at_once=True),
     _stays("ErrImageNeverPull", "Load the image into the nodes, or let them pull it", at_once=True),
     _stays(
@@ -61,6 +67,14 @@ _RULES = (
     _stays(
         f"{_IMAGE}.*(not found|manifest unknown|does not exist|no match for platform|invalid reference)",
         "Correct the image's name or tag, or push it",
+    ),
+    _stays(
+        f"{_IMAGE}.*HTTP response to HTTPS client",
+        "The registry speaks plain HTTP, which the nodes refuse: serve it with TLS, or allow that in their containerd",
+    ),
+    _stays(
+        f"{_IMAGE}.*x509: ",
+        "Have the nodes trust the registry's certificate, or give it one that they trust",
     ),
     _passes(_IMAGE, "Check the image's name, and that the nodes reach its registry"),
     _stays("runAsNonRoot and image", "Use an image whose user is not root, or set runAsUser"),
@@ -82,7 +96,6 @@ _RULES = (
         "PodSecurity|security policy",
         "Change the pod template so that this policy admits it, or have the namespace's policy changed",
     ),
-    _stays("admission webhook", "Change the pod template so that this webhook admits it"),
     _stays("FailedCreate.*(is invalid|Invalid value)", "Correct the pod template"),
     _stays("FailedCreate.*forbidden", "Ask the cluster's administrators for what is forbidden"),
     _stays(

@@ -17,6 +17,7 @@ from elastic_runtime.kubernetes.resources import CONFIG_MAPS, PODS, REPLICA_SETS
 from elastic_runtime.kubernetes.retry import UNTIL_BACK
 from elastic_runtime.launcher.decision.facts import LeadershipState, Refusal
 from elastic_runtime.launcher.kubernetes import diagnosis
+from elastic_runtime.launcher.kubernetes.deletion_costs import DeletionCosts
 from elastic_runtime.launcher.kubernetes.enrichment import Enrichment
 from elastic_runtime.launcher.kubernetes.leadership import Leadership
 from elastic_runtime.launcher.kubernetes.publishing import Publisher
@@ -68,6 +69,7 @@ class KubernetesPlatform:
         self._replacing = Replacing(
             client, self._pods, self._loop.time, spec.recovery.start_timeout, self._nodes_changed
         )
+        self._costs = DeletionCosts(client, self._pods)
         self._publisher = Publisher(leadership.write, self._ended)
         self._lease = LeaseAge(self._loop.time)
         self._resizing: asyncio.Task[None] | None = None
@@ -89,7 +91,7 @@ class KubernetesPlatform:
             log.info("Jupyter is reached by: kubectl port-forward %s", way)
         follow = [copy.run() for copy in (self._root, self._set, self._pods)]
         watch = [self._enrichment.follow(), self._reclaims.follow(), self._await_taken()]
-        write = [self._publisher.run(), self._replacing.follow()]
+        write = [self._publisher.run(), self._replacing.follow(), self._costs.follow()]
         self._tasks = [asyncio.create_task(each) for each in (*follow, *watch, *write)]
 
     def asked(self) -> int | str | None:
@@ -181,6 +183,7 @@ class KubernetesPlatform:
     def publish(self, status: Status) -> None:
         """See :class:`Platform`; when it is written: :mod:`.publishing`."""
         self._publisher.offer(status)
+        self._costs.offer(status)
 
     async def flush(self) -> None:
         """See :class:`Platform`."""

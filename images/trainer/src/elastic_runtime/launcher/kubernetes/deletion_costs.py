@@ -1,0 +1,91 @@
+"""Which worker costs least to lose, for whoever scales the workers' ReplicaSet in.
+
+Its controller deletes those pods first that are not placed or not ready, and of the others those with the lowest
+`deletion cost`_; this tells it. What costs nothing more is a worker that is being taken anyway, then one that has no
+rank yet. Rank 0 writes the checkpoints, so its worker goes last.
+
+.. _deletion cost: https://kubernetes.io/docs/concepts/workloads/controllers/replicaset/#pod-deletion-cost
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from elastic_runtime.errors import Conflict, ElasticError, MissingRight, RetryableError, RunNotFound
+from elastic_runtime.kubernetes.client import Client
+from elastic_runtime.kubernetes.objects import Pod
+from elastic_runtime.kubernetes.reflector import Reflector
+from elastic_runtime.kubernetes.resources import PODS
+from elastic_runtime.printable import printable
+from elastic_runtime.rank_names import WorkerName
+from elastic_runtime.status import Status, WorkerState
+
+log = logging.getLogger(__name__)
+
+COST = "controller.kubernetes.io/pod-deletion-cost"
+LEAVING, IDLE, TRAINING, FIRST = -100, 0, 100, 200
+PAUSE = 10.0
+"""Seconds between two rounds, at least: each change of an annotation goes to every reader of pods."""
+
+
+def costs(status: Status) -> dict[str, int]:
+    """Of each worker that is here, by the name of its pod; pure."""
+    here = [each for each in status.workers if not each.state.gone]
+    return {WorkerName.parse(each.name).pod: _cost(each.state, each.ranks) for each in here}
+
+
+def _cost(state: WorkerState, ranks: tuple[int, ...]) -> int:
+    if state is WorkerState.LEAVING:
+        return LEAVING
+    if state is not WorkerState.TRAINING or not ranks:
+        return IDLE
+    return FIRST if 0 in ranks else TRAINING
+
+
+class DeletionCosts:
+    """Tells them. Without the right to change pods it says so once, and leaves it.
+
+    Args:
+        client: to change pods with.
+        pods: the worker pods.
+    """
+
+    def __init__(self, client: Client, pods: Reflector[Pod]) -> None:
+        self._client, self._pods = client, pods
+        self._wanted: Mapping[str, int] = {}
+        self._changed = asyncio.Event()
+
+    def offer(self, status: Status) -> None:
+        """This is the latest."""
+        if (wanted := costs(status)) != self._wanted:
+            self._wanted = wanted
+            self._changed.set()
+
+    async def follow(self) -> None:
+        """Tell what has changed, until cancelled, or not allowed."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            for name, cost in self._wanted.items():
+                pod = self._pods.objects.get(name)
+                if pod and not pod.going and pod.annotations.get(COST, "0") != str(cost):
+                    try:
+                        await self._tell(pod, cost)
+                    except RetryableError as error:
+                        log.debug("what pod %s costs is told later: %s", name, printable(error))
+                        self._changed.set()
+                    except ElasticError as error:
+                        why = "deploy/rbac-deletion-cost.yaml has the right that it takes to tell it"
+                        if not isinstance(error, MissingRight):
+                            why = printable(error)
+                        log.info("if fewer workers are wanted, Kubernetes does not know what each costs: %s", why)
+                        return
+            await asyncio.sleep(PAUSE)
+
+    async def _tell(self, pod: Pod, cost: int) -> None:
+        try:
+            await self._client.patch(PODS, pod.name, {"metadata": {"uid": pod.uid, "annotations": {COST: str(cost)}}})
+        except (RunNotFound, Conflict):
+            log.debug("pod %s is gone already", pod.name)
