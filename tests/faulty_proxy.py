@@ -57,10 +57,11 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Answer with 200, these headers and whatever this writes, without asking the server."""
+    """Answer with this status, these headers and whatever this writes, without asking the server."""
 
     headers: dict[str, str]
     body: Callable[[Callable[[bytes], object]], object]
+    status: int = 200
 
 
 Fault = Refuse | LoseAnswer | Strip | Hold | Send | None
@@ -157,7 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if isinstance(fault, Send):
             self.close_connection = True
-            self.send_response_only(200)
+            self.send_response_only(fault.status)
             for name, value in fault.headers.items():
                 self.send_header(name, value)
             self.end_headers()

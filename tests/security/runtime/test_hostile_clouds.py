@@ -103,6 +103,30 @@ def test_an_upload_that_is_sent_elsewhere_is_given_up(gs: str, monkeypatch: pyte
     bucket.close()
 
 
+@pytest.mark.parametrize("kind", ["s3", "gs", "az"])
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_nobody_is_sent_elsewhere(
+    kind: str, status: int, s3: str, gs: str, az: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other host would be shown what is asked for, and an Authorization header or a SAS with it."""
+    servers = {"s3": s3, "gs": gs, "az": az}
+    with faulty_proxy(servers[kind]) as proxy, faulty_proxy(servers[kind]) as elsewhere:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)
+        monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", azure_server.connection_string(proxy.url))
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", proxy.url)
+        proxy.fault = lambda request: Send(
+            {"Content-Length": "0", "Location": f"{elsewhere.url}{request.path}", "x-amz-bucket-region": "us-west-2"},
+            lambda go_on: None,
+            status,
+        )
+        store = open_store(f"{kind}://a-bucket/run")
+        with pytest.raises((StoreUnavailable, InvalidSettings)):
+            store.claim(1)
+        store.close()
+        assert proxy.seen
+        assert elsewhere.seen == []
+
+
 def test_a_library_s_words_are_not_told() -> None:
     inner = ConnectionRefusedError(111, "Connection refused")
     error = ValueError(f"https://host/?sig={SECRET}", inner)

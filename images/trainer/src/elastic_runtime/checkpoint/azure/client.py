@@ -44,6 +44,7 @@ def new_client(uri: str, container: str, account: str, variables: Mapping[str, s
         "retry_policy": ExponentialRetry(
             initial_backoff=1, increment_base=2, retry_total=ATTEMPTS - 1, random_jitter_range=1
         ),
+        "permit_redirects": False,  # Another host would be shown what is asked for, and with what right.
         "connection_timeout": CONNECT_TIMEOUT,
         "read_timeout": READ_TIMEOUT,
         "max_single_put_size": _ONE_REQUEST,
