@@ -18,14 +18,15 @@ from torch import Tensor
 
 from elastic_runtime.checkpoint import open_store
 from elastic_runtime.checkpoint.checkpoints import Checkpoints, PartStream, StoredCheckpoint
-from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.checkpoint.manifest import decode_manifest
+from elastic_runtime.errors import InvalidDocument, InvalidSettings
 from elastic_runtime.torch.family import TORCH
 from elastic_runtime.torch.own_group import let_go
 from elastic_runtime.torch.restarts import newest_checkpoint
 from elastic_runtime.torch.sharded.reading import Reading
 from elastic_runtime.torch.sharded.stored import is_other, read_whole
 from elastic_runtime.torch.whole import SIZES, damage
-from elastic_runtime.training.checkpointing.parts import read_parts
+from elastic_runtime.training.checkpointing.parts import ATTRIBUTES, read_parts
 from tests.security.runtime.hostile_checkpoints import NOON, lay, manifest, part
 
 MANY = 2**44
@@ -212,6 +213,19 @@ def test_a_whole_state_s_tensors_have_their_elements(folder: Path, hollow: Tenso
     assert len(stream.getvalue()) < 4 << 10
     step, reasons = newest(stored(folder, {"history.pt": stream.getvalue()}), read_all)
     assert (step, len(reasons)) == (1, 1)
+
+
+@pytest.mark.parametrize("step", [10**16, 10**400, -1], ids=["10**16", "10**400", "-1"])
+def test_a_step_that_no_training_reaches_is_none(folder: Path, step: int) -> None:
+    """The next checkpoint's name would be none that is found again, and its reports would not be believed."""
+    attributes = json.dumps({"step": step}).encode()
+    assert newest(stored(folder, {names()[0]: shard(HONEST_LAYOUT), ATTRIBUTES: attributes}), read_all)[0] == 1
+
+
+def test_nor_does_a_manifest_have_it() -> None:
+    assert decode_manifest(manifest(part(), step=10**15)).step == 10**15
+    with pytest.raises(InvalidDocument, match="a step above"):
+        decode_manifest(manifest(part(), step=10**15 + 1))
 
 
 def safetensors(header: bytes, length: int | None = None, rest: bytes = b"") -> bytes:

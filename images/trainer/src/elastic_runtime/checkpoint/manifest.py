@@ -15,6 +15,8 @@ LONGEST_MANIFEST = 4 << 20
 """Bytes; some 30,000 parts."""
 LARGEST = 1 << 50
 """Bytes of all parts."""
+MOST_STEPS = 10**15
+"""Of a checkpoint. Far beyond it, names of checkpoints are too long to be found, and launchers believe no report."""
 PART = re.compile(r"\w[\w.-]{0,119}")
 """Of a part: no separator, no dot first, nothing that cannot be seen."""
 
@@ -76,6 +78,8 @@ def decode_manifest(data: bytes) -> Manifest:
 def _check(manifest: Manifest) -> None:
     if manifest.step < 0 or manifest.fence < 0:
         raise InvalidDocument("its manifest has a step or a fence below 0")
+    if manifest.step > MOST_STEPS:
+        raise InvalidDocument(f"its manifest has a step above {MOST_STEPS}")
     check_parts(manifest.parts)
 
 

@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import IO, Any
 
 from elastic_runtime.checkpoint.checkpoints import PartStream, PartWriter, StoredCheckpoint, opened_checkpoint
-from elastic_runtime.checkpoint.manifest import Part
+from elastic_runtime.checkpoint.manifest import MOST_STEPS, Part
 from elastic_runtime.documents import parse_json
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.printable import printable
@@ -56,8 +56,9 @@ def read_parts(
                 values[part.name.removesuffix(family.suffix)] = _read_tree(family, stream, part)
             elif PurePath(part.name).suffix in _SUFFIXES:
                 raise InvalidDocument(f"its part {part.name} is another framework's")
-    if type(values.get("step", 0)) is not int:
-        raise InvalidDocument("its step is not a number")
+    step = values.get("step", 0)
+    if type(step) is not int or not 0 <= step <= MOST_STEPS:
+        raise InvalidDocument(f"its step is not a number from 0 to {MOST_STEPS}")
     return values
 
 
