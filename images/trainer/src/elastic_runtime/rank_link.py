@@ -154,6 +154,11 @@ class LocalRankRead:
 
 
 @dataclass(frozen=True, slots=True)
+class TrainsUnjoined:
+    """The script makes steps in this rank, but is in no world; see :mod:`elastic_runtime.unjoined`."""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineWord:
     """What the run's engine in the rank and in the launcher say to each other, both ways; only they understand it."""
 
@@ -173,6 +178,7 @@ RankMessage = (
     | Resumed
     | Returned
     | TrainingEnded
+    | TrainsUnjoined
 )
 _OF_RANKS: messages.Vocabulary[RankMessage] = messages.Vocabulary(RankMessage)
 

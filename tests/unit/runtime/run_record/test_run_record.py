@@ -61,6 +61,19 @@ class TestStanding:
         told = [event.kind for event in following.status([], {}, 2).events]
         assert told.count(EventKind.WARNING) == 1
 
+    @pytest.mark.parametrize(
+        ("engine", "remedy"),
+        [("torchrun", "init_process_group()"), ("torch", "@elastic.run"), ("horovod", "hvd.init()"), ("own", "engine")],
+    )
+    def test_ranks_that_train_in_no_world_are_told_of_once_with_what_helps(self, engine: str, remedy: str) -> None:
+        record = RunRecord(RunSpec("run", "uid", ("true",), engine=engine), lambda: NOON)
+        for _ in range(2):
+            record.trains_unjoined()
+        [told] = record.status([], {}, 2).events
+        assert told.kind is EventKind.WARNING
+        assert remedy in told.message
+        assert not told.message.endswith("…"), "it fits"
+
     def test_starts_are_counted_on_by_the_next_launcher(self, record: RunRecord) -> None:
         assert [record.starts(2) for _ in range(3)] == [0, 1, 2]
         status = record.status([], {}, 2)

@@ -29,6 +29,7 @@ from elastic_runtime.rank_link import (
     Progress,
     Returned,
     TrainingEnded,
+    TrainsUnjoined,
     decode_rank_message,
 )
 from elastic_runtime.rank_names import RankName
@@ -151,9 +152,8 @@ class AgentReports:
         if isinstance(message, TrainingEnded):
             self._pool.training_ended(worker, process, message)
             return
-        if isinstance(message, LocalRankRead):
-            if self._pool.shares_host(worker):
-                self._record.local_rank_read()
+        if isinstance(message, LocalRankRead | TrainsUnjoined):
+            self._script_does(worker, message)
             return
         if isinstance(message, Progress) and (session := self._session()):
             session.committed()
@@ -164,6 +164,12 @@ class AgentReports:
         if isinstance(message, OutputsSaved | Returned) and self._rank(process) != 0:
             return
         self._record.rank_said(message, worker.name)
+
+    def _script_does(self, worker: Worker, message: LocalRankRead | TrainsUnjoined) -> None:
+        if isinstance(message, TrainsUnjoined):
+            self._record.trains_unjoined()
+        elif self._pool.shares_host(worker):
+            self._record.local_rank_read()
 
     def _engine_word(self, worker: Worker, process: str, message: EngineWord) -> None:
         self._pool.check_running(worker, process)  # Nobody speaks for a rank of another worker.

@@ -9,6 +9,7 @@ from typing import SupportsFloat
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.rank_link import Metrics, Progress, shared_link
 from elastic_runtime.training.observing import observing
+from elastic_runtime.unjoined import stepped
 from elastic_runtime.world import current_world
 
 _log = logging.getLogger(__name__)
@@ -35,7 +36,10 @@ def report(step: int | None = None, **metrics: SupportsFloat) -> None:
     """
     link = shared_link()
     # In this order: a script without an agent need not have an engine either.
-    if not link.connected or not (world := current_world()).connected or world.rank != 0:
+    if not link.connected:
+        return
+    stepped()
+    if not (world := current_world()).connected or world.rank != 0:
         return
     committed = observing().step
     if committed is None and step is not None:

@@ -11,7 +11,9 @@ import horovod.torch.elastic.state as elastic_state
 import horovod.torch.mpi_ops as mpi_ops
 import torch
 from horovod.torch.elastic.state import ModelStateHandler, OptimizerStateHandler
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from elastic_runtime.unjoined import stepped
 from elastic_runtime.world import Handler
 
 
@@ -32,6 +34,7 @@ class TorchFramework:
 
         schedulers = (torch.optim.lr_scheduler.LRScheduler, StateDictHandler)
         optimizers = (torch.optim.Optimizer, StateDictHandler)  # The first that fits is taken.
+        register_optimizer_step_post_hook(lambda *_: stepped())
         elastic_state.set_handler_registry([optimizers, *elastic_state.get_handler_registry(), schedulers])
 
     def is_loss(self, error: BaseException) -> bool:  # noqa: ARG002

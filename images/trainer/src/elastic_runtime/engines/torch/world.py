@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from functools import cache, wraps
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from elastic_runtime.engines.torch.messages import NAME
 from elastic_runtime.engines.torch.peers import prove_peers
 from elastic_runtime.engines.torch.rank import Rank, this_rank
 from elastic_runtime.engines.torch.sending import broadcast, exchange, maximum
+from elastic_runtime.unjoined import stepped
 
 
 class TorchWorld:
@@ -52,6 +54,7 @@ class TorchWorld:
         """See :class:`World`."""
         if self.this_rank().has_peers:
             prove_peers()
+            _watch_steps()
 
     def enter(self) -> None:
         """See :class:`World`."""
@@ -96,6 +99,11 @@ class TorchWorld:
 
     def handler(self, value: object) -> None:
         """No kind of value is this engine's own."""
+
+
+@cache
+def _watch_steps() -> None:
+    register_optimizer_step_post_hook(lambda *_: stepped())
 
 
 WORLD = TorchWorld()

@@ -23,6 +23,7 @@ from elastic_runtime.engines.torch.store import AgentStore
 from elastic_runtime.engines.torch.world import TorchWorld
 from elastic_runtime.leaving import call_back
 from elastic_runtime.rank_link import OWN_LOCAL_RANK, RUN_NAME, LocalRankRead, RankLink, shared_link
+from elastic_runtime.unjoined import stepped
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,21 @@ class TorchrunWorld(TorchWorld):
         if _serve_env():
             prove_peers()
         _keep_process_groups()
+
+    @property
+    def connected(self) -> bool:
+        """Also where the world is this rank alone: scripts make no process group then."""
+        return super().connected or os.environ.get("WORLD_SIZE") == "1"
+
+    @property
+    def rank(self) -> int:
+        """See :class:`~elastic_runtime.world.World`."""
+        return super().rank if super().connected else 0
+
+    @property
+    def size(self) -> int:
+        """See :class:`~elastic_runtime.world.World`."""
+        return super().size if super().connected else 1
 
     def this_rank(self) -> Rank:
         """As one that was started by hand in torchrun's world: nothing goes from world to world."""
@@ -71,6 +87,7 @@ def _serve_env() -> bool:
     sys.modules["torch.distributed.rendezvous"]._rendezvous_handlers["env"] = rendezvous
     # A script has no commits at which to call what on_notice was given; between two steps is where it can be.
     register_optimizer_step_post_hook(lambda *_: call_back())
+    register_optimizer_step_post_hook(lambda *_: stepped())
     channel.connected()
     if OWN_LOCAL_RANK in os.environ:
         link.send(LocalRankRead())

@@ -56,6 +56,27 @@ LOCAL_RANK = (
     "instead"
 )
 """A warning of the run."""
+UNJOINED_ELSEWHERE = (
+    "the script trains, but is in no world of this run: each rank trains a model of its own. Call what makes the "
+    "engine's world before the first step"
+)
+UNJOINED = {
+    "torchrun": (
+        "the script trains without a process group: each rank trains a model of its own, so more ranks change nothing, "
+        "and report() is ignored. Call torch.distributed.init_process_group() before the first step. Lightning's "
+        'Trainer needs devices=, num_nodes= and strategy="ddp". If ranks are to train apart, ignore this'
+    ),
+    "torch": (
+        "the script trains outside of elastic.run: each rank trains a model of its own, the run stays in `starting`, "
+        "and report() is ignored. Decorate the training function with @elastic.run and call it with the state. If the "
+        "script is written for torchrun, pass restart=Restart()"
+    ),
+    "horovod": (
+        "the script trains without hvd.init(): each rank trains a model of its own, the run stays in `starting`, and "
+        "report() is ignored. Call hvd.init(), and train in a function that is decorated with @hvd.elastic.run"
+    ),
+}
+"""A warning of the run, by engine: see :mod:`elastic_runtime.unjoined`."""
 MOST_MEMBERS = 8
 """Ranks of a world that are named in its event."""
 
@@ -105,6 +126,7 @@ class RunRecord:
         self._world_began: datetime | None = None
         """When the present world was complete, until it has told of a step."""
         self._told_unhandled = self._cut = False
+        self._warned = {event.message for event in previous.events} if previous is not None else set()
         self._starts = 0
         self._has_checkpoint = previous is not None and previous.checkpoint is not None
         self.rank_failures = self.forced_resets = 0
@@ -237,8 +259,16 @@ class RunRecord:
 
     def local_rank_read(self) -> None:
         """A script has read a number that is 0 in several ranks of a host."""
-        if not any(event.message == LOCAL_RANK for event in self._events):
-            self.event(EventKind.WARNING, LOCAL_RANK)
+        self._warn_once(LOCAL_RANK)
+
+    def trains_unjoined(self) -> None:
+        """A rank trains, but is in no world."""
+        self._warn_once(UNJOINED.get(self._spec.engine, UNJOINED_ELSEWHERE))
+
+    def _warn_once(self, words: str) -> None:
+        if words not in self._warned:
+            self._warned.add(words)
+            self.event(EventKind.WARNING, words)
 
     @property
     def advice(self) -> str:
