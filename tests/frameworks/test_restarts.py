@@ -77,10 +77,13 @@ def test_torn_checkpoints_are_passed_over(start: Start, tmp_path: Path, name: st
     assert kept(tmp_path) == {"step-000000012", "step-000000015"}
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1000)  # with what is compiled before the first
 @pytest.mark.parametrize("stage", [1, 2, 3])
-def test_deepspeed_goes_on_from_its_universal_checkpoint(start: Start, tmp_path: Path, stage: int) -> None:
-    trains_as_if_undisturbed(start, tmp_path, "deepspeed", STAGE=str(stage))
+def test_deepspeed_goes_on_from_its_universal_checkpoint(
+    start: Start, tmp_path: Path, stage: int, deepspeed_operations: str
+) -> None:
+    made = {"TORCH_EXTENSIONS_DIR": deepspeed_operations}
+    trains_as_if_undisturbed(start, tmp_path, "deepspeed", STAGE=str(stage), **made)
 
 
 @pytest.mark.timeout(400)

@@ -21,6 +21,7 @@ from elastic_runtime.engines.torch.peers import PlaceTaken, prove_peers
 from elastic_runtime.engines.torch.rank import Rank
 from elastic_runtime.engines.torch.store import AgentStore
 from elastic_runtime.engines.torch.world import TorchWorld
+from elastic_runtime.engines.torchrun.extension_locks import take_over_stale_locks
 from elastic_runtime.leaving import call_back
 from elastic_runtime.rank_link import OWN_LOCAL_RANK, RUN_NAME, LocalRankRead, RankLink, shared_link
 from elastic_runtime.unjoined import stepped
@@ -36,6 +37,7 @@ class TorchrunWorld(TorchWorld):
         if _serve_env():
             prove_peers()
         _keep_process_groups()
+        take_over_stale_locks()
 
     @property
     def connected(self) -> bool:
