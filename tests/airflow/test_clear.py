@@ -143,7 +143,8 @@ def test_a_task_that_is_cleared_runs_again(airflow: Airflow, folder: Path) -> No
     airflow.api.pause("cleared", paused=False)
     second = run.trains(1, but=first.uid)
     anew = airflow.api.version() >= DISCARDS
-    assert (second.history[0].step or 0) == (0 if anew else ended.checkpoint.step)
+    assert second.step is not None
+    assert (second.step < ended.checkpoint.step) is anew
     assert ("from the beginning" if anew else "goes on from the newest checkpoint") in run.log(2)
     airflow.api.clear("cleared", run.run_id, "train")  # And the next try comes at once.
     run.trains(1, but=second.uid)
@@ -162,5 +163,4 @@ def test_a_training_that_takes_too_long_tells_its_limit(airflow: Airflow) -> Non
     assert failure["failure"] == "execution_timeout"
     assert "execution_timeout of 0:00:40 has passed" in failure["reason"]
     run.until(lambda: airflow.api.xcom("late", run.run_id, "branch") == "execution_timeout", "the branch")
-    assert "execution_timeout of 0:00:40" in run.log(1)
     run.until(lambda: not airflow.training_processes(), "its end")
