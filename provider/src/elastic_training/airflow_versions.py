@@ -37,6 +37,7 @@ __all__ = [
     "extras_in_loop",
     "folder_of",
     "human_branch",
+    "is_in_loop",
     "policies_are_asked",
     "remember",
     "stats",
@@ -54,6 +55,11 @@ def policies_are_asked() -> bool:
 def task_state_store(context: Mapping[str, Any]) -> Any | None:
     """What a task can remember from try to try: 3.3 and later; None: nothing."""
     return context.get("task_state_store")
+
+
+def is_in_loop(context: Mapping[str, Any]) -> bool:
+    """Whether a task runs as an iteration of a loop, of which Airflow 3.4 and later have some."""
+    return context.get("loop") is not None
 
 
 def remember(store: Any, key: str, value: Any) -> None:

@@ -10,6 +10,7 @@ import pytest
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.status import Checkpoint, FailureKind, Phase
+from elastic_training.airflow_sdk import AirflowFailException
 from elastic_training.bridge import run
 from elastic_training.clearing import EarlierRun, OnClear, Start, decide_start, last_try_before_clear
 from elastic_training.clusters.fake import FakeCluster
@@ -216,3 +217,9 @@ def test_a_folder_that_no_run_of_this_name_can_have_is_not_believed(fake: FakeCl
 def test_a_setting_that_is_none(fake: FakeCluster) -> None:
     with pytest.raises(InvalidSettings, match=r"on_clear.*'start_over', 'resume'"):
         operator(on_clear="again")
+
+
+def test_iterations_of_a_loop_which_have_the_same_ids_are_refused(fake: FakeCluster) -> None:
+    with pytest.raises(AirflowFailException, match="they would share one run"):
+        operator().execute({"ti": trying(), "loop": object()})
+    assert not fake.runs

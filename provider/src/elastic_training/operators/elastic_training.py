@@ -20,7 +20,7 @@ from elastic_training.airflow_sdk import (
     BaseOperator,
     conf,
 )
-from elastic_training.airflow_versions import policies_are_asked
+from elastic_training.airflow_versions import is_in_loop, policies_are_asked
 from elastic_training.assets import tell_outlets
 from elastic_training.bridge import run
 from elastic_training.clearing import OnClear, Start, last_try_before_clear
@@ -59,6 +59,10 @@ FAILURE_KEY = "failure"
 RUN_NAME_KEY, CLUSTER_KEY = "run_name", "cluster"
 """XCom keys under which the run can be found from the moment in which it is claimed."""
 DEFAULT_POOL = "default_pool"
+IN_LOOP = (
+    "A training cannot be in a loop of Airflow: its iterations have the same ids, so they would share one run and its "
+    "checkpoints. Map it over the values instead: .expand(command=[...])"
+)
 UNBOUNDED = (
     "The pool %s counts this task while it is deferred only if 'Include deferred' is set for the pool. Otherwise any "
     "number of trainings of it run at once: airflow pools set %s SLOTS DESCRIPTION --include-deferred"
@@ -260,6 +264,8 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
 
     def execute(self, context: Any) -> dict[str, Any] | None:
         """Create or adopt the run, then wait for it: here, or deferred, or not at all."""
+        if is_in_loop(context):
+            raise AirflowFailException(IN_LOOP)
         task_instance = context["ti"]
         self.remember_secrets()
         owner = self._owner(task_instance)
