@@ -296,6 +296,31 @@ class TestWhileRanksWait:
         launched(tls, test)
 
 
+class TrainingSession(WaitingSession):
+    """Of an engine whose world is complete; its one rank has committed nothing yet."""
+
+    @property
+    def fact(self) -> SessionFact:
+        ranks = tuple(rank_id for rank_id in self.rank_of if rank_id != "lost.0.0")
+        return SessionFact(SessionState.SETTLED, ranks, holders=ranks)
+
+
+def test_ranks_that_have_committed_nothing_are_not_waited_for_when_a_run_is_cancelled(
+    tls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "find_engine", lambda _name: SimpleNamespace(session=TrainingSession))
+
+    async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
+        await rank_started(worker)
+        await place.until(lambda status: any(8 in each.pids for each in status.workers))
+        place.cancelled = "enough"
+        place.on_change()
+        async with asyncio.timeout(SOON):
+            assert (await running).reason == "cancelled: enough"
+
+    launched(tls, test, spec=replace(RUN, checkpoint=CheckpointSpec("file:///c")))
+
+
 class LateSession(WaitingSession):
     """Of an engine whose world forms, with a rank that has the state, and never is complete."""
 

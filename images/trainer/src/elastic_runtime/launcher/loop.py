@@ -376,6 +376,8 @@ class Launcher:
         written, step = self._record.checkpoint, self._status().step
         if written is not None and step is not None and written.step >= step:
             return ""  # As far as anybody has told, nothing is newer.
+        if trains and step is None and failure in _ASKED_FOR:
+            return ""  # No rank has committed anything, or the script never does.
         if await self._hand_over(patience):
             return ""
         return f"; no rank could write the state within {patience:.0f} s: what came after that checkpoint is lost"
