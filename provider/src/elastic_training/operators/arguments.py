@@ -105,11 +105,13 @@ FOREIGN = {
     "cwd": "working_directory=...",
 }
 """Arguments of other operators, KubernetesPodOperator's above all, and what says the same here."""
+OF_OTHERS = {**FOREIGN, "kubernetes_conn_id": 'cluster="CONNECTION"'}
+"""The same for operators that train nothing themselves."""
 _LAUNCHERS = ("horovodrun", "torchrun", "mpirun", "mpiexec", "srun", "accelerate", "deepspeed")
 _LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "horovod.runner", "horovod.runner.launch")
 
 
-def check_foreign(operator: str, given: Iterable[str], foreign: Mapping[str, str] = FOREIGN) -> None:
+def check_foreign(operator: str, given: Iterable[str], foreign: Mapping[str, str] = OF_OTHERS) -> None:
     """Refuse what other operators call by another name.
 
     Args:
