@@ -11,8 +11,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, Connection
 
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
-from elastic_training import bridge
-from elastic_training.clusters import connected
+from elastic_training import airflow_versions, bridge
 from elastic_training.clusters.kubernetes import access, connection
 from elastic_training.clusters.kubernetes.access import Access
 from elastic_training.clusters.kubernetes.watching.hub import Hub
@@ -47,7 +46,7 @@ class Airflow:
 @pytest.fixture
 def airflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Airflow]:
     said = Airflow()
-    for module in (access, connected):
+    for module in (access, airflow_versions):
         monkeypatch.setattr(module, "connection_in_loop", said.connection_in_loop)
         monkeypatch.setattr(module, "extras_in_loop", said.extras_in_loop)
     monkeypatch.setattr(BaseHook, "get_connection", said.get_connection)
