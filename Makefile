@@ -16,6 +16,7 @@ TENSORFLOW := .venv-tensorflow/bin
 SITE := .venv-site/bin
 MANIFESTS := .venv-manifests/bin
 FRAMEWORKS := .venv-frameworks/bin
+SCRIPTS_PYTHON := .venv-scripts/bin
 # What checks the page's accessibility, where there is an npm to fetch it.
 AXE := provider/frontend/node_modules/axe-core/axe.min.js
 export ELASTIC_TRAINING_TRAINER_PYTHON := $(CURDIR)/$(TRAINER)/python
@@ -34,6 +35,9 @@ setup-tensorflow: ## make .venv-tensorflow, with .venv; FAMILY=both: with torch 
 
 setup-frameworks: setup ## make .venv-frameworks: Accelerate, DeepSpeed, Lightning, Megatron-Core, Transformers; two minutes the first time
 	@scripts/setup frameworks
+
+setup-scripts: setup ## make .venv-scripts: what other people's training scripts import; two minutes the first time
+	@scripts/setup scripts
 
 setup-torchft: ## make .venv-torchft, with .venv: TorchFT, a peer of the benchmarks; a minute the first time
 	@scripts/setup torchft
@@ -102,8 +106,8 @@ test-faults: setup ## scripted resizes, losses and notices with torch.distribute
 test-frameworks: setup-frameworks ## trainings by Accelerate, DeepSpeed, Lightning, Megatron-Core and Transformers, restarted; five minutes, not a part of `make test`
 	$(call pytest,$(FRAMEWORKS),frameworks,tests/frameworks)
 
-test-scripts: setup-frameworks ## other people's training scripts, from a folder with a checkout of each project: make test-scripts SCRIPTS=FOLDER; a minute, not a part of `make test`
-	$(if $(SCRIPTS),ELASTIC_TRAINING_TEST_SCRIPTS=$(abspath $(SCRIPTS))) $(call pytest,$(FRAMEWORKS),scripts,tests/scripts)
+test-scripts: setup-scripts ## other people's training scripts, from a folder with a checkout of each project: make test-scripts SCRIPTS=FOLDER; ten minutes, not a part of `make test`
+	$(if $(SCRIPTS),ELASTIC_TRAINING_TEST_SCRIPTS=$(abspath $(SCRIPTS))) $(call pytest,$(SCRIPTS_PYTHON),scripts,tests/scripts)
 
 test-tensorflow: setup-tensorflow ## the same with TensorFlow and Keras; two minutes, not a part of `make test`
 	$(call pytest,$(TENSORFLOW),tensorflow,tests/tensorflow)
@@ -256,9 +260,9 @@ clean: ## remove what was built; `make clean-all` removes the environments too
 	find dags images provider scripts tools tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 clean-all: clean
-	rm -rf .venv .venv-trainer .venv-tensorflow .venv-frameworks .venv-torchft .venv-site .venv-manifests
+	rm -rf .venv .venv-trainer .venv-tensorflow .venv-frameworks .venv-scripts .venv-torchft .venv-site .venv-manifests
 
 .PHONY: help setup setup-tensorflow setup-torchft setup-site site test-site setup-manifests test-manifests test-tutorial test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks test-unit $(UNIT) \
     test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-browser screenshots \
-    test-faults test-frameworks test-scripts setup-frameworks test-kubernetes test-kubernetes-long test-oldest test-compose compose-up compose-down test-wheels matrix chaos chaos-bar fuzz kills soak \
+    test-faults test-frameworks test-scripts setup-frameworks setup-scripts test-kubernetes test-kubernetes-long test-oldest test-compose compose-up compose-down test-wheels matrix chaos chaos-bar fuzz kills soak \
     demo bench bench-torch bench-sharded bench-deferred bench-checkpoints bench-status bench-page bench-traces gpu-check image cluster-up cluster-down build dist requirements clean clean-all

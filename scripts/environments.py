@@ -5,13 +5,14 @@
 ``.venv-trainer``         torch, Horovod and the runtime (editable), as in the trainer's image
 ``.venv-tensorflow``      the same with TensorFlow instead, or with both: only when it is asked for
 ``.venv-frameworks``      ``.venv-trainer`` with Accelerate, DeepSpeed, Lightning, Megatron-Core …: the same
+``.venv-scripts``         ``.venv-trainer`` with Accelerate, Datasets, Lightning, torchvision, Transformers: the same
 ``.venv-torchft``         torch and TorchFT, a peer of the benchmarks: the same
 ``.venv-site``            Sphinx for the documentation's site, twine: the same
 ``.venv-manifests``       what checks the manifests of runs: the same
 ========================  ======================================================================
 
-``python scripts/environments.py [FAMILY]``: ``torch`` (the default), ``tensorflow``, ``both`` or ``frameworks``, or
-instead ``torchft``, ``site`` or ``manifests``; ``.venv`` each time.
+``python scripts/environments.py [FAMILY]``: ``torch`` (the default), ``tensorflow``, ``both``, ``frameworks`` or
+``scripts``, or instead ``torchft``, ``site`` or ``manifests``; ``.venv`` each time.
 
 Does nothing, quickly, when an environment is already as its requirements say. Only the standard library is used here:
 this runs before anything is installed. Called by ``scripts/setup``, which finds the interpreter.
@@ -64,6 +65,7 @@ TRAINERS = {
     "tensorflow": Trainer(_TENSORFLOW, LOCKS / "trainer-tensorflow.txt", ("tensorflow",)),
     "both": Trainer(_TENSORFLOW, LOCKS / "trainer-tensorflow.txt", ("torch", "tensorflow")),
     "frameworks": Trainer(ROOT / ".venv-frameworks", LOCKS / "trainer-frameworks.txt", ("torch",)),
+    "scripts": Trainer(ROOT / ".venv-scripts", LOCKS / "trainer-scripts.txt", ("torch",)),
 }
 """By family."""
 TOOLS = {"torchft": "TorchFT", "site": "Sphinx, twine", "manifests": "kubernetes-validate, checkov"}

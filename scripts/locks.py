@@ -106,6 +106,13 @@ LOCKS = (
         ("--excludes=requirements/no-torch.in",),
         _TRAINER,
     ),
+    Lock(
+        "requirements/trainer-scripts.txt",
+        (_RUNTIME, "requirements/trainer.in", "requirements/scripts.in"),
+        _IN_THE_IMAGE,
+        ("--excludes=requirements/no-torch.in",),
+        "requirements/trainer-frameworks.txt",
+    ),
     Lock("requirements/horovod.txt", ("requirements/horovod.in",), (), _ANY_PYTHON, _TRAINER),
     Lock("requirements/torch.txt", ("requirements/torch.in",), (), _ANY_PYTHON, _TRAINER),
     Lock("requirements/image.txt", (_RUNTIME, "requirements/image.in"), _IN_THE_IMAGE, _ANY_PYTHON, _TRAINER),

@@ -16,10 +16,16 @@ from tests.local.conftest import Start, start
 from tests.local.harness import ScriptedRun
 from tests.paced import Script
 
-__all__ = ["Steered", "Train", "change", "checkout", "start", "train"]
+__all__ = ["DOCS", "HUB", "HYDRA", "NO_HANDLER", "Steered", "Train", "change", "checkout", "start", "train"]
 
 FOLDER = "ELASTIC_TRAINING_TEST_SCRIPTS"
 STANDIN = Path(__file__).parent / "standin"
+HUB = Path(__file__).parent / "standin_hub"
+"""Takes the place of Datasets and Evaluate, for scripts that fetch data, models and metrics by them."""
+HYDRA = Path(__file__).parent / "standin_hydra"
+"""Takes the place of Hydra and OmegaConf. Others, as Lightning, look for the real ones."""
+DOCS = Path(__file__).parents[2] / "docs" / "other-scripts.md"
+NO_HANDLER = "SIGTERM itself ended ranks "
 Train = Callable[..., "Steered"]
 
 
@@ -40,9 +46,13 @@ def checkout(tmp_path: Path) -> Callable[[str, str], Path]:
     return copied
 
 
-def change(script: Path, lines: Mapping[str, str]) -> None:
-    """Replace lines of it, each of which has to be there once."""
+def change(script: Path, lines: Mapping[str, str], *, documented: bool = False) -> None:
+    """Replace lines of it, each of which has to be there once, and new ones be in the docs if they are told there."""
     text = script.read_text()
+    if documented:
+        told = DOCS.read_text().splitlines()
+        wanted = [f"+{line}" for old, new in lines.items() for line in new.splitlines() if line not in old.splitlines()]
+        assert [line for line in told if line in wanted] == wanted
     for old, new in lines.items():
         assert text.count(old) == 1, old
         text = text.replace(old, new)
@@ -76,7 +86,7 @@ class Steered:
         lines = noted.read_text().splitlines(keepends=True) if noted.exists() else []
         return [tuple(map(int, line.split())) for line in lines if line.endswith("\n")]
 
-    def sizes_a_notice_and_a_loss(self) -> None:
+    def sizes_a_notice_and_a_loss(self, *, to_the_end: bool = True) -> None:
         """Two ranks, three, two; one until the worker that is taken is replaced; a SIGKILL; to the end."""
         run = self.run
         self.stands(2)
@@ -90,7 +100,8 @@ class Steered:
         run.kill_rank(0)
         self.stands(2)
         assert len(run.events(EventKind.RESTARTED)) == 1
-        self.succeed()
+        if to_the_end:
+            self.succeed()
 
     def succeed(self) -> None:
         (self._folder / "hold").unlink()
@@ -108,12 +119,15 @@ class Steered:
 def train(start: Start, tmp_path: Path) -> Train:
     """Starts a script in its folder, with Restart as it is by default, and the stand-in for CUDA."""
 
-    def begin(folder: Path, *command: str, held_after: int = 3, **spec: Any) -> Steered:
+    def begin(
+        folder: Path, *command: str, held_after: int = 3, standins: tuple[Path, ...] = (), **spec: Any
+    ) -> Steered:
+        path = (STANDIN, *standins)
         (tmp_path / "hold").touch()
         environment = {
             "STEERED": str(tmp_path),
             "HELD_AFTER": str(held_after),
-            "PYTHONPATH": str(STANDIN),
+            "PYTHONPATH": os.pathsep.join(map(str, path)),
             "ELASTIC_RUNTIME_PRELOAD": "cpu_for_cuda",
         }
         run = start(
@@ -121,7 +135,7 @@ def train(start: Start, tmp_path: Path) -> Train:
             (1, 2, 3),
             engine="torchrun",
             command=("python", *command),
-            path=[STANDIN],
+            path=path,
             working_directory=str(folder),
             restart=RestartSpec(grace=20.0),
             recovery=RecoverySpec(backoff=0.5),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.scripts.conftest import Train, change
+from tests.scripts.conftest import HUB, NO_HANDLER, Train, change
 
 pytestmark = pytest.mark.timeout(300)
 
-NO_HANDLER = "SIGTERM itself ended ranks "
+OFFLINE: dict[str, Any] = {"standins": (HUB,), "environment": {"HF_HUB_OFFLINE": "1"}}
 
 
 def test_as_it_is_it_starts_over_at_each_change_and_the_run_says_so(
@@ -19,9 +20,7 @@ def test_as_it_is_it_starts_over_at_each_change_and_the_run_says_so(
 ) -> None:
     """It writes checkpoints, but goes on only from one that its command line names."""
     folder = checkout("accelerate", "examples/by_feature")
-    script = train(
-        folder, "checkpointing.py", "--cpu", "--checkpointing_steps", "2", environment={"HF_HUB_OFFLINE": "1"}
-    )
+    script = train(folder, "checkpointing.py", "--cpu", "--checkpointing_steps", "2", **OFFLINE)
     script.sizes_a_notice_and_a_loss()
     assert (folder / "step_2").is_dir()
     last = {pid: step for pid, _, rank, step, _ in script.steps() if rank == 0}
@@ -49,11 +48,8 @@ def test_with_five_lines_changed_it_loses_nothing_by_a_planned_change(
     checkout: Callable[[str, str], Path], train: Train
 ) -> None:
     folder = checkout("accelerate", "examples/by_feature")
-    change(folder / "checkpointing.py", ASKED)
-    documented = (Path(__file__).parents[2] / "docs/other-scripts.md").read_text().splitlines()
-    wanted = [f"+{line}" for old, new in ASKED.items() for line in new.splitlines() if line not in old.splitlines()]
-    assert [line for line in documented if line in wanted] == wanted
-    script = train(folder, "checkpointing.py", "--cpu", environment={"HF_HUB_OFFLINE": "1"})
+    change(folder / "checkpointing.py", ASKED, documented=True)
+    script = train(folder, "checkpointing.py", "--cpu", **OFFLINE)
     script.sizes_a_notice_and_a_loss()
     # An epoch has 20 batches of a rank. The SIGKILL came after the step 12, and a checkpoint after 11, with 16 batches
     # of the second epoch to go.

@@ -77,6 +77,9 @@ def count_and_hold(*_: Any) -> None:
             break
 
 
+# PyPI's torchvision is compiled for torch with CUDA: here its operations are missing, of which it asks for these.
+for name in ("nms", "qnms"):
+    torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 torch.cuda.set_device = lambda _: None
 torch.Tensor.pin_memory = lambda tensor, *_: tensor  # type: ignore[method-assign, assignment]
 for owner, name in ((torch.Tensor, "to"), (torch.nn.Module, "to"), (torch, "load")):

@@ -61,7 +61,7 @@ def test_every_package_in_a_lock_has_a_digest(path: Path) -> None:
 
 
 TENSORFLOW = {"image-tensorflow", "trainer-tensorflow"}
-FRAMEWORKS = "trainer-frameworks"
+FRAMEWORKS, SCRIPTS = "trainer-frameworks", "trainer-scripts"
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ FRAMEWORKS = "trainer-frameworks"
         ("requirements/uv.in", "uv", "uv\nruff", {"uv"}),
         (
             *("requirements/horovod.in", "setuptools<80", "setuptools<81"),
-            {"horovod", "image", "trainer", "horovod-tensorflow", FRAMEWORKS, *TENSORFLOW},
+            {"horovod", "image", "trainer", "horovod-tensorflow", FRAMEWORKS, SCRIPTS, *TENSORFLOW},
         ),
         ("requirements/tensorflow.in", "==2.15.1", "==2.15.0", {"horovod-tensorflow", *TENSORFLOW}),
         ("provider/pyproject.toml", '"jinja2>=3"', '"jinja2>=3.1"', {"airflow"}),
@@ -79,11 +79,11 @@ FRAMEWORKS = "trainer-frameworks"
             "images/trainer/pyproject.toml",
             '"boto3>=1.36"',
             '"boto3>=1.37"',
-            {"image", "trainer", FRAMEWORKS, *TENSORFLOW},
+            {"image", "trainer", FRAMEWORKS, SCRIPTS, *TENSORFLOW},
         ),
         (
             *("images/trainer/pyproject.toml", '"cattrs>=24.1"', '"cattrs>=25"'),
-            {"airflow", "image", "trainer", FRAMEWORKS, *TENSORFLOW},
+            {"airflow", "image", "trainer", FRAMEWORKS, SCRIPTS, *TENSORFLOW},
         ),
     ],
 )
