@@ -14,6 +14,10 @@ WORDS = 8
 """Of each pair."""
 
 
+class IterableDataset:
+    """Accelerate looks whether what it is given is one."""
+
+
 class Splits(dict[str, list[dict[str, Any]]]):
     """By name, samples that are tokenized already."""
 
