@@ -113,14 +113,16 @@ def test_what_a_run_cannot_do_without_stays(change: Callable[[Any], None], words
     assert refused.value.field == "pod_mutation_hook of airflow_local_settings"
 
 
-def test_an_airflow_that_keeps_hooks_in_another_way_has_them_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "get_policy_plugin_manager", lambda: None)
+def test_other_versions_of_airflow_keep_hooks_in_other_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "pod_mutation_hook", takes_labels)
+    monkeypatch.delattr(settings, "get_policy_plugin_manager")
+    monkeypatch.delattr(settings, "POLICY_PLUGIN_MANAGER", raising=False)
     with pytest.raises(InvalidSettings, match="it takes the label"):
         templates()
-    monkeypatch.setattr(
-        settings,
-        "get_policy_plugin_manager",
-        lambda: SimpleNamespace(hook=SimpleNamespace(pod_mutation_hook=SimpleNamespace(get_hookimpls=list))),
-    )
+    monkeypatch.setattr(settings, "POLICY_PLUGIN_MANAGER", None, raising=False)
     assert len(templates()) == 2
+    implementation = SimpleNamespace(plugin=SimpleNamespace(__name__="local"))
+    hooks = SimpleNamespace(pod_mutation_hook=SimpleNamespace(get_hookimpls=lambda: [implementation]))
+    monkeypatch.setattr(settings, "POLICY_PLUGIN_MANAGER", SimpleNamespace(hook=hooks), raising=False)
+    with pytest.raises(InvalidSettings, match="it takes the label"):
+        templates()

@@ -49,9 +49,12 @@ def mutated(template: dict[str, Any], name: str, namespace: str) -> dict[str, An
 
 def _is_set(settings: Any) -> bool:
     """Whether a deployment has one; asks as Airflow itself keeps them, so that without one no model is imported."""
-    manager = getattr(settings, "get_policy_plugin_manager", lambda: getattr(settings, "POLICY_PLUGIN_MANAGER", None))()
+    getter = getattr(settings, "get_policy_plugin_manager", None)
+    if getter is None and not hasattr(settings, "POLICY_PLUGIN_MANAGER"):  # Airflow 2's
+        return True  # An Airflow that keeps them in another way: it is called, and may do nothing.
+    manager = getter() if getter else settings.POLICY_PLUGIN_MANAGER
     if manager is None:
-        return True  # Of an Airflow that keeps them in another way: it is called, and may do nothing.
+        return False  # No local settings have been loaded in this process.
     hooks = manager.hook.pod_mutation_hook.get_hookimpls()
     return any(getattr(each.plugin, "__name__", "") != "DefaultPolicy" for each in hooks)
 
