@@ -55,7 +55,8 @@ class TestOfAnotherDistribution:
 
 def test_the_launcher_and_the_agent_import_no_engine() -> None:
     script = (
-        "import sys, elastic_runtime.launcher.__main__, elastic_runtime.agent.__main__;"
+        "import sys, elastic_runtime.launcher.loop, elastic_runtime.launcher.local.platform;"
+        "import elastic_runtime.launcher.__main__, elastic_runtime.agent.__main__;"
         "from elastic_runtime.engines.registry import find_engine; find_engine('horovod').preload;"
         "print([name for name in ('horovod', 'torch', 'numpy') if name in sys.modules])"
     )
