@@ -6,9 +6,11 @@ import hashlib
 import os
 import signal
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
@@ -170,3 +172,29 @@ def test_a_state_that_one_rank_had_whole_is_resumed_in_parts(start: Start, tmp_p
     assert run.finish().phase is Phase.SUCCEEDED, run.report("no success")
     joined = {(note["joined"], note["digest"]) for note in run.notes() if "joined" in note}
     assert joined == {(7, digest(states))}
+
+
+@pytest.mark.parametrize("script", ["sharded.py", "parallel.py"])
+def test_a_rank_keeps_nothing_of_worlds_that_are_over(start: Start, script: str) -> None:
+    """Threads and sockets of their process groups: hundreds of resizes come in the life of a run."""
+    holds = range(8, 50, 6)
+    run = begin(start, Script(script, epochs=8, holds=tuple(holds)), (1, 2, 3))
+    first: dict[int, tuple[int, int]] = {}
+
+    def has_no_more(size: int) -> bool:
+        rank = psutil.Process(run.rank_pid(0))
+        threads, descriptors = rank.num_threads(), rank.num_fds()
+        most = first.setdefault(size, (threads, descriptors))
+        return threads <= most[0] and descriptors <= most[1]
+
+    def resize(size: int) -> None:
+        run.resize(size)
+        run.until_status(lambda status: status.world_size == size, f"{size} ranks")
+
+    for number, step in enumerate(holds):
+        run.at(step)
+        size = 2 + number % 2
+        run.until(partial(has_no_more, size), f"no more than {first}")  # What is over may take a moment to go.
+        resize(5 - size)
+        run.go(step)
+    run.succeed()

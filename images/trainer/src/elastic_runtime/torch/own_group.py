@@ -9,6 +9,7 @@ groups as without it.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from datetime import timedelta
 from typing import Any
 
@@ -20,6 +21,7 @@ CONNECTING = timedelta(seconds=30)
 """For which a rank waits for the others of its world while they connect."""
 PATIENCE = timedelta(minutes=10)
 """For which a rank waits for others that are there, but do not come."""
+_MOST_SENDING = 1000
 _PREFIX = "elastic_runtime/own"
 """Of its keys in the world's store."""
 
@@ -31,6 +33,15 @@ class _Present:
         self.group: ProcessGroupGloo | None = None
         self.store: Store | None = None
         """Of its default group, which nobody holds here, or it would not end."""
+        self.sending: deque[Any] = deque(maxlen=_MOST_SENDING)
+        """See :func:`keep`."""
+
+    def taken(self) -> list[Any]:
+        """Everything, for a last reference to it."""
+        taken = [self.group, *self.sending]
+        self.group, self.store = None, None
+        self.sending.clear()
+        return taken
 
 
 _present = _Present()
@@ -57,12 +68,21 @@ def connect(store: Store, rank: int, size: int) -> None:
         rank: of this process.
         size: of the world.
     """
+    _present.taken()
     _present.group, _present.store = _made(store, rank, size), _get_default_store()
+
+
+def keep(*sending: Any) -> None:
+    """Of a message that nobody waits for here: Gloo closes a connection where one is forgotten before it has gone.
+
+    They keep the group's connections and threads, too, so they are forgotten with it.
+    """
+    _present.sending.append(sending)
 
 
 def let_go() -> None:
     """Its world is over. Gloo takes 20 ms to close its connections, for which nobody waits here."""
-    held, _present.group, _present.store = [_present.group], None, None
+    held = _present.taken()
     threading.Thread(target=held.clear, name="own-group-ends", daemon=True).start()
 
 

@@ -13,7 +13,6 @@ looks every second whether the world is broken, and leaves it to itself then.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -22,13 +21,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from elastic_runtime.torch.own_group import PATIENCE, own_group
+from elastic_runtime.torch.own_group import PATIENCE, keep, own_group
 
 LOOK = timedelta(seconds=1)
 _DATA, _ANSWERS = 0, 1
 """Tags of messages, and of answers to them."""
-_answers: deque[Any] = deque(maxlen=1000)
-"""Being sent; Gloo closes a connection where one is forgotten before."""
 
 
 class Stuck(RuntimeError):
@@ -116,7 +113,7 @@ def exchange(out: Mapping[int, Sequence[Tensor]], into: Mapping[int, Sequence[Te
     for rank, works in coming.items():
         _wait(reversed(works))  # Once the last byte is there, all is.
         answer = _byte()
-        _answers.append((answer, group.send([answer], rank, _ANSWERS)))
+        keep(answer, group.send([answer], rank, _ANSWERS))
     for rank, work in answers.items():
         _wait([work])
         _wait(going[rank])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import socket
@@ -152,7 +153,8 @@ class ShardedState(DurableState):
     def _arrange(self) -> Sums:
         """Returns the sums of what was redistributed."""
         before: Sums = {}
-        self.model = self.optimizer = None  # Their memory, for those that come.
+        self.model = self.optimizer = None
+        gc.collect()  # Their memory, and their process groups with threads and sockets: FSDP2's objects are cycles.
         model, optimizer = self._build()
         mine = Catalog(os.environ.get(WORKER_NAME) or socket.gethostname(), self._versions.kept())
         catalogs = exchange.gather_catalogs(mine)
