@@ -30,7 +30,7 @@ from elastic_runtime.engines.through_worlds import into_world
 from elastic_runtime.engines.torch.meshes import forget_meshes
 from elastic_runtime.errors import StatesDiffer
 from elastic_runtime.spec import CheckpointSpec
-from elastic_runtime.torch import ShardedState
+from elastic_runtime.torch import ShardedState, own_group
 from elastic_runtime.training.state.verification import FEWEST_COMMITS
 from elastic_runtime.world import current_world
 
@@ -184,6 +184,7 @@ class Worlds:
 
     def leave(self) -> None:
         """Be in none."""
+        own_group.let_go()
         if dist.is_initialized():
             dist.destroy_process_group()
         forget_meshes()
