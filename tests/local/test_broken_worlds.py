@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(120)
 def test_a_rank_that_sleeps_in_a_broken_world_is_stopped_and_the_state_is_kept(
     start: Start, undisturbed: Undisturbed, asleep: int
 ) -> None:
-    timing, recovery = Timing(forming=3.0, stop_grace=1.0), RecoverySpec(backoff=0.1)
+    timing, recovery = Timing(forming=6.0, stop_grace=1.0), RecoverySpec(backoff=0.1)
     run = start(Script("exact.py", holds=(20,)), (1, 3, 3), timing=timing, recovery=recovery)
     run.at(20)
     worlds = run.trains(3)

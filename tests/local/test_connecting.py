@@ -57,6 +57,7 @@ WAITING = """
             with sockets.connecting(2):
                 try:
                     ProcessGroupGloo(store, 0, 2, timedelta(seconds=30))
+                    print("left, since who came in place of the other has gone")
                 except RuntimeError as error:
                     print("left", error)
 
