@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from torch.utils.file_baton import FileBaton
 
+from elastic_runtime.engines.torchrun import extension_locks
 from elastic_runtime.engines.torchrun.extension_locks import take_over_stale_locks
 
 
@@ -41,3 +43,33 @@ def test_one_of_a_process_that_takes_none_over_is_waited_for(tmp_path: Path) -> 
     """It has the file open, and no more."""
     with (tmp_path / "lock").open("x"):
         assert not FileBaton(str(tmp_path / "lock")).try_acquire()
+
+
+def test_of_two_that_find_it_at_once_one_takes_it_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one looks while the first one has not taken it over yet, and would take away the first one's."""
+    (tmp_path / "lock").touch()
+    batons = [FileBaton(str(tmp_path / "lock")) for _ in range(2)]
+    looking, acquired = threading.Event(), []
+    is_held = extension_locks._is_held
+
+    def slowly_held(path: Path) -> bool:
+        held = is_held(path)
+        if looking.is_set():
+            threads[0].join(60)  # The first one is done before the second one acts.
+        else:
+            looking.set()
+            threads[1].start()
+            threads[1].join(0.5)  # The second one looks, if it may.
+        return held
+
+    def take(baton: FileBaton) -> None:
+        if baton.try_acquire():
+            acquired.append(baton)
+
+    monkeypatch.setattr(extension_locks, "_is_held", slowly_held)
+    threads = [threading.Thread(target=take, args=[baton]) for baton in batons]
+    threads[0].start()
+    for thread in threads:
+        thread.join(60)
+    assert len(acquired) == 1
+    acquired[0].release()

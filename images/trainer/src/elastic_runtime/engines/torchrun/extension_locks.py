@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import logging
 import os
+from collections.abc import Iterator
 from functools import cache, wraps
 from pathlib import Path
 
@@ -26,19 +27,33 @@ def take_over_stale_locks() -> None:
     @wraps(acquire)
     def try_acquire(self: FileBaton) -> bool:
         path = Path(self.lock_file_path)
-        if not acquire(self):
-            if _is_held(path):
-                return False
-            log.warning("%s is of a process that is gone, and is taken over", path)
-            path.unlink(missing_ok=True)
+        with _deciding(path):
             if not acquire(self):
-                return False
-        # Who cannot see this process, in another pod over a shared folder, sees this.
-        with contextlib.suppress(OSError):
-            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # type: ignore[arg-type]  # it has been acquired
+                if _is_held(path):
+                    return False
+                log.warning("%s is of a process that is gone, and is taken over", path)
+                path.unlink(missing_ok=True)
+                if not acquire(self):
+                    return False
+            # Who cannot see this process, in another pod over a shared folder, sees this.
+            with contextlib.suppress(OSError):
+                fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # type: ignore[arg-type]  # it has been acquired
         return True
 
     FileBaton.try_acquire = try_acquire  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def _deciding(path: Path) -> Iterator[None]:
+    """One process at a time: of several that find a stale lock, a later one would take away an earlier one's new lock.
+
+    A file system without locks goes without.
+    """
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):
+            file = held.enter_context(path.with_name(f".{path.name}.deciding").open("w"))
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _is_held(path: Path) -> bool:
