@@ -61,8 +61,8 @@ class EarlierRun:
             checkpoint_folder: last part of the URI of its checkpoints. Others may have written it, so only one that a
                 run of this name can have is believed.
         """
-        known = re.fullmatch(rf"{re.escape(name)}-[0-9a-f]{{8}}", checkpoint_folder or "")
-        return cls(owner.try_number, status.phase is Phase.SUCCEEDED, checkpoint_folder if known else None)
+        folder = checkpoint_folder if is_folder_of(name, checkpoint_folder or "") else None
+        return cls(owner.try_number, status.phase is Phase.SUCCEEDED, folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,11 @@ class StartDecision:
     start: Start
     note: str = ""
     """For people; empty: as ever."""
+
+
+def is_folder_of(name: str, folder: str) -> bool:
+    """Whether a run of that name that started over can have a folder of checkpoints that is called so."""
+    return re.fullmatch(rf"{re.escape(name)}-[0-9a-f]{{8}}", folder) is not None
 
 
 def last_try_before_clear(max_tries: int, retries: int) -> int:
@@ -105,4 +110,7 @@ def decide_start(
             return StartDecision(Start.START_OVER, f"{note}. {dialog}, or {remedy}")
     if before or emptied:
         return StartDecision(Start.RESUME, "The task was cleared: it goes on from the newest checkpoint")
+    if earlier is None:
+        unknown = "The task was cleared, and nothing is known of its runs before"
+        return StartDecision(Start.ADOPT, f"{unknown}: it goes on from the newest checkpoint, if there is one")
     return StartDecision(Start.ADOPT)

@@ -19,7 +19,7 @@ from elastic_training.training_task import present_name
 
 
 async def earlier_run(
-    cluster: Cluster, name: str, task: TaskIdentity, kept: Address | None, log: Log
+    cluster: Cluster, name: str, task: TaskIdentity, kept: Address | None, log: Log, before: int | None = None
 ) -> EarlierRun | None:
     """The newest run of a task; None: none is known.
 
@@ -29,6 +29,8 @@ async def earlier_run(
         task: whose run it is.
         kept: where its tries are kept; None: nowhere. A store that does not answer costs a warning.
         log: of the task that asks.
+        before: a try: of those that are kept only earlier ones count. Later ones are of a DAG run of the same id that
+            was deleted. None: all.
 
     Raises:
         ClusterUnavailable: the place does not answer.
@@ -45,7 +47,7 @@ async def earlier_run(
     if kept is None:
         return None
     try:
-        found = await in_daemon(read_newest, kept, task)
+        found = await in_daemon(read_newest, kept, task, before)
     except Exception as error:  # noqa: BLE001  # a store's, a network's, Airflow's: none of them stops a training
         log.warning("What was kept of earlier tries cannot be read: %s", printable(masked(str(error))))
         return None

@@ -14,6 +14,7 @@ from elastic_runtime.errors import ElasticError, InvalidDocument, RunNotFound
 from elastic_runtime.printable import printable
 from elastic_runtime.status import Checkpoint, Phase, Status
 from elastic_training.airflow_versions import remember, task_state_store
+from elastic_training.clearing import is_folder_of
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import cluster_called
@@ -57,6 +58,13 @@ class TaskMemory:
         except Exception as error:  # noqa: BLE001  # as below
             self._log.warning("The task state store does not tell %s: %s", RUN_KEY, printable(error))
             return False
+
+    def folder(self, name: str) -> str | None:
+        """Of the checkpoints, under the prefix, of a run of that name that started over; None: none is noted."""
+        noted = self._get(CHECKPOINT_KEY)
+        uri = noted.get("folder") if isinstance(noted, Mapping) else None
+        folder = uri.rpartition("/")[2] if isinstance(uri, str) else ""
+        return folder if is_folder_of(name, folder) else None
 
     def failures(self) -> tuple[Failure, ...]:
         """Of the tries before, the oldest first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -45,7 +46,7 @@ def cleared(number: int, after: int) -> Any:
         (FAILED, 2, 1, False, Start.RESUME),  # Before Airflow 3.4; or with 'Keep task state and resume'.
         (FAILED, 2, 1, True, Start.START_OVER),  # Airflow 3.4.
         (None, 2, 1, True, Start.START_OVER),
-        (None, 2, 1, False, Start.ADOPT),
+        (None, 2, 1, False, Start.ADOPT),  # Removed, and not kept: said.
         (EarlierRun(2, succeeded=False, folder=None), 3, 1, False, Start.ADOPT),  # A retry since the clear.
         (EarlierRun(2, succeeded=True, folder=None), 3, 2, False, Start.START_OVER),  # Cleared twice.
         (OVER, 3, 1, False, Start.START_OVER),  # The first try since the clear has not claimed a run.
@@ -55,7 +56,8 @@ def test_how_a_try_starts(earlier: EarlierRun | None, number: int, after: int, e
     decided = decide_start(
         earlier, try_number=number, cleared_after=after, emptied=emptied, on_clear=OnClear.START_OVER
     )
-    assert (decided.start, bool(decided.note)) == (start, start is not Start.ADOPT)
+    unknown = after > 0 and earlier is None
+    assert (decided.start, bool(decided.note)) == (start, unknown or start is not Start.ADOPT)
     resuming = decide_start(earlier, try_number=number, cleared_after=after, emptied=emptied, on_clear=OnClear.RESUME)
     assert resuming.start is (Start.ADOPT if start is Start.ADOPT else Start.RESUME)
 
@@ -144,6 +146,27 @@ def test_a_store_that_does_not_answer_costs_no_checkpoint(fake: FakeCluster, sto
     attempt(fake, trying(), FailureKind.RANK_FAILED, checkpoint_uri=store)
     states = FakeStateStore(trouble=RuntimeError("the API server does not answer"))
     assert attempt(fake, cleared(2, after=1), states=states, checkpoint_uri=store) == NAME
+
+
+def test_a_retry_finds_the_new_folder_though_nothing_was_kept(
+    fake: FakeCluster, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what the task remembers: else it would go on from the end of the training before the clear."""
+    states = FakeStateStore()
+    more = {"checkpoint_uri": store, "on_finish": "delete", "states": states}
+    attempt(fake, trying(), **more)
+    again = attempt(fake, cleared(2, after=1), FailureKind.LAUNCHER_LOST, saves=False, **more)
+    assert again != NAME
+    monkeypatch.setattr("elastic_training.earlier_run.read_newest", Mock(side_effect=OSError("away")))
+    assert attempt(fake, cleared(3, after=1), **more) == again
+
+
+def test_what_is_kept_of_a_deleted_dag_run_of_the_same_id_is_not_gone_on_from(fake: FakeCluster, store: str) -> None:
+    more = {"checkpoint_uri": store, "on_finish": "delete"}
+    attempt(fake, trying(), **more)
+    attempt(fake, cleared(2, after=1), FailureKind.LAUNCHER_LOST, **more)
+    first = attempt(fake, trying(), FailureKind.LAUNCHER_LOST, **more)
+    assert attempt(fake, trying(2), **more) == first == NAME
 
 
 def continued(fake: FakeCluster, store: str, try_number: int = 1, after: int = 0) -> str:

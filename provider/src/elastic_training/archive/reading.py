@@ -107,19 +107,24 @@ def _rendered(task: TaskIdentity) -> list[Mapping[str, Any]]:
         return []
 
 
-def read_newest(address: Address, task: TaskIdentity) -> Kept | None:
+def read_newest(address: Address, task: TaskIdentity, before: int | None = None) -> Kept | None:
     """What is kept of the newest try of a task, at one address; for a task's worker.
+
+    Args:
+        address: of the archive.
+        task: the task instance.
+        before: only of tries before that one; None: of all.
 
     Raises:
         ElasticError: the store does not answer, or what it has cannot be believed.
         InvalidSettings: Airflow has no such connection.
     """
-    return _read_at(address, task, None)
+    return _read_at(address, task, None, before)
 
 
-def _read_at(address: Address, task: TaskIdentity, try_number: int | None) -> Kept | None:
+def _read_at(address: Address, task: TaskIdentity, try_number: int | None, before: int | None = None) -> Kept | None:
     with opened(address.uri, task, credentials(address)) as store:
-        known = tries(task, store.files(TRIES))
+        known = tuple(each for each in tries(task, store.files(TRIES)) if before is None or each < before)
         wanted = try_number if try_number is not None else max(known, default=None)
         if wanted is None or wanted not in known:
             return None

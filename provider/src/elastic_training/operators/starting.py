@@ -51,7 +51,7 @@ class StartsRuns:
             return Start.START_OVER, None
         again = owner.try_number > 1
         kept = self._kept(place) if again or self.continues else None
-        earlier = run(earlier_run(cluster, name, owner.task, kept, self.log)) if again else None
+        earlier = run(earlier_run(cluster, name, owner.task, kept, self.log, owner.try_number)) if again else None
         decision = decide_start(
             earlier,
             try_number=owner.try_number,
@@ -67,7 +67,7 @@ class StartsRuns:
         if self.continues:
             task = replace(owner.task, task_id=self.continues, map_index=-1)
             return decision.start, run(folder_of_task(cluster, task, kept, self.log))
-        folder = earlier.folder if earlier is not None else None
+        folder = earlier.folder if earlier is not None else memory.folder(name) if again else None
         return decision.start, folder or self._former_folder(owner.task, name, again=again)
 
     def _kept(self, place: str) -> Address | None:
