@@ -5,8 +5,10 @@ Its settings: test_elastic_horovod_operator_settings. Deferred: test_elastic_hor
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.providers.common.compat.sdk import DAG, AirflowException, AirflowFailException, AirflowSkipException
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.spec import RunSpec
@@ -15,6 +17,9 @@ from elastic_training.bridge import run
 from elastic_training.clusters.base import differing
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.exceptions import TrainingCancelled, TrainingFailed, TrainingHopeless
+from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
+from elastic_training.operators.end_training import CancelTrainingOperator
+from elastic_training.settings import Workers
 from elastic_training.triggers.training_run import TrainingRunTrigger
 from tests.unit.provider.fakes import FakeTaskInstance
 from tests.unit.provider.operator_bench import NAME, deferred, operator, ref_in, run_in, told, trying
@@ -189,6 +194,30 @@ class TestContinuing:
         assert two.spec.checkpoint is not None
         assert one.spec.checkpoint.uri == two.spec.checkpoint.uri == f"{store}/{NAME}"
         assert two.spec.checkpoint.resume
+
+    @pytest.mark.parametrize(
+        ("continued", "words"),
+        [
+            ("tran", "no training task 'tran' that is not mapped.*Do you mean 'train'"),
+            ("mapped", "no training task 'mapped' that is not mapped"),
+            ("end", "no training task 'end'"),
+            ("tune", "'tune' adds to the checkpoints of 'train' itself.*Write 'train'"),
+        ],
+    )
+    def test_what_has_no_folder_of_its_own_is_refused(
+        self, fake: FakeCluster, store: str, continued: str, words: str
+    ) -> None:
+        """Its checkpoints would be looked for in a folder that nobody writes to."""
+        with DAG("nightly", schedule=None):
+            operator(checkpoint_uri=store)
+            operator(checkpoint_uri=store, continues="train", task_id="tune")
+            CancelTrainingOperator(task_id="end", training_task_id="train")
+            settings: dict[str, Any] = {"workers": Workers(min=1, start=2, max=4), "checkpoint_uri": store}
+            ElasticHorovodOperator.partial(task_id="mapped", **settings).expand(command=[["a"], ["b"]])
+            last = operator(checkpoint_uri=store, continues=continued, task_id="go_on")
+        with pytest.raises(AirflowFailException, match=words):
+            last.execute({"ti": FakeTaskInstance("go_on", try_number=1)})
+        assert not fake.runs
 
     def test_a_connection_may_name_the_checkpoints(self) -> None:
         with pytest.raises(InvalidSettings, match="no checkpoint_uri to go on from"):

@@ -12,7 +12,7 @@ from elastic_training.clearing import OnClear, Start, decide_start
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.earlier_run import earlier_run, folder_of_task
 from elastic_training.former_folder import former_folder
-from elastic_training.naming import TaskIdentity
+from elastic_training.naming import TaskIdentity, similar
 from elastic_training.ownership import Owner
 from elastic_training.settings import parse_bool
 from elastic_training.task_memory import TaskMemory
@@ -27,6 +27,7 @@ class StartsRuns:
     checkpoint_uri: Any
     checkpoint_conn_id: Any
     continues: Any
+    get_dag: Any
     fresh: Any
     on_clear: str
     store_credentials: Any
@@ -46,7 +47,9 @@ class StartsRuns:
 
         Raises:
             ClusterUnavailable: the place does not answer.
+            InvalidSettings: the DAG has no such training to continue.
         """
+        self._check_continued()
         if parse_bool("fresh", self.fresh):
             return Start.START_OVER, None
         again = owner.try_number > 1
@@ -69,6 +72,19 @@ class StartsRuns:
             return decision.start, run(folder_of_task(cluster, task, kept, self.log))
         folder = earlier.folder if earlier is not None else memory.folder(name) if again else None
         return decision.start, folder or self._former_folder(owner.task, name, again=again)
+
+    def _check_continued(self) -> None:
+        """Or its checkpoints would be looked for where there are none, and the training would begin anew."""
+        if not self.continues or (dag := self.get_dag()) is None:
+            return
+        other = dag.task_dict.get(self.continues)
+        if not isinstance(other, StartsRuns):
+            trainings = [name for name, each in dag.task_dict.items() if isinstance(each, StartsRuns)]
+            problem = f"the DAG has no training task {self.continues!r} that is not mapped"
+            raise InvalidSettings("continues", problem, similar(self.continues, trainings))
+        if other.continues:
+            problem = f"{self.continues!r} adds to the checkpoints of {other.continues!r} itself"
+            raise InvalidSettings("continues", problem, f"Write {other.continues!r}")
 
     def _kept(self, place: str) -> Address | None:
         """Where this task's tries are kept, if they have checkpoints."""
