@@ -279,3 +279,15 @@ class TestTheInterpreter:
     @pytest.mark.parametrize("engine", ["horovod", "torch", "torchrun", "somebody else's"])
     def test_that_has_all_is_good(self, tmp_path: Path, engine: str) -> None:
         check_python(self.python(tmp_path, *ALWAYS, "horovod", "torch"), RunSpec("run", "1", ("true",), engine=engine))
+
+
+def test_files_that_no_run_has_hide_no_other_run(tmp_path: Path) -> None:
+    """A script could write them: local ranks run as the user who asks."""
+    root = tmp_path / "runs"
+    root.mkdir(mode=0o700)
+    for name in ("cancel", "folder", "good"):
+        RunDir(root / name).create(RunSpec(name, name, ("python",)), OWNER)
+    (root / "cancel" / "cancel").write_bytes(b"\xff")
+    (root / "folder" / "status.json").mkdir()
+    listed = {each.ref.name for each in run(LocalCluster(root, sys.executable).list())}
+    assert listed == {"cancel", "good"}

@@ -135,6 +135,34 @@ class TestAtTheEndOfATask:
         run(sweep(fake, "ours", log))
         assert log.warning.call_args.args[1] == "away"
 
+    def test_nothing_that_goes_wrong_fails_a_training(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def torn() -> None:
+            raise PermissionError("spec.json")
+
+        fake, log = FakeCluster(), Mock()
+        monkeypatch.setattr(fake, "list", torn)
+        run(sweep(fake, "ours", log))
+        assert log.warning.call_args.args[1] == "spec.json"
+
+    def test_a_living_run_of_which_a_forged_document_says_that_it_is_over_stays(
+        self, late: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fake = FakeCluster()
+        ended(fake, "a")
+        [over] = run(fake.list())
+        owner = Owner("nightly", "b", "train", -1, 1, "nonce", "ours").text()
+        living = run(fake.claim(RunSpec(name="b", uid="uid-b", command=("python",)), owner)).ref
+        forged = RunSummary(living, owner, over.created, over.headline)
+
+        async def listed() -> list[RunSummary]:
+            return [forged, over]
+
+        monkeypatch.setattr(fake, "list", listed)
+        late(31)
+        run(sweep(fake, "ours", Mock()))
+        assert set(fake.runs) == {"b"}
+        assert not run(fake.status(living)).phase.final
+
     def test_a_task_does_it(self, fake: FakeCluster, late: Callable[[int], None]) -> None:
         training = operator()
         ti = trying()

@@ -139,7 +139,7 @@ class _Folder(PolledPlace):
         files.opened(self._root, "")
         for path in self._root.glob("[!.]*/"):
             # It is being removed, is not a run, or is somebody else's.
-            with suppress(RunNotFound, InvalidDocument, InvalidSettings):
+            with suppress(RunNotFound, InvalidDocument, InvalidSettings, OSError):
                 run = files.opened(self._root, path.name)
                 found = files.read_document(run)
                 try:

@@ -140,7 +140,7 @@ def read_document(run: RunDir) -> RunDocument:
         owner=run.read_owner(),
         created=datetime.fromtimestamp(created, UTC),
         renewed=datetime.fromtimestamp(renewed, UTC),
-        cancelled=run.cancel.read_text(encoding="utf-8") if run.cancel.exists() else None,
+        cancelled=run.cancel.read_text(encoding="utf-8", errors="replace") if run.cancel.exists() else None,
         collected=record.collected,
         log_lease=record.log_lease,
         requests=read_requests(record.requests),

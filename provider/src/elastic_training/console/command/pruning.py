@@ -73,7 +73,8 @@ async def remove_all(runs: Sequence[tuple[str, Cluster, RunSummary]]) -> bool:
     for place, cluster, each in runs:
         try:
             gone = await remove(cluster, each)
-            say(f"{each.ref.name} in {place} is removed" if gone else f"{each.ref.name} has been taken over, and stays")
+            stays = f"{each.ref.name} goes on, or has been taken over, and stays"
+            say(f"{each.ref.name} in {place} is removed" if gone else stays)
         except ElasticError as error:
             complain(f"{each.ref.name} in {place}: {error}")
             good = False
