@@ -102,6 +102,13 @@ def worker_pod(run: str, image: str = "team/script:1", **annotations: str) -> di
     return {"metadata": metadata, "spec": {"containers": [{"name": "worker", "image": image}]}}
 
 
+def served(run: str) -> dict[str, Any]:
+    """A worker's pod that a Service of somebody else sends its clients to."""
+    pod = worker_pod(run)
+    pod["metadata"]["labels"] |= {"app": "database"}
+    return pod
+
+
 def bound(request: dict[str, Any], old: Any = None, new: Any = None) -> list[str] | None:
     """What the policy says that binds a launcher to its run."""
     deleted = request["operation"] == "DELETE"
@@ -137,6 +144,7 @@ ATTACKS: dict[str, tuple[dict[str, Any], Any, Any]] = {
     "its own worker's image": (asked("UPDATE", "pods", "any"), worker_pod(MINE), worker_pod(MINE, "evil:1")),
     "another run's worker's cost": (asked("UPDATE", "pods", "any"), worker_pod(OTHER), worker_pod(OTHER, cost="1")),
     "a worker that becomes another's": (asked("UPDATE", "pods", "any"), worker_pod(MINE), worker_pod(OTHER)),
+    "a worker that a Service selects": (asked("UPDATE", "pods", "any"), worker_pod(MINE), served(MINE)),
     "another launcher": (asked("DELETE", "pods", f"{MINE}-launcher-abcde"), labelled(MINE, "launcher"), None),
     "a token of no pod": (asked("UPDATE", "configmaps", MINE, pod=None), labelled(MINE), None),
     "the token of another pod": (asked("UPDATE", "configmaps", MINE, pod=f"{MINE}-worker-abcde"), labelled(MINE), None),
