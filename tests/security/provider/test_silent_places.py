@@ -169,3 +169,20 @@ def test_a_run_that_lives_is_shown_while_the_store_is_silent(
     page = seeing(monkeypatch).get(f"{API}/task", params=IDS).json()
     assert page["status"]["phase"] == "running"
     assert "cannot be read" in page["message"]
+
+
+def test_a_thread_that_cannot_be_started_costs_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the page would answer nobody any more once that has happened a few times."""
+    turns = limiter.Limiter(threads=1, patience=1.0)
+
+    async def ask() -> str:
+        return await turns.call(lambda: "answered")
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(limiter, "in_daemon", fails)
+        with pytest.raises(RuntimeError, match="new thread"):
+            asyncio.run(ask())
+    assert asyncio.run(ask()) == "answered"

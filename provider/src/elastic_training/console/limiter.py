@@ -51,12 +51,19 @@ class Limiter:
         try:
             async with asyncio.timeout_at(until):
                 await self._turn()
-                call: asyncio.Future[T] = in_daemon(self._called, function, args)
+                call: asyncio.Future[T] = self._begun(function, args)
                 call.add_done_callback(lambda it: it.cancelled() or it.exception())  # Also if nobody waits any more.
                 await asyncio.wait([call])
         except TimeoutError:
             raise Busy(f"This API server's threads for trainings were busy for {self._patience:g} s") from None
         return call.result()
+
+    def _begun(self, function: Callable[..., T], args: tuple[object, ...]) -> asyncio.Future[T]:
+        try:
+            return in_daemon(self._called, function, args)
+        except BaseException:  # The system has no more threads: nobody else would give the turn back.
+            self._done()
+            raise
 
     async def _turn(self) -> None:
         turn: Future[None] = Future()
