@@ -29,7 +29,7 @@ from elastic_training.clusters.base import LOG_START, ClaimOutcome, LogLines, Ru
 from elastic_training.clusters.claims import Times
 from elastic_training.clusters.local import TIMES, LocalCluster
 from elastic_training.clusters.local_files import read_lines
-from elastic_training.clusters.local_python import ALWAYS, check_python
+from elastic_training.clusters.local_python import ALWAYS, check_python, modules_of
 
 STUB = Path(__file__).with_name("stub_launcher.py")
 OWNER = "try 1"
@@ -275,6 +275,13 @@ class TestTheInterpreter:
         (tmp_path / "python").chmod(0o700)
         with pytest.raises(InvalidSettings, match="cannot be started"):
             check_python(str(tmp_path / "python"), RunSpec("run", "1", ("python",)))
+
+    def test_that_does_not_answer_in_time_is_asked_again(self, tmp_path: Path) -> None:
+        """An overloaded machine fails no task for good."""
+        (tmp_path / "python").write_text("#!/bin/sh\nexec sleep 60\n")
+        (tmp_path / "python").chmod(0o700)
+        with pytest.raises(ClusterUnavailable, match=r"python has not answered in 0\.1 s"):
+            modules_of(str(tmp_path / "python"), ("torch",), patience=0.1)
 
     @pytest.mark.parametrize("engine", ["horovod", "torch", "torchrun", "somebody else's"])
     def test_that_has_all_is_good(self, tmp_path: Path, engine: str) -> None:

@@ -7,7 +7,7 @@ import os
 import subprocess
 from collections.abc import Collection
 
-from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
 from elastic_runtime.printable import printable
 from elastic_runtime.spec import RunSpec
 from elastic_training.clusters.local_process import launcher_environment
@@ -31,6 +31,7 @@ def modules_of(python: str, names: Collection[str], patience: float = _PATIENCE)
         patience: seconds for its answer.
 
     Raises:
+        ClusterUnavailable: it does not answer in time, as on a machine that is overloaded.
         InvalidSettings: it is no Python that runs.
     """
     try:
@@ -45,6 +46,8 @@ def modules_of(python: str, names: Collection[str], patience: float = _PATIENCE)
         )
         found = json.loads(done.stdout)
         return [name for name in names if name in found]
+    except subprocess.TimeoutExpired:
+        raise ClusterUnavailable(f"{python} has not answered in {patience:g} s") from None
     except (OSError, subprocess.SubprocessError, TypeError, ValueError) as error:
         problem, remedy = f"{python} cannot be started: {printable(error)}", f"Name an interpreter with {NEEDED}"
         raise InvalidSettings(SETTING, problem, remedy) from None
@@ -54,6 +57,7 @@ def check_python(python: str, spec: RunSpec) -> None:
     """Whether it can run this run, as far as that can be told without importing anything. Blocks.
 
     Raises:
+        ClusterUnavailable: it does not answer in time.
         InvalidSettings: it cannot; with the packages that are missing.
     """
     needed = [*ALWAYS, *_of_engine(spec.engine), *_of_observing(spec)]
