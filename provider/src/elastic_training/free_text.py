@@ -18,9 +18,12 @@ from elastic_runtime.status_failure import without_quotes
 
 Hide = Callable[[str], str]
 _WORDED = frozenset(
-    {EventKind.FINISHED, EventKind.WARNING, EventKind.CHECKPOINT, EventKind.CHECKPOINT_SKIPPED, EventKind.UNKNOWN}
+    {
+        *(EventKind.FINISHED, EventKind.WARNING, EventKind.UNKNOWN),
+        *(EventKind.CHECKPOINT, EventKind.CHECKPOINT_SKIPPED, EventKind.HANDOVER, EventKind.RESUMED),
+    }
 )
-"""Events whose messages may quote a script."""
+"""Events whose messages may quote a script, also in the URI of a checkpoint, which a rank tells."""
 
 
 def without_secrets(status: Status, hide: Hide) -> Status:

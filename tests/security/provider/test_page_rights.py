@@ -50,7 +50,12 @@ def failed(fake: FakeCluster, store: str) -> None:
         returned=json.dumps(RESULTS),
         outputs=Outputs(f"{store}/{RESULTS}", 1, 1),
         usage=(Usage("spot", "g4dn.xlarge", 3600.0, 0.0),),
-        events=(Event(utc_now(), EventKind.FINISHED, f"failed: {LOGS}"), Event(utc_now(), EventKind.WARNING, LOGS)),
+        events=(
+            Event(utc_now(), EventKind.FINISHED, f"failed: {LOGS}"),
+            Event(utc_now(), EventKind.WARNING, LOGS),
+            Event(utc_now(), EventKind.HANDOVER, f"durable checkpoint of step 3 at {store}/{LOGS} in 1.00 s"),
+            Event(utc_now(), EventKind.RESUMED, f"from the durable checkpoint of step 3 at {LOGS}"),
+        ),
     )
     fake.fail(NAME, FailureKind.RANK_FAILED, f"too many ranks failed; {first.summary}", 1)
 
