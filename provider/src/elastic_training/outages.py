@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
 
-from elastic_runtime.errors import ClusterUnavailable, RunNotFound
+from elastic_runtime.errors import ClusterUnavailable, InvalidDocument, RunNotFound, StoreUnavailable
 
 AGAIN = 15.0
 """Seconds for which what was silent is not asked."""
@@ -38,7 +38,10 @@ class Outages:
 
     @contextmanager
     def asking(self, name: str) -> Iterator[None]:
-        """The block asks whatever is called so. What it raises, if that took long, is remembered, but for RunNotFound.
+        """The block asks whatever is called so. What it raises, if that took long, is remembered.
+
+        Not so RunNotFound and InvalidDocument: they are answers, and about one run. A store's words may name files of
+        one DAG, so nobody else is told them.
 
         Raises:
             StillSilent: it has been silent; the block is not entered. Once :data:`AGAIN` is over, one caller
@@ -49,8 +52,10 @@ class Outages:
         try:
             yield
         except Exception as error:
-            if isinstance(error, RunNotFound) or monotonic() - began < SLOW:
+            if isinstance(error, RunNotFound | InvalidDocument) or monotonic() - began < SLOW:
                 self._forget(name)
+            elif isinstance(error, StoreUnavailable):
+                self._note(name, f"{name} has failed")
             else:
                 self._note(name, str(error) or type(error).__name__)
             raise
