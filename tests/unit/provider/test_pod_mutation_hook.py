@@ -86,6 +86,10 @@ def fails(pod: Any) -> None:
     raise ValueError(f"not here: {pod.metadata.namespace}")
 
 
+def leaves_an_object(pod: Any) -> None:
+    pod.spec.tolerations = [object()]
+
+
 def takes_labels(pod: Any) -> None:
     pod.metadata.labels = {"team": "ops"}
 
@@ -102,6 +106,7 @@ def renames(pod: Any) -> None:
     ("change", "words"),
     [
         (fails, "it fails with the pod .*: ValueError: not here: training. Correct it"),
+        (leaves_an_object, "it fails with the pod .*: AttributeError"),
         (takes_labels, "it takes the label .* of the pod .*, or changes it"),
         (moves, 'it moves the pod .* to the namespace elsewhere. Write cluster="CONNECTION/NAMESPACE"'),
         (renames, f"it takes the container {runobjects.LAUNCHER_CONTAINER} of the pod|it takes the container worker"),

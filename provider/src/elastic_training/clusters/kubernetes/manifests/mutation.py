@@ -38,10 +38,10 @@ def mutated(template: dict[str, Any], name: str, namespace: str) -> dict[str, An
     pod = models.model({"apiVersion": "v1", "kind": "Pod", **template, "metadata": metadata}, HOOK)
     try:
         settings.pod_mutation_hook(pod)  # type: ignore[no-untyped-call]
+        changed = models.plain(pod)  # Which fails with values that no pod has.
     except Exception as error:  # whatever a deployment's own code raises
         words = masked(printable(f"{type(error).__name__}: {error}"))
         raise InvalidSettings(HOOK, f"it fails with the pod {name}: {words}", "Correct it") from error
-    changed = models.plain(pod)
     _check(template, changed, name, namespace)
     kept = {key: each for key, each in changed["metadata"].items() if key in _KEPT}
     return {"metadata": kept, "spec": changed["spec"]}
