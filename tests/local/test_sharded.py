@@ -134,7 +134,7 @@ def test_more_losses_than_copies_before_the_first_checkpoint_start_over(start: S
     run.go(8)
     status = run.finish()
     assert status.phase is Phase.SUCCEEDED
-    assert "parts of the state are lost with their ranks" in run.log()
+    assert "ranks ended together with those that kept copies of their parts" in run.log()
     # Every step up to the loss was done twice, from the first on: the same weights as of a run without losses.
     assert set(run.ledger().steps()) == set(range(1, 22))
     assert_nothing_changed_between_steps(run)
