@@ -90,6 +90,21 @@ THREADS = """
     print("made")
 """
 
+UNPRIVILEGED = """
+    import os
+
+    import torch.distributed as dist
+    from torch.distributed.distributed_c10d import ProcessGroupGloo
+
+    from elastic_runtime.engines.torch.peers import prove_peers
+
+    prove_peers()
+    if os.getuid() == 0:
+        os.setuid(65534)
+    ProcessGroupGloo(dist.HashStore(), 0, 1)
+    print("made")
+"""
+
 
 class Ranks:
     """Three processes that make one group after another."""
@@ -237,3 +252,10 @@ def test_groups_that_two_threads_make_at_once_are_refused() -> None:
     said = subprocess.run(script, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout.splitlines()
     assert "make one after the other" in said[0]
     assert said[1] == "made"
+
+
+def test_without_privileges_a_group_is_made_also_where_the_system_allows_no_packet_filter() -> None:
+    """As for the user of a pod."""
+    script = [sys.executable, "-c", textwrap.dedent(UNPRIVILEGED)]
+    said = subprocess.run(script, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    assert said.stdout == "made\n", said.stderr

@@ -3,7 +3,8 @@
 When a process group has connected, its ranks tell each other both ends of each of their connections, by the world's
 store, which lies behind the agents' mutual TLS. A connection that a rank accepted and no other rank of the group has is
 a stranger's: it is ended, with what was received on it and not read, before anything is sent. A rank with which none is
-left has had its place taken: the group is given up. From then on nobody is let in.
+left has had its place taken: the group is given up. From then on nobody is let in, where the system lets a process
+close its listeners to packets (some kernels want privileges for that); elsewhere who comes later is in no rank's place.
 
 NCCL's connections are NCCL's: who connects has to know a number that the store alone tells.
 """
@@ -214,13 +215,24 @@ def _ports(listening: Iterable[int]) -> set[int]:
 
 
 def _set_filters(listening: Iterable[int], *, admit: bool) -> None:
+    program = struct.pack("HxxxxxxP", 1, ctypes.addressof(_DROP))
     for fd in listening:
         with borrowed(fd) as sock:
-            if admit:
-                sock.setsockopt(socket.SOL_SOCKET, _DETACH_FILTER, 0)
-            else:
-                program = struct.pack("HxxxxxxP", 1, ctypes.addressof(_DROP))
-                sock.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, program)
+            try:
+                if admit:
+                    sock.setsockopt(socket.SOL_SOCKET, _DETACH_FILTER, 0)
+                else:
+                    sock.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, program)
+            except (PermissionError, FileNotFoundError):  # Not allowed; or there is none, since it was not.
+                _note_open_listeners()
+
+
+@cache
+def _note_open_listeners() -> None:
+    log.info(
+        "this system lets a process without privileges close no listener to packets: strangers can still connect to "
+        "ranks once a world stands, where they are in no rank's place and receive nothing"
+    )
 
 
 def _bytes_received(fd: int) -> int:
