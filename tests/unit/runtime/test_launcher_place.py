@@ -254,17 +254,21 @@ class TestWhileRanksWait:
 
         launched(tls, test)
 
+    async def end_once_written(self, worker: Worker, running: asyncio.Task[Status]) -> Status:
+        """The launcher's last status; it waits until its keeper has written."""
+        assert (await worker.hear_last_commit()).keeper == "w.0.0"
+        assert not running.done()
+        written = CheckpointWritten("file:///c/1", 20, THEN, handover=True, seconds=1.0)
+        worker.writer.write(encode(RankSaid("w.0.0~0", decode_line(encode_rank_message(written)))))
+        async with asyncio.timeout(SOON):
+            return await running
+
     def test_a_launcher_that_is_taken_has_them_write_before_it_goes(self, tls: Path) -> None:
         async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
             await self.begin(place, worker)
             place.tenure_ = LeadershipState.ENDING
             place.on_change()
-            assert (await worker.hear_last_commit()).keeper == "w.0.0"
-            assert not running.done()
-            written = CheckpointWritten("file:///c/1", 20, THEN, handover=True, seconds=1.0)
-            worker.writer.write(encode(RankSaid("w.0.0~0", decode_line(encode_rank_message(written)))))
-            async with asyncio.timeout(SOON):
-                status = await running
+            status = await self.end_once_written(worker, running)
             assert status.checkpoint == Checkpoint("file:///c/1", 20, THEN)
 
         launched(tls, test, spec=replace(RUN, checkpoint=CheckpointSpec("file:///c")))
@@ -274,12 +278,7 @@ class TestWhileRanksWait:
             await self.begin(place, worker)
             place.cancelled = "the task was cleared"
             place.on_change()
-            assert (await worker.hear_last_commit()).keeper == "w.0.0"
-            assert not running.done()
-            written = CheckpointWritten("file:///c/1", 20, THEN, handover=True, seconds=1.0)
-            worker.writer.write(encode(RankSaid("w.0.0~0", decode_line(encode_rank_message(written)))))
-            async with asyncio.timeout(SOON):
-                status = await running
+            status = await self.end_once_written(worker, running)
             assert (status.failure, status.reason) == (FailureKind.CANCELLED, "cancelled: the task was cleared")
             assert status.checkpoint == Checkpoint("file:///c/1", 20, THEN)
 

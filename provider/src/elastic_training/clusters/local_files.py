@@ -111,7 +111,7 @@ def _locked(path: Path) -> int | None:
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), path.stat()):
                 return handle
-    except BaseException:
+    except BaseException:  # An interrupt, too: nobody else knows of the descriptor.
         os.close(handle)
         raise
     os.close(handle)

@@ -112,21 +112,19 @@ def _lines(word: str) -> int:
     return int(word)
 
 
-def _days(word: str) -> float:
+def _number_of(what: str, word: str, most: float) -> float:
     try:
-        days = float(word)
+        number = float(word)
     except ValueError:
-        days = -1.0
-    if not 0 < days <= _MOST_DAYS:
-        raise argparse.ArgumentTypeError(f"{word!r} is not a number of days, at most {_MOST_DAYS:g}")
-    return days
+        number = -1.0
+    if not 0 < number <= most:
+        raise argparse.ArgumentTypeError(f"{word!r} is not a number of {what}, at most {most:g}")
+    return number
+
+
+def _days(word: str) -> float:
+    return _number_of("days", word, _MOST_DAYS)
 
 
 def _seconds(word: str) -> float:
-    try:
-        seconds = float(word)
-    except ValueError:
-        seconds = -1.0
-    if not 0 < seconds <= _MOST_SECONDS:
-        raise argparse.ArgumentTypeError(f"{word!r} is not a number of seconds, at most {_MOST_SECONDS:g}")
-    return seconds
+    return _number_of("seconds", word, _MOST_SECONDS)
