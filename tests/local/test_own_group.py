@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -84,6 +86,15 @@ def train(state):
 
 train(DurableState(model=torch.nn.Linear(1, 1)))
 """
+ENDS = """
+import torch.distributed as dist
+from elastic_runtime.torch import own_group
+
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+own_group.own_group()
+own_group.let_go()
+dist.destroy_process_group()
+"""
 
 
 @pytest.mark.parametrize("text", [IN_FLIGHT, MESSAGE], ids=["collective", "message"])
@@ -101,3 +112,8 @@ def test_a_script_sees_the_groups_that_it_has_made_alone(start: Start, tmp_path:
     run = start(Script("none"), (2, 2, 2), engine="torch", command=("python", str(script)))
     assert run.end(LONG).phase is Phase.SUCCEEDED, run.report("succeeded")
     assert "groups: ['0', '1']" in run.log()
+
+
+def test_a_process_may_end_as_soon_as_its_world_is_over() -> None:
+    done = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

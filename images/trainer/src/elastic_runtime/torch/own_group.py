@@ -8,7 +8,9 @@ groups as without it.
 
 from __future__ import annotations
 
+import atexit
 import threading
+import time
 from collections import deque
 from datetime import timedelta
 from typing import Any
@@ -21,6 +23,8 @@ CONNECTING = timedelta(seconds=30)
 """For which a rank waits for the others of its world while they connect."""
 PATIENCE = timedelta(minutes=10)
 """For which a rank waits for others that are there, but do not come."""
+AT_EXIT = 5.0
+"""Seconds for which a process that ends waits for its groups' ends."""
 _MOST_SENDING = 1000
 _PREFIX = "elastic_runtime/own"
 """Of its keys in the world's store."""
@@ -45,6 +49,7 @@ class _Present:
 
 
 _present = _Present()
+_ends: deque[threading.Thread] = deque(maxlen=10)
 
 
 def own_group() -> Any:
@@ -81,12 +86,24 @@ def keep(*sending: Any) -> None:
 
 
 def let_go() -> None:
-    """Its world is over. Gloo takes 20 ms to close its connections, for which nobody waits here."""
+    """Its world is over. Gloo takes 20 ms to close its connections, for which nobody waits but a process that ends."""
     held = _present.taken()
-    threading.Thread(target=held.clear, name="own-group-ends", daemon=True).start()
+    thread = threading.Thread(target=held.clear, name="own-group-ends", daemon=True)
+    thread.start()
+    _ends.append(thread)
+
+
+def _wait_for_ends() -> None:
+    """An interpreter that ends unwinds a thread that comes back from C++, and what is noexcept there aborts."""
+    deadline = time.monotonic() + AT_EXIT
+    for thread in _ends:
+        thread.join(max(deadline - time.monotonic(), 0))
 
 
 def _made(store: Store, rank: int, size: int) -> ProcessGroupGloo:
     group = ProcessGroupGloo(PrefixStore(_PREFIX, store), rank, size, CONNECTING)
     group._set_default_timeout(PATIENCE)
     return group
+
+
+atexit.register(_wait_for_ends)
