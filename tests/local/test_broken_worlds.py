@@ -1,16 +1,18 @@
-"""Ranks that are stopped (SIGSTOP), so that no connection of theirs ends, in a world that another loss has broken."""
+"""Ranks that do not leave a world that a loss has broken: stopped (SIGSTOP), or in a wait that nothing ends."""
 
 from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from elastic_runtime.spec import RecoverySpec, Timing
+from elastic_runtime.spec import CheckpointSpec, RecoverySpec, Timing
 from elastic_runtime.status import EventKind
 from tests.local.conftest import Start
-from tests.paced import Script, Undisturbed
+from tests.paced import Script, Undisturbed, has_ended
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -39,3 +41,31 @@ def test_a_rank_that_sleeps_in_a_broken_world_is_stopped_and_the_state_is_kept(
     assert "has not left a world that is broken in time" in run.log()
     assert set(run.ledger().steps()) == set(range(1, 71))
     undisturbed.assert_same(run)
+
+
+@pytest.mark.parametrize("start", ["torch"], indirect=True)
+@pytest.mark.parametrize("wait", ["python", "native"])
+def test_a_rank_whose_piece_gloo_has_forgotten_goes_on(start: Start, tmp_path: Path, wait: str) -> None:
+    (folder := tmp_path / "checkpoints").mkdir()
+    run = start(
+        Script("unsent.py"),
+        (2, 2, 2),
+        environment={"WAIT": wait},
+        checkpoint=CheckpointSpec(folder.as_uri(), every=3600.0),
+        timing=Timing(stop_grace=1.0),
+        recovery=RecoverySpec(backoff=0.1),
+    )
+    run.at("sent")
+    asleep, lost = run.rank_pid(1), run.rank_pid(0)
+    os.kill(lost, signal.SIGKILL)
+    run.until(lambda: has_ended(lost), "the peer has ended")
+    os.kill(asleep, signal.SIGCONT)
+
+    status = run.succeed()
+
+    # Nothing that was committed is lost; the only rank that has it writes it where it cannot be had back.
+    assert run.ledger().steps() == Counter(range(1, 11)), run.report("steps")
+    assert {note["value"][0] for note in run.notes() if note.get("step") == 10} == {10.0}
+    is_stuck = "waits inside torch for a world that is broken" in run.log()
+    assert is_stuck == (wait == "native")
+    assert (status.checkpoint is not None and status.checkpoint.step == 5) == is_stuck

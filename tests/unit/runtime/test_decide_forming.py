@@ -35,6 +35,7 @@ def forming(
     awaited: str = "",
     *,
     stopped: bool = False,
+    hung: bool = False,
     world: int = 2,
 ) -> SessionFact:
     return SessionFact(
@@ -43,6 +44,7 @@ def forming(
         detail="rank 2 (c) ended with code 1" if stage is RETURNING else "",
         world=world,
         holders=holders,
+        hung=hung,
         given_up=stopped,
         stage=stage,
         arrived=tuple(arrived),
@@ -66,6 +68,9 @@ def forming(
         pytest.param(forming(RETREATING, HELD, "", "ab"), FORMING, CloseSession(), id="none-has-retreated"),
         pytest.param(
             forming(RETURNING, HELD, "a", "b", stopped=True), 2 * FORMING, CloseSession(), id="stopped-and-does-not-end"
+        ),
+        pytest.param(
+            forming(RETURNING, HELD, hung=True), 0.0, CloseSession(), id="those-that-have-it-cannot-come-back"
         ),
         pytest.param(forming(RETURNING, HELD), FORMING, ReformWorld(), id="an-engine-that-names-nobody"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -22,9 +23,14 @@ class Sockets:
             self.third.set()
 
 
+def cutting_of(cut: Callable[[], None], look: float = 0.5, long: float = 15.0) -> Cutting:
+    """Of a rank that is at work."""
+    return Cutting(cut, lambda: lambda: 0.0, lambda: None, look, long)
+
+
 def test_it_goes_on_until_the_rank_has_left() -> None:
     sockets = Sockets()
-    cutting = Cutting(sockets.cut, look=0.001)
+    cutting = cutting_of(sockets.cut, look=0.001)
     cutting.begin()
     assert sockets.third.wait(PATIENCE)
     cutting.end()
@@ -34,7 +40,7 @@ def test_it_goes_on_until_the_rank_has_left() -> None:
 
 
 def test_of_two_words_there_is_one_thread() -> None:
-    cutting = Cutting(lambda: None)
+    cutting = cutting_of(lambda: None)
     cutting.begin()
     cutting.begin()
     assert len([each for each in threading.enumerate() if each.name == "broken world"]) == 1
@@ -42,7 +48,7 @@ def test_of_two_words_there_is_one_thread() -> None:
 
 
 def test_a_word_that_comes_while_it_ends_begins_another() -> None:
-    cutting = Cutting(lambda: None, look=0.001)
+    cutting = cutting_of(lambda: None, look=0.001)
     for _ in range(200):
         cutting.begin()
         word = threading.Thread(target=cutting.begin)
@@ -55,14 +61,24 @@ def test_a_word_that_comes_while_it_ends_begins_another() -> None:
 
 def test_a_world_that_is_whole_is_left_without_a_cut() -> None:
     sockets = Sockets()
-    Cutting(sockets.cut).end()
+    cutting_of(sockets.cut).end()
     assert sockets.cuts == 0
 
 
 def test_a_rank_that_does_not_leave_says_where_it_stands(capfd: pytest.CaptureFixture[str]) -> None:
     sockets = Sockets()
-    cutting = Cutting(sockets.cut, look=0.001, long=0.0)
+    cutting = cutting_of(sockets.cut, look=0.001, long=0.0)
     cutting.begin()
     assert sockets.third.wait(PATIENCE)
     cutting.end()
     assert capfd.readouterr().err.count("in test_a_rank_that_does_not_leave_says_where_it_stands") == 1
+
+
+def test_a_rank_that_stands_still_for_long_says_once_that_it_cannot_leave() -> None:
+    sockets = Sockets()
+    stood, said = iter((5.0, 20.0, 21.0, 22.0, 23.0)), []
+    cutting = Cutting(sockets.cut, lambda: lambda: next(stood, 0.0), lambda: said.append(sockets.cuts), 0.001, 15.0)
+    cutting.begin()
+    assert sockets.third.wait(PATIENCE)
+    cutting.end()
+    assert said == [3], "one cut by begin(), and one before each look"

@@ -19,6 +19,7 @@ from elastic_runtime.engines.torch.messages import (
     Connected,
     Done,
     EnterWorld,
+    Hung,
     LeftOut,
     PeerLost,
     Prepare,
@@ -390,6 +391,35 @@ async def test_a_member_that_does_not_leave_a_broken_world_is_stopped(bench: Ben
     await bench.end("b", -9)
     assert bench.exits[-1] == ("b", -9, False)
     assert EnterWorld(2, 0, 1) in bench.heard("a")
+
+
+@scene
+async def test_a_member_that_says_that_it_cannot_leave_is_stopped_at_once(bench: Bench) -> None:
+    bench.session.open(("a", "b", "c"), 1)
+    await bench.form(1, "a", "b", "c")
+    await bench.end("c", -9)
+    bench.say("b", Hung(1))
+    bench.say("b", Hung(1))
+    assert bench.workers.stopped == ["b"]
+    assert not bench.session.fact.hung, "a can go on"
+    await bench.end("b", -9)
+    assert bench.exits[-1] == ("b", -9, False)
+    bench.say("a", ReadyForWorld())
+    assert EnterWorld(2, 0, 1) in bench.heard("a")
+
+
+@scene
+async def test_the_last_that_have_the_state_and_cannot_leave_are_told_of_not_stopped(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 1)
+    await bench.form(1, "a", "b")
+    await bench.end("b", -9)
+    bench.say("a", Hung(2))
+    assert not bench.session.fact.hung, "of another world"
+    bench.say("a", Hung(1))
+    assert bench.session.fact.hung
+    assert bench.workers.stopped == []
+    bench.say("a", ReadyForWorld())
+    assert not bench.session.fact.hung, "it could, after all"
 
 
 @scene

@@ -77,6 +77,8 @@ class SessionFact:
     """Fewest ranks of its worlds, as it was told last."""
     missing: tuple[str, ...] = ()
     """Rank ids of the world that is forming which have ended for good, so that it cannot be completed."""
+    hung: bool = False
+    """All holders say that they cannot leave a world that is over."""
     given_up: bool = False
     """:meth:`Session.reform` was called at this stage."""
     waiting: tuple[str, ...] = ()

@@ -124,6 +124,10 @@ class Channel:
             self._broken = True
             self._say(messages.PeerLost(self._world))
 
+    def hung(self) -> None:
+        """This rank cannot leave the present world, which is broken."""
+        self._say(messages.Hung(self._world))
+
     def state_lost(self) -> None:
         """Nobody has all of the state any more: have all ranks start anew."""
         self._say(messages.StateLost(self._world))

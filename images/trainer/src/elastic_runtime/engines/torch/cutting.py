@@ -1,4 +1,4 @@
-"""The sockets of a broken world are shut down until its rank has noticed."""
+"""The sockets of a broken world are shut down until its rank has noticed; one that cannot notice says so."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 LOOK = 0.5
 """Seconds between two cuts: a connection may be made, or a collective begin, just after one."""
 LONG = 15.0
-"""Seconds after which the rank says where it stands."""
+"""Seconds after which the rank says where it stands; and for which one that hangs has stood there."""
 _STDERR = 2
 log = logging.getLogger(__name__)
 
@@ -21,12 +21,21 @@ class Cutting:
 
     Args:
         cut: shuts down whatever sockets there are; from any thread.
+        standing: begins to tell for how many seconds the rank has stood still.
+        hung: called once for each broken world in which that was long.
         look: seconds.
         long: seconds.
     """
 
-    def __init__(self, cut: Callable[[], None], look: float = LOOK, long: float = LONG) -> None:
-        self._cut, self._look, self._long = cut, look, long
+    def __init__(
+        self,
+        cut: Callable[[], None],
+        standing: Callable[[], Callable[[], float]],
+        hung: Callable[[], None],
+        look: float = LOOK,
+        long: float = LONG,
+    ) -> None:
+        self._cut, self._standing, self._hung, self._look, self._long = cut, standing, hung, look, long
         self._lock = threading.Lock()
         self._going: tuple[threading.Thread, threading.Event] | None = None
 
@@ -50,9 +59,13 @@ class Cutting:
             thread.join()
 
     def _go_on(self, left: threading.Event) -> None:
-        since, told = time.monotonic(), False
+        since, told, hung, stood = time.monotonic(), False, False, self._standing()
         while not left.wait(self._look):
             self._cut()
+            if not hung and stood() > self._long:
+                hung = True
+                log.error("this rank waits inside torch for a world that is broken, and nothing ends that")
+                self._hung()
             if not told and time.monotonic() - since > self._long:
                 told = True
                 log.warning("the world is broken for %.0f s, and this rank has not left it; it stands at:", self._long)

@@ -4,7 +4,8 @@ A rank is *ready* for a next world, and told its place in it, or that it has non
 finds in the world's store, and says that it is *connected*; once its state is rank 0's, that it is *synced*; at the end
 of its training, that it is *done*, and is told when all are. In between the session tells that another world is wanted,
 at the next commit, or that the present one is *broken*, at once; and a rank may say that, too. Where each rank
-has a part of the state, and parts are *lost* with ranks, those that are left say so, and the session is over.
+has a part of the state, and parts are *lost* with ranks, those that are left say so, and the session is over. A rank
+that cannot leave a broken world says that it is *hung*.
 
 Ranks act together at one commit without a collective at each: whoever has something that all must act upon *wants an
 agreement*; the session has all *prepare* one, each answers at once with how many commits it has begun, begins no other,
@@ -75,6 +76,13 @@ class StateLost:
 
 
 @dataclass(frozen=True, slots=True)
+class Hung:
+    """Rank: this world is broken, and I cannot leave it: I stand where nothing will wake me."""
+
+    world: int
+
+
+@dataclass(frozen=True, slots=True)
 class AgreementWanted:
     """Rank: have all agree, soon; I have heard something."""
 
@@ -112,7 +120,9 @@ class StoreAsk:
     """Of ``add``."""
 
 
-RankWord = ReadyForWorld | Connected | Synced | Done | PeerLost | StateLost | AgreementWanted | Prepared | StoreAsk
+RankWord = (
+    ReadyForWorld | Connected | Synced | Done | PeerLost | StateLost | Hung | AgreementWanted | Prepared | StoreAsk
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import cache
@@ -28,7 +29,9 @@ from elastic_runtime.engines.torch.meshes import forget_meshes
 from elastic_runtime.engines.torch.messages import AnotherWanted, EnterWorld
 from elastic_runtime.engines.torch.parallel import Wrappers
 from elastic_runtime.engines.torch.sending import Stuck
+from elastic_runtime.engines.torch.standstill import Standstill
 from elastic_runtime.engines.torch.store import AgentStore
+from elastic_runtime.engines.torch.waits import watch_waits
 from elastic_runtime.leaving import call_back
 from elastic_runtime.rank_link import LocalRankRead, RankLink, shared_link
 from elastic_runtime.torch import own_group
@@ -69,12 +72,14 @@ class Rank:
         self._vain, self._vain_since = 0, 0.0
         self._abandoned: list[Any] = []
         self._store: AgentStore | None = None
-        self._cutting = Cutting(self._sockets.cut)
+        self._trains = threading.get_ident()
+        self._cutting = Cutting(self._sockets.cut, lambda: Standstill(self._trains).seconds, self._hung)
         self._link = link
         self._channel: Channel | None = None
         if link.connected:
             self._channel = Channel(link, self._another, self._broken)
             self._wrappers.watch()
+            watch_waits(self.is_broken)
 
     @property
     def has_peers(self) -> bool:
@@ -85,6 +90,7 @@ class Rank:
         """Be in a world: in the present one, or in the next that can be connected. A rank that is in none ends."""
         if dist.is_initialized():
             return
+        self._trains = threading.get_ident()
         if self._channel is None:
             _by_hand()
         else:
@@ -133,8 +139,8 @@ class Rank:
         if self._channel is None:
             return False
         if isinstance(error, Stuck):
-            # Kept for good, with the thread that is stuck: to take it down would be to wait for that.
-            self._abandoned.append((dist.group.WORLD, own_group.own_group()))
+            # Kept for good, with the thread that is stuck: to take one down would be to wait for that.
+            self._abandoned.append((*distributed_c10d._world.pg_map, own_group.own_group()))
         if isinstance(error, WorldLost | Stuck):
             return True
         if not isinstance(error, RuntimeError | StoreTimeout):
@@ -232,6 +238,10 @@ class Rank:
     def _broken(self) -> None:
         self._cutting.begin()
         abort_communicators()
+
+    def _hung(self) -> None:
+        if self._channel:
+            self._channel.hung()
 
     def _while_waiting(self) -> None:
         call_back()

@@ -12,6 +12,7 @@ looks every second whether the world is broken, and leaves it to itself then.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -32,14 +33,23 @@ class Stuck(RuntimeError):
     """A collective of a broken world does not end; its process group cannot be taken down either."""
 
 
-def wait_for(work: Any, is_broken: Callable[[], bool]) -> None:
-    """Until a collective of Gloo's has ended. Raises what that does; Stuck, some time after the world has broken."""
-    deadline = time.monotonic() + PATIENCE.total_seconds()
+def wait_for(work: Any, is_broken: Callable[[], bool], patience: timedelta | None = PATIENCE) -> None:
+    """Until a collective of Gloo's has ended. Raises what that does; Stuck, some time after the world has broken.
+
+    Args:
+        work: of the collective.
+        is_broken: whether the world is.
+        patience: after which that raises; None: when its process group's time is out.
+    """
+    deadline = time.monotonic() + (patience.total_seconds() if patience else math.inf)
     while True:
         try:
             work.wait(LOOK)
         except RuntimeError:
-            if work.is_completed() or time.monotonic() > deadline:
+            if work.is_completed():  # With an error of its own, or just after this look.
+                work.wait(LOOK)
+                return
+            if time.monotonic() > deadline:
                 raise
             if is_broken():
                 raise Stuck("a collective of c10d does not end, in a world that is broken") from None

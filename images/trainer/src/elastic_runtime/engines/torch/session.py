@@ -86,6 +86,7 @@ class TorchSession:
             minimum=self._minimum,
             given_up=world.given_up,
             waiting=tuple(each for each in facts.holders if facts.running[each].ready),
+            hung=facts.all_hung,
             stage=Stage.CONNECTING if self._is_whole() else Stage.RETURNING,
         )
 
@@ -127,14 +128,18 @@ class TorchSession:
         """See :class:`Session`."""
         world = self._world
         for rank_id in worlds.late(self._facts(), told_broken=world.told_broken):
-            place = f"rank {self.rank_of[rank_id]} ({printable(rank_id)})"
             where = "has not left a world that is broken" if world.told_broken else "has not come to a world"
-            log.warning("%s %s in time: it is stopped, and counts as failed", place, where)
-            world.late.add(rank_id)
-            self._runner.stop_rank(rank_id, stacks=True)
+            self._stop_late(rank_id, f"{where} in time")
         world.given_up = world.told_broken  # Else it breaks now, and who is connected has as long to leave it.
         world.broken = True
         self._consider()
+
+    def _stop_late(self, rank_id: str, why: str) -> None:
+        if rank_id not in self._world.late:
+            place = f"rank {self.rank_of[rank_id]} ({printable(rank_id)})"
+            log.warning("%s %s: it is stopped, and counts as failed", place, why)
+            self._world.late.add(rank_id)
+            self._runner.stop_rank(rank_id, stacks=True)
 
     async def close(self, grace: float) -> None:
         """See :class:`Session`."""
@@ -150,7 +155,7 @@ class TorchSession:
         if rank is None or self._over:
             return
         if isinstance(said, messages.ReadyForWorld):
-            self._set(rank_id, ready=True, connected=False, done=False, part=said.part)
+            self._set(rank_id, ready=True, connected=False, done=False, hung=False, part=said.part)
         elif said.world != self._world.number or rank_id not in self._world.members or rank.ready:
             return  # Of a world that is over.
         elif isinstance(said, StoreAsk):
@@ -180,6 +185,8 @@ class TorchSession:
                 self._world.state_lost = True
             case messages.PeerLost():
                 self._world.broken = True
+            case messages.Hung():
+                self._set(rank_id, hung=True)
             case _:
                 raise InvalidDocument(f"{type(said).__name__} is not a word of a rank of a world")
 
@@ -239,6 +246,8 @@ class TorchSession:
 
     def _say(self, decision: Decision) -> None:
         world = self._world
+        for rank_id in decision.stop:
+            self._stop_late(rank_id, "says that it cannot leave a world that is broken")
         for rank_id in decision.left_out:
             self._set(rank_id, ready=False)
             self._tell(rank_id, messages.LeftOut())

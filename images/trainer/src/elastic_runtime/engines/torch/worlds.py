@@ -21,6 +21,8 @@ class RankFact:
     """It has the state: that of the present world, or of one before."""
     done: bool = False
     """Its training in the present world is over."""
+    hung: bool = False
+    """It cannot leave the present world, which is broken."""
     part: bool = False
     """It is ready, with a part of the state that it has given to nobody."""
 
@@ -59,6 +61,11 @@ class Facts:
         """Members that run and have the state, by rank."""
         return tuple(rank_id for rank_id, rank in self.here.items() if rank.synced)
 
+    @property
+    def all_hung(self) -> bool:
+        """All who have the state are: to stop them is to lose it."""
+        return bool(self.holders) and all(self.running[rank_id].hung for rank_id in self.holders)
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -77,6 +84,8 @@ class Decision:
     """They are to leave it at their next commit."""
     leaving: tuple[int, ...] = ()
     """Ranks of theirs that will not be in the next."""
+    stop: tuple[str, ...] = ()
+    """Rank ids of members that hang, where others have the state."""
     left_out: tuple[str, ...] = ()
     """Rank ids that are ready for a world, and will be in none."""
     all_done: bool = False
@@ -101,7 +110,8 @@ def decide(facts: Facts) -> Decision:
     if all(rank.ready for rank in here.values()):
         return _next(facts)
     if not whole or not all(rank.connected for rank in here.values()):
-        return Decision(SessionState.FORMING, is_broken=not whole, left_out=_left_out(facts))
+        hung = () if facts.all_hung else tuple(rank_id for rank_id, rank in here.items() if rank.hung)
+        return Decision(SessionState.FORMING, is_broken=not whole, stop=hung, left_out=_left_out(facts))
     if not _wants_another(facts):
         return Decision(SessionState.SETTLED, left_out=_left_out(facts))
     chosen = _chosen(facts)

@@ -34,6 +34,8 @@ def bound_of(session: SessionFact, settings: DecisionSettings) -> Bound | None:
                                                           ``max_wait``
     any other             nobody holds it                 ``forming``                 the session is closed
     connecting            held                            ``forming``                 who is not there is stopped
+    returning             held, by ranks that say that    none                        the session is closed
+                          they cannot come back
     returning             held, and a rank is there       ``forming``                 who is not there is stopped
     returning             held, and no rank is there:     ``max_wait``                the session is closed
                           all may be at work, as in a
@@ -53,6 +55,8 @@ def bound_of(session: SessionFact, settings: DecisionSettings) -> Bound | None:
     if not session.holders:
         is_first = session.stage is Stage.CONNECTING and session.world <= 1
         return None if is_first else Bound(forming, closes=True)
+    if session.hung:
+        return Bound(0.0, closes=True)
     if session.stage is not Stage.CONNECTING and session.awaited and not session.arrived:
         may_work = session.stage is Stage.RETURNING
         return Bound(max(forming, settings.recovery.max_wait) if may_work else forming, closes=True)
