@@ -43,7 +43,7 @@ BUILD_HOROVOD = ROOT / "images" / "trainer" / "build-horovod.sh"
 TORCH = "2.13.0"
 HOROVOD = "0.28.1"
 HOROVOD_PATCH = BUILD_HOROVOD.parent / "patches" / f"horovod-{HOROVOD}.patch"
-HOROVOD_RECIPE = 4
+HOROVOD_RECIPE = 5
 """Raise it when ``build-horovod.sh`` or the patch changes what is built: wheels of the old recipe are not used then."""
 PROGRESS_SECONDS = 10.0
 

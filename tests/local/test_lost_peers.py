@@ -7,15 +7,18 @@ amendment of ``images/trainer/patches`` is missing.
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import struct
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from elastic_runtime.engines.horovod.rendezvous import NEXT_ASSIGNMENT, ROLL_CALL
 from tests.local.gloo_peer import KNOCK, PATIENCE, NoWorlds, Peer, peer_of
-from tests.paced import until
+from tests.paced import SCRIPTS, until
 
 ADAPTED = """
     from elastic_runtime.engines.horovod import rank
@@ -142,3 +145,15 @@ def test_a_rank_does_not_wait_for_one_that_was_lost_before_it_connected() -> Non
         output, errors = peer.rank.communicate(timeout=PATIENCE)
 
     assert output == "in a world of 1\n", errors
+
+
+def test_a_collective_that_is_begun_while_horovod_ends_is_an_error_in_python() -> None:
+    """Upstream, one that comes after the last look for those that wait is answered by nobody."""
+    alone = {
+        f"HOROVOD_{name}_{what}": value for name in ("LOCAL", "CROSS") for what, value in (("RANK", "0"), ("SIZE", "1"))
+    }
+    alone |= {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "1", "HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
+    alone |= {"HOROVOD_HOSTNAME": "localhost", "HOROVOD_CYCLE_TIME": "0.1"}
+    command = [sys.executable, str(SCRIPTS / "begun_late.py"), "100"]
+    ended = subprocess.run(command, env=os.environ | alone, capture_output=True, text=True, timeout=100, check=False)
+    assert (ended.stdout, ended.returncode) == ("all have ended\n", 0), ended.stderr
