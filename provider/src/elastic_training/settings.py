@@ -196,7 +196,7 @@ class Checkpoints(Settings):
             whole_number("checkpoints.keep", self.keep, least=1)
 
     @all_known()
-    def spec(self, uri: str, fence: int) -> CheckpointSpec:
+    def spec(self, uri: str, fence: int, owner: str) -> CheckpointSpec:
         """For the launcher. Raises InvalidSettings."""
         self.__post_init__()
         return CheckpointSpec(
@@ -204,6 +204,7 @@ class Checkpoints(Settings):
             every=seconds_of("checkpoints.every", self.every),
             keep=whole_number("checkpoints.keep", self.keep, least=1),
             fence=fence,
+            owner=owner,
         )
 
 

@@ -79,7 +79,7 @@ def use(settings: Settings) -> None:
     """As ``execute`` does, before it creates anything."""
     match settings:
         case Checkpoints():
-            settings.spec("file:///runs", 1)
+            settings.spec("file:///runs", 1, "run.1")
         case Recovery():
             settings.spec()
             settings.timing()

@@ -217,6 +217,14 @@ def test_a_fence_that_is_no_number_shuts_nobody_out(checkpoints: Checkpoints, fo
     assert newest(checkpoints)[0] == 2
 
 
+@pytest.mark.parametrize("owner", [b"\x1b[2J", b"a b", b"\xff", b"x" * 201])
+def test_an_owner_that_cannot_be_one_is_nobody(checkpoints: Checkpoints, folder: Path, owner: bytes) -> None:
+    (folder / ".fence").write_bytes(b"1 " + owner)
+    checkpoints.owner = "run.1"
+    write(checkpoints, 2)
+    assert (folder / ".fence").read_bytes() == b"1 run.1"
+
+
 def test_a_fence_that_is_one_does(checkpoints: Checkpoints, folder: Path) -> None:
     (folder / ".fence").write_text("5")
     with pytest.raises(OwnershipLost):

@@ -180,6 +180,30 @@ def test_a_writer_with_the_same_fence_may_go_on(store: CheckpointStore) -> None:
     assert steps(store) == {1, 2}
 
 
+def test_of_two_runs_with_the_same_fence_the_first_to_claim_writes(store: CheckpointStore) -> None:
+    first = Checkpoints(store, fence=3, keep=2, owner="again.1")
+    second = Checkpoints(store, fence=3, keep=2, owner="other.2")
+    first.claim()
+    with pytest.raises(OwnershipLost, match=r"another run, again\.1, which began in the same second \(fence 3\)"):
+        second.claim()
+    with pytest.raises(OwnershipLost, match="another run"):
+        write(second, 7)
+    first.claim()  # another rank 0 of the same run
+    write(first, 1)
+    assert steps(store) == {1}
+
+
+def test_a_run_with_a_higher_fence_takes_the_store_over_from_another(store: CheckpointStore) -> None:
+    first = Checkpoints(store, fence=3, keep=2, owner="again.1")
+    first.claim()
+    second = Checkpoints(store, fence=4, keep=2, owner="other.2")
+    second.claim()
+    with pytest.raises(OwnershipLost, match="its fence is 4, ours is 3"):
+        write(first, 1)
+    write(second, 2)
+    assert steps(store) == {2}
+
+
 def test_a_write_that_fails_leaves_nothing(store: CheckpointStore) -> None:
     def fails(stream: PartStream) -> None:
         stream.write(b"half")

@@ -165,6 +165,7 @@ class TestTries:
         assert second.uid != first.uid
         assert second.checkpoint.uri == first.checkpoint.uri == f"{store}/{NAME}"
         assert second.checkpoint.fence >= first.checkpoint.fence
+        assert second.checkpoint.owner != first.checkpoint.owner
         assert second.checkpoint.resume
 
     def test_fresh_ends_the_living_run_and_sees_no_checkpoint(self, fake: FakeCluster, store: str) -> None:

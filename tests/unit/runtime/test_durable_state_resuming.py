@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import nn
 from elastic_runtime.checkpoint.checkpoints import Checkpoints
 from elastic_runtime.checkpoint.store import open_store
 from elastic_runtime.clock import utc_now
-from elastic_runtime.errors import InvalidDocument, InvalidSettings
+from elastic_runtime.errors import InvalidDocument, InvalidSettings, OwnershipLost
 from elastic_runtime.rank_link import CHECKPOINT, CheckpointSkipped, CheckpointWritten, Resumed
 from elastic_runtime.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState, load_checkpoint
@@ -50,6 +51,16 @@ def test_it_starts_afresh_when_told_to(spec: CheckpointSpec) -> None:
         state.commit()
     fresh = CheckpointSpec(spec.uri, resume=False, fence=2)
     assert DurableState(step=0, checkpoint=fresh).step == 0
+
+
+def test_another_run_that_began_in_the_same_second_does_not_train_there(spec: CheckpointSpec) -> None:
+    first = DurableState(step=0, checkpoint=replace(spec, owner="again.1"))
+    with pytest.raises(OwnershipLost, match=r"another run, again\.1"):
+        DurableState(step=0, checkpoint=replace(spec, owner="other.2"))
+    first.step = 3
+    first.commit()
+    first.finish()
+    assert DurableState(step=0, checkpoint=replace(spec, owner="again.1")).step == 3
 
 
 def test_an_altered_checkpoint_is_passed_over_and_said_so(spec: CheckpointSpec, agent: Agent) -> None:

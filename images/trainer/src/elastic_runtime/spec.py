@@ -236,6 +236,9 @@ class CheckpointSpec:
     fence: int = 1
     """Fencing token: a writer with a lower one than the store has seen cannot publish. Seconds since the epoch at
     which the run was created will do: later tries have larger ones."""
+    owner: str = ""
+    """Run that writes there, as :data:`~elastic_runtime.checkpoint.fence.OWNER` has it: another run with the same fence
+    is refused. Empty: not known, and compared with nobody."""
 
 
 @dataclass(frozen=True, slots=True)

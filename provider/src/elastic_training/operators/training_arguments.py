@@ -224,7 +224,8 @@ class TrainingArguments(TellsLineage):
         if self.checkpoint_uri:
             # A run that starts over must not see what others have left, and has a place of its own.
             folder = f"{name}-{uid[:8]}" if start_over or parse_bool("fresh", self.fresh) else folder or name
-            checkpoint = self._checkpoints().spec(f"{self.checkpoint_uri.rstrip('/')}/{folder}", fence)
+            uri = f"{self.checkpoint_uri.rstrip('/')}/{folder}"
+            checkpoint = self._checkpoints().spec(uri, fence, f"{name}.{uid}")
         files = self.shipped_files()
         observe = self._observe().spec()
         workers, lost = self._workers().spec(), recovery.spec()

@@ -107,7 +107,7 @@ def read_register(data: bytes) -> None:
     entries = from_json(Entries, data)
     entries.with_name("ckpt-f1-s1-t1-aa").without("x")
     with contextlib.suppress(OwnershipLost):
-        entries.claimed(1, "s3://a/b")
+        entries.claimed(1, "run", "s3://a/b")
 
 
 def as_kind(kind: type) -> Callable[[bytes], object]:

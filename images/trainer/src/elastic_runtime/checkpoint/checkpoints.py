@@ -99,22 +99,24 @@ class Checkpoints:
         store: where.
         fence: fencing token; a writer with a lower one than the store has seen publishes nothing.
         keep: how many published checkpoints stay, at least 1.
+        owner: run that writes; empty: not known. Of two with the same fence, the first one claims the store.
 
     Raises:
         InvalidSettings: ``keep`` is less than 1.
     """
 
-    def __init__(self, store: CheckpointStore, fence: int, keep: int) -> None:
+    def __init__(self, store: CheckpointStore, fence: int, keep: int, owner: str = "") -> None:
         if keep < 1:
             raise InvalidSettings("checkpoint.keep", f"{keep} is less than 1", "Write 1 or more")
         self.store = store
         self.fence = fence
         self.keep = keep
+        self.owner = owner
         self._unusable: set[str] = set()
 
     def claim(self) -> None:
-        """Shut writers with a lower fence out. Raises OwnershipLost, StoreUnavailable."""
-        self.store.claim(self.fence)
+        """Shut writers with a lower fence out, and other runs with the same. Raises OwnershipLost, StoreUnavailable."""
+        self.store.claim(self.fence, self.owner)
 
     def prepare(self) -> None:
         """Have ready what the first write needs. A store that is away is told by that write."""
@@ -199,7 +201,7 @@ class Checkpoints:
             if joint is not None:
                 written += await_others(draft, joint)
             manifest = Manifest(step=step, time=time, fence=self.fence, parts=tuple(written), handover=handover)
-            draft.publish(encode_manifest(manifest), self.fence)
+            draft.publish(encode_manifest(manifest), self.fence, self.owner)
         try:
             if retire:
                 self._retire(name)

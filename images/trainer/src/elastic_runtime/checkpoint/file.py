@@ -4,7 +4,7 @@
 ``NAME/``             a published checkpoint: its parts and ``manifest.json``. It appears by one rename.
 ``.draft-NAME/``      being written; its writer holds a lock on ``.alive`` in it, so leftovers are recognised
 ``.trash-NAME/``      being deleted
-``.fence``            the highest fencing token seen
+``.fence``            the highest fencing token seen, and the run that showed it
 ``.lock``             held while fences are compared and names appear
 ====================  ======================================================================================
 
@@ -26,9 +26,10 @@ from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from elastic_runtime.checkpoint import rights
+from elastic_runtime.checkpoint.fence import Seen, known_owner
 from elastic_runtime.checkpoint.manifest import LONGEST_MANIFEST
 from elastic_runtime.checkpoint.store import FILE, NAME, CheckpointStore, Contribution, Draft
-from elastic_runtime.errors import InvalidDocument, OwnershipLost, StoreUnavailable
+from elastic_runtime.errors import InvalidDocument, StoreUnavailable
 
 MANIFEST = "manifest.json"
 _DRAFT = ".draft-"
@@ -39,6 +40,8 @@ _MOST_LISTED = 10_000
 """Files beside the checkpoints that are listed at a time."""
 _LONGEST_FENCE = 18
 """Digits."""
+_LONGEST_CLAIM = 256
+"""Bytes of the file."""
 _LOST = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO, errno.ELOOP, errno.ENXIO, errno.EINVAL)
 
 
@@ -54,10 +57,10 @@ class FileStore(CheckpointStore):
         self.uri = uri
         self.root = Path(unquote(urlsplit(uri).path))
 
-    def claim(self, fence: int) -> None:
+    def claim(self, fence: int, owner: str = "") -> None:
         """See the interface."""
         with self.locked():
-            self.raise_fence(fence)
+            self.raise_fence(fence, owner)
 
     def names(self) -> list[str]:
         """See the interface."""
@@ -184,33 +187,35 @@ class FileStore(CheckpointStore):
         finally:
             os.close(handle)
 
-    def raise_fence(self, fence: int) -> None:
-        """Remember ``fence``, under :meth:`locked`. Raises OwnershipLost when a higher one was seen."""
+    def raise_fence(self, fence: int, owner: str) -> None:
+        """Remember ``fence``, under :meth:`locked`. Raises OwnershipLost as :meth:`Seen.claimed` does."""
         path = self.root / FENCE
         with _unavailable(path):
-            seen = self._fence()
-            if seen is not None and seen > fence:
-                raise OwnershipLost(f"{self.uri} belongs to a newer owner: its fence is {seen}, ours is {fence}")
-            if seen != fence:
+            seen = self._seen()
+            claimed = seen.claimed(fence, owner, self.uri)
+            if seen != claimed:
                 temporary = self.root / f"{FENCE}-{os.urandom(8).hex()}"
                 with os.fdopen(rights.create_file(temporary, shared=self.is_shared), "wb") as stream:
-                    stream.write(str(fence).encode())
+                    stream.write(f"{claimed.fence} {claimed.owner}".rstrip().encode())
                     stream.flush()
                     os.fsync(stream.fileno())
                 os.replace(temporary, path)
                 _sync_folder(self.root)
 
-    def _fence(self) -> int | None:
-        """None where there is none, or what is there is not one."""
+    def _seen(self) -> Seen:
+        """Nothing where there is no file, or what is there is no fence."""
         root = rights.open_root(self.root)
         try:
             with os.fdopen(rights.open_file(FENCE, within=root), "rb") as stream:
-                text = stream.read(_LONGEST_FENCE + 1)
+                text = stream.read(_LONGEST_CLAIM + 1)
         except FileNotFoundError:
-            return None
+            return Seen()
         finally:
             os.close(root)
-        return int(text) if text.isdigit() and len(text) <= _LONGEST_FENCE else None
+        fence, _, owner = text.decode("ascii", "replace").partition(" ")
+        if not fence.isdigit() or len(fence) > _LONGEST_FENCE or len(text) > _LONGEST_CLAIM:
+            return Seen()
+        return Seen(int(fence), known_owner(owner))
 
     @property
     def is_shared(self) -> bool:
@@ -272,11 +277,11 @@ class _FileDraft(_FileContribution, Draft):
             finally:
                 os.close(folder)
 
-    def publish(self, manifest: bytes, fence: int) -> None:
+    def publish(self, manifest: bytes, fence: int, owner: str = "") -> None:
         with self.part(MANIFEST) as stream:
             stream.write(manifest)
         with self._store.locked(), _unavailable(self._folder):
-            self._store.raise_fence(fence)
+            self._store.raise_fence(fence, owner)
             (self._folder / _ALIVE).unlink()
             _sync_folder(self._folder)
             os.rename(self._folder, self._store.root / self._name)

@@ -76,11 +76,11 @@ class Draft(Contribution):
         return None
 
     @abstractmethod
-    def publish(self, manifest: bytes, fence: int) -> None:
+    def publish(self, manifest: bytes, fence: int, owner: str = "") -> None:
         """Make the checkpoint visible, whole and durable, in one atomic step, and end the draft.
 
         Raises:
-            OwnershipLost: the store has seen a higher fence; nothing was published.
+            OwnershipLost: the store has seen a higher fence, or this one of another owner; nothing was published.
             StoreUnavailable: nothing was published.
         """
 
@@ -104,11 +104,16 @@ class CheckpointStore(ABC):
     """Of the prefix, without a slash at its end."""
 
     @abstractmethod
-    def claim(self, fence: int) -> None:
+    def claim(self, fence: int, owner: str = "") -> None:
         """Have the store remember ``fence``; from now on it refuses writers with a lower one.
 
+        Args:
+            fence: of the writer.
+            owner: its run, as :data:`~elastic_runtime.checkpoint.fence.OWNER` has it; empty: not known. Another run
+                with the same fence is refused.
+
         Raises:
-            OwnershipLost: it has seen a higher one.
+            OwnershipLost: it has seen a higher one, or this one of another owner.
         """
 
     def prepare(self) -> None:  # noqa: B027  # most stores have nothing to prepare

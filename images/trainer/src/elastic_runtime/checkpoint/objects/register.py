@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypedDict
 
+from elastic_runtime.checkpoint.fence import Seen, known_owner
 from elastic_runtime.checkpoint.objects.bucket import Bucket, Changed, Missing
 from elastic_runtime.checkpoint.objects.download import in_time
 from elastic_runtime.checkpoint.store import NAME
 from elastic_runtime.documents import from_json, to_json
-from elastic_runtime.errors import InvalidDocument, InvalidSettings, OwnershipLost, StoreUnavailable
+from elastic_runtime.errors import InvalidDocument, InvalidSettings, StoreUnavailable
 
 _TRIES = 20
 _LONGEST = 4 << 20
@@ -35,14 +36,15 @@ class Entries:
 
     fence: int | None = None
     """The highest fencing token seen."""
+    owner: str = ""
+    """Run that showed it; empty: not known."""
     published: tuple[str, ...] = ()
     """Names of checkpoints, the earliest first."""
 
-    def claimed(self, fence: int, uri: str) -> Entries:
-        """With this fence. Raises OwnershipLost when a higher one was seen."""
-        if self.fence is not None and self.fence > fence:
-            raise OwnershipLost(f"{uri} belongs to a newer owner: its fence is {self.fence}, ours is {fence}")
-        return replace(self, fence=fence)
+    def claimed(self, fence: int, owner: str, uri: str) -> Entries:
+        """With this fence. Raises OwnershipLost as :meth:`Seen.claimed` does."""
+        seen = Seen(self.fence, known_owner(self.owner)).claimed(fence, owner, uri)
+        return replace(self, fence=seen.fence, owner=seen.owner)
 
     def with_name(self, name: str) -> Entries:
         """With one more published."""

@@ -59,9 +59,9 @@ class ObjectStore(CheckpointStore):
         """Of an object under the prefix."""
         return "/".join([*filter(None, [self._prefix]), *path])
 
-    def claim(self, fence: int) -> None:
+    def claim(self, fence: int, owner: str = "") -> None:
         """See the interface."""
-        self.register.change(lambda entries: entries.claimed(fence, self.uri))
+        self.register.change(lambda entries: entries.claimed(fence, owner, self.uri))
 
     def prepare(self) -> None:
         """Importing a cloud's library and making a client take half a second, and more on a busy machine."""
@@ -257,7 +257,7 @@ class _ObjectDraft(_ObjectContribution, Draft):
         except Missing:
             return None
 
-    def publish(self, manifest: bytes, fence: int) -> None:
+    def publish(self, manifest: bytes, fence: int, owner: str = "") -> None:
         store, key = self._store, self._store.key(self._name, MANIFEST)
         if _now() - self._touched > STANDSTILL:
             raise StoreUnavailable(f"{store.uri}: this process has stood still for so long that it may pass for dead")
@@ -267,7 +267,7 @@ class _ObjectDraft(_ObjectContribution, Draft):
             if store.bucket.get(key, len(manifest))[0] != manifest:  # not our own write, whose answer was lost
                 raise StoreUnavailable(f"{store.uri}: somebody else has written {key}") from None
         self._announced = True
-        store.register.change(lambda entries: entries.claimed(fence, store.uri).with_name(self._name))
+        store.register.change(lambda entries: entries.claimed(fence, owner, store.uri).with_name(self._name))
         self._end()
         with contextlib.suppress(StoreUnavailable):  # a marker beside a published checkpoint is swept
             store.bucket.delete(store.key(DRAFT + self._name))

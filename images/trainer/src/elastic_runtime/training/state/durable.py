@@ -112,16 +112,16 @@ class DurableState:
         self._is_writer = self._has_commits = self._ends_at_exit = self._has_prepared = False
         self._may_resume = True
         self._notices = Notices(self._link, self._world.name, clock)
-        self._spec = checkpoints_asked(checkpoint)
+        self._spec = spec = checkpoints_asked(checkpoint)
         self._checkpoints: Checkpoints | None = None
         self._writer: CheckpointWriter | None = None
         check_storable(self.family, self._values.handlers, durable=self._spec is not None)
         self._between: BetweenCommits | None = None
         self._turn = threading.RLock()
         """Held by the thread that saves the state or uses its writer; never in a collective."""
-        if self._spec is not None:
-            self._checkpoints = Checkpoints(open_store(self._spec.uri), self._spec.fence, self._spec.keep)
-            self._writer = writer = CheckpointWriter(self._checkpoints, self._spec.every, self._link, clock)
+        if spec is not None:
+            self._checkpoints = Checkpoints(open_store(spec.uri), spec.fence, spec.keep, spec.owner)
+            self._writer = writer = CheckpointWriter(self._checkpoints, spec.every, self._link, clock)
             commits = self._notices.last_commit.commits
             self._between = BetweenCommits(
                 self._turn,
