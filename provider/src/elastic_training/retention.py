@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 from elastic_runtime.clock import utc_now
@@ -55,10 +56,21 @@ def configured(days: object = None, runs: object = None) -> Retention:
     )
 
 
+class Removal(StrEnum):
+    """What has become of a run that was to be removed; for people, behind its name."""
+
+    REMOVED = "is removed"
+    STAYS = "goes on, or has been taken over, and stays"
+    NOT_THERE = "is not there: it was removed meanwhile, or what stands for it belongs to no run"
+
+
 def outdated(
     runs: Iterable[RunSummary], deployment: str | None, retention: Retention, now: datetime
 ) -> list[RunSummary]:
     """Those of the runs that go, the oldest first. Pure.
+
+    Owners stand in documents that others may have written. A run whose name is not that of its owner's task does not
+    count as one of the task's last runs. Its age alone decides, as the deployment may have had another name.
 
     Args:
         runs: of one place.
@@ -75,29 +87,35 @@ def outdated(
     gone: list[tuple[datetime, RunSummary]] = []
     for ends in by_task.values():
         ends.sort(key=lambda end: end[0], reverse=True)
-        kept = list(dict.fromkeys(owner.run_id for _, owner, _ in ends))[: retention.count]
+        counted = dict.fromkeys(owner.run_id for _, owner, each in ends if _is_named_for(each, owner))
+        beyond = set(list(counted)[retention.count :]) if retention.count else set()
         for ended, owner, each in ends:
             too_old = retention.age is not None and now - ended > retention.age
-            if too_old or (owner.run_id not in kept and now - ended > SAFE):
+            too_many = owner.run_id in beyond and _is_named_for(each, owner) and now - ended > SAFE
+            if too_old or too_many:
                 gone.append((ended, each))
     return [each for _, each in sorted(gone, key=lambda pair: pair[0])]
 
 
-async def remove(cluster: Cluster, run: RunSummary) -> bool:
-    """Remove a run that is over; False: it goes on, or somebody has taken it over, so it stays. Raises ElasticError.
+def _is_named_for(run: RunSummary, owner: Owner) -> bool:
+    return run.ref.name in (owner.task.name, owner.task.former_name)
+
+
+async def remove(cluster: Cluster, run: RunSummary) -> Removal:
+    """Remove a run if it is over. Raises ElasticError.
 
     A list tells what stands in documents under labels or in folders, which others may have made. So the run itself is
     asked, before what would end it.
     """
     try:
         if not (await cluster.status(run.ref)).phase.final:
-            return False
+            return Removal.STAYS
         await cluster.delete(run.ref, run.owner)
     except RunNotFound:
-        return True
+        return Removal.NOT_THERE
     except OwnershipLost:
-        return False
-    return True
+        return Removal.STAYS
+    return Removal.REMOVED
 
 
 async def sweep(cluster: Cluster, deployment: str, log: Any) -> None:
@@ -108,13 +126,15 @@ async def sweep(cluster: Cluster, deployment: str, log: Any) -> None:
         deployment: whose tasks' runs may be removed.
         log: of the task; it has a line where runs were removed, or could not be.
     """
-    removed: list[str] = []
+    became: dict[Removal, list[str]] = defaultdict(list)
+    removed = became[Removal.REMOVED]
     try:
         async with asyncio.timeout(PATIENCE):
             gone: Sequence[RunSummary] = outdated(await cluster.list(), deployment, configured(), utc_now())
-            for each in gone[:MOST]:
-                if await remove(cluster, each):
-                    removed.append(each.ref.name)
+            for each in gone:
+                became[await remove(cluster, each)].append(each.ref.name)
+                if len(removed) == MOST:
+                    break
     except Exception as error:  # noqa: BLE001  # a place's, a file's, a setting's: none of them fails a training
         words = printable(error) or f"it takes more than {PATIENCE:g} s"
         log.warning("Runs that are over for long were not all removed: %s", words)
@@ -124,3 +144,6 @@ async def sweep(cluster: Cluster, deployment: str, log: Any) -> None:
             len(removed),
             printable(", ".join(removed)),
         )
+    if strays := became[Removal.NOT_THERE]:
+        names = printable(", ".join(strays[:MOST]))
+        log.info("Of runs that are over, %d were not there: removed meanwhile, or no run's: %s", len(strays), names)

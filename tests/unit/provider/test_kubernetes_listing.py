@@ -60,3 +60,5 @@ def test_what_is_being_created_or_deleted_is_not_listed() -> None:
 def test_what_only_looks_like_ours_is_passed_over() -> None:
     stranger = Object({"metadata": {"name": "stranger", "labels": {runobjects.MANAGED_BY_LABEL: runobjects.PREFIX}}})
     assert summaries([stranger], []) == ([], [])
+    labelled = Object({**ROOT.raw, "metadata": {**ROOT.metadata, "name": "stranger"}})
+    assert summaries([labelled, said(Phase.SUCCEEDED)], []) == ([], [])

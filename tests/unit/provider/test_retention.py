@@ -23,7 +23,7 @@ from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.registry import substituted
 from elastic_training.console.command.main import main
 from elastic_training.ownership import Owner
-from elastic_training.retention import MOST, Retention, configured, outdated, sweep
+from elastic_training.retention import MOST, Removal, Retention, configured, outdated, sweep
 from tests.unit.provider.operator_bench import operator, trying
 
 NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
@@ -34,10 +34,11 @@ def over(
     name: str, ago: timedelta, *, task: str = "train", index: int = -1, deployment: str = "ours", **more: Any
 ) -> RunSummary:
     """A run of the DAG run of its name."""
-    owner = Owner("nightly", name, task, index, 1, "nonce", deployment).text()
+    owner = Owner("nightly", name, task, index, 1, "nonce", deployment)
+    ref = RunRef(more.pop("called", owner.task.name), name)
     head = {"phase": Phase.SUCCEEDED, "finished": NOW - ago} | more
     headline = Headline(name, name, reason="done", updated=NOW - ago, news="", **head)
-    return RunSummary(RunRef(f"{name}-{task}-{index}", name), more.get("owner", owner), NOW - 2 * ago, headline)
+    return RunSummary(ref, owner.text(), NOW - 2 * ago, headline)
 
 
 def gone(*runs: RunSummary, deployment: str | None = "ours", **kept: Any) -> list[str]:
@@ -69,6 +70,16 @@ class TestWhatGoes:
         nobodys = RunSummary(other.ref, "somebody", other.created, other.headline)
         assert gone(other, nobodys) == []
         assert gone(other, nobodys, deployment=None) == ["old"]
+
+    def test_runs_that_are_not_called_as_their_task_is_push_none_out(self) -> None:
+        honest = [over(f"day {day}", day * DAY) for day in range(2, 5)]
+        forged = [over(f"forged {number}", 2 * DAY, called=f"anything-{number}") for number in range(9)]
+        assert gone(*honest, *forged, count=2) == ["day 4"]
+        assert gone(*honest, over("forged", 31 * DAY, called="anything"), count=3) == ["forged"]
+
+    def test_a_run_of_before_deployments_were_told_apart_counts(self) -> None:
+        former = Owner("nightly", "day 3", "train", -1, 1, "nonce", "ours").task.former_name
+        assert gone(over("day 2", 2 * DAY), over("day 3", 3 * DAY, called=former), count=1) == ["day 3"]
 
 
 class TestSettings:
@@ -162,6 +173,26 @@ class TestAtTheEndOfATask:
         run(sweep(fake, "ours", Mock()))
         assert set(fake.runs) == {"b"}
         assert not run(fake.status(living)).phase.final
+
+    def test_what_was_not_there_is_not_said_to_be_removed_and_takes_no_turn(
+        self, late: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fake, log = FakeCluster(), Mock()
+        ended(fake, "a")
+        [over] = run(fake.list())
+        forged = [RunSummary(RunRef("a", f"no uid {n}"), over.owner, over.created, over.headline) for n in range(MOST)]
+
+        async def listed() -> list[RunSummary]:
+            return [*forged, over]
+
+        monkeypatch.setattr(fake, "list", listed)
+        late(31)
+        run(sweep(fake, "ours", log))
+        assert not fake.runs
+        removed, strays = log.info.call_args_list
+        assert removed.args[1:] == (1, "a")
+        assert "not there" in strays.args[0]
+        assert strays.args[1] == MOST
 
     def test_a_task_does_it(self, fake: FakeCluster, late: Callable[[int], None]) -> None:
         training = operator()
@@ -261,5 +292,5 @@ def test_a_run_that_somebody_has_taken_over_stays() -> None:
     ended(fake, "a")
     summary = run(fake.list())[0]
     stale = RunSummary(summary.ref, "another owner", summary.created, summary.headline)
-    assert not run(retention.remove(fake, stale))
+    assert run(retention.remove(fake, stale)) is Removal.STAYS
     assert "a" in fake.runs

@@ -72,9 +72,7 @@ async def remove_all(runs: Sequence[tuple[str, Cluster, RunSummary]]) -> bool:
     good = True
     for place, cluster, each in runs:
         try:
-            gone = await remove(cluster, each)
-            stays = f"{each.ref.name} goes on, or has been taken over, and stays"
-            say(f"{each.ref.name} in {place} is removed" if gone else stays)
+            say(f"{each.ref.name} in {place} {await remove(cluster, each)}")
         except ElasticError as error:
             complain(f"{each.ref.name} in {place}: {error}")
             good = False

@@ -26,7 +26,7 @@ def summaries(maps: Iterable[Object], launchers: Iterable[Pod]) -> tuple[list[Ru
         part = labels.get(runobjects.PART_LABEL)
         if part == Part.STATUS:
             headlines[ref] = read_headline(thing)
-        elif part == Part.ROOT and runobjects.COMPLETE in thing.annotations and not thing.going:
+        elif part == Part.ROOT and _is_complete_root(thing, ref):
             roots.append((ref, thing))
     running = {pod.labels.get(runobjects.UID_LABEL) for pod in launchers if diagnosis.running(pod)}
     told, doubtful = [], []
@@ -38,3 +38,9 @@ def summaries(maps: Iterable[Object], launchers: Iterable[Pod]) -> tuple[list[Ru
         else:
             doubtful.append(ref)
     return told, doubtful
+
+
+def _is_complete_root(thing: Object, ref: RunRef) -> bool:
+    """Whether it stands for a run that is there. Labels can be anything, but a run's root has the run's name."""
+    is_complete = runobjects.COMPLETE in thing.annotations and not thing.going
+    return is_complete and thing.name == runobjects.ObjectNames(ref.name).root
