@@ -21,6 +21,14 @@ def fake() -> Iterator[FakeCluster]:
         yield cluster
 
 
+@pytest.fixture(autouse=True)
+def local_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Runs of this machine, and what is kept of them, are of one test."""
+    root = tmp_path / "local-root"
+    monkeypatch.setenv("AIRFLOW__ELASTIC_TRAINING__LOCAL_ROOT", str(root))
+    return root
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> str:
     """A place for checkpoints."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -137,23 +137,14 @@ class TestAtTheEndOfATask:
         run(sweep(fake, "ours", Mock()))
         assert len(fake.runs) == 3
 
-    def test_a_place_that_does_not_answer_is_a_warning(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        async def away() -> None:
-            raise ClusterUnavailable("away")
-
+    @pytest.mark.parametrize("error", [ClusterUnavailable("away"), PermissionError("spec.json")], ids=repr)
+    def test_a_place_that_cannot_be_listed_is_a_warning(
+        self, error: Exception, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         fake, log = FakeCluster(), Mock()
-        monkeypatch.setattr(fake, "list", away)
+        monkeypatch.setattr(fake, "list", AsyncMock(side_effect=error))
         run(sweep(fake, "ours", log))
-        assert log.warning.call_args.args[1] == "away"
-
-    def test_nothing_that_goes_wrong_fails_a_training(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        async def torn() -> None:
-            raise PermissionError("spec.json")
-
-        fake, log = FakeCluster(), Mock()
-        monkeypatch.setattr(fake, "list", torn)
-        run(sweep(fake, "ours", log))
-        assert log.warning.call_args.args[1] == "spec.json"
+        assert log.warning.call_args.args[1] == str(error)
 
     def test_a_living_run_of_which_a_forged_document_says_that_it_is_over_stays(
         self, late: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
