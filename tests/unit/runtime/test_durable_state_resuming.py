@@ -123,6 +123,37 @@ def test_a_checkpoint_of_another_model_is_refused(spec: CheckpointSpec) -> None:
         DurableState(model=nn.Linear(3, 3), checkpoint=spec)
 
 
+def test_a_checkpoint_of_another_model_is_passed_over_for_one_that_fits(spec: CheckpointSpec, agent: Agent) -> None:
+    with DurableState(**training(), best=0.5, checkpoint=spec, link=agent.link) as state:
+        step(state, 3)
+        state.commit()
+    (mine,) = of_kind(CheckpointWritten, agent.heard())
+    parts = part_writers(TORCH, {"model": nn.Linear(3, 3).state_dict()}, {"step": 1000, "best": 0.0})
+    other = Checkpoints(open_store(spec.uri), fence=1, keep=3).write(1000, utc_now(), parts)
+
+    again = DurableState(**training(seed=1), best=1.0, checkpoint=spec, link=agent.link)
+
+    skipped, resumed = agent.heard()
+    assert isinstance(skipped, CheckpointSkipped)
+    assert skipped.uri == other.uri
+    assert skipped.reason.startswith("does not fit the model of this script")
+    assert resumed == Resumed(uri=mine.uri, step=3)
+    assert (again.step, again.best) == (3, 0.5)
+    step(again, 2)
+    assert same(everything(again), {**after(5), "best": 0.5})
+
+
+def test_a_state_that_could_not_be_loaded_leaves_nothing_behind(spec: CheckpointSpec) -> None:
+    """What the older checkpoint lacks is as the script made it, and not as the one that was passed over has it."""
+    with DurableState(model=nn.Linear(2, 2), checkpoint=spec) as state:
+        state.step = 3
+        state.commit()
+    parts = part_writers(TORCH, {"model": nn.Linear(3, 3).state_dict()}, {"step": 1000, "best": 0.0})
+    Checkpoints(open_store(spec.uri), fence=1, keep=3).write(1000, utc_now(), parts)
+    again = DurableState(model=nn.Linear(2, 2), best=1.0, checkpoint=spec)
+    assert (again.step, again.best) == (3, 1.0)
+
+
 def test_what_a_checkpoint_lacks_stays_as_the_script_made_it(
     spec: CheckpointSpec, caplog: pytest.LogCaptureFixture
 ) -> None:
