@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
 
@@ -25,9 +26,14 @@ OF_PEERS = (
 @pytest.fixture
 def rank() -> Iterator[Rank]:
     ours, theirs = socket.socketpair()
-    yield Rank(RankLink(ours))
-    ours.close()
+    yield (rank := Rank(RankLink(ours)))
     theirs.close()
+    for thread in threading.enumerate():
+        if thread.name == "rank-link":  # It hears that the agent is gone, and has the world's sockets cut until told.
+            thread.join()
+    rank._cutting.end()
+    assert "broken world" not in [thread.name for thread in threading.enumerate()]
+    ours.close()
 
 
 @pytest.mark.parametrize("error", OF_PEERS, ids=repr)
