@@ -18,7 +18,7 @@ LONG = 120.0
 @pytest.mark.parametrize("start", ["horovod", "torch", "torch-sharded"], indirect=True)
 def test_a_rank_that_returns_early_is_named_with_its_step(start: Start) -> None:
     timing = Timing(forming=1.0, stop_grace=1.0)
-    script = Script("shorter.py", ("12", "20"))
+    script = Script("shorter.py", ("12", "20", "run"))
     run = start(script, (1, 3, 3), timing=timing, recovery=RecoverySpec(backoff=0.1))
     status = run.end(LONG)
     assert (status.phase, status.failure) == (Phase.FAILED, FailureKind.EARLY_EXIT), run.report("another end")
@@ -28,14 +28,14 @@ def test_a_rank_that_returns_early_is_named_with_its_step(start: Start) -> None:
 
 @pytest.mark.parametrize("start", ["horovod", "torch"], indirect=True)
 def test_ranks_that_return_at_one_step_succeed(start: Start) -> None:
-    run = start(Script("shorter.py", ("12", "12")), (1, 3, 3))
+    run = start(Script("shorter.py", ("12", "12", "run")), (1, 3, 3))
     assert run.end(LONG).phase is Phase.SUCCEEDED, run.report("succeeded")
 
 
 @pytest.mark.parametrize("start", ["horovod", "torch", "torch-sharded"], indirect=True)
 @pytest.mark.parametrize("how", ["finish", "with", "nothing"])
 def test_a_script_of_its_own_that_ends_early_in_one_rank_is_named(start: Start, how: str) -> None:
-    run = start(Script("plainly.py", ("12", "20", how)), (3, 3, 3), timing=Timing(forming=1.0, stop_grace=1.0))
+    run = start(Script("shorter.py", ("12", "20", how)), (3, 3, 3), timing=Timing(forming=1.0, stop_grace=1.0))
     status = run.end(LONG)
     assert (status.phase, status.failure) == (Phase.FAILED, FailureKind.EARLY_EXIT), run.report("another end")
     step = "" if how == "nothing" else " at step 12"
@@ -45,5 +45,5 @@ def test_a_script_of_its_own_that_ends_early_in_one_rank_is_named(start: Start, 
 
 @pytest.mark.parametrize("start", ["horovod", "torch"], indirect=True)
 def test_a_script_of_its_own_whose_ranks_end_at_one_step_succeeds(start: Start) -> None:
-    run = start(Script("plainly.py", ("12", "12", "finish")), (3, 3, 3))
+    run = start(Script("shorter.py", ("12", "12", "finish")), (3, 3, 3))
     assert run.end(LONG).phase is Phase.SUCCEEDED, run.report("succeeded")

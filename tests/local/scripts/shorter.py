@@ -1,21 +1,24 @@
-"""Training whose loop is shorter in rank 1: it returns while the others are about to do their next step.
+"""Training whose loop is shorter in rank 1: it ends while the others are about to do their next step.
 
-Arguments: the step at which rank 1 returns, and that of the others.
+Arguments: the step at which rank 1 ends, that of the others, and how each trains: by ``run``, as ``elastic.run``, or
+without that. Then the word is how it says that it ends: ``finish``, ``with`` or ``nothing``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 
 import torch
 from exact_engines import kit
 from torch.nn.functional import mse_loss
 
+from elastic_runtime.torch import DurableState
 from elastic_runtime.world import current_world
 
 
 def main() -> None:
-    short, long = int(sys.argv[1]), int(sys.argv[2])
+    short, long, how = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     torch.set_default_dtype(torch.float64)
     engine = kit()
 
@@ -26,8 +29,7 @@ def main() -> None:
 
     state = engine.state(build)
 
-    @engine.run
-    def train(state: object) -> None:
+    def train(state: DurableState) -> None:
         parallel = engine.parallel(state)
         while state.step < (short if current_world().rank == 1 else long):
             state.optimizer.zero_grad()
@@ -36,7 +38,14 @@ def main() -> None:
             state.step += 1
             state.commit()
 
-    train(state)
+    if how == "run":
+        engine.run(train)(state)
+        return
+    state.sync()
+    with state if how == "with" else contextlib.nullcontext():
+        train(state)
+    if how == "finish":
+        state.finish()
 
 
 main()
