@@ -118,6 +118,9 @@ test-tensorflow-kubernetes: setup ## TensorFlow's scripts in pods; a quarter of 
 test-airflow: setup ## real Airflow components, from the DAG down
 	$(call pytest,$(AIRFLOW),airflow,tests/airflow)
 
+test-viewers: setup ## 200 people look at a task with a silent store, in a real API server: do its other routes go on? a minute, not a part of `make test`
+	$(call pytest,$(AIRFLOW),viewers,tests/viewers)
+
 test-browser: setup $(if $(shell command -v npm),$(AXE)) ## the page of a run in a headless Chromium, of made-up and of real runs; skipped where there is none
 	$(call pytest,$(AIRFLOW),browser,tests/browser)
 
@@ -263,6 +266,6 @@ clean-all: clean
 	rm -rf .venv .venv-trainer .venv-tensorflow .venv-frameworks .venv-scripts .venv-torchft .venv-site .venv-manifests
 
 .PHONY: help setup setup-tensorflow setup-torchft setup-site site test-site setup-manifests test-manifests test-tutorial test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks test-unit $(UNIT) \
-    test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-browser screenshots \
+    test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-viewers test-browser screenshots \
     test-faults test-frameworks test-scripts setup-frameworks setup-scripts test-kubernetes test-kubernetes-long test-oldest test-compose compose-up compose-down test-wheels matrix chaos chaos-bar fuzz kills soak \
     demo bench bench-torch bench-sharded bench-deferred bench-checkpoints bench-status bench-page bench-traces gpu-check image cluster-up cluster-down build dist requirements clean clean-all
