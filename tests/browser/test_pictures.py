@@ -79,7 +79,13 @@ def test_pictures(place: Place, run: RunInAirflow, scheme: str) -> None:
     shown(place, f"{run.in_airflow}/plugin/elastic-training-task", "within-airflow", "canvas", scheme)
     shown(place, run.page, "live", "canvas", scheme, height=2100)
     shown(place, run.page, "live", "canvas", scheme, width=390, height=1500)
-    shown(place, "/elastic-training/", "runs", "tbody tr", scheme, height=400)
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 345), (390, 520)])
+def test_pictures_of_the_list(
+    place: Place, held: RunInAirflow, finished: RunInAirflow, width: int, height: int
+) -> None:
+    shown(place, "/elastic-training/", "runs", "tbody tr", "light", width=width, height=height)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
