@@ -101,6 +101,7 @@ COMMANDS = [
     Commands("docs/how-to/helm-and-kubernetes-executor.md", "helm upgrade", reason=_CLUSTER),
     Commands("docs/how-to/private-registry.md", "create secret docker-registry", reason=_CLUSTER),
     Commands("docs/kubernetes.md", "deploy/rbac.yaml", reason=_CLUSTER),
+    Commands("docs/kubernetes.md", "create clusterrolebinding", reason=_CLUSTER),
     Commands("docs/kubernetes.md", "get configmaps", reason=_CLUSTER),
     Commands("docs/kubernetes.md", "create secret generic notebook", reason=_CLUSTER),
     Commands("docs/tensorflow.md", "make image FAMILY=tensorflow", reason=_MINUTES),

@@ -19,6 +19,7 @@ from elastic_runtime import runobjects
 from elastic_runtime.agent.__main__ import parse_arguments
 from elastic_runtime.documents import from_json
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.launcher.kubernetes.identities import gives_token
 from elastic_runtime.shipment import pack
 from elastic_runtime.spec import RunSpec
 from elastic_training.clusters.kubernetes.manifests.objects import Capabilities, pods_digest, render, run_objects
@@ -112,6 +113,38 @@ def test_each_role_gets_its_own_key_alone() -> None:
         assert container_of(pod)["volumeMounts"][0]["mountPath"] == runobjects.TLS_FOLDER
 
 
+def test_each_worker_has_a_token_of_its_pod_that_is_of_use_to_its_own_launcher_alone() -> None:
+    launcher, worker = pods_of(objects_of())
+    [volume] = (each for each in worker["spec"]["volumes"] if "projected" in each)
+    [source] = volume["projected"]["sources"]
+    assert source["serviceAccountToken"] == {
+        "audience": runobjects.audience(SPEC.name, SPEC.uid),
+        "expirationSeconds": 3600,
+        "path": "token",
+    }
+    assert volume["projected"]["defaultMode"] == 0o440
+    assert worker["spec"]["securityContext"]["fsGroup"] == 1000, "or an agent that is not root could not read it"
+    assert gives_token(worker["spec"])
+    assert not gives_token(launcher["spec"])
+    another = pods_of(objects_of(spec=replace(SPEC, uid="another")))[1]
+    assert str(SPEC.uid) not in str([each for each in another["spec"]["volumes"] if "projected" in each])
+
+
+def test_the_agent_is_told_where_the_token_is_and_no_other_container_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    template = {"spec": {"containers": [{"name": "base"}, {"name": "beside", "image": "proxy:1"}]}}
+    _, worker = pods_of(objects_of(Pods(image="registry/trainer:1", worker=PodShape(template=template))))
+    [mount] = [each for each in container_of(worker)["volumeMounts"] if each["name"] == runobjects.IDENTITY_VOLUME]
+    beside = next(each for each in worker["spec"]["containers"] if each["name"] == "beside")
+    assert "volumeMounts" not in beside
+    words = arguments_of(worker)
+    for each in container_of(worker)["env"]:
+        monkeypatch.setenv(each["name"], each.get("value", ""))
+    identity = parse_arguments(words).identity
+    assert str(identity) == f"{mount['mountPath']}/token"
+    assert mount["readOnly"] is True
+    assert parse_arguments([each for each in words if each != "--redial"]).identity is None, "of this machine"
+
+
 def test_only_the_launcher_talks_to_the_api_server() -> None:
     launcher, worker = pods_of(objects_of())
     assert launcher["spec"]["automountServiceAccountToken"] is True
@@ -122,21 +155,27 @@ def test_only_the_launcher_talks_to_the_api_server() -> None:
         assert pod["spec"]["enableServiceLinks"] is False
 
 
+FROM_POD = {"POD_NAME": "digits-worker-x7k2p", "NODE": "node-1", "POD_ADDRESS": "127.0.0.1"}
+
+
+def arguments_of(worker: dict[str, Any]) -> list[str]:
+    """Of its agent, as its container gets them."""
+    words = container_of(worker)["args"][len(runobjects.AGENT_COMMAND) :]
+    return [re.sub(r"\$\(ELASTIC_TRAINING_(\w+)\)", lambda found: FROM_POD[found[1]], word) for word in words]
+
+
 @pytest.mark.parametrize("address", ["10.96.7.7", "fd00:10:96::7"])
 def test_the_agent_understands_what_it_is_told(address: str) -> None:
     worker = objects_of().rest(ROOT_UID, address)[-1]["spec"]["template"]
     container = container_of(worker)
-    environment = {"POD_NAME": "digits-worker-x7k2p", "NODE": "node-1", "POD_ADDRESS": "127.0.0.1"}
-    spoken = [
-        re.sub(r"\$\(ELASTIC_TRAINING_(\w+)\)", lambda found: environment[found[1]], word) for word in container["args"]
-    ]
-    assert tuple(spoken[:3]) == runobjects.AGENT_COMMAND
-    settings = parse_arguments(spoken[3:])
+    assert tuple(container["args"][:3]) == runobjects.AGENT_COMMAND
+    settings = parse_arguments(arguments_of(worker))
     assert (settings.worker, settings.node, settings.interface) == ("digits-worker-x7k2p", "node-1", "lo")
     assert settings.launcher == (address, runobjects.LAUNCHER_PORT)
     assert (settings.slots, settings.grace, str(settings.tls)) == (2, 30.0, runobjects.TLS_FOLDER)
     assert settings.redial
-    assert {entry["name"].removeprefix("ELASTIC_TRAINING_") for entry in container["env"]} == set(environment)
+    told = {entry["name"].removeprefix("ELASTIC_TRAINING_") for entry in container["env"]}
+    assert told == {*FROM_POD, "IDENTITY"}
 
 
 def test_the_launcher_is_told_which_run_and_who_it_is() -> None:

@@ -63,7 +63,8 @@ class TestSettings:
     def test_a_folder_of_the_users_own_for_it_is_left_alone(self, hostfile: str | None, mount: str) -> None:
         pods = Pods(image="registry/trainer:1", volumes=[Volume(mount, empty_dir=True)])
         _, worker = pods_of(objects_of(pods, replace(SPEC, hostfile=hostfile)))
-        assert [each["mountPath"] for each in container_of(worker)["volumeMounts"]] == [runobjects.TLS_FOLDER, mount]
+        mounts = [each["mountPath"] for each in container_of(worker)["volumeMounts"]]
+        assert mounts == [runobjects.TLS_FOLDER, runobjects.IDENTITY_FOLDER, mount]
 
     def test_a_queue_holds_the_launchers_job_and_each_worker_pod(self) -> None:
         found = everything(objects_of(Pods(image="t:1", queue="team")))

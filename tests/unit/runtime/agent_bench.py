@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from elastic_runtime.launcher.agents import AgentConnection, AgentServer
 from elastic_runtime.spec import RunSpec, Timing
@@ -54,9 +54,11 @@ class Desk:
 
 
 @asynccontextmanager
-async def listening(tls: Path, run: RunSpec, used: Sequence[str] = (), port: int = 0) -> AsyncIterator[Desk]:
+async def listening(
+    tls: Path, run: RunSpec, used: Sequence[str] = (), port: int = 0, **more: Any
+) -> AsyncIterator[Desk]:
     desk = Desk()
-    server = AgentServer(run, desk.came, desk.said, desk.gone, used)
+    server = AgentServer(run, desk.came, desk.said, desk.gone, used, **more)
     desk.port = await server.start(tls, "127.0.0.1", port)
     try:
         yield desk

@@ -20,6 +20,7 @@ from elastic_runtime.kubernetes.client import ChangeKind, Client
 from elastic_runtime.kubernetes.objects import Object
 from elastic_runtime.kubernetes.resources import REPLICA_SETS, Kind
 from elastic_runtime.kubernetes.transport import Transport
+from tests.unit.runtime.token_issuer import Issuer, claims
 
 Plain = dict[str, Any]
 NAMESPACE = "ns"
@@ -67,6 +68,13 @@ class FakePlace:
         """Verb and kind."""
         self.calls: Counter[tuple[str, Kind[Any]]] = Counter()
         """Of each verb and kind, those that were refused included."""
+        self.issuer = Issuer()
+        self.keys_refused: int | None = None
+        """HTTP status of the answer to who asks for the issuer's keys."""
+        self.keys_asked = 0
+        self.keys_held = asyncio.Event()
+        """Not set: nobody who asks for them gets an answer."""
+        self.keys_held.set()
         self.version = 100
         self.oldest = 0
         self._objects: dict[Kind[Any], dict[str, Plain]] = defaultdict(dict)
@@ -102,6 +110,11 @@ class FakePlace:
         self.oldest = self.version
         await self.cut_watches()
 
+    async def token(self, pod: str, audience: str) -> str:
+        """Of that pod, as its kubelet gets one for it."""
+        found = self._find(resources.PODS, pod)
+        return self.issuer.sign(claims(pod, found["metadata"]["uid"], audience, NAMESPACE))
+
     async def go_away(self) -> None:
         self.away = True
         await self.cut_watches()
@@ -111,6 +124,8 @@ class FakePlace:
     async def call_api(
         self, path: str, method: str, *, query_params: list[tuple[str, str]], body: Plain | None, **_: Any
     ) -> Answer:
+        if path == "/openid/v1/jwks":
+            return await self._key_set()
         kind, name = parse(path)
         query = dict(query_params)
         verb = _VERBS.get(method) or ("get" if name else "watch" if "watch" in query else "list")
@@ -123,6 +138,17 @@ class FakePlace:
 
     async def close(self) -> None:
         """There is nothing to close."""
+
+    async def _key_set(self) -> Answer:
+        self.keys_asked += 1
+        await self.keys_held.wait()
+        if self.away:
+            raise aiohttp.ClientConnectionError("the API server is away")
+        if self.keys_refused is None:
+            return Answer(200, self.issuer.key_set(), {})
+        words = {403: 'forbidden: User "launcher" cannot get path "/openid/v1/jwks"'}
+        said = {"kind": "Status", "message": words.get(self.keys_refused, ""), "code": self.keys_refused}
+        return Answer(self.keys_refused, said, {})
 
     async def _answer(
         self, verb: str, kind: Kind[Any], name: str, query: dict[str, str], body: Plain

@@ -16,6 +16,7 @@ from elastic_runtime.launcher.kubernetes.leadership import Leadership, take_over
 from elastic_runtime.launcher.kubernetes.platform import KubernetesPlatform
 from elastic_runtime.runobjects import (
     COMPLETE,
+    IDENTITY_VOLUME,
     LEASE,
     SPEC_KEY,
     STATUS_KEY,
@@ -42,6 +43,8 @@ class Place(Protocol):
     async def change(self, kind: Kind[Any], name: str, changes: Plain) -> None: ...
 
     async def remove(self, kind: Kind[Any], name: str) -> None: ...
+
+    async def token(self, pod: str, audience: str) -> str: ...
 
 
 def spec(name: str = "digits", uid: str = "first", fence: int = 7, **others: Any) -> RunSpec:
@@ -77,11 +80,16 @@ def replica_set(run: RunSpec, replicas: int = 2) -> Plain:
     }
 
 
-def pod(run: RunSpec, name: str, *, node: str = "", going: datetime | None = None, **pod_status: Any) -> Plain:
+def pod(
+    run: RunSpec, name: str, *, node: str = "", going: datetime | None = None, token: bool = False, **pod_status: Any
+) -> Plain:
     metadata: Plain = {"name": name, "labels": labels(run.name, run.uid, Part.WORKER)}
     if going:
         metadata["deletionTimestamp"] = going.isoformat().replace("+00:00", "Z")
-    return {"metadata": metadata, "spec": {"nodeName": node} if node else {}, "status": pod_status}
+    pod_spec: Plain = {"nodeName": node} if node else {}
+    if token:
+        pod_spec["volumes"] = [{"name": IDENTITY_VOLUME, "projected": {}}]
+    return {"metadata": metadata, "spec": pod_spec, "status": pod_status}
 
 
 async def lay_down(place: Place, run: RunSpec, *, complete: bool = True, workers: bool = True) -> Object:

@@ -10,17 +10,20 @@ from uuid import uuid4
 
 import pytest
 
-from elastic_runtime.errors import Conflict, OwnershipLost, RunNotFound, WatchExpired
+from elastic_runtime.errors import Conflict, InvalidDocument, OwnershipLost, RunNotFound, WatchExpired
 from elastic_runtime.kubernetes.client import Change, ChangeKind
 from elastic_runtime.kubernetes.objects import Object
 from elastic_runtime.kubernetes.reflector import Reflector
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, NODES, PODS, REPLICA_SETS, Kind
+from elastic_runtime.kubernetes.tokens import Bound, key_id, read_keys, verify
 from elastic_runtime.launcher.kubernetes.leadership import read_spec, take_over, term_of
-from elastic_runtime.runobjects import SPEC_KEY, ObjectNames, Part, selector
+from elastic_runtime.runobjects import SPEC_KEY, ObjectNames, Part, labels, selector
+from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Phase
 from tests.unit.runtime.kubernetes_bench import (
     NOON,
     Place,
+    Plain,
     config_map,
     enter,
     lay_down,
@@ -284,3 +287,28 @@ class TestOffice(Contract):
             assert (found, SPEC_KEY in root.data) == (run, True)
 
         self.run(opens, test)
+
+
+class TestTokens(Contract):
+    def test_of_a_pod_are_verified_by_the_keys_that_are_published(self, opens: Opens) -> None:
+        async def test(place: Place) -> None:
+            run, wanted = a_run(), f"elastic-training/{uuid4().hex}"
+            made = await place.create(PODS, bare_pod(run))
+            token = await place.token(made.name, wanted)
+            keys = read_keys(await place.api.token_keys())
+            key = keys[key_id(token) or ""]
+            assert verify(token, key, wanted) == Bound(place.api.namespace, made.name, made.uid)
+            with pytest.raises(InvalidDocument, match="not for this run"):
+                verify(token, key, "another")
+            head, body, signature = token.split(".")
+            with pytest.raises(InvalidDocument, match="not one that the API server has signed"):
+                verify(f"{head}.{body}.{signature[::-1]}", key, wanted)
+
+        self.run(opens, test)
+
+
+def bare_pod(run: RunSpec) -> Plain:
+    """That need not run."""
+    containers = [{"name": "worker", "image": "localhost/none:1"}]
+    metadata = {"name": f"{run.name}-worker-x7k2p", "labels": labels(run.name, run.uid, Part.WORKER)}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -34,6 +34,7 @@ class Place:
     cancelled: str | None = None
     lost: bool = False
     known: set[str] | None = None
+    prove_: Callable[[Hello], Awaitable[str | None]] | None = None
     deadlines: dict[str, datetime] = field(default_factory=dict)
     warned: list[str] = field(default_factory=list)
     did: list[str] = field(default_factory=list)
@@ -71,6 +72,9 @@ class Place:
 
     def expects(self, worker: str, /) -> bool:
         return self.known is None or worker in self.known
+
+    async def prove(self, hello: Hello, /) -> str | None:
+        return await self.prove_(hello) if self.prove_ else None
 
     def refusal(self) -> Refusal | None:
         return None
@@ -132,10 +136,10 @@ class Worker:
         self.reader, self.writer = reader, writer
 
     @classmethod
-    async def dial(cls, tls: Path, port: int, name: str = "w") -> Worker:
+    async def dial(cls, tls: Path, port: int, name: str = "w", token: str = "") -> Worker:
         context = agent_context(tls)
         made = cls(*await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="launcher"))
-        for message in (Hello(name, "n1", 7, 1, "lo"), Heartbeat(1.0, 1)):
+        for message in (Hello(name, "n1", 7, 1, "lo", token=token), Heartbeat(1.0, 1)):
             made.writer.write(encode(message))
         return made
 

@@ -28,9 +28,10 @@ from elastic_runtime.certificates import launcher_context
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import to_json, write_atomically
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
+from elastic_runtime.plausible import TOKEN
 from elastic_runtime.retry import RetryPolicy
 from elastic_runtime.rundir import ReclaimNotice
-from elastic_runtime.wire import Noticed, Output, RankExited, Ready, Release, StartRank
+from elastic_runtime.wire import Hello, Noticed, Output, RankExited, Ready, Release, StartRank
 from tests.paced import has_ended
 from tests.unit.runtime.agent_bench import SOON, Desk, handshakes, listening, spec
 
@@ -57,9 +58,13 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def agent(tls: Path, port: int, notice: Path | None = None) -> AsyncIterator[asyncio.Task[None]]:
+async def agent(
+    tls: Path, port: int, notice: Path | None = None, identity: Path | None = None
+) -> AsyncIterator[asyncio.Task[None]]:
     """It dials that port, for ever."""
-    settings = AgentSettings(NAME, ("127.0.0.1", port), tls, grace=0.05, notice_file=notice, redial=True)
+    settings = AgentSettings(
+        NAME, ("127.0.0.1", port), tls, grace=0.05, notice_file=notice, identity=identity, redial=True
+    )
     task = asyncio.create_task(Agent(settings).run())
     try:
         yield task
@@ -104,6 +109,26 @@ class TestRedials:
                 assert desk.of(RankExited) == []  # Nobody is told of the ranks of another launcher.
 
         asyncio.run(run())
+
+    def test_with_the_token_that_its_pod_has_by_then(self, tls: Path, tmp_path: Path) -> None:
+        shown: list[str] = []
+        file = tmp_path / "token"
+
+        async def prove(hello: Hello) -> str | None:
+            shown.append(hello.token)
+            return None
+
+        async def run() -> None:
+            file.write_text("first\n")
+            async with listening(tls, SLEEPER, prove=prove) as desk, agent(tls, desk.port, identity=file):
+                await ready(desk)
+                for number, content in enumerate([b"renewed", b"x" * (TOKEN + 1), "é".encode(), None], 2):
+                    file.unlink() if content is None else file.write_bytes(content)
+                    desk.arrivals[-1].abort()
+                    await ready(desk, number)
+
+        asyncio.run(run())
+        assert shown == ["first", "renewed", "", "", ""]
 
     def test_until_there_is_a_launcher(self, tls: Path) -> None:
         async def run() -> None:

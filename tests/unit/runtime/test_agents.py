@@ -127,6 +127,54 @@ class TestStrangers:
         asyncio.run(run())
 
 
+class TestProof:
+    def test_is_asked_for_before_anybody_hears_of_the_agent(self, tls: Path, caplog: pytest.LogCaptureFixture) -> None:
+        shown: list[str] = []
+
+        async def prove(hello: Hello) -> str | None:
+            shown.append(hello.token)
+            return None if hello.token == "right" else "it is another one\nlauncher: all is well"
+
+        async def run() -> None:
+            async with listening(tls, spec(), prove=prove) as desk:
+                for token in ("wrong", "wrong", "right"):
+                    async with dialled(desk, agent_context(tls)) as client:
+                        client.say(encode(Hello("worker-0", "node", 1, 1, "lo", token=token)))
+                        heard = await client.hear()
+                        assert bool(heard) is (token == "right")
+                        assert len(desk.arrivals) == (token == "right")
+                assert [each.hello.token for each in desk.arrivals] == [""]
+
+        asyncio.run(run())
+        assert shown == ["wrong", "wrong", "right"]
+        [told] = [each for each in caplog.messages if "worker-0" in each]
+        assert told == "refusing an agent that calls itself worker-0: it is another one\\x0alauncher: all is well"
+
+    def test_lets_one_of_two_in_that_prove_the_same_at_once(self, tls: Path) -> None:
+        both = asyncio.Event()
+        asked: list[str] = []
+
+        async def prove(hello: Hello) -> str | None:
+            asked.append(hello.worker)
+            if len(asked) == 2:
+                both.set()
+            await both.wait()
+            return None
+
+        async def run() -> None:
+            async with (
+                listening(tls, spec(), prove=prove) as desk,
+                dialled(desk, agent_context(tls)) as one,
+                dialled(desk, agent_context(tls)) as other,
+            ):
+                for each in (one, other):
+                    each.say(HELLO)
+                assert sorted([bool(await each.hear()) for each in (one, other)]) == [False, True]
+                assert len(desk.arrivals) == 1
+
+        asyncio.run(run())
+
+
 def turned_away(tls: Path, context: ssl.SSLContext) -> list[object]:
     """Dial and say hello, and be hung up on. Returns the arrivals."""
 

@@ -34,3 +34,7 @@ class TestWatching(kubernetes_contract.TestWatching):
 
 class TestOffice(kubernetes_contract.TestOffice):
     pass
+
+
+class TestTokens(kubernetes_contract.TestTokens):
+    pass

@@ -63,9 +63,12 @@ LINES = 2000
 """Of output, in one message."""
 TRACES = 100
 """Files that one worker has saved for its ranks."""
+TOKEN = 6000
+"""Characters of an agent's token. Kubernetes' have 1,000 to 2,000."""
 STREAMS = ("stdout", "stderr")
 _WORKER = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _TRACE = re.compile(r"traces/(?:timeline|profile)-[A-Za-z0-9._-]{1,180}")
+_TOKEN = re.compile(r"[-_.A-Za-z0-9]*")
 _NODE = re.compile(r"[-._A-Za-z0-9]{1,253}")
 _INTERFACE = re.compile(r"[-.:@_A-Za-z0-9]{1,15}")
 
@@ -83,6 +86,8 @@ def check_hello(hello: Hello, slots: int) -> None:
     _demand(not hello.address or is_address(hello.address), "address", hello.address, "not an IP address")
     _demand(hello.slots == slots, "slots", hello.slots, f"not {slots}, as many as each worker of this run has")
     _demand(1 <= hello.pid <= PID, "pid", hello.pid, "not a process id")
+    fits = len(hello.token) <= TOKEN and _TOKEN.fullmatch(hello.token)
+    _demand(fits, "token", f"{len(hello.token)} characters", "not a token")  # Never the text itself.
 
 
 def check_agent(message: AgentMessage, worker: str, slots: int) -> None:

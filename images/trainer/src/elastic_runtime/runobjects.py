@@ -92,12 +92,20 @@ JUPYTER_FOLDER = "/run/elastic-training/jupyter"
 JUPYTER_TOKEN = f"{JUPYTER_FOLDER}/token"
 """File with the token that whoever uses the run's Jupyter has to show."""
 """Where the pods find their part of the certificates."""
+IDENTITY_VOLUME = f"{PREFIX}-identity"
+"""Of a worker's pod: the token of its service account that Kubernetes has bound to this pod, for the run's launcher."""
+IDENTITY_FOLDER = "/run/elastic-training/identity"
+IDENTITY_TOKEN = f"{IDENTITY_FOLDER}/token"
+"""File with that token, which the kubelet renews."""
 LAUNCHER_COMMAND = ("python", "-m", "elastic_runtime.launcher.kubernetes")
 AGENT_COMMAND = ("python", "-m", "elastic_runtime.agent")
 JUPYTER_COMMAND = ("python", "-m", "elastic_runtime.notebook")
 LAUNCHER_CONTAINER = "launcher"
 WORKER_CONTAINER = "worker"
 JUPYTER_CONTAINER = "jupyter"
+
+IDENTITY_VARIABLE = "ELASTIC_TRAINING_IDENTITY"
+"""Environment of the worker's container: where :data:`IDENTITY_TOKEN` is. Agents that do not know it ignore it."""
 
 # Environment of the launcher's container.
 RUN_VARIABLE = "ELASTIC_TRAINING_RUN"
@@ -189,6 +197,11 @@ class ObjectNames:
     def network(self) -> str:
         """NetworkPolicy."""
         return self.run
+
+
+def audience(run: str, uid: str) -> str:
+    """For whom the tokens of a run's worker pods are: this incarnation of the run, and nobody else."""
+    return f"{PREFIX}/{run}/{uid}"
 
 
 def labels(run: str, uid: str, part: Part) -> dict[str, str]:

@@ -31,6 +31,8 @@ class Hello:
     """Network interface on which its ranks talk to the others'."""
     address: str = field(default="", metadata=SPARSE)
     """IP address there, by which the others reach it; empty: it is not told, nor wants to know of theirs."""
+    token: str = field(default="", metadata=SPARSE, repr=False)
+    """Secret. Proof that the agent is in the pod of the worker's name, where the place gives one; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)

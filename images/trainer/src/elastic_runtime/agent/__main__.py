@@ -19,6 +19,7 @@ from elastic_runtime.agent.settings import AgentSettings
 from elastic_runtime.errors import ElasticError, InvalidSettings
 from elastic_runtime.hostfile import HOSTFILE
 from elastic_runtime.rank_link import RANK_FD, RANK_FD_INODE
+from elastic_runtime.runobjects import IDENTITY_VARIABLE
 from elastic_runtime.spec import NoticeService
 
 
@@ -48,6 +49,8 @@ def parse_arguments(arguments: list[str]) -> AgentSettings:
     settings = vars(parser.parse_args(arguments))
     # Where this is a pod, there is a place for it; of a machine it may be anybody's.
     settings["hostfile"] = HOSTFILE if settings["redial"] and os.access(Path(HOSTFILE).parent, os.W_OK) else None
+    identity = os.environ.get(IDENTITY_VARIABLE) if settings["redial"] else None
+    settings["identity"] = Path(identity) if identity else None
     host, _, port = settings["launcher"].rpartition(":")
     settings["launcher"] = (host, int(port))
     settings["metadata"] = Metadata.parse(settings["metadata"])

@@ -15,6 +15,7 @@ from enum import StrEnum
 
 from elastic_runtime.agent import devices, dialling, hardware, notices
 from elastic_runtime.agent.gpus import Gpus
+from elastic_runtime.agent.identity import read_token
 from elastic_runtime.agent.rank_environment import rank_environment
 from elastic_runtime.agent.ranks import Ranks
 from elastic_runtime.agent.saving import Saving
@@ -216,8 +217,9 @@ class Agent:
             await asyncio.gather(*tasks, *self._stops, return_exceptions=True)
 
     def _hello(self) -> Hello:
-        own = self._settings
-        return Hello(own.worker, own.node or os.uname().nodename, os.getpid(), own.slots, own.interface, own.address)
+        own, token = self._settings, read_token(self._settings.identity)
+        node = own.node or os.uname().nodename
+        return Hello(own.worker, node, os.getpid(), own.slots, own.interface, own.address, token)
 
     def _send(self, message: AgentMessage) -> None:
         if not self._writer.is_closing():

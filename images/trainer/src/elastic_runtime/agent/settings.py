@@ -38,6 +38,8 @@ class AgentSettings:
     """Where the folder of the files that came with the run is made; None: where temporary files are."""
     hostfile: str | None = None
     """Path at which the hosts of the world are kept, unless the run says another; None: in a folder of the agent's."""
+    identity: Path | None = None
+    """File with a token that proves which pod this is, and that changes; None: the launcher asks for none."""
     redial: bool = False
     """Outlive the launcher: dial again, for ever, whenever it hangs up; and end only when terminated, for whoever
     started this agent would start it again."""

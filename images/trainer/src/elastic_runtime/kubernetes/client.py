@@ -26,6 +26,7 @@ PAGE = 500
 WATCH_SECONDS = (240, 360)
 """For how long the server is asked to keep one watch open; drawn at random, so that not all begin anew at once."""
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_SIGNING_KEYS = "/openid/v1/jwks"
 _LONGEST_EVENT = 4 << 20
 """Bytes; etcd takes no object larger than 1.5 MiB, and JSON in JSON grows by its quotes."""
 
@@ -163,6 +164,10 @@ class Client:
         answer = await self._transport.ask(Request(what, "POST", _REVIEWS, body=review))
         said = answer.get("status") if isinstance(answer, dict) else None
         return isinstance(said, dict) and said.get("allowed") is True
+
+    async def token_keys(self) -> Json:
+        """The public keys that tokens of service accounts are signed with, as a JSON Web Key Set (RFC 7517)."""
+        return await self._transport.ask(Request("read the keys of service accounts' tokens", "GET", _SIGNING_KEYS))
 
     async def serves(self, kind: Kind[Any]) -> bool:
         """Whether the server knows the kind at all."""

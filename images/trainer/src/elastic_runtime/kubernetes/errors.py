@@ -5,7 +5,7 @@ answer                        error
 ============================  ==========================================================================
 401, 408, 429, 5xx, silence   ClusterUnavailable: the same call may succeed later
 429, 503 with Retry-After     its special case TooBusy: when
-403, no right                 MissingRight: the server's words (verb, resource, account) and the remedy
+403, no right                 MissingRight: the server's words (verb, resource or path, account) and the remedy
 403, quota                    PermanentError: another try of the task may find room
 400, 403, 422 and the like    InvalidSettings ``pods``: the server's words
 404, no such namespace        PermanentError: no try would find it
@@ -32,10 +32,12 @@ from elastic_runtime.errors import (
 )
 
 _NO_RIGHT = re.compile(r'User "(?P<user>[^"]*)" cannot (?P<verb>\w+) resource "(?P<resource>[^"]*)"')
+_NO_PATH = re.compile(r'User "(?P<user>[^"]*)" cannot (?P<verb>\w+) path "(?P<path>[^"]*)"')
 _NO_NAMESPACE = re.compile(r'namespaces "[^"]*" not found')
 _QUOTA = re.compile(r"exceeded quota|failed quota")
 _USER_IN_URL = re.compile(r"//[^/\s'\"]*@")
 _LATER = frozenset({0, 401, 408, 429})
+_ROLES = {"/openid/v1/jwks": "the ClusterRole system:service-account-issuer-discovery"}
 _RULES = {"nodes": "deploy/rbac-nodes.yaml"}
 """Of the rights that are good to have; all others: deploy/rbac.yaml."""
 
@@ -80,15 +82,25 @@ def translate(code: int, body: str, what: str, retry_after: str | None = None) -
         return (
             TooBusy(said, float(retry_after)) if retry_after and retry_after.isdecimal() else ClusterUnavailable(said)
         )
-    if found := _NO_RIGHT.search(message):
-        manifest = _RULES.get(found["resource"], "deploy/rbac.yaml")
-        return MissingRight(
-            f"{said}. Give {found['user']} the right to {found['verb']} {found['resource']}: {manifest} of this "
-            "project has the rules that are needed"
-        )
+    if remedy := _remedy(message):
+        return MissingRight(f"{said}. {remedy}")
     if _QUOTA.search(message):
         return PermanentError(f"{said}. Raise the namespace's quota, or ask for less")
     return InvalidSettings("pods", said, "Change what the server does not accept, or ask who runs the cluster")
+
+
+def _remedy(message: str) -> str:
+    """For a right that is missing; empty: the message tells of none."""
+    if found := _NO_RIGHT.search(message):
+        manifest = _RULES.get(found["resource"], "deploy/rbac.yaml")
+        return (
+            f"Give {found['user']} the right to {found['verb']} {found['resource']}: {manifest} of this project has "
+            "the rules that are needed"
+        )
+    if found := _NO_PATH.search(message):
+        role = _ROLES.get(found["path"], f"a ClusterRole with the right to {found['verb']} {found['path']}")
+        return f"Bind {found['user']} to {role}, with a ClusterRoleBinding"
+    return ""
 
 
 def unreachable(error: BaseException, what: str) -> ClusterUnavailable:

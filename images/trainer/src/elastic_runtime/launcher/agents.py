@@ -3,7 +3,8 @@
 Whoever reaches the port may try. Until it has begun TLS (:mod:`.client_hello`), and then until it has said who it is, a
 connection has one of a few seats, a few seconds and a few KiB (:mod:`.lobby`), apart from those whose ClientHello knows
 the run (:func:`~elastic_runtime.certificates.watchword`); after that, a pace (:mod:`.hearing`).
-What an agent says is checked against the run and against who it is (:mod:`elastic_runtime.plausible`).
+What an agent says is checked against the run and against who it is (:mod:`elastic_runtime.plausible`). Whether it is in
+the worker that it says it is, the place knows (:meth:`~elastic_runtime.launcher.platform.WorkerSet.prove`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import asyncio
 import logging
 import socket
 from asyncio import sslproto
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -26,7 +27,7 @@ from elastic_runtime.launcher.client_hello import client_hello
 from elastic_runtime.launcher.hearing import CHUNK, Hearing
 from elastic_runtime.launcher.lobby import Lobby, Pace, Turns
 from elastic_runtime.plausible import check_agent, check_hello
-from elastic_runtime.printable import printable
+from elastic_runtime.printable import LONG, printable
 from elastic_runtime.rank_names import WorkerName
 from elastic_runtime.seldom import Seldom
 from elastic_runtime.spec import RunSpec
@@ -55,6 +56,8 @@ AGAIN = 1.0
 """Seconds between two connections of one agent, at least: each is told of in the log and in the status."""
 STOOD_STILL = 1.0
 """Seconds that a timer is late where this process was stopped: its agents were not silent then, it was deaf."""
+TOLD = 1000
+"""Workers of which the log says why they were refused, at most; of each once, until it is connected."""
 PAUSE = 0.2
 """Seconds before another try, when this process cannot take a connection."""
 
@@ -114,6 +117,14 @@ class _Door:
     turns: Turns
 
 
+Prove = Callable[[Hello], Awaitable[str | None]]
+"""As :meth:`elastic_runtime.launcher.platform.WorkerSet.prove`."""
+
+
+async def _believe(_hello: Hello) -> str | None:
+    return None
+
+
 class AgentServer:
     """Accepts agents.
 
@@ -127,6 +138,7 @@ class AgentServer:
         on_message: the same; raises InvalidDocument for what cannot be true.
         used: names that cannot be given any more.
         expected: whether a worker that calls itself so can be there.
+        prove: why an agent is not in the worker that it says it is; by default everybody with a certificate is.
     """
 
     def __init__(
@@ -137,8 +149,11 @@ class AgentServer:
         on_end: Callable[[AgentConnection], None],
         used: Iterable[str] = (),
         expected: Callable[[str], bool] = lambda _worker: True,
+        prove: Prove = _believe,
     ) -> None:
-        self._spec, self._expected = spec, expected
+        self._spec, self._expected, self._prove = spec, expected, prove
+        self._refused: set[str] = set()
+        """Names that agents call themselves, of which the log has said why they may not connect."""
         self._on_arrival, self._on_message, self._on_end = on_arrival, on_message, on_end
         self._used = set(used)
         self._redials: dict[str, tuple[int, float]] = {}
@@ -215,6 +230,8 @@ class AgentServer:
                 reader, writer = await _handshake(guest.sock, context)
                 hearing = Hearing(reader)
                 hello = await self._greet(hearing)
+            if hello is None:
+                return
             door.turns.give_back()
             door.lobby.leave(guest.address, task)
             await self._converse(hello, hearing, writer)
@@ -224,8 +241,15 @@ class AgentServer:
             # Nobody is owed a farewell, for which a stranger could keep the descriptor.
             guest.sock.close() if writer is None else writer.transport.abort()
 
-    async def _greet(self, hearing: Hearing) -> Hello:
-        """Raises InvalidDocument, or OSError."""
+    async def _refuse(self, own: str, refusal: str) -> None:
+        """Say why, and hang up after a while, or it would dial again at once."""
+        if own not in self._refused and len(self._refused) < TOLD:
+            self._refused.add(own)
+            log.warning("refusing an agent that calls itself %s: %s", own, printable(refusal, LONG))
+        await asyncio.sleep(AGAIN)
+
+    async def _greet(self, hearing: Hearing) -> Hello | None:
+        """None for one that is refused, of which the log has said why. Raises InvalidDocument, or OSError."""
         hello = await hearing.next()
         if not isinstance(hello, Hello):
             raise InvalidDocument("somebody with a certificate of this run connected, but said no hello")
@@ -233,6 +257,9 @@ class AgentServer:
         own = hello.worker
         if not self._expected(own):
             raise InvalidDocument(f"an agent calls itself {own}, and there is no such worker")
+        if refusal := await self._prove(hello):
+            await self._refuse(own, refusal)
+            return None
         last = self._redials.get(own, (0, float("-inf")))[1]
         await asyncio.sleep(max(0.0, last + AGAIN - asyncio.get_running_loop().time()))
         if own in self._connections:
@@ -249,8 +276,9 @@ class AgentServer:
 
     async def _converse(self, hello: Hello, hearing: Hearing, writer: asyncio.StreamWriter) -> None:
         own, loop = hello.worker, asyncio.get_running_loop()
-        connection = AgentConnection(replace(hello, worker=self._new_name(own)), writer)
+        connection = AgentConnection(replace(hello, worker=self._new_name(own), token=""), writer)
         self._connections[own] = connection
+        self._refused.discard(own)
         connection.heard = loop.time()
         hearing.welcome()
         connection.send(Welcome(self._spec, connection.hello.worker))

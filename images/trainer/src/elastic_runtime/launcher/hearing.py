@@ -14,8 +14,8 @@ from elastic_runtime.framing import LineReader
 from elastic_runtime.launcher.lobby import Pace
 from elastic_runtime.wire import Message, Output, decode
 
-HELLO = 4096
-"""Bytes of the first line."""
+HELLO = 8192
+"""Bytes of the first line, most of which are the agent's token."""
 MESSAGE = 1024 * 1024
 """Bytes of any later one; a rank's output comes in pieces of 128 KiB at most, which JSON's escapes may make six times
 as long."""

@@ -122,7 +122,9 @@ class Launcher:
             self._pool, self._record, output, platform, lambda: self._session, self._changed.set, self._gathering
         )
         reports = self._reports
-        self._server = AgentServer(spec, reports.came, reports.said, reports.gone, used, platform.expects)
+        self._server = AgentServer(
+            spec, reports.came, reports.said, reports.gone, used, platform.expects, platform.prove
+        )
         self._clocks = Clocks(launched=self._loop.time())
         self._disturbed = False
         self._sizing = Sizing(spec, previous.plan_window if previous else None)

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from elastic_runtime.launcher.decision.facts import LeadershipState, Refusal
 from elastic_runtime.status import Status
+from elastic_runtime.wire import Hello
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,14 @@ class WorkerSet(Protocol):
     def expects(self, _worker: str, /) -> bool:
         """Whether a worker of that name can be there; whoever claims another one is turned away."""
         return True
+
+    async def prove(self, _hello: Hello, /) -> str | None:
+        """Check that an agent is in the worker that it says it is. Takes seconds at most.
+
+        Returns:
+            Why it cannot be, for people, without anything secret; None: it may connect, as everybody may by default.
+        """
+        return None
 
     def refusal(self) -> Refusal | None:
         """What keeps workers that are wanted from coming, if something does."""

@@ -19,6 +19,7 @@ from elastic_runtime.launcher.decision.facts import LeadershipState, Refusal
 from elastic_runtime.launcher.kubernetes import diagnosis
 from elastic_runtime.launcher.kubernetes.deletion_costs import DeletionCosts
 from elastic_runtime.launcher.kubernetes.enrichment import Enrichment
+from elastic_runtime.launcher.kubernetes.identities import Expected, Identities, gives_token
 from elastic_runtime.launcher.kubernetes.leadership import Leadership
 from elastic_runtime.launcher.kubernetes.publishing import Publisher
 from elastic_runtime.launcher.kubernetes.reclaims import Reclaims
@@ -31,6 +32,7 @@ from elastic_runtime.retry import Retry
 from elastic_runtime.runobjects import CANCEL, LEASE, REQUESTS, STACKS, WATCHED, ObjectNames, Part
 from elastic_runtime.spec import RunSpec
 from elastic_runtime.status import Status
+from elastic_runtime.wire import Hello
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +71,7 @@ class KubernetesPlatform:
         self._replacing = Replacing(
             client, self._pods, self._loop.time, spec.recovery.start_timeout, self._nodes_changed
         )
+        self._identities = Identities(client, spec, self._expected, self._loop.time)
         self._costs = DeletionCosts(client, self._pods)
         self._publisher = Publisher(leadership.write, self._ended)
         self._lease = LeaseAge(self._loop.time)
@@ -90,7 +93,7 @@ class KubernetesPlatform:
             way = f"service/{self._names.jupyter} {asked.port} --namespace {self._client.namespace}"
             log.info("Jupyter is reached by: kubectl port-forward %s", way)
         follow = [copy.run() for copy in (self._root, self._set, self._pods)]
-        watch = [self._enrichment.follow(), self._reclaims.follow(), self._await_taken()]
+        watch = [self._enrichment.follow(), self._reclaims.follow(), self._await_taken(), self._identities.prepare()]
         write = [self._publisher.run(), self._replacing.follow(), self._costs.follow()]
         self._tasks = [asyncio.create_task(each) for each in (*follow, *watch, *write)]
 
@@ -142,6 +145,10 @@ class KubernetesPlatform:
         """See :class:`Platform`. Everybody while there is no news of pods: one may be newer than the news."""
         pod = self._pods.objects.get(worker)
         return self._pods.trouble is not None if pod is None else not self._replacing.has_ended(pod)
+
+    async def prove(self, hello: Hello, /) -> str | None:
+        """See :class:`Platform`."""
+        return await self._identities.prove(hello)
 
     def refusal(self) -> Refusal | None:
         """See :class:`Platform`."""
@@ -205,6 +212,7 @@ class KubernetesPlatform:
     async def close(self) -> None:
         """See :class:`Platform`. The ReplicaSet looks after the workers."""
         self._replacing.close()
+        await self._identities.close()
         tasks = [*self._tasks, *((self._resizing,) if self._resizing else ())]
         for task in tasks:
             task.cancel()
@@ -264,6 +272,14 @@ class KubernetesPlatform:
         await self._taken.wait()
         log.info("this launcher's pod is being taken")
         self._on_change()
+
+    def _expected(self, worker: str) -> Expected:
+        """Of an agent's own name, which is its pod's."""
+        if pod := self._pods.objects.get(worker):
+            return Expected(self._client.namespace, pod.uid, gives_token(pod.spec))
+        workers = self._set.objects.get(self._names.worker)
+        template = workers.spec.get("template") or {} if workers else {}
+        return Expected(self._client.namespace, None, gives_token(template.get("spec") or {}))
 
     def _alive(self) -> list[str]:
         return [name for name, pod in self._pods.objects.items() if not pod.stopped]

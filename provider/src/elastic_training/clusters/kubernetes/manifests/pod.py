@@ -24,6 +24,7 @@ from elastic_training.clusters.kubernetes.manifests.volumes import (
     Mounted,
     certificates,
     hostfile,
+    identity,
     jupyter_token,
     prometheus,
     secret_environment,
@@ -104,6 +105,7 @@ def worker(spec: RunSpec, pods: Pods, launcher_address: str, store: str | None =
         _from_pod(runobjects.POD_NAME_VARIABLE, "metadata.name"),
         _from_pod(runobjects.POD_ADDRESS_VARIABLE, "status.podIP"),
         _from_pod(NODE_VARIABLE, "spec.nodeName"),
+        {"name": runobjects.IDENTITY_VARIABLE, "value": runobjects.IDENTITY_TOKEN},
     ]
     words = (
         *runobjects.AGENT_COMMAND,
@@ -123,7 +125,7 @@ def worker(spec: RunSpec, pods: Pods, launcher_address: str, store: str | None =
         container,
         pods,
         pods.worker,
-        [certificates(names.tls, "agent"), *worker_volumes(pods)],
+        [certificates(names.tls, "agent"), identity(spec), *worker_volumes(pods)],
         serviceAccountName=pods.worker_service_account,
         automountServiceAccountToken=False,
         restartPolicy="Always",  # a ReplicaSet knows no other

@@ -10,15 +10,21 @@ from typing import Any
 from elastic_runtime.hostfile import HOSTFILE
 from elastic_runtime.jupyter import JupyterSpec
 from elastic_runtime.runobjects import (
+    IDENTITY_FOLDER,
+    IDENTITY_TOKEN,
+    IDENTITY_VOLUME,
     JUPYTER_TOKEN,
     PROMETHEUS_TOKEN,
     TLS_FOLDER,
+    audience,
 )
 from elastic_runtime.spec import RunSpec
 from elastic_training.pods import SHM_FOLDER, Pods, SecretRef, Volume
 
 READABLE = 0o440
 """Of secret files: for the pod's user by its ``fsGroup``, for nobody else."""
+TOKEN_SECONDS = 3600
+"""For which a pod's token is valid. The kubelet renews it after four fifths of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,20 @@ def certificates(secret: str, role: str, *more: str) -> Mounted:
     files = [{"key": name, "path": name} for name in ("ca.crt", f"{role}.crt", f"{role}.key", *more)]
     source = {"secret": {"secretName": secret, "items": files, "defaultMode": READABLE}}
     return _mounted("elastic-training-tls", source, TLS_FOLDER, readOnly=True)
+
+
+def identity(spec: RunSpec) -> Mounted:
+    """The worker's: a token that Kubernetes binds to the pod, of use to this run's launcher alone.
+
+    The kubelet renews the file, and lets the pod's user or its ``fsGroup`` read it.
+    """
+    token = {
+        "audience": audience(spec.name, spec.uid),
+        "expirationSeconds": TOKEN_SECONDS,
+        "path": posixpath.basename(IDENTITY_TOKEN),
+    }
+    source = {"projected": {"sources": [{"serviceAccountToken": token}], "defaultMode": READABLE}}
+    return _mounted(IDENTITY_VOLUME, source, IDENTITY_FOLDER, readOnly=True)
 
 
 def prometheus(spec: RunSpec) -> list[Mounted]:

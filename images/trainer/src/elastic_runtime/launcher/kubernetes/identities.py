@@ -1,0 +1,117 @@
+"""Which pod an agent is in, by the token that Kubernetes has bound to that pod.
+
+All pods of a run have the same certificate, so that shows only that an agent belongs to the run. The token shows in
+which pod it is. It is valid for an hour, and the kubelet renews it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from elastic_runtime import runobjects
+from elastic_runtime.errors import ElasticError, InvalidDocument, RunNotFound
+from elastic_runtime.kubernetes.client import Client
+from elastic_runtime.kubernetes.objects import Json
+from elastic_runtime.kubernetes.tokens import Bound, Keys, key_id, verify
+from elastic_runtime.printable import LONG, printable
+from elastic_runtime.runobjects import IDENTITY_VOLUME
+from elastic_runtime.spec import RunSpec
+from elastic_runtime.wire import Hello
+
+log = logging.getLogger(__name__)
+
+NOT_SERVED = ". Kubernetes serves them from 1.20 on, unless its feature ServiceAccountIssuerDiscovery is off"
+NO_TOKEN = (
+    f"it shows no token, though its pod has one in {runobjects.IDENTITY_TOKEN}. If its image has an older "
+    "elastic-runtime, build it anew. If its user cannot read that file, set fs_group"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the launcher knows of a worker's pod."""
+
+    namespace: str
+    uid: str | None
+    """None: the pod is not known, as there is no news of pods."""
+    has_token: bool
+    """Whether its manifest gives it one."""
+
+
+class Identities:
+    """See the module. Where the API server's keys cannot be read, it says so once, and believes certificates alone.
+
+    Args:
+        client: of the run's namespace.
+        spec: of the run.
+        expected: what is known of the pod of that name.
+        now: monotonic seconds.
+    """
+
+    def __init__(
+        self, client: Client, spec: RunSpec, expected: Callable[[str], Expected], now: Callable[[], float]
+    ) -> None:
+        self._audience = runobjects.audience(spec.name, spec.uid)
+        self._expected = expected
+        self._keys = Keys(client.token_keys, now)
+        self._unread = False
+
+    async def prove(self, hello: Hello) -> str | None:
+        """See :class:`~elastic_runtime.launcher.platform.WorkerSet`."""
+        if not hello.token and not self._expected(hello.worker).has_token:
+            return None  # A run of an older provider.
+        try:
+            key = await self._keys.find(key_id(hello.token))
+        except ElasticError as error:
+            self._tell(error)
+            return None
+        self._tell(None)
+        expected = self._expected(hello.worker)  # Now, as news of pods may have come meanwhile.
+        if not hello.token:
+            return NO_TOKEN
+        if key is None:
+            return "its token is signed with no key that the API server publishes"
+        try:
+            return mismatch(verify(hello.token, key, self._audience), hello.worker, expected)
+        except InvalidDocument as error:
+            return str(error)
+
+    async def prepare(self) -> None:
+        """Ask for the keys before the first agent connects, which would have to wait for them."""
+        with contextlib.suppress(ElasticError):  # It is told when an agent connects, if it holds until then.
+            await self._keys.find(None)
+
+    async def close(self) -> None:
+        """Ask for keys no more."""
+        await self._keys.close()
+
+    def _tell(self, error: ElasticError | None) -> None:
+        if error is None and self._unread:
+            log.info("the API server's keys can be read now: agents that connect have to show a token of their pod")
+        if error is not None and not self._unread:
+            log.warning(
+                "agents are known by the run's certificate alone, as the keys that verify their pods' tokens cannot be "
+                "read: %s%s",
+                printable(error, LONG),
+                NOT_SERVED if isinstance(error, RunNotFound) else "",
+            )
+        self._unread = error is not None
+
+
+def mismatch(bound: Bound, worker: str, expected: Expected) -> str | None:
+    """Why an agent is not in the pod that a token is bound to; None: it is."""
+    if bound.namespace != expected.namespace:
+        return f"its token is of a pod in namespace {printable(bound.namespace, 80)}"
+    if bound.pod != worker:
+        return f"its token is of pod {printable(bound.pod, 80)}"
+    if expected.uid not in (None, bound.uid):
+        return "its token is of an earlier pod of that name"
+    return None
+
+
+def gives_token(pod_spec: Json) -> bool:
+    """Whether a pod that is so specified has a token for the launcher."""
+    return any(each.get("name") == IDENTITY_VOLUME for each in pod_spec.get("volumes") or ())
