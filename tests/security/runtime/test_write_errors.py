@@ -211,7 +211,7 @@ def test_keys_are_removed_without_a_descriptor(tmp_path: Path) -> None:
 def test_half_made_keys_are_removed_too(folder: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     from elastic_runtime.launcher import __main__ as main
 
-    def full(path: Path, _names: object) -> None:
+    def full(path: Path, *_more: object) -> None:
         path.mkdir()
         (path / "launcher.key").write_text("secret")
         raise OSError(errno.ENOSPC, "No space left on device")

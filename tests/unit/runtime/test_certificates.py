@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import ssl
 import stat
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,12 @@ def test_both_sides_ask_for_a_certificate_and_speak_the_newest_tls(folder: Path)
 def test_does_not_write_over_another_runs(folder: Path) -> None:
     with pytest.raises(FileExistsError):
         certificates.create(folder)
+
+
+@pytest.mark.parametrize("name", ["ca", "launcher", "agent"])
+def test_all_are_valid_for_a_month_unless_it_is_said(folder: Path, name: str, tmp_path: Path) -> None:
+    certificate = read(folder / f"{name}.crt")
+    assert certificate.not_valid_after_utc == certificates.expiry(folder)
+    assert timedelta(days=30) <= certificate.not_valid_after_utc - certificate.not_valid_before_utc < timedelta(days=31)
+    certificates.create(tmp_path / "tls", validity=timedelta(days=365))
+    assert certificates.expiry(tmp_path / "tls") > certificates.expiry(folder) + timedelta(days=300)

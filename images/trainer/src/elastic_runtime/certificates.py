@@ -23,15 +23,17 @@ if TYPE_CHECKING:
 LAUNCHER = "launcher"
 """Name in the launcher's certificate, which agents check whatever address they dial."""
 AGENT = "agent"
-VALIDITY = timedelta(days=365)
+VALIDITY = timedelta(days=30)
+"""By default. They are not renewed, so that no agent connects after that; those that are connected stay."""
 
 
-def create(folder: Path, names: Iterable[str] = ()) -> None:
+def create(folder: Path, names: Iterable[str] = (), validity: timedelta = VALIDITY) -> None:
     """Write ``ca.crt`` and ``{launcher,agent}.{crt,key}`` into a new folder; the authority's own key is not kept.
 
     Args:
         folder: made here, for the owner alone.
         names: further DNS names or addresses of the launcher.
+        validity: from now on.
     """
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
@@ -51,7 +53,7 @@ def create(folder: Path, names: Iterable[str] = ()) -> None:
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - timedelta(minutes=5))
-            .not_valid_after(now + VALIDITY)
+            .not_valid_after(now + validity)
             .add_extension(x509.BasicConstraints(ca=name == "elastic run", path_length=None), critical=True)
         )
 
@@ -107,6 +109,14 @@ def agent_context(folder: Path) -> ssl.SSLContext:
     context = _context(folder, AGENT, ssl.Purpose.SERVER_AUTH)
     context.set_alpn_protocols([watchword(folder)])
     return context
+
+
+def expiry(folder: Path) -> datetime:
+    """When the run's certificates expire, the authority's and all others."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_verify_locations(folder / "ca.crt")
+    [authority] = context.get_ca_certs()
+    return datetime.fromtimestamp(ssl.cert_time_to_seconds(str(authority["notAfter"])), UTC)
 
 
 def watchword(folder: Path) -> str:

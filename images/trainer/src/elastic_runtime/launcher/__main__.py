@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 from elastic_runtime.clock import utc_now
@@ -20,6 +21,8 @@ from elastic_runtime.printable import LONG, printable
 from elastic_runtime.rundir import LauncherProcess, RunDir
 from elastic_runtime.status import FailureKind, Phase, Status
 
+VALIDITY = timedelta(days=365)
+"""Of the certificates of a run on this machine: they end with its launcher, in a folder that is its user's alone."""
 LOCK_ATTEMPTS, LOCK_PAUSE = 20, 0.05
 """How often to try for the lock, and seconds between two tries."""
 
@@ -38,7 +41,7 @@ async def run_local(folder: RunDir) -> Status:
         loop.add_signal_handler(number, platform.ask_to_end, f"the launcher got {signal.Signals(number).name}")
     try:
         certificates.remove(folder.tls)
-        certificates.create(folder.tls, [ADDRESS])
+        certificates.create(folder.tls, [ADDRESS], VALIDITY)
         output = OutputLog(sys.stdout, spec.log_limit)
         return await Launcher(spec, platform, output, folder.tls, ADDRESS).run()
     finally:

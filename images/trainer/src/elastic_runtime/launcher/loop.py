@@ -10,12 +10,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from elastic_runtime import certificates
 from elastic_runtime.clock import utc_now
 from elastic_runtime.engines.base import Session, SessionCallbacks, SessionState
 from elastic_runtime.engines.exits import describe
 from elastic_runtime.engines.registry import find_engine
 from elastic_runtime.launcher.agent_reports import AgentReports
 from elastic_runtime.launcher.agents import AgentServer
+from elastic_runtime.launcher.certificate_expiry import CertificateExpiry
 from elastic_runtime.launcher.decision.decide import decide
 from elastic_runtime.launcher.decision.facts import (
     Action,
@@ -151,6 +153,7 @@ class Launcher:
         """
         if self._scraping:
             await self._scraping.start(self._address)
+        expiry = CertificateExpiry(certificates.expiry(self._tls), self._record, utc_now)
         port = await self._server.start(self._tls, self._address, self._port)
         self._platform.open(port, self._changed.set)
         try:
@@ -172,6 +175,7 @@ class Launcher:
                 self._tell_last_commit()
                 self._pool.tell_hosts(self._session.rank_of if self._session else {})
                 self._stacks.look()
+                expiry.look()
                 self._progress.look(self._record, self._output.lines)
                 self._publish()
                 await self._next_change()
