@@ -75,7 +75,8 @@ STATUS = Status(
 )
 MANIFEST = Manifest(1, NOON, 1, (Part("model.pt", 3, "ab"),))
 WIRE: list[wire.Message] = [
-    wire.Hello("worker-0", "node", 1, 1, "lo"), wire.Ready(True, "detail"), wire.RankStarted("worker-0.0.0", 1),
+    wire.Hello("worker-0", "node", 1, 1, "lo", token="a.b.c"), wire.Ready(True, "detail"),
+    wire.RankStarted("worker-0.0.0", 1),
     wire.RankExited("worker-0.0.0", 0), wire.RankSaid("worker-0.0.0", {"type": "progress", "step": 1}),
     wire.Output("worker-0.0.0", "stdout", ("line",), NOON), wire.Heartbeat(1.0, 1), wire.Noticed("aws", NOON),
     wire.Welcome(SPEC, "worker-0"), wire.StartRank("worker-0.0.0", 0, {"A": "b"}), wire.StopRank("worker-0.0.0", 1.0),
