@@ -24,7 +24,9 @@ def by_horovod(script: Path, ranks: int, *arguments: object, environment: dict[s
     return done.stdout
 
 
-def by_torch(script: Path, ranks: int, *arguments: object, patience: float) -> str:
+def by_torch(
+    script: Path, ranks: int, *arguments: object, patience: float, environment: dict[str, str] | None = None
+) -> str:
     """The same for torch.distributed. Where one rank fails, or after so many seconds, the others are killed."""
     with socket.socket() as free, ExitStack() as stack:
         free.bind(("127.0.0.1", 0))
@@ -41,6 +43,8 @@ def by_torch(script: Path, ranks: int, *arguments: object, patience: float) -> s
                             **address,
                             "RANK": str(rank),
                             "WORLD_SIZE": str(ranks),
+                            "NCCL_HOSTID": str(rank),  # Or it refuses several on one GPU.
+                            **(environment or {}),
                         }
                     ),
                     stdout=subprocess.PIPE,

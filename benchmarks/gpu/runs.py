@@ -1,20 +1,28 @@
-"""Real runs on the device: one rank with NCCL, several that share it, with a resize, a notice and a SIGKILL."""
+"""Real runs on the device: one rank with NCCL, several that share it, with resizes, a notice and a SIGKILL.
+
+NCCL refuses two ranks on one GPU of a host. It takes them where each says that it is on a host of its own, and then
+sends through sockets, as between machines: so losses over NCCL can be tried on one GPU.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from benchmarks.gpu.machine import Device
-from elastic_runtime.status import EventKind, Phase
+from elastic_runtime.status import EventKind, Phase, Status
 from elastic_runtime.status_figures import GpuFigures
 from tests.local.harness import ScriptedRun
 from tests.paced import Script, Undisturbed, sizes_of
+
+EPOCHS = 10
+"""Of a run that is compared bit for bit; of 7 steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +41,53 @@ class Shared:
     """As the status told of rank 0's worker while three ranks trained."""
 
 
+@dataclass(frozen=True, slots=True)
+class Way:
+    """In which ranks meet."""
+
+    name: str
+    """For people."""
+    engine: str = "horovod"
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Of its ranks, besides the device's."""
+    path: tuple[Path, ...] = ()
+    """Folders to import from."""
+
+    @property
+    def sharded(self) -> bool:
+        """Whether each rank has a part of the model."""
+        return "SHARDED" in self.environment
+
+    @property
+    def exact(self) -> str:
+        """The script whose weights are the same to the last bit."""
+        return "rich_sharded.py" if self.sharded else "rich.py"
+
+
+HOROVOD = Way("Horovod over Gloo")
+GLOO = {"ELASTIC_TORCH_BACKEND": "gloo"}
+_NCCL = {"OWN_HOSTS": "1", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
+
+
+def _ways(over: str, environment: Mapping[str, str]) -> tuple[Way, ...]:
+    in_place = {**environment, "IN_PLACE": "1"}
+    return (
+        Way(f"torch over {over}", "torch", environment),
+        Way(f"torch in place over {over}", "torch", in_place),
+        Way(f"torch sharded over {over}", "torch", {**in_place, "SHARDED": "1"}),
+    )
+
+
+GLOO_WAYS, NCCL_WAYS = _ways("Gloo", GLOO), _ways("NCCL", _NCCL)
+
+
 @contextmanager
 def running(
-    folder: Path, device: Device, script: Script, workers: tuple[int, int, int], *path: Path
+    folder: Path, device: Device, script: Script, workers: tuple[int, int, int], way: Way = Way("Horovod")
 ) -> Iterator[ScriptedRun]:
     """A run that outlives nothing."""
-    run = ScriptedRun(folder, script, workers, path=path, environment=device.environment).start()
+    environment = {**device.environment, **way.environment}
+    run = ScriptedRun(folder, script, workers, path=way.path, environment=environment, engine=way.engine).start()
     try:
         yield run
     finally:
@@ -53,26 +102,26 @@ def undisturbed(folder: Path) -> Undisturbed:
         return Undisturbed.by(run)
 
 
-def one_rank(folder: Path, device: Device, same: Undisturbed, *path: Path) -> float:
-    """Seconds of a run of one rank, with the Horovod of that path.
+def one_rank(folder: Path, device: Device, same: Undisturbed, way: Way) -> float:
+    """Seconds of a run of one rank.
 
     Raises:
         AssertionError: it failed, or came to something else.
     """
     begin = time.monotonic()
-    with running(folder, device, Script("exact.py"), (1, 1, 1), *path) as run:
+    with running(folder, device, Script("exact.py"), (1, 1, 1), way) as run:
         assert run.end().phase is Phase.SUCCEEDED, run.report("one rank")
         same.assert_same(run)
     return time.monotonic() - begin
 
 
-def several_ranks(folder: Path, device: Device, same: Undisturbed) -> Shared:
+def several_ranks(folder: Path, device: Device, same: Undisturbed, way: Way) -> Shared:
     """Two ranks, three, a notice for one, a SIGKILL for another.
 
     Raises:
         AssertionError: it failed, or came to something else.
     """
-    with running(folder, device, Script("exact.py", holds=(10, 20, 30)), (1, 2, 3)) as run:
+    with running(folder, device, Script("exact.py", holds=(10, 20, 30)), (1, 2, 3), way) as run:
         run.at(10)
         begin = time.monotonic()
         run.resize(3)
@@ -98,3 +147,84 @@ def several_ranks(folder: Path, device: Device, same: Undisturbed) -> Shared:
         assert run.events(EventKind.RESTARTED, EventKind.SUSPENDED) == []
         same.assert_same(run)
         return Shared(sizes_of(status), resize, notice, loss, gpus)
+
+
+def exact(folder: Path, device: Device, way: Way) -> int:
+    """Digests of the whole state that were compared: of a run with resizes, a notice and a SIGKILL, and of one without.
+
+    Both are on the device. The state has AdamW, an EMA, and parameters in bfloat16 with float32 master weights.
+
+    Raises:
+        AssertionError: a run failed, or they differ in a bit.
+    """
+    with running(folder / "plain", device, Script(way.exact, epochs=EPOCHS), (2, 2, 2), way) as run:
+        assert run.end().phase is Phase.SUCCEEDED, run.report("undisturbed")
+        wanted, weights = _digests(run), run.weights()
+    script = Script(way.exact, epochs=EPOCHS, step_seconds=0.03, holds=(8, 16, 24, 32))
+    with running(folder / "disturbed", device, script, (1, 2, 3), way) as run:
+        for step, size in ((8, 3), (16, 2)):
+            run.at(step)
+            run.resize(size)
+            run.trains(size)
+            run.go(step)
+        run.at(24)
+        before = len(run.status().history)
+        run.reclaim(run.worker(1).name)
+        run.until_status(lambda status: len(status.history) > before and status.world_size == 2, "another in its place")
+        run.go(24)
+        run.at(32)
+        before = len(run.status().history)
+        run.go(32)
+        run.kill_rank(1)
+        run.until_status(lambda status: len(status.history) > before and status.world_size > 0, "a world after it")
+        assert run.finish().phase is Phase.SUCCEEDED, run.report("disturbed")
+        assert run.events(EventKind.RESTARTED, EventKind.SUSPENDED) == [], run.report("a rank alone was lost")
+        found = _digests(run)
+        assert run.weights() == weights, "weights differ from those of the undisturbed run"
+    apart = [step for step, digests in found.items() if digests != wanted[step]]
+    assert not apart, f"states differ from those of the undisturbed run after the steps {apart}"
+    return sum(map(len, found.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """What ranks came to that were killed in the middle of their steps."""
+
+    losses: int
+    aborted: int
+    """Survivors that ended with one."""
+    restarts: int
+    """Times that nobody had the state any more."""
+    is_same: bool
+    """Whether the weights at the end are those of an undisturbed run, to the last bit."""
+
+
+def lost_amid_steps(folder: Path, device: Device, way: Way, losses: int) -> Lost:
+    """SIGKILLs at any moment, while the processor runs ahead of the GPU."""
+    script = Script("parallel.py", epochs=40, step_seconds=0.01)
+    way = replace(way, environment={**way.environment, "LEARNING_RATE": "0.001"})
+    with running(folder / "plain", device, replace(script, step_seconds=0.0), (3, 3, 3), way) as run:
+        assert run.end().phase is Phase.SUCCEEDED, run.report("undisturbed")
+        weights = run.weights()
+    with running(folder / "disturbed", device, script, (1, 3, 3), way) as run:
+        for number in range(losses):
+            run.until_status(lambda status: status.world_size == 3, "three train")
+            time.sleep(0.3 + 0.037 * number)  # Whatever the ranks are in the middle of.
+            run.kill_rank(number % 3)
+            run.until_status(partial(_has_lost, run, number + 1), "it is lost")
+        assert run.finish().phase is Phase.SUCCEEDED, run.report("disturbed")
+        aborted = sum("SIGABRT" in line for line in run.log().splitlines() if "rank_failed:" in line)
+        return Lost(losses, aborted, len(run.events(EventKind.RESTARTED)), run.weights() == weights)
+
+
+def _has_lost(run: ScriptedRun, ranks: int, _status: Status) -> bool:
+    return len(run.events(EventKind.RANK_FAILED)) >= ranks
+
+
+def _digests(run: ScriptedRun) -> dict[int, dict[str, str]]:
+    """Of each entry of the state, by step; the same on all ranks."""
+    found: dict[int, dict[str, str]] = {}
+    for note in run.notes():
+        if digests := note.get("digests"):
+            assert found.setdefault(note["step"], digests) == digests, f"ranks differ after step {note['step']}"
+    return found

@@ -129,7 +129,7 @@ class Sharded(Distributed):
         return forward
 
     def weights(self, state: Any) -> list[float]:
-        return listed(each.full_tensor() for each in state.model.parameters())
+        return listed(each.cpu().full_tensor() for each in state.model.parameters())  # As in ``rich_state.whole``.
 
 
 def kit() -> Kit:

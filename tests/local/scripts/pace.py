@@ -19,6 +19,7 @@ from elastic_runtime.world import current_world
 
 T = TypeVar("T")
 R = TypeVar("R")
+WORKER, SLOT = "ELASTIC_RUNTIME_WORKER", "ELASTIC_RUNTIME_SLOT"
 LOOK = 0.005
 """Seconds between two looks for a file."""
 
@@ -51,11 +52,13 @@ class Pace:
 
     @classmethod
     def from_environment(cls) -> Pace:
+        if os.environ.get("OWN_HOSTS"):  # NCCL takes several ranks on one GPU where they seem to be on several hosts.
+            os.environ["NCCL_HOSTID"] = "-".join(os.environ[name] for name in (WORKER, SLOT))
         return cls(**json.loads(os.environ["PACE"]))
 
     def door(self) -> None:
         """To be called before the rank joins a world."""
-        worker = os.environ["ELASTIC_RUNTIME_WORKER"]
+        worker = os.environ[WORKER]
         at = Path(self.folder, "at", worker)
         if worker not in self.doors or at.exists():
             return

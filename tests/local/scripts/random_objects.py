@@ -1,7 +1,11 @@
-"""Objects of torch's that a state keeps, made at random: the same of one seed on every rank, but for their values."""
+"""Objects of torch's that a state keeps, made at random: the same of one seed on every rank, but for their values.
+
+``DEVICE`` is where modules are, and about half of the other tensors (``cuda``).
+"""
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +16,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 from torch.optim.swa_utils import SWALR, AveragedModel, get_ema_multi_avg_fn
 
+DEVICE = torch.device(os.environ.get("DEVICE", "cpu"))
 WIDTHS = (3, 3, 3, 4)
 """Few, so that many tensors have one shape."""
 
@@ -21,7 +26,7 @@ def encode(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return None
     data = value.detach().resolve_conj().contiguous().reshape(-1).view(torch.uint8)
-    return str(value.dtype), tuple(value.shape), data.numpy().tobytes()
+    return str(value.dtype), tuple(value.shape), data.cpu().numpy().tobytes()
 
 
 class MasterWeights(torch.optim.Optimizer):
@@ -39,7 +44,7 @@ class MasterWeights(torch.optim.Optimizer):
                 state = self.state[parameter]
                 if not state:
                     state["master"] = parameter.detach().to(torch.float32).clone()
-                    state["levels"] = torch.zeros(parameter.shape, dtype=torch.uint8)
+                    state["levels"] = torch.zeros(parameter.shape, dtype=torch.uint8, device=parameter.device)
                     state[0] = {"count": torch.zeros(2, dtype=torch.int64), "kind": "linear", "steps": [0, (1.5, None)]}
                 state["master"] -= group["lr"] * parameter.grad.to(torch.float32) + 1e-5
                 state["levels"] += 3
@@ -72,7 +77,7 @@ def a_model(choose: random.Random) -> nn.Module:
         lambda: Tied(width),
     ))()  # fmt: skip
     model.width = width
-    return model.to(choose.choice((torch.float32, torch.float32, torch.float64, torch.bfloat16)))
+    return model.to(DEVICE, choose.choice((torch.float32, torch.float32, torch.float64, torch.bfloat16)))
 
 
 def an_optimizer(choose: random.Random, model: nn.Module) -> torch.optim.Optimizer:
@@ -93,6 +98,8 @@ def an_optimizer(choose: random.Random, model: nn.Module) -> torch.optim.Optimiz
     if len(parameters) == 1 or choose.random() < 0.5:
         return make(parameters)
     optimizer = make(parameters[:1])
+    if isinstance(optimizer, torch.optim.Adagrad):  # In torch 2.11 it has no state for groups that are added.
+        return make([{"params": parameters[:1]}, {"params": parameters[1:]}])
     optimizer.add_param_group({"params": parameters[1:]})
     return optimizer
 
@@ -123,7 +130,13 @@ def a_scheduler(choose: random.Random, optimizer: torch.optim.Optimizer) -> Any:
 
 def a_tensor(choose: random.Random, values: torch.Generator) -> torch.Tensor:
     shape = choose.choice(((), (0,), (3,), (3, 3), (2, 0, 1), (5, 3)))
-    raw = torch.randn(shape, generator=values)
+    is_moved = DEVICE.type != "cpu" and choose.random() < 0.5
+
+    def normal(*shape: int) -> torch.Tensor:
+        made = torch.randn(shape, generator=values)
+        return made.to(DEVICE) if is_moved else made
+
+    raw = normal(*shape)
     return choose.choice((
         lambda: raw,
         lambda: raw.to(torch.bfloat16),
@@ -132,9 +145,9 @@ def a_tensor(choose: random.Random, values: torch.Generator) -> torch.Tensor:
         lambda: raw > 0,
         lambda: torch.complex(raw, raw + 1),
         lambda: torch.complex(raw, raw + 1).conj(),
-        lambda: torch.randn(7, 7, generator=values)[1:4, 2:5],
-        lambda: torch.randn(3, 3, generator=values).t(),
-        lambda: torch.randn(3, 1, generator=values).expand(3, 3),
+        lambda: normal(7, 7)[1:4, 2:5],
+        lambda: normal(3, 3).t(),
+        lambda: normal(3, 1).expand(3, 3),
         lambda: nn.Parameter(raw.clone()),
     ))()  # fmt: skip
 
@@ -170,10 +183,12 @@ class Kept:
         for number, model in enumerate(self.models):
             if choose.random() < 0.6:
                 way = choose.choice((None, get_ema_multi_avg_fn(0.9)))
-                self.averages.append((AveragedModel(model, multi_avg_fn=way, use_buffers=choose.random() < 0.5), model))
+                # On GPUs torch's plain average fails with buffers of integers (2.11).
+                has_buffers = choose.random() < 0.5 and (way is not None or DEVICE.type == "cpu")
+                self.averages.append((AveragedModel(model, multi_avg_fn=way, use_buffers=has_buffers), model))
                 kept[f"average_{number}"] = self.averages[-1][0]
         if choose.random() < 0.5:
-            kept["scaler"] = torch.amp.GradScaler("cpu", init_scale=2.0 ** own.randrange(8))
+            kept["scaler"] = torch.amp.GradScaler(DEVICE.type, init_scale=2.0 ** own.randrange(8))
         values = torch.Generator().manual_seed(torch_seed)
         for number in range(choose.randrange(4)):
             kept[f"extra_{number}"] = a_tree(choose, values)
@@ -191,7 +206,7 @@ class Kept:
         data = torch.Generator().manual_seed(seed)
         for model, optimizer in zip(self.models, self.optimizers, strict=True):
             optimizer.zero_grad()
-            given = torch.randn(4, model.width, generator=data).to(next(model.parameters()).dtype)
+            given = torch.randn(4, model.width, generator=data).to(next(model.parameters()))
             model(given).pow(2).mean().backward()
             optimizer.step()
         for scheduler in self.schedulers:

@@ -20,7 +20,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from random_checks import canonical, check_equal, main
-from random_objects import Kept, MasterWeights, Tied, an_optimizer, encode
+from random_objects import DEVICE, Kept, MasterWeights, Tied, an_optimizer, encode
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -77,10 +77,10 @@ def a_block(choose: random.Random, width: int) -> nn.Module:
         lambda: Odd(width),
     ))()  # fmt: skip
     floats = (torch.float32, torch.float32, torch.float64, torch.bfloat16)
-    block = block.to(choose.choice(floats))
+    block = block.to(DEVICE, choose.choice(floats))
     if isinstance(block, Odd):
         block.count_up(width)
-    return block
+    return block.to(DEVICE)
 
 
 class Blocks(nn.Module):
@@ -105,7 +105,7 @@ def make(seed: int) -> tuple[nn.Module, torch.optim.Optimizer | None]:
     size = dist.get_world_size()
     meshes = ((size,), (size,), (size, 1), (1, size))
     shape = choose.choice(meshes)
-    mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicas", "parts")[-len(shape) :])
+    mesh = init_device_mesh(DEVICE.type, shape, mesh_dim_names=("replicas", "parts")[-len(shape) :])
     by_columns = choose.random() < 0.3 and width == 6
 
     def placement(parameter: nn.Parameter) -> Shard | None:
@@ -126,7 +126,7 @@ def make(seed: int) -> tuple[nn.Module, torch.optim.Optimizer | None]:
 def whole(value: Any) -> Any:
     """With full tensors; a collective."""
     if isinstance(value, DTensor):
-        return value.full_tensor()
+        return value.cpu().full_tensor()  # As in ``rich_state.whole``.
     if isinstance(value, dict):
         return {key: whole(item) for key, item in value.items()}
     return type(value)(map(whole, value)) if type(value) in (list, tuple) else value
@@ -150,7 +150,7 @@ class Objects(Kept):
         state = self.state
         if state is None or state.model is None or state.optimizer is None:
             return
-        given = torch.randn(4, state.model.width, generator=torch.Generator().manual_seed(seed))
+        given = torch.randn(4, state.model.width, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
         state.optimizer.zero_grad()
         state.model(given).pow(2).mean().backward()
         state.optimizer.step()
@@ -306,8 +306,8 @@ def refuse_replicas_that_differ(worlds: Worlds) -> None:
 
     def build(seed: int, shape: tuple[int, ...], given: list[int]) -> tuple[nn.Module, None]:
         torch.manual_seed(seed)
-        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicas", "parts")[-len(shape) :])
+        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)).to(DEVICE)
+        mesh = init_device_mesh(DEVICE.type, shape, mesh_dim_names=("replicas", "parts")[-len(shape) :])
         fully_shard(model, mesh=mesh, ignored_params={each for number in given for each in model[number].parameters()})
         return model, None
 

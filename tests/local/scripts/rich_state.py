@@ -127,7 +127,8 @@ def part_of(tensor: torch.Tensor, like: DTensor) -> DTensor:
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
     """A collective for a tensor that is sharded."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    # By way of the host: torch 2.11's Gloo ends a process that gathers a GPU's tensors so by SIGSEGV.
+    return tensor.cpu().full_tensor().to(tensor.device) if isinstance(tensor, DTensor) else tensor
 
 
 def digests(state: Any, names: Iterable[str]) -> dict[str, str]:
@@ -146,7 +147,7 @@ def _feed(update: Callable[[bytes], None], value: Any) -> None:
     if isinstance(value, torch.Tensor):
         plain = whole(value).detach().contiguous()
         update(f"{plain.dtype}{tuple(plain.shape)}".encode())
-        update(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
+        update(plain.reshape(-1).view(torch.uint8).cpu().numpy().tobytes())
     elif isinstance(value, dict):
         for key in sorted(value, key=repr):
             update(f"{key!r}:".encode())
