@@ -42,6 +42,33 @@ def test_restore_goes_back_to_the_commit_and_training_from_there_is_the_same() -
     assert same(everything(state), after(5))
 
 
+class Lost:
+    """A world whose last collective has brought anything, since a rank is lost."""
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._world, name)
+
+    def settle(self) -> None:
+        raise ConnectionError("a rank is lost")
+
+
+def test_what_a_lost_rank_has_left_is_not_committed() -> None:
+    state = DurableState(**training())
+    step(state, 2)
+    state.commit()
+    step(state, 1)
+    state._world = Lost(state._world)
+    for save in (state.commit, state.finish):
+        with pytest.raises(ConnectionError):
+            save()
+    state.restore()
+    assert state.step == 2
+    assert same(everything(state), after(2))
+
+
 def test_copies_use_the_memory_of_the_copy_before_where_it_fits() -> None:
     one = copy_tree(TORCH, {"a": torch.zeros(3), "b": [torch.zeros(2), 5]})
     addresses = [tensor.data_ptr() for tensor in tensors_of(TORCH, one)]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from elastic_runtime.engines.torch.communicators import abort_communicators
+from elastic_runtime.engines.torch.communicators import abort_communicators, complete_collectives
 
 
 class Backend:
@@ -79,3 +80,26 @@ def test_without_nccl_nothing_is_touched(there: dict[Group, str], monkeypatch: p
     monkeypatch.setattr(dist, "is_nccl_available", lambda: False)
     abort_communicators()
     assert said == []
+
+
+@pytest.fixture
+def waited(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """GPUs whose current streams were waited for. There are three; this process uses the first and the last."""
+    found: list[int] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(torch._C, "_cuda_hasPrimaryContext", lambda index: index != 1, raising=False)
+    stream = lambda index: SimpleNamespace(synchronize=lambda: found.append(index))  # noqa: E731
+    monkeypatch.setattr(torch.cuda, "current_stream", stream)
+    return found
+
+
+def test_with_nccl_the_gpus_in_use_are_waited_for(there: dict[Group, str], waited: list[int]) -> None:
+    there[Group(Backend("nccl", []))] = "0"
+    assert complete_collectives()
+    assert waited == [0, 2]
+
+
+def test_without_nccl_no_gpu_is_waited_for(there: dict[Group, str], waited: list[int]) -> None:
+    there.update({Group(Backend("gloo", [])): "0", Group(None): "1"})
+    assert not complete_collectives()
+    assert waited == []

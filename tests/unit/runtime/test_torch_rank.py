@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from torch.distributed import DistBackendError
@@ -56,3 +57,23 @@ def test_a_world_that_breaks_again_and_again_fails_by_the_error_that_breaks_it(
     monkeypatch.setattr(ranks.time, "monotonic", lambda: now + seconds)
     rank.entered(in_vain=worlds)
     assert rank.is_loss(RuntimeError("c10d: the group has no such rank")) == is_loss
+
+
+@pytest.mark.parametrize(("has_nccl", "is_broken"), [(True, False), (False, True)])
+def test_what_collectives_have_brought_is_taken(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch, has_nccl: bool, is_broken: bool
+) -> None:
+    in_a_world_of_two(rank, monkeypatch, has_nccl=has_nccl, is_broken=is_broken)
+    rank.settle()
+
+
+def test_what_nccl_has_brought_in_a_broken_world_is_not(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_a_world_of_two(rank, monkeypatch, has_nccl=True, is_broken=True)
+    with pytest.raises(WorldLost):
+        rank.settle()
+
+
+def in_a_world_of_two(rank: Rank, monkeypatch: pytest.MonkeyPatch, *, has_nccl: bool, is_broken: bool) -> None:
+    monkeypatch.setattr(ranks.dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(ranks, "complete_collectives", lambda: has_nccl)
+    monkeypatch.setattr(rank, "_channel", SimpleNamespace(is_broken=is_broken))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 
@@ -14,6 +14,18 @@ from elastic_runtime.torch.per_rank import check_same_on_every_rank
 from elastic_runtime.torch.sharded import is_of_parts
 from elastic_runtime.training.checkpointing.parts import read_parts
 from elastic_runtime.training.state import durable
+
+
+@runtime_checkable
+class SettlingWorld(Protocol):
+    """A world whose collectives may be under way when they have returned."""
+
+    def settle(self) -> None:
+        """Have them behind it: a save copies, in the GPU's queue, what they have brought.
+
+        Raises:
+            Exception: the engine's, where a rank is lost. Then they may have brought anything.
+        """
 
 
 class DurableState(durable.DurableState):
@@ -48,7 +60,17 @@ class DurableState(durable.DurableState):
             if any(each < passes for each in left):
                 problem = f"commit() comes before a step has all its {passes} backward passes"
                 raise InvalidSettings(f"DurableState.{name}", problem, "Commit after optimizer.step() alone")
+        self._settle()
         super().commit()
+
+    def finish(self) -> None:
+        """See the base class."""
+        self._settle()
+        super().finish()
+
+    def _settle(self) -> None:
+        if isinstance(self._world, SettlingWorld) and self._world.connected:
+            self._world.settle()
 
     def _read(self, stored: StoredCheckpoint) -> dict[str, Any]:
         return _whole(stored)

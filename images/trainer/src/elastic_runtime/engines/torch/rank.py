@@ -23,7 +23,7 @@ from elastic_runtime import kept_outputs
 from elastic_runtime.engines.gloo_sockets import GlooSockets
 from elastic_runtime.engines.through_worlds import ending_with_its_word, into_world, through_worlds
 from elastic_runtime.engines.torch.channel import Channel, StoreTimeout, WorldLost
-from elastic_runtime.engines.torch.communicators import abort_communicators
+from elastic_runtime.engines.torch.communicators import abort_communicators, complete_collectives
 from elastic_runtime.engines.torch.cutting import Cutting
 from elastic_runtime.engines.torch.meshes import forget_meshes
 from elastic_runtime.engines.torch.messages import AnotherWanted, EnterWorld
@@ -100,7 +100,13 @@ class Rank:
         """Through all worlds to the end of the training; see :func:`~elastic_runtime.torch.elastic.run`."""
         self._state, self._in_place = state, in_place
         state.on_hosts_updated(float(self._changes))
-        train = ending_with_its_word(state, function)
+
+        def settled() -> Any:
+            result = function()
+            self.settle()  # Before the others are told that this rank has ended its training.
+            return result
+
+        train = ending_with_its_word(state, settled)
         try:
             self.enter()
             whole = functools.partial(self._train, train)
@@ -128,6 +134,17 @@ class Rank:
     def is_broken(self) -> bool:
         """Whether the present world is."""
         return self._channel is not None and self._channel.is_broken
+
+    def settle(self) -> None:
+        """Have all collectives behind it that this rank has begun.
+
+        Raises:
+            WorldLost: the world is broken, so one may have brought anything.
+        """
+        if self._channel is None or dist.get_world_size() == 1:
+            return
+        if complete_collectives() and self._channel.is_broken:
+            raise WorldLost("a rank of the world is lost")
 
     def state_lost(self) -> None:
         """See :meth:`~elastic_runtime.torch.sharded.state.WorldOfParts.state_lost`."""

@@ -84,6 +84,11 @@ class TorchWorld:
     def broadcast(self, tensors: Sequence[torch.Tensor]) -> None:
         """See :class:`World`."""
         broadcast(tensors, is_broken=self.this_rank().is_broken)
+        self.settle()
+
+    def settle(self) -> None:
+        """See :meth:`~elastic_runtime.torch.durable.SettlingWorld.settle`."""
+        self.this_rank().settle()
 
     def exchange(self, out: Mapping[int, Sequence[torch.Tensor]], into: Mapping[int, Sequence[torch.Tensor]]) -> None:
         """See :class:`~elastic_runtime.torch.sharded.state.WorldOfParts`."""

@@ -317,6 +317,7 @@ class ShardedState(DurableState):
             OwnershipLost: the run has a newer owner.
             StoreUnavailable: the last checkpoint could not be written.
         """
+        self._settle()
         self._link.end_together(int(self.step), self.on_wait)
         self._commits += 1
         self.save()
