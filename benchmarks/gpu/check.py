@@ -90,7 +90,7 @@ def _training(device: Device, folder: Path, _: int, say: Callable[[str], None]) 
     for name, way in (("Horovod", runs.Way("Horovod", path=path)), ("torch.distributed", runs.Way("", "torch"))):
         seconds = runs.one_rank(base / f"one-{way.engine}", device, same, way)
         yield f"one rank by {name}{over}", f"the weights of two ranks on the processor, {seconds:.1f} s"
-    ways = (runs.HOROVOD, *runs.GLOO_WAYS, *runs.NCCL_WAYS) if path else (runs.HOROVOD, runs.GLOO_WAYS[-1])
+    ways = (runs.HOROVOD, *runs.GLOO_WAYS, *runs.NCCL_WAYS) if path else runs.GLOO_WAYS[-1:]
 
     def through_changes(way: runs.Way) -> list[Row]:
         rows = list[Row]()
