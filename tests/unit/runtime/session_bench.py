@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from elastic_runtime.engines.base import SessionCallbacks, SessionFact, SessionState
@@ -38,6 +38,8 @@ class Scene:
     worlds: list[list[str]] = field(default_factory=list)
     exits: list[tuple[str, int, bool]] = field(default_factory=list)
     over: list[str] = field(default_factory=list)
+    dumped: list[str] = field(default_factory=list)
+    """Rank ids that were asked, as they were stopped with all others, where they stand."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     session: HorovodSession = field(init=False)
 
@@ -70,7 +72,8 @@ class Scene:
             if start.rank_id == rank_id and not start.end.done():
                 start.end.set_result(-signal.SIGTERM)
 
-    def stop_ranks(self) -> None:
+    def stop_ranks(self, *, stacks: Collection[str] = ()) -> None:
+        self.dumped += stacks
         for start in self.starts:
             if not start.end.done():
                 start.end.set_result(-signal.SIGTERM)

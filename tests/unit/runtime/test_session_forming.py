@@ -303,6 +303,17 @@ class TestTheBarrier:
 
         play(act)
 
+    def test_is_where_who_has_not_come_as_all_is_closed_says_where_it_stands(self) -> None:
+        async def act(scene: Scene) -> None:
+            await scene.train("a", "b", "c")
+            answers = scene.reset("a")
+            await scene.until_state(SessionState.FORMING)
+            await scene.session.close(grace=1.0)
+            await asyncio.gather(*answers, return_exceptions=True)
+            assert scene.dumped == ["b", "c"]
+
+        play(act)
+
     def test_shows_that_who_ended_with_0_has_done_so_early(self) -> None:
         async def act(scene: Scene) -> None:
             await scene.train("a", "b", "c")

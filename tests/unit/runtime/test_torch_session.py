@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +42,7 @@ class Workers:
     told: dict[str, list[messages.SessionWord]] = field(default_factory=dict)
     ends: dict[str, asyncio.Future[int]] = field(default_factory=dict)
     stopped: list[str] = field(default_factory=list)
+    dumped: list[str] = field(default_factory=list)
 
     def interface(self, rank_id: str) -> str:
         return f"eth-{rank_id}"
@@ -67,7 +68,8 @@ class Workers:
         assert stacks, "others have waited for it"
         self.stopped.append(rank_id)
 
-    def stop_ranks(self) -> None:
+    def stop_ranks(self, *, stacks: Collection[str] = ()) -> None:
+        self.dumped += stacks
         for end in self.ends.values():
             if not end.done():
                 end.set_result(-15)
@@ -391,6 +393,16 @@ async def test_a_member_that_does_not_leave_a_broken_world_is_stopped(bench: Ben
     await bench.end("b", -9)
     assert bench.exits[-1] == ("b", -9, False)
     assert EnterWorld(2, 0, 1) in bench.heard("a")
+
+
+@scene
+async def test_who_has_not_come_back_as_the_session_is_closed_says_where_it_stands(bench: Bench) -> None:
+    bench.session.open(("a", "b", "c"), 1)
+    await bench.form(1, "a", "b", "c")
+    await bench.end("c", -9)
+    bench.say("a", ReadyForWorld())
+    await bench.session.close(0.0)
+    assert bench.workers.dumped == ["b"]
 
 
 @scene

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -44,7 +44,8 @@ class Workers:
     def stop_rank(self, rank_id: str, *, stacks: bool = False) -> None:
         raise AssertionError("all are stopped, or none")
 
-    def stop_ranks(self) -> None:
+    def stop_ranks(self, *, stacks: Collection[str] = ()) -> None:
+        assert not stacks
         self._all("stop", -15)
 
     def interrupt_ranks(self) -> None:

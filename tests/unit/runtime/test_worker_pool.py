@@ -127,6 +127,22 @@ def test_runs_a_rank_on_its_own_slot() -> None:
     play(act)
 
 
+def test_ranks_are_stopped_of_which_some_write_where_they_stand() -> None:
+    async def act(scene: Scene) -> None:
+        scene.add("a")
+        scene.add("b")
+        tasks = [asyncio.create_task(scene.pool.run_rank(f"{each}.0.0", 0, {})) for each in "ab"]
+        await asyncio.sleep(0)
+        scene.pool.stop_ranks(stacks=["a.0.0"])
+        assert scene.sent("a")[1:] == [StopRank("a.0.0~0", 7.0, stacks=True)]
+        assert scene.sent("b")[1:] == [StopRank("b.0.0~0", 7.0)]
+        for each in "ab":
+            scene.pool.rank_exited(scene.pool.workers[each], RankExited(f"{each}.0.0~0", -15))
+        await asyncio.gather(*tasks)
+
+    play(act)
+
+
 def test_ranks_are_interrupted_as_the_run_says_or_killed() -> None:
     async def act(scene: Scene) -> None:
         scene.add("a")

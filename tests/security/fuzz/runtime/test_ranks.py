@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
@@ -68,7 +68,7 @@ class Runner:
 
     def stop_rank(self, _rank_id: str, *, stacks: bool = False) -> None: ...
 
-    def stop_ranks(self) -> None:
+    def stop_ranks(self, *, stacks: Collection[str] = ()) -> None:
         self.over.set()
 
     def kill_ranks(self, *, stacks: bool = False) -> None:

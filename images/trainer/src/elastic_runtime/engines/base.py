@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
@@ -119,8 +119,8 @@ class RankRunner(Protocol):
     def stop_rank(self, rank_id: str, *, stacks: bool = False) -> None:
         """Ask this one to end; with ``stacks`` it writes first where it stands, since others have waited for it."""
 
-    def stop_ranks(self) -> None:
-        """Ask every rank to end."""
+    def stop_ranks(self, *, stacks: Collection[str] = ()) -> None:
+        """Ask every rank to end; the ranks of ``stacks`` write first where they stand."""
 
     def interrupt_ranks(self) -> None:
         """Ask every rank to write its checkpoint and end, as the run's ``restart`` says; who does not is killed."""

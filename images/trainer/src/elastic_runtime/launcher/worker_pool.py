@@ -331,9 +331,10 @@ class WorkerPool:
         """See :class:`RankRunner`."""
         self._stop(lambda process: _rank_id(process) == rank_id, stacks=stacks)
 
-    def stop_ranks(self) -> None:
+    def stop_ranks(self, *, stacks: Collection[str] = ()) -> None:
         """See :class:`RankRunner`."""
-        self._stop(lambda _process: True)
+        self._stop(lambda process: _rank_id(process) in stacks, stacks=True)
+        self._stop(lambda process: _rank_id(process) not in stacks)
 
     def interrupt_ranks(self) -> None:
         """See :class:`RankRunner`."""

@@ -163,8 +163,9 @@ class HorovodSession:
 
     async def close(self, grace: float) -> None:
         """See :class:`Session`."""
+        is_over = self._state is SessionState.FORMING and self._stage is not Stage.CONNECTING
         self._end = self._end or SessionEnd.STOPPED  # from here on no rank is started again
-        self._runner.stop_ranks()
+        self._runner.stop_ranks(stacks=self._awaited() if is_over else ())
         await asyncio.to_thread(self._driver.end, SessionEnd.STOPPED)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace + ANSWER_TIME):

@@ -143,9 +143,11 @@ class TorchSession:
 
     async def close(self, grace: float) -> None:
         """See :class:`Session`."""
+        facts = self._facts()
+        awaited = [rank_id for rank_id, rank in facts.here.items() if self._world.told_broken and not rank.ready]
         self._closing = True
         self._end_wait()
-        self._runner.stop_ranks()
+        self._runner.stop_ranks(stacks=awaited)
         await self._tasks.end(self._running, grace)
 
     def heard(self, rank_id: str, word: Mapping[str, Any]) -> None:
