@@ -38,8 +38,8 @@ from benchmarks.harness.machine import description  # noqa: E402
 from benchmarks.harness.measures import Bound, Target  # noqa: E402
 from benchmarks.harness.sections import Section, write_section  # noqa: E402
 from benchmarks.page.runs import lay_down, task_of  # noqa: E402
-from elastic_training import bridge  # noqa: E402
 from elastic_training.archive import reading  # noqa: E402
+from elastic_training.concurrency import bridge  # noqa: E402
 from elastic_training.console import access, page, task_fields  # noqa: E402
 from elastic_training.console.app import build  # noqa: E402
 

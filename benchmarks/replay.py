@@ -21,7 +21,7 @@ from benchmarks.traces.report import as_measures, head_lines, sensitivity_lines,
 from benchmarks.traces.scaling import Scaling  # noqa: E402
 from benchmarks.traces.trace import Notices, Trace, read_trace  # noqa: E402
 from elastic_runtime.errors import ElasticError  # noqa: E402
-from elastic_runtime.prices import SHIPPED, choose_price, read_prices  # noqa: E402
+from elastic_runtime.prices.book import SHIPPED, choose_price, read_prices  # noqa: E402
 
 BUILD = HERE.parent / "build" / "bench" / "traces"
 STORMY = "stormy"

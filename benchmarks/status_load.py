@@ -24,13 +24,13 @@ from benchmarks.harness.measures import Bound, Target  # noqa: E402
 from benchmarks.harness.sections import Section, write_section  # noqa: E402
 from benchmarks.harness.sides import environment  # noqa: E402
 from benchmarks.status.launcher import BEAT  # noqa: E402
-from elastic_runtime.certificates import agent_context  # noqa: E402
 from elastic_runtime.documents import parse_json  # noqa: E402
 from elastic_runtime.launcher.record.fitting import ROOM  # noqa: E402
-from elastic_runtime.rank_link import BatchSize, Metrics, Progress, RankMessage, encode_rank_message  # noqa: E402
-from elastic_runtime.rundir import RunDir  # noqa: E402
-from elastic_runtime.spec import CheckpointSpec, RunSpec, WorkersSpec  # noqa: E402
-from elastic_runtime.wire import Hello, RankSaid, encode  # noqa: E402
+from elastic_runtime.net.certificates import agent_context  # noqa: E402
+from elastic_runtime.protocol.rank_link import BatchSize, Metrics, Progress, RankMessage, encode_rank_message  # noqa: E402
+from elastic_runtime.protocol.wire import Hello, RankSaid, encode  # noqa: E402
+from elastic_runtime.run.rundir import RunDir  # noqa: E402
+from elastic_runtime.run.spec import CheckpointSpec, RunSpec, WorkersSpec  # noqa: E402
 
 BUILD = HERE.parent / "build" / "bench" / "status"
 WORKERS, STEPS, METRICS = 16, 10_000, 20

@@ -27,9 +27,8 @@ from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.operators.elastic_torch import ElasticTorchOperator
 from elastic_training.operators.elastic_training import ElasticTrainingOperator
 from elastic_training.operators.reclaim_worker import ReclaimWorkerOperator
-from elastic_training.pods import Pods, PodShape, Volume
 from elastic_training.sensors.scale_workers import ScaleWorkersSensor
-from elastic_training.settings import Checkpoints, Recovery, Workers
+from elastic_training.settings import Checkpoints, Pods, PodShape, Recovery, Volume, Workers
 
 LIBRARY = str(Path(__file__).parent)
 """Where the package `digits` lies. Airflow 2 does not put the folder of the DAGs on the path of `external_python`."""

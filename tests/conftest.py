@@ -48,7 +48,7 @@ def nothing_left_behind(tmp_path: Path) -> Iterator[None]:
     """
     before = leaks.holdings()
     yield
-    if bridge := sys.modules.get("elastic_training.bridge"):
+    if bridge := sys.modules.get("elastic_training.concurrency.bridge"):
         bridge.close()
     if left := leaks.left_behind(before, tmp_path):
         pytest.fail("left behind:\n  " + "\n  ".join(left), pytrace=False)

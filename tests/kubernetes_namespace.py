@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from elastic_runtime.kubernetes.client import Client
-from elastic_runtime.runobjects import ObjectNames, Part, selector
-from elastic_training import bridge
+from elastic_runtime.run.runobjects import ObjectNames, Part, selector
 from elastic_training.clusters.kubernetes import connection
-from elastic_training.pods import Pods, Volume
+from elastic_training.concurrency import bridge
+from elastic_training.settings import Pods, Volume
 
 T = TypeVar("T")
 REPOSITORY = Path(__file__).resolve().parent.parent

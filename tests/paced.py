@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 
-from elastic_runtime.status import EventKind, Status, WorkerState, WorkerStatus
+from elastic_runtime.run.status import EventKind, Status, WorkerState, WorkerStatus
 
 T = TypeVar("T")
 

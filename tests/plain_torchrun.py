@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from elastic_runtime.spec import RecoverySpec, RestartSpec
-from elastic_runtime.status import EventKind, Status
+from elastic_runtime.run.spec import RecoverySpec, RestartSpec
+from elastic_runtime.run.status import EventKind, Status
 from tests.paced import ResizedRun, Script
 
 STEPS, EVERY = 24, 8

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from elastic_runtime.spec import RecoverySpec
-from elastic_runtime.status import EventKind, Status
+from elastic_runtime.run.spec import RecoverySpec
+from elastic_runtime.run.status import EventKind, Status
 from tests.paced import ResizedRun, sizes_of
 
 HOLDS = (4, 8, 12, 16)

@@ -15,17 +15,17 @@ from benchmarks.deferred.kubelet import NODE, Kubelet
 from benchmarks.deferred.pods import ended, running
 from benchmarks.deferred.sides import Load, Name, Side, for_all, in_turn
 from benchmarks.deferred.triggerer import CONNECTION, DAG_ID, RUN_ID, TASK_ID, TriggerSpec
-from elastic_runtime import runobjects
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import time_to_text, to_json
-from elastic_runtime.headline import headline
-from elastic_runtime.runobjects import ObjectNames, Term
-from elastic_runtime.spec import CheckpointSpec, RunSpec, WorkersSpec
-from elastic_runtime.status import Status
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.headline import headline
+from elastic_runtime.run.runobjects import ObjectNames, Term
+from elastic_runtime.run.spec import CheckpointSpec, RunSpec, WorkersSpec
+from elastic_runtime.run.status import Status
 from elastic_training.clusters.kubernetes.manifests.objects import run_objects
-from elastic_training.naming import run_name
-from elastic_training.ownership import Owner
-from elastic_training.pods import Pods
+from elastic_training.identity.naming import run_name
+from elastic_training.identity.ownership import Owner
+from elastic_training.settings import Pods
 
 _TRIGGER = "elastic_training.triggers.training_run.TrainingRunTrigger"
 _CONTAINERS = [runobjects.LAUNCHER_CONTAINER]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.status import (
+from elastic_runtime.run.status import (
     Checkpoint,
     Event,
     EventKind,

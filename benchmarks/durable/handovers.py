@@ -20,9 +20,9 @@ from benchmarks.harness.processes import end_descendants
 from benchmarks.harness.records import RecordReader, change_after
 from benchmarks.harness.sides import RoundFailed, environment
 from elastic_runtime.clock import utc_now
-from elastic_runtime.rundir import ReclaimNotice, RunDir
-from elastic_runtime.spec import CheckpointSpec, RunSpec, WorkersSpec
-from elastic_runtime.status import EventKind, Status
+from elastic_runtime.run.rundir import ReclaimNotice, RunDir
+from elastic_runtime.run.spec import CheckpointSpec, RunSpec, WorkersSpec
+from elastic_runtime.run.status import EventKind, Status
 
 TRAINING = Path(__file__).resolve().parent / "training.py"
 WORKERS = 2

@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.nn.functional import cross_entropy
 
 from benchmarks.durable.model import SizedModel, batch
-from elastic_runtime.spec import CheckpointSpec
+from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState
 
 OURS, SAVE, ASYNC = "ours", "torch.save", "async_save"

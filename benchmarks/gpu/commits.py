@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from elastic_runtime.spec import CheckpointSpec
+from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState, load_checkpoint
 from elastic_runtime.torch.digests import digests
 from elastic_runtime.torch.family import TORCH

@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.gpu.machine import Device
-from elastic_runtime.status import EventKind, Phase, Status
-from elastic_runtime.status_figures import GpuFigures
+from elastic_runtime.run.status import EventKind, Phase, Status
+from elastic_runtime.run.status_figures import GpuFigures
 from tests.local.harness import ScriptedRun
 from tests.paced import Script, Undisturbed, sizes_of
 

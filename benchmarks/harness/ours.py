@@ -8,8 +8,8 @@ import uuid
 from pathlib import Path
 
 from benchmarks.harness.sides import MAXIMUM, TRAINING, Job, Launched, environment
-from elastic_runtime.rundir import RunDir
-from elastic_runtime.spec import CheckpointSpec, RunSpec, WorkersSpec
+from elastic_runtime.run.rundir import RunDir
+from elastic_runtime.run.spec import CheckpointSpec, RunSpec, WorkersSpec
 
 
 class OurLauncher:

@@ -11,14 +11,14 @@ from pathlib import Path
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import to_json, write_atomically
 from elastic_runtime.launcher.record.hardware import HardwareRecord
-from elastic_runtime.rundir import LauncherProcess, RunDir
-from elastic_runtime.series import noted
-from elastic_runtime.spec import RunSpec, WorkersSpec
-from elastic_runtime.status import Phase, Series, Status, Usage
-from elastic_runtime.status_figures import GpuFigures
-from elastic_runtime.wire import Heartbeat
-from elastic_training.naming import TaskIdentity
-from elastic_training.ownership import Owner
+from elastic_runtime.launcher.record.series import noted
+from elastic_runtime.protocol.wire import Heartbeat
+from elastic_runtime.run.rundir import LauncherProcess, RunDir
+from elastic_runtime.run.spec import RunSpec, WorkersSpec
+from elastic_runtime.run.status import Phase, Series, Status, Usage
+from elastic_runtime.run.status_figures import GpuFigures
+from elastic_training.identity.naming import TaskIdentity
+from elastic_training.identity.ownership import Owner
 
 DEPLOYMENT = "benchmark"
 WORKERS, POINTS, METRICS = 16, 300, 20

@@ -12,16 +12,16 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
-from elastic_runtime import certificates
 from elastic_runtime.clock import utc_now
 from elastic_runtime.launcher.local.platform import LocalPlatform
 from elastic_runtime.launcher.loop import Launcher
 from elastic_runtime.launcher.record.hardware import MAX_WORKERS, HardwareRecord
 from elastic_runtime.launcher.record.output import OutputLog
-from elastic_runtime.rundir import RunDir
-from elastic_runtime.status import Phase, Status
-from elastic_runtime.status_figures import GpuFigures
-from elastic_runtime.wire import Heartbeat
+from elastic_runtime.net import certificates
+from elastic_runtime.protocol.wire import Heartbeat
+from elastic_runtime.run.rundir import RunDir
+from elastic_runtime.run.status import Phase, Status
+from elastic_runtime.run.status_figures import GpuFigures
 
 GPUS = tuple(GpuFigures(index, "NVIDIA H100 80GB HBM3", 97.0, 70 * 2**30, 80 * 2**30) for index in range(8))
 BEAT = Heartbeat(799.9, 7 * 10**10, 123456789.0, 987654321.0, GPUS)

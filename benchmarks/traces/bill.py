@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from benchmarks.traces.policy import Job
 from benchmarks.traces.simulator import Outcome
 from benchmarks.traces.trace import HOUR, Trace
-from elastic_runtime.prices import Price
+from elastic_runtime.prices.book import Price
 
 
 @dataclass(frozen=True, slots=True)

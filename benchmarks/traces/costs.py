@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.spec import CheckpointSpec, Timing
+from elastic_runtime.run.spec import CheckpointSpec, Timing
 
 
 class Side(StrEnum):
@@ -92,7 +92,7 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
 peer's checkpoints are those of ``torch.distributed.checkpoint.async_save``: the best that a stock script can do."""
 
 AFTER_SILENCE = 0.7
-"""Seconds from the end of :attr:`elastic_runtime.spec.Timing.agent_silence` to the next world, at most, in
+"""Seconds from the end of :attr:`elastic_runtime.run.spec.Timing.agent_silence` to the next world, at most, in
 ``tests/local/test_losses.py`` (a machine that vanishes)."""
 
 

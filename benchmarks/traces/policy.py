@@ -10,7 +10,7 @@ from benchmarks.traces.costs import Costs
 from benchmarks.traces.scaling import Scaling
 from benchmarks.traces.trace import Trace
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.spec import RecoveryMode
+from elastic_runtime.run.spec import RecoveryMode
 
 
 class PolicyName(StrEnum):
@@ -65,7 +65,7 @@ class Job:
     """Seconds that one worker alone would take for a global step: a second with 16."""
     scaling: Scaling = field(default_factory=Scaling)
     max_wait: float = 365 * 86400.0
-    """See :attr:`elastic_runtime.spec.RecoverySpec.max_wait`; by default the run waits however long it takes."""
+    """See :attr:`elastic_runtime.run.spec.RecoverySpec.max_wait`; by default the run waits however long it takes."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.minimum <= self.fixed <= self.maximum:

@@ -11,7 +11,7 @@ from benchmarks.traces.policy import PolicyName
 from benchmarks.traces.replays import Replay
 from benchmarks.traces.simulator import Outcome
 from benchmarks.traces.trace import HOUR, Trace
-from elastic_runtime.prices import Price
+from elastic_runtime.prices.book import Price
 
 TARGET = 0.95
 """Least goodput that is to be reached (:func:`has_target`)."""

@@ -30,10 +30,10 @@ from elastic_runtime.launcher.decision.facts import (
     ReleaseWorker,
 )
 from elastic_runtime.launcher.decision.observe import observe
-from elastic_runtime.spec import RecoveryMode, RecoverySpec, Timing, WorkersSpec
+from elastic_runtime.run.spec import RecoveryMode, RecoverySpec, Timing, WorkersSpec
 
 TICK = 1.0
-"""Seconds: the launcher decides so often when something may come due (:attr:`elastic_runtime.spec.Timing.tick`)."""
+"""Seconds: the launcher decides so often when something may come due (:attr:`elastic_runtime.run.spec.Timing.tick`)."""
 ROUNDS = 20
 """Decisions at one moment; more of them would be a launcher that goes round in circles."""
 

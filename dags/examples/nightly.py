@@ -11,8 +11,7 @@ from datetime import UTC, datetime, timedelta
 from airflow.providers.common.compat.sdk import DAG, Param
 
 from elastic_training.operators.elastic_torch import ElasticTorchOperator
-from elastic_training.settings import Recovery, Workers
-from elastic_training.size_plan import SizePlan, SizeWindow
+from elastic_training.settings import Recovery, SizePlan, SizeWindow, Workers
 
 with DAG(
     "example_nightly",

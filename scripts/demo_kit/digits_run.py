@@ -14,8 +14,8 @@ from demo_kit.airflow_stack import AirflowStack, StackSettings
 from demo_kit.look_back import LookBack, Phase, look_back, task_phases
 from demo_kit.trainings import LocalTrainings, Trainings
 from digits.ledger import read_entries
-from elastic_runtime.status import Status
-from elastic_training.naming import run_name
+from elastic_runtime.run.status import Status
+from elastic_training.identity.naming import run_name
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DAG_ID = "digits_elastic"

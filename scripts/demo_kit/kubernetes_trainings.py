@@ -21,8 +21,8 @@ from urllib3.exceptions import HTTPError
 from demo_kit.airflow_stack import StackFailed
 from demo_kit.cluster_folder import ClusterFolder, kubectl
 from elastic_runtime.documents import from_json
-from elastic_runtime.runobjects import STATUS_KEY, WATCHED, ObjectNames, Part, selector
-from elastic_runtime.status import Status
+from elastic_runtime.run.runobjects import STATUS_KEY, WATCHED, ObjectNames, Part, selector
+from elastic_runtime.run.status import Status
 from elastic_training import __version__
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from digits.ledger import Entry, count, losses
-from elastic_runtime.status import Status
+from elastic_runtime.run.status import Status
 
 WANTED_SIZES = (2, 3, 2)
 """World sizes that have to occur in this order, others between them allowed."""

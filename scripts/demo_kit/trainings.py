@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from elastic_runtime.errors import ElasticError
-from elastic_runtime.rundir import RunDir
-from elastic_runtime.status import Status
+from elastic_runtime.run.rundir import RunDir
+from elastic_runtime.run.status import Status
 
 
 class Trainings(Protocol):

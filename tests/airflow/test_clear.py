@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from demo_kit.airflow_api import AirflowApi
-from elastic_runtime.status import Status
+from elastic_runtime.run.status import Status
 from tests.airflow.real_airflow import Airflow, stack_without, trainings_of
 
 pytestmark = pytest.mark.timeout(900)

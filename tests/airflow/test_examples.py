@@ -15,8 +15,8 @@ import pytest
 from demo_kit.airflow_api import AirflowApi
 from demo_kit.airflow_stack import AirflowStack
 from demo_kit.digits_run import DEPLOYMENT, FINAL
-from elastic_runtime.status import Status
-from elastic_training.naming import run_name
+from elastic_runtime.run.status import Status
+from elastic_training.identity.naming import run_name
 from tests.airflow.real_airflow import REPOSITORY, Airflow, stack_without, trainings_of
 
 pytestmark = pytest.mark.timeout(600)

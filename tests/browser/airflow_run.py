@@ -17,8 +17,8 @@ from demo_kit.airflow_api import AirflowApi
 from demo_kit.airflow_stack import AirflowStack
 from demo_kit.digits_run import DEPLOYMENT, FINAL, local_trainings
 from demo_kit.trainings import LocalTrainings
-from elastic_runtime.status import Status
-from elastic_training.naming import run_name
+from elastic_runtime.run.status import Status
+from elastic_training.identity.naming import run_name
 from tests.airflow.real_airflow import REPOSITORY, TRAINER, stack_without
 from tests.paced import SCRIPTS, PacedRun, Script, until
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime.status import Event, EventKind, Phase, Status
+from elastic_runtime.run.status import Event, EventKind, Phase, Status
 from tests.browser.airflow_run import Place, RunInAirflow
 from tests.paced import Script, sizes_of
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import psutil
 
-from elastic_runtime.status import Status, WorkerStatus
+from elastic_runtime.run.status import Status, WorkerStatus
 from tests.chaos.judge import Applied
 from tests.chaos.plan import Fault, FaultKind
 from tests.local.harness import ScriptedRun

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from elastic_runtime.spec import CheckpointSpec, RecoverySpec, Timing
+from elastic_runtime.run.spec import CheckpointSpec, RecoverySpec, Timing
 from tests.chaos.plan import Plan
 from tests.engines.kinds import HOROVOD, HUB, TORCH, TORCH_IN_PLACE, Kind
 from tests.local.harness import ScriptedRun

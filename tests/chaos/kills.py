@@ -17,8 +17,8 @@ from pathlib import Path
 
 from benchmarks.harness.processes import become_subreaper, end_descendants, heed_sigterm
 from elastic_runtime.clock import utc_now
-from elastic_runtime.spec import RecoverySpec
-from elastic_runtime.status import EventKind
+from elastic_runtime.run.spec import RecoverySpec
+from elastic_runtime.run.status import EventKind
 from tests.chaos.load import busy_loops
 from tests.engines.kinds import HOROVOD, TORCH
 from tests.local.harness import ScriptedRun

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from elastic_runtime.status import Phase, Status, WorkerState
+from elastic_runtime.run.status import Phase, Status, WorkerState
 from tests.chaos.faults import Injector
 from tests.chaos.jobs import Job
 from tests.chaos.judge import Applied, Digests, Look, Outcome, Pause, explanations, pauses

@@ -6,9 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from elastic_runtime.errors import InvalidSettings, OwnershipLost, RunNotFound
-from elastic_runtime.status import EventKind, FailureKind, Phase, Status, WorkerState
-from elastic_training.bridge import run
+from elastic_runtime.errors import FailureKind, InvalidSettings, OwnershipLost, RunNotFound
+from elastic_runtime.run.status import EventKind, Phase, Status, WorkerState
 from elastic_training.clusters.base import (
     LOG_START,
     ClaimOutcome,
@@ -17,6 +16,7 @@ from elastic_training.clusters.base import (
     StatusChanged,
 )
 from elastic_training.clusters.wish import SizeWish
+from elastic_training.concurrency.bridge import run
 from tests import paced
 from tests.contract.cluster_kinds import OWNER, Kind
 from tests.contract.watching import NEWER, lines_of, over, started, to_the_end, training, until

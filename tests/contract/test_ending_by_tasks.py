@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 import pytest
 
-from elastic_runtime.errors import RunNotFound
-from elastic_runtime.status import FailureKind, Phase, WorkerStatus
-from elastic_training.bridge import run
+from elastic_runtime.errors import FailureKind, RunNotFound
+from elastic_runtime.run.status import Phase, WorkerStatus
 from elastic_training.clusters.registry import substituted
+from elastic_training.concurrency.bridge import run
+from elastic_training.identity.ownership import Owner
 from elastic_training.operators.end_training import CancelTrainingOperator, DeleteTrainingOperator
-from elastic_training.ownership import Owner
 from tests.contract.cluster_kinds import Kind, LocalKind
 from tests.contract.watching import training, until
 from tests.paced import has_ended

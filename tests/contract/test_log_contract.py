@@ -8,7 +8,6 @@ from contextlib import aclosing
 import pytest
 
 from elastic_runtime.errors import OwnershipLost
-from elastic_training.bridge import run
 from elastic_training.clusters.base import (
     LOG_START,
     LogLines,
@@ -16,6 +15,7 @@ from elastic_training.clusters.base import (
     StatusChanged,
     Update,
 )
+from elastic_training.concurrency.bridge import run
 from tests.contract.cluster_kinds import OWNER, Kind
 from tests.contract.watching import NEWER, PATIENCE, lines_of, over, started, to_the_end, until
 

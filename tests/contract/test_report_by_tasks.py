@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime.status import FailureKind, Phase
+from elastic_runtime.errors import FailureKind
+from elastic_runtime.run.status import Phase
 from elastic_training import archive
 from elastic_training.archive import reading
 from elastic_training.exceptions import TrainingFailed

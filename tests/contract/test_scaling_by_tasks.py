@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime.status import Status, WorkerState
-from elastic_training.bridge import run
+from elastic_runtime.run.status import Status, WorkerState
 from elastic_training.clusters.registry import substituted
+from elastic_training.concurrency.bridge import run
+from elastic_training.identity.ownership import Owner
 from elastic_training.operators.scale_training import ScaleTrainingOperator
-from elastic_training.ownership import Owner
 from elastic_training.sensors.scale_workers import ScaleWorkersSensor
 from tests.contract.cluster_kinds import Kind, LocalKind
 from tests.contract.watching import training, until

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import DAG
 
-from elastic_runtime.status import FailureKind, Phase
-from elastic_training.bridge import run
+from elastic_runtime.errors import FailureKind
+from elastic_runtime.run.status import Phase
 from elastic_training.clusters.base import LOG_START
 from elastic_training.clusters.registry import substituted
+from elastic_training.concurrency.bridge import run
 from elastic_training.decorators.elastic_horovod import elastic_horovod_task
 from elastic_training.decorators.elastic_torch import elastic_torch_task
-from elastic_training.result import result_document
+from elastic_training.outcome.result import result_document
 from elastic_training.settings import Workers
 from tests.contract.cluster_kinds import FakeKind, Kind
 from tests.contract.watching import lines_of, over, to_the_end, training, until

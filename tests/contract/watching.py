@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 
-from elastic_runtime.status import Phase, Status
-from elastic_training.bridge import run
+from elastic_runtime.run.status import Phase, Status
 from elastic_training.clusters.base import (
     LogLines,
     RunRef,
     StatusChanged,
     Update,
 )
+from elastic_training.concurrency.bridge import run
 from tests.contract.cluster_kinds import OWNER, Kind
 
 PATIENCE = 90.0

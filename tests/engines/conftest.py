@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime.status import Phase
+from elastic_runtime.run.status import Phase
 from tests.engines.kinds import KINDS, Kind
 from tests.local.harness import ScriptedRun
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from elastic_runtime.spec import RecoverySpec
+from elastic_runtime.run.spec import RecoverySpec
 from tests.local.harness import ScriptedRun
 from tests.paced import Script
 

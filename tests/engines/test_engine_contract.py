@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from elastic_runtime.status import EventKind, FailureKind, Phase
+from elastic_runtime.errors import FailureKind
+from elastic_runtime.run.status import EventKind, Phase
 from tests.engines.conftest import ONCE, Start, assert_same_end, kill, stand
 from tests.local.harness import ScriptedRun
 from tests.paced import sizes_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from elastic_runtime.status import EventKind, Phase
+from elastic_runtime.run.status import EventKind, Phase
 from tests.engines.conftest import ONCE, Start, assert_same_end, kill, stand
 from tests.engines.kinds import Kind
 from tests.local.harness import ScriptedRun

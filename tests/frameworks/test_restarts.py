@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from elastic_runtime.spec import RecoverySpec, RestartSpec
-from elastic_runtime.status import EventKind, Status
+from elastic_runtime.run.spec import RecoverySpec, RestartSpec
+from elastic_runtime.run.status import EventKind, Status
 from elastic_runtime.torch.whole import SIZES
 from tests.frameworks.conftest import SCRIPTS
 from tests.local.conftest import Start

@@ -6,21 +6,21 @@ from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
-from elastic_runtime import runobjects
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import to_json
 from elastic_runtime.errors import RunNotFound
-from elastic_runtime.headline import headline
 from elastic_runtime.kubernetes.objects import Pod
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, PODS, REPLICA_SETS
-from elastic_runtime.runobjects import ObjectNames, Part
-from elastic_runtime.spec import RunSpec, WorkersSpec
-from elastic_runtime.status import Phase, Status
-from elastic_training.bridge import run
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.headline import headline
+from elastic_runtime.run.runobjects import ObjectNames, Part
+from elastic_runtime.run.spec import RunSpec, WorkersSpec
+from elastic_runtime.run.status import Phase, Status
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.claims import Times
 from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
-from elastic_training.pods import Pods
+from elastic_training.concurrency.bridge import run
+from elastic_training.settings import Pods
 from tests.kubernetes_namespace import CONNECTION, Namespace
 
 OWNER = "the first try"

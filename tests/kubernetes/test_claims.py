@@ -12,18 +12,26 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime import runobjects
 from elastic_runtime.clock import utc_now
-from elastic_runtime.errors import Conflict, InvalidSettings, MissingRight, OwnershipLost, PermanentError, RunNotFound
+from elastic_runtime.errors import (
+    Conflict,
+    FailureKind,
+    InvalidSettings,
+    MissingRight,
+    OwnershipLost,
+    PermanentError,
+    RunNotFound,
+)
 from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.kubernetes.objects import Json, Object
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, JOBS, REPLICA_SETS, Kind
-from elastic_runtime.status import FailureKind, Phase
-from elastic_training.bridge import run
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.status import Phase
 from elastic_training.clusters.base import ClaimOutcome
 from elastic_training.clusters.claims import Times
 from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
 from elastic_training.clusters.kubernetes.documents import compare_and_set, creation, removal
+from elastic_training.concurrency.bridge import run
 from tests.kubernetes.standin import OWNER, StandIn
 from tests.kubernetes.wires import as_account
 from tests.kubernetes_namespace import Namespace

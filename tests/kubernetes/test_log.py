@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 import pytest
 
-from elastic_runtime.status import Phase
+from elastic_runtime.run.status import Phase
 from elastic_training.clusters.base import LOG_START, LogLines, RunRef, StatusChanged
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.kubernetes.watching import batches

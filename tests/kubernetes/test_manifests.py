@@ -10,10 +10,11 @@ from uuid import uuid4
 import pytest
 
 from elastic_runtime.kubernetes.resources import DISRUPTION_BUDGETS
-from elastic_runtime.spec import RunSpec
+from elastic_runtime.run.spec import RunSpec
 from elastic_training.clusters.kubernetes import connection
 from elastic_training.clusters.kubernetes.manifests.objects import Capabilities, run_objects
-from elastic_training.pods import Hardware, Pods, PodShape, SecretRef, Volume
+from elastic_training.settings import Pods, PodShape, SecretRef, Volume
+from elastic_training.settings.pods import Hardware
 from tests.kubernetes_namespace import Namespace
 
 pytestmark = pytest.mark.timeout(240)

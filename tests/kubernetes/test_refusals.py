@@ -11,14 +11,15 @@ from threading import Thread
 
 import pytest
 
-from elastic_runtime.errors import PermanentError
-from elastic_runtime.runobjects import selector
-from elastic_runtime.spec import RecoverySpec
-from elastic_runtime.status import FailureKind, Phase, Status
-from elastic_training.bridge import run
+from elastic_runtime.errors import FailureKind, PermanentError
+from elastic_runtime.run.runobjects import selector
+from elastic_runtime.run.spec import RecoverySpec
+from elastic_runtime.run.status import Phase, Status
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
-from elastic_training.pods import Hardware, SecretRef
+from elastic_training.concurrency.bridge import run
+from elastic_training.settings import SecretRef
+from elastic_training.settings.pods import Hardware
 from tests.contract.cluster_kinds import OWNER, KubernetesKind, leaving_nothing
 from tests.contract.watching import over, until
 from tests.kubernetes_namespace import CONNECTION, Namespace

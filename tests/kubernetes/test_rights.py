@@ -9,11 +9,11 @@ from datetime import timedelta
 
 import pytest
 
-from elastic_runtime import runobjects
 from elastic_runtime.clock import utc_now
 from elastic_runtime.kubernetes.resources import PODS
-from elastic_runtime.runobjects import Part
-from elastic_runtime.status import Phase, WorkerState, WorkerStatus
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.runobjects import Part
+from elastic_runtime.run.status import Phase, WorkerState, WorkerStatus
 from elastic_training.clusters.base import ClaimOutcome, LogLines, StatusChanged
 from tests.kubernetes.loops import run
 from tests.kubernetes.standin import OWNER, StandIn

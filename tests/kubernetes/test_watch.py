@@ -13,7 +13,7 @@ import pytest
 
 from elastic_runtime.errors import ClusterUnavailable, MissingRight, RunNotFound
 from elastic_runtime.kubernetes.transport import Request, Transport
-from elastic_runtime.status import Phase, Status
+from elastic_runtime.run.status import Phase, Status
 from elastic_training.clusters.base import LOG_START, LogLines, Quiet, RunRef, StatusChanged
 from elastic_training.clusters.kubernetes import connection
 from elastic_training.clusters.kubernetes.access import Access

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from demo_kit.kubernetes_trainings import KubernetesTrainings
-from elastic_runtime.runobjects import MANAGED_BY_LABEL, PREFIX, UID_LABEL, Part, selector
+from elastic_runtime.run.runobjects import MANAGED_BY_LABEL, PREFIX, UID_LABEL, Part, selector
 
 _LIVE = ("Pending", "Running")
 

@@ -13,7 +13,7 @@ import pytest
 from demo_kit.digits_run import DAG_ID, DigitsRun
 from demo_kit.kubernetes_trainings import REPOSITORY, KubernetesTrainings
 from demo_kit.look_back import problems
-from elastic_runtime.runobjects import Part
+from elastic_runtime.run.runobjects import Part
 from tests.airflow.real_airflow import Airflow
 from tests.airflow.test_digits_end_to_end import assert_told_once, trains_with
 from tests.kubernetes_long.lives import launchers_recorded, left_over, lives

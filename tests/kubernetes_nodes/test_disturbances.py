@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from elastic_runtime.rank_names import WorkerName
-from elastic_runtime.runobjects import ObjectNames, Part, selector
-from elastic_runtime.status import EventKind, Phase, Status, WorkerState
-from elastic_training.bridge import run
+from elastic_runtime.protocol.rank_names import WorkerName
+from elastic_runtime.run.runobjects import ObjectNames, Part, selector
+from elastic_runtime.run.status import EventKind, Phase, Status, WorkerState
 from elastic_training.clusters.base import ClaimOutcome
+from elastic_training.concurrency.bridge import run
 from tests.contract.cluster_kinds import OWNER, KubernetesKind, leaving_nothing
 from tests.contract.watching import NEWER, over, training, until
 from tests.kubernetes_namespace import REPOSITORY, Namespace

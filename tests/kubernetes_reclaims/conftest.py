@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from demo_kit.kubernetes_trainings import prepared
-from elastic_runtime.spec import CheckpointSpec
+from elastic_runtime.run.spec import CheckpointSpec
 from elastic_training.clusters.kubernetes import connection
 from tests.kubernetes_namespace import IMAGE, REPOSITORY, prepare
 from tests.kubernetes_reclaims.pod_run import Place, PodRun

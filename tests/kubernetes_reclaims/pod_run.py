@@ -9,14 +9,14 @@ from uuid import uuid4
 
 from demo_kit.kubernetes_trainings import CLAIM
 from elastic_runtime.errors import OwnershipLost, RunNotFound
-from elastic_runtime.rank_names import WorkerName
-from elastic_runtime.runobjects import PART_LABEL, Part, selector
-from elastic_runtime.spec import RunSpec, Timing, WorkersSpec
-from elastic_runtime.status import Phase, Status, WorkerState
-from elastic_training.bridge import run
+from elastic_runtime.protocol.rank_names import WorkerName
+from elastic_runtime.run.runobjects import PART_LABEL, Part, selector
+from elastic_runtime.run.spec import RunSpec, Timing, WorkersSpec
+from elastic_runtime.run.status import Phase, Status, WorkerState
 from elastic_training.clusters.base import ClaimOutcome
 from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
-from elastic_training.pods import Pods, PodShape, Volume
+from elastic_training.concurrency.bridge import run
+from elastic_training.settings import Pods, PodShape, Volume
 from tests.kubernetes_namespace import CONNECTION, IMAGE, Namespace
 from tests.paced import ResizedRun, Script
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from elastic_runtime.runobjects import IDENTITY_TOKEN, LAUNCHER_PORT, TLS_FOLDER, Part
-from elastic_runtime.status import EventKind
+from elastic_runtime.run.runobjects import IDENTITY_TOKEN, LAUNCHER_PORT, TLS_FOLDER, Part
+from elastic_runtime.run.status import EventKind
 from tests.kubernetes_namespace import Namespace
 from tests.kubernetes_reclaims.conftest import Start
 from tests.kubernetes_reclaims.pod_run import Place
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.timeout(600)
 CLAIM = f"""
 import asyncio, sys
 from pathlib import Path
-from elastic_runtime.certificates import LAUNCHER, agent_context
-from elastic_runtime.wire import Hello, encode
+from elastic_runtime.net.certificates import LAUNCHER, agent_context
+from elastic_runtime.protocol.wire import Hello, encode
 
 async def main(address, name, file):
     token = Path(file).read_text().strip() if file else ""

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime.runobjects import Part
-from elastic_runtime.spec import RecoveryMode, RecoverySpec
-from elastic_runtime.status import EventKind, FailureKind, Phase, Status
+from elastic_runtime.errors import FailureKind
+from elastic_runtime.run.runobjects import Part
+from elastic_runtime.run.spec import RecoveryMode, RecoverySpec
+from elastic_runtime.run.status import EventKind, Phase, Status
 from tests.kubernetes_namespace import Namespace
 from tests.kubernetes_reclaims.conftest import Start
 from tests.kubernetes_reclaims.pod_run import Place

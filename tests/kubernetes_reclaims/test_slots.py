@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from elastic_runtime.spec import RecoverySpec
-from elastic_runtime.status import EventKind
+from elastic_runtime.run.spec import RecoverySpec
+from elastic_runtime.run.status import EventKind
 from tests.kubernetes_reclaims.conftest import Start
 from tests.kubernetes_reclaims.pod_run import PodRun
 from tests.paced import Script, Undisturbed, sizes_of

@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from elastic_runtime.runobjects import Part
-from elastic_runtime.status import EventKind
+from elastic_runtime.run.runobjects import Part
+from elastic_runtime.run.status import EventKind
 from tests.kubernetes_namespace import Namespace
 from tests.kubernetes_reclaims.conftest import Start
 from tests.kubernetes_reclaims.pod_run import Place, PodRun

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from elastic_runtime.checkpoint import open_store
 from elastic_runtime.checkpoint.checkpoints import StoredCheckpoint, opened_checkpoint
-from elastic_runtime.status import EventKind, Phase, Status
+from elastic_runtime.run.status import EventKind, Phase, Status
 from elastic_runtime.torch import load_checkpoint
 from tests.local.harness import ScriptedRun
 from tests.paced import Undisturbed

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime.status import Phase
+from elastic_runtime.run.status import Phase
 from tests.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.local.harness import ScriptedRun
 from tests.paced import Script, Undisturbed

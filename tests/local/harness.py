@@ -15,9 +15,9 @@ import psutil
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import RunNotFound
-from elastic_runtime.rundir import ReclaimNotice, RunDir
-from elastic_runtime.spec import RunSpec, WorkersSpec
-from elastic_runtime.status import Phase, Status
+from elastic_runtime.run.rundir import ReclaimNotice, RunDir
+from elastic_runtime.run.spec import RunSpec, WorkersSpec
+from elastic_runtime.run.status import Phase, Status
 from tests.paced import ResizedRun, Script, until
 
 

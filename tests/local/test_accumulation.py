@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-from elastic_runtime.spec import RecoverySpec
-from elastic_runtime.status import Phase
+from elastic_runtime.run.spec import RecoverySpec
+from elastic_runtime.run.status import Phase
 from tests.local.conftest import Start
 from tests.paced import Script, Undisturbed, ready, sizes_of
 

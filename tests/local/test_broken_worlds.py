@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.spec import CheckpointSpec, RecoverySpec, Timing
-from elastic_runtime.status import EventKind
+from elastic_runtime.run.spec import CheckpointSpec, RecoverySpec, Timing
+from elastic_runtime.run.status import EventKind
 from tests.local.conftest import Start
 from tests.paced import Script, Undisturbed, has_ended
 

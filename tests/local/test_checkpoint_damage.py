@@ -12,8 +12,8 @@ import boto3
 import pytest
 
 from elastic_runtime.checkpoint.checkpoints import StoredCheckpoint
-from elastic_runtime.spec import CheckpointSpec, RecoverySpec
-from elastic_runtime.status import EventKind, Phase, Status
+from elastic_runtime.run.spec import CheckpointSpec, RecoverySpec
+from elastic_runtime.run.status import EventKind, Phase, Status
 from tests.faulty_proxy import Fault, Hold, Request
 from tests.local.checkpointing import BALLAST, published, until_checkpoint
 from tests.local.conftest import S3, Start

@@ -8,8 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from elastic_runtime.spec import CheckpointSpec, RecoverySpec
-from elastic_runtime.status import EventKind, FailureKind, Phase
+from elastic_runtime.errors import FailureKind
+from elastic_runtime.run.spec import CheckpointSpec, RecoverySpec
+from elastic_runtime.run.status import EventKind, Phase
 from tests.faulty_proxy import Fault, Hold, Refuse, Request, matching
 from tests.local.checkpointing import (
     BALLAST,

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from elastic_runtime.status import Phase
+from elastic_runtime.run.status import Phase
 from tests.local.conftest import Start
 from tests.paced import SCRIPTS, Script, sizes_of
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.spec import CheckpointSpec
+from elastic_runtime.run.spec import CheckpointSpec
 from tests.documented import RECIPES
 from tests.local.conftest import Start
 from tests.paced import SCRIPTS, Script

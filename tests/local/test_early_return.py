@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from elastic_runtime.spec import RecoverySpec, Timing
-from elastic_runtime.status import EventKind, FailureKind, Phase
+from elastic_runtime.errors import FailureKind
+from elastic_runtime.run.spec import RecoverySpec, Timing
+from elastic_runtime.run.status import EventKind, Phase
 from tests.local.conftest import Start
 from tests.paced import Script
 

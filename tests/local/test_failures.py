@@ -8,8 +8,9 @@ import time
 
 import pytest
 
-from elastic_runtime.spec import RecoverySpec
-from elastic_runtime.status import EventKind, FailureKind, Phase
+from elastic_runtime.errors import FailureKind
+from elastic_runtime.run.spec import RecoverySpec
+from elastic_runtime.run.status import EventKind, Phase
 from tests.local.conftest import Start
 from tests.local.harness import ScriptedRun
 from tests.paced import Script, sizes_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.status import Phase
+from elastic_runtime.run.status import Phase
 from tests.local.conftest import Start
 from tests.paced import Script
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.spec import CheckpointSpec
-from elastic_runtime.status import EventKind, Phase, Status, WorkerState
+from elastic_runtime.run.spec import CheckpointSpec
+from elastic_runtime.run.status import EventKind, Phase, Status, WorkerState
 from tests.local.conftest import Start
 from tests.paced import Script, Undisturbed, sizes_of
 

@@ -9,7 +9,7 @@ import signal
 import psutil
 import pytest
 
-from elastic_runtime.status import EventKind, Status
+from elastic_runtime.run.status import EventKind, Status
 from tests.local.conftest import Start
 from tests.local.harness import ScriptedRun
 from tests.paced import Script, has_ended

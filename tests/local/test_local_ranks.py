@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from elastic_runtime.launcher.record.run_record import LOCAL_RANK
-from elastic_runtime.status import EventKind, Phase
+from elastic_runtime.run.status import EventKind, Phase
 from tests.local.conftest import Start
 from tests.paced import Script
 

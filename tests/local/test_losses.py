@@ -11,8 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from elastic_runtime.spec import CheckpointSpec, RecoverySpec, Timing
-from elastic_runtime.status import EventKind, FailureKind, Phase, Status, WorkerState
+from elastic_runtime.errors import FailureKind
+from elastic_runtime.run.spec import CheckpointSpec, RecoverySpec, Timing
+from elastic_runtime.run.status import EventKind, Phase, Status, WorkerState
 from tests.local.conftest import Start, both_engines
 from tests.local.harness import ScriptedRun
 from tests.local.vanishing import vanish

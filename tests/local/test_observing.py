@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-from elastic_runtime.observe import ObserveSpec, ProfileSpec, PrometheusSpec
-from elastic_runtime.spec import CheckpointSpec
-from elastic_runtime.status import Phase
+from elastic_runtime.run.observe import ObserveSpec, ProfileSpec, PrometheusSpec
+from elastic_runtime.run.spec import CheckpointSpec
+from elastic_runtime.run.status import Phase
 from tests.local.conftest import Start
 from tests.paced import Script
 

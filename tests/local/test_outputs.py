@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from elastic_runtime.spec import CheckpointSpec, RecoverySpec
-from elastic_runtime.status import EventKind, Phase, Status
+from elastic_runtime.run.spec import CheckpointSpec, RecoverySpec
+from elastic_runtime.run.status import EventKind, Phase, Status
 from tests.local.conftest import Start
 from tests.paced import Script
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.spec import Timing
-from elastic_runtime.status import Phase
+from elastic_runtime.run.spec import Timing
+from elastic_runtime.run.status import Phase
 from tests.local.conftest import Start
 from tests.paced import Script
 

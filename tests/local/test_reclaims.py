@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from elastic_runtime.spec import CheckpointSpec, RecoveryMode, RecoverySpec
-from elastic_runtime.status import EventKind, Phase, Status
+from elastic_runtime.run.spec import CheckpointSpec, RecoveryMode, RecoverySpec
+from elastic_runtime.run.status import EventKind, Phase, Status
 from tests.local.conftest import Start, both_engines, one_has_all
 from tests.local.harness import ScriptedRun
 from tests.paced import Script, Undisturbed, sizes_of

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from elastic_runtime.engines.base import HOW_TO_JOIN
-from elastic_runtime.observe import ObserveSpec
-from elastic_runtime.spec import CheckpointSpec
-from elastic_runtime.status import FailureKind, Phase
+from elastic_runtime.errors import FailureKind
+from elastic_runtime.run.observe import ObserveSpec
+from elastic_runtime.run.spec import CheckpointSpec
+from elastic_runtime.run.status import Phase
 from tests.local.conftest import Start
 from tests.paced import Script
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from elastic_runtime.status import EventKind, Phase
+from elastic_runtime.run.status import EventKind, Phase
 from tests.local.conftest import Start, each_engine
 from tests.local.harness import ScriptedRun
 from tests.paced import Script, Undisturbed, ready, sizes_of

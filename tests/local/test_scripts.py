@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.function import ARGUMENTS, FUNCTION
-from elastic_runtime.shipment import pack
-from elastic_runtime.spec import Shipment
-from elastic_runtime.status import Phase
+from elastic_runtime.run.shipment import pack
+from elastic_runtime.run.spec import Shipment
+from elastic_runtime.run.status import Phase
+from elastic_runtime.script.function import ARGUMENTS, FUNCTION
 from tests.local.conftest import Start
 from tests.paced import SCRIPTS, Script, Undisturbed, sizes_of
 
@@ -62,7 +62,7 @@ def train(wanted, rate):
     return {"ranks": hvd.size()}
 
 if __name__ == "__main__":
-    from elastic_runtime.function import call
+    from elastic_runtime.script.function import call
 
     call(train)
 """

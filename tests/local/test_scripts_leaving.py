@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime.spec import CheckpointSpec, RecoverySpec
-from elastic_runtime.status import EventKind, Phase
+from elastic_runtime.run.spec import CheckpointSpec, RecoverySpec
+from elastic_runtime.run.status import EventKind, Phase
 from tests.local.conftest import Start
 from tests.local.harness import ScriptedRun
 from tests.paced import Script, sizes_of

@@ -16,8 +16,8 @@ import torch
 
 from elastic_runtime.checkpoint.checkpoints import Checkpoints
 from elastic_runtime.checkpoint.store import open_store
-from elastic_runtime.spec import CheckpointSpec, RecoverySpec
-from elastic_runtime.status import EventKind, Phase
+from elastic_runtime.run.spec import CheckpointSpec, RecoverySpec
+from elastic_runtime.run.status import EventKind, Phase
 from elastic_runtime.torch import load_checkpoint
 from elastic_runtime.torch.family import TORCH
 from elastic_runtime.training.checkpointing.parts import part_writers

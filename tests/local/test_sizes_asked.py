@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from elastic_runtime.documents import write_atomically
-from elastic_runtime.spec import PlanWindow, SizePlan
-from elastic_runtime.status import EventKind, Phase
+from elastic_runtime.run.spec import PlanWindow, SizePlan
+from elastic_runtime.run.status import EventKind, Phase
 from tests.local.conftest import Start
 from tests.paced import Script
 

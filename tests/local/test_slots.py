@@ -8,8 +8,8 @@ from collections import defaultdict
 
 import pytest
 
-from elastic_runtime.spec import RecoverySpec
-from elastic_runtime.status import EventKind, Phase
+from elastic_runtime.run.spec import RecoverySpec
+from elastic_runtime.run.status import EventKind, Phase
 from tests.local.conftest import Start
 from tests.local.harness import ScriptedRun
 from tests.paced import Script, Undisturbed, sizes_of

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from elastic_runtime.status import EventKind, FailureKind
+from elastic_runtime.errors import FailureKind
+from elastic_runtime.run.status import EventKind
 from tests.local.conftest import Start
 from tests.paced import Script
 

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from elastic_runtime.observe import ObserveSpec
-from elastic_runtime.spec import CheckpointSpec, RecoverySpec
-from elastic_runtime.status import Phase
+from elastic_runtime.run.observe import ObserveSpec
+from elastic_runtime.run.spec import CheckpointSpec, RecoverySpec
+from elastic_runtime.run.status import Phase
 from tests.local.conftest import Start
 from tests.paced import Script, sizes_of
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.spec import RestartSpec
+from elastic_runtime.run.spec import RestartSpec
 from tests.local.conftest import Start
 from tests.paced import SCRIPTS, Script
 from tests.plain_torchrun import SPEC, STEPS, Plain, sized_noticed_and_lost, through_sizes_a_notice_and_a_loss

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.rank_link import CHECKPOINT
+from elastic_runtime.protocol.rank_link import CHECKPOINT
 from elastic_runtime.torch import load_checkpoint
 
 DOC = Path(__file__).parents[2] / "docs" / "training-script.md"

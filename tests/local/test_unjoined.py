@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime.spec import RestartSpec
-from elastic_runtime.status import EventKind
+from elastic_runtime.run.spec import RestartSpec
+from elastic_runtime.run.status import EventKind
 from tests.local.conftest import Start
 from tests.local.harness import ScriptedRun
 from tests.paced import Script

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from elastic_runtime.documents import to_json
-from elastic_runtime.status import EventKind, Phase
-from elastic_runtime.status_figures import LostTime
+from elastic_runtime.run.status import EventKind, Phase
+from elastic_runtime.run.status_figures import LostTime
 from tests.local.conftest import Start
 from tests.local.test_torchrun_scripts import TRAINS, Uncooperative
 

@@ -15,12 +15,13 @@ from typing import Any
 
 import yaml
 
-from elastic_runtime.jupyter import JupyterSpec
-from elastic_runtime.observe import ObserveSpec, PrometheusSpec
-from elastic_runtime.shipment import pack
-from elastic_runtime.spec import CheckpointSpec
+from elastic_runtime.run.jupyter import JupyterSpec
+from elastic_runtime.run.observe import ObserveSpec, PrometheusSpec
+from elastic_runtime.run.shipment import pack
+from elastic_runtime.run.spec import CheckpointSpec
 from elastic_training.clusters.kubernetes.manifests.objects import Capabilities
-from elastic_training.pods import Hardware, Pods, PodShape, SecretRef, Volume
+from elastic_training.settings import Pods, PodShape, SecretRef, Volume
+from elastic_training.settings.pods import Hardware
 from tests.unit.provider.manifests_bench import ROOT_UID, SPEC, TLS, objects_of
 
 _ZONE = {"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "Exists"}]}

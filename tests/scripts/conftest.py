@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime.spec import RecoverySpec, RestartSpec
-from elastic_runtime.status import EventKind
+from elastic_runtime.run.spec import RecoverySpec, RestartSpec
+from elastic_runtime.run.status import EventKind
 from tests.local.conftest import Start, start
 from tests.local.harness import ScriptedRun
 from tests.paced import Script

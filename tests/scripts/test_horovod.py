@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.status import EventKind
+from elastic_runtime.run.status import EventKind
 from tests.local.conftest import Start
 from tests.paced import Script
 from tests.stock_scripts import HOLDS, RECOVERY, TORCH

@@ -18,7 +18,7 @@ from statistics import median
 import psutil
 
 from benchmarks.harness.processes import become_subreaper, end_descendants, heed_sigterm
-from elastic_runtime.status import FailureKind
+from elastic_runtime.errors import FailureKind
 from tests.local.harness import ScriptedRun
 from tests.paced import Script
 from tests.soak.figures import Figures, Goals, rate

@@ -12,7 +12,7 @@ import pytest
 
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.tensorflow import arrays
-from elastic_runtime.training.state.plain import NotPlain
+from elastic_runtime.training.plain import NotPlain
 
 TREE = {
     "weights": [np.arange(6, dtype=np.float32).reshape(2, 3), np.array(7, np.int64), np.zeros((0, 4), np.float16)],

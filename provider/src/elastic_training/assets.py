@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from elastic_runtime.documents import to_plain
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.status import Status
+from elastic_runtime.run.status import Status
 from elastic_training.clusters.registry import check_cluster
-from elastic_training.settings import seconds_of
+from elastic_training.settings.values import seconds_of
 from elastic_training.triggers.checkpoints import INTERVAL, CheckpointTrigger
 
 if TYPE_CHECKING:

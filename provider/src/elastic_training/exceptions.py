@@ -6,10 +6,10 @@ only what Airflow has to know: whether another try makes sense.
 
 from __future__ import annotations
 
-from elastic_runtime.errors import RunFailed
-from elastic_runtime.status import FailureKind, Status
-from elastic_training.airflow_sdk import AirflowException, AirflowFailException, AirflowTaskTimeout
-from elastic_training.retrying import Failure
+from elastic_runtime.errors import FailureKind, RunFailed
+from elastic_runtime.run.status import Status
+from elastic_training.airflow.sdk import AirflowException, AirflowFailException, AirflowTaskTimeout
+from elastic_training.outcome.retrying import Failure
 
 
 class TrainingFailed(RunFailed, AirflowException):

@@ -14,15 +14,15 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from elastic_runtime.errors import ElasticError
-from elastic_training.airflow_sdk import BaseOperatorLink, XCom, conf
+from elastic_training.airflow.sdk import BaseOperatorLink, XCom, conf
 from elastic_training.archive.document import report_uri
 from elastic_training.archive.where import address_of
-from elastic_training.bridge import run
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import SECTION, namespace_of
-from elastic_training.ownership import Owner
-from elastic_training.page_address import has_pages, page_path, report_query
+from elastic_training.concurrency.bridge import run
+from elastic_training.identity.ownership import Owner
+from elastic_training.identity.page_address import has_pages, page_path, report_query
 
 _FIELD = re.compile(r"\{(\w*)\}")
 _LONGEST = 2000

@@ -9,11 +9,11 @@ from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.retry import RetryPolicy as Delays
-from elastic_runtime.status import Status
-from elastic_training.airflow_versions import RetryDecision, RetryPolicy, policies_are_asked
+from elastic_runtime.run.status import Status
+from elastic_training.airflow.versions import RetryDecision, RetryPolicy, policies_are_asked
 from elastic_training.exceptions import TrainingFailed, failure_of
-from elastic_training.retrying import HOPELESS, Failure, Outlook, RetryAdvice, decide_retry
-from elastic_training.settings import parse_bool, seconds_of
+from elastic_training.outcome.retrying import HOPELESS, Failure, Outlook, RetryAdvice, decide_retry
+from elastic_training.settings.values import parse_bool, seconds_of
 
 
 class TrainingRetryPolicy(RetryPolicy):

@@ -13,7 +13,7 @@ from typing import NoReturn
 import torch
 import torch.distributed as dist
 
-from elastic_runtime.rank_link import RESTART_SIGNAL
+from elastic_runtime.protocol.rank_link import RESTART_SIGNAL
 from elastic_runtime.torch import restarts
 
 FOLDER = Path(os.environ["STEERED"])

@@ -18,7 +18,7 @@ from typing import NoReturn
 import horovod.torch  # noqa: F401  # for all of them
 import torch  # noqa: F401
 
-from elastic_runtime.rank_link import CHECKPOINT
+from elastic_runtime.protocol.rank_link import CHECKPOINT
 
 
 def run(folder: Path, number: int) -> NoReturn:

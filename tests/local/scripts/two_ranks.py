@@ -15,8 +15,8 @@ from horovod.common.exceptions import HostsUpdatedInterrupt
 from horovod.torch.elastic import TorchState
 
 from elastic_runtime.errors import StatesDiffer
-from elastic_runtime.rank_link import HandoverWanted, RankLink, encode_rank_message
-from elastic_runtime.spec import CheckpointSpec
+from elastic_runtime.protocol.rank_link import HandoverWanted, RankLink, encode_rank_message
+from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState, GlobalBatches
 from elastic_runtime.training.state.verification import FEWEST_COMMITS
 

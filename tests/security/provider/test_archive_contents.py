@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.status import Phase, Status
+from elastic_runtime.run.status import Phase, Status
 from elastic_training import archive
 from elastic_training.archive import Kept, document, keep, keeping, reading
 from elastic_training.archive.document import MOST_TRIES
 from elastic_training.clusters.fake import FakeCluster
-from elastic_training.ownership import Owner
+from elastic_training.identity.ownership import Owner
 from tests.unit.provider.operator_bench import operator, trying
 
 OWNER = Owner("nightly", "manual__2026", "train", -1, 1, "nonce", "here")

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import EventKind
-from elastic_runtime.status_failure import FirstFailure
-from elastic_training.bridge import run
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import EventKind
+from elastic_runtime.run.status_failure import FirstFailure
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.registry import substituted
+from elastic_training.concurrency.bridge import run
 from elastic_training.console.command import log
 from elastic_training.console.command.main import main
-from elastic_training.ownership import Owner
+from elastic_training.identity.ownership import Owner
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202egnp\nrun forged: succeeded"
 """Sets a window's title, clears the screen, begins the line anew, turns text around, forges a line."""

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import Phase
-from elastic_training.bridge import run
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Phase
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.registry import substituted
-from elastic_training.naming import TaskIdentity
-from elastic_training.ownership import Owner
+from elastic_training.concurrency.bridge import run
+from elastic_training.identity.naming import TaskIdentity
+from elastic_training.identity.ownership import Owner
 from tests.unit.provider.fake_states import FakeStateStore
 from tests.unit.provider.operator_bench import NAME, operator, run_in, trying
 

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from elastic_runtime import runobjects
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.spec import RunSpec
-from elastic_training.bridge import run
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.spec import RunSpec
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.kubernetes.manifests.objects import run_objects
-from elastic_training.deployment import deployment
-from elastic_training.naming import run_name
-from elastic_training.ownership import Owner, read_owner
-from elastic_training.pods import Pods
-from elastic_training.training_task import TrainingTask
+from elastic_training.concurrency.bridge import run
+from elastic_training.identity.deployment import deployment
+from elastic_training.identity.naming import run_name
+from elastic_training.identity.ownership import Owner, read_owner
+from elastic_training.lifecycle.training_task import TrainingTask
+from elastic_training.settings import Pods
 from tests.unit.provider.operator_bench import NAME, deferred, operator, trying
 
 KEYS = [urlsafe_b64encode(bytes([digit]) * 32).decode() for digit in (1, 2)]

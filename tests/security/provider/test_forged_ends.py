@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.spec import RunSpec, WorkersSpec
+from elastic_runtime.run.spec import RunSpec, WorkersSpec
 from elastic_training import archive
-from elastic_training.bridge import run
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.registry import substituted
-from elastic_training.ownership import Owner
+from elastic_training.concurrency.bridge import run
+from elastic_training.identity.ownership import Owner
 from tests.unit.provider.operator_bench import NAME, operator, trying
 from tests.unit.provider.page_bench import API, IDS, Rendered, rendering, seeing
 

@@ -6,11 +6,11 @@ import logging
 
 import pytest
 
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import Phase
-from elastic_training.bridge import run
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Phase
 from elastic_training.clusters.fake import FakeCluster
-from elastic_training.follow import Follower
+from elastic_training.concurrency.bridge import run
+from elastic_training.following.follow import Follower
 from tests.unit.provider.virtual_time import run_virtually
 
 LOG = logging.getLogger("test.forged")

@@ -11,10 +11,11 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, Connection
 
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
-from elastic_training import airflow_versions, bridge
+from elastic_training.airflow import versions as airflow_versions
 from elastic_training.clusters.kubernetes import access, connection
 from elastic_training.clusters.kubernetes.access import Access
 from elastic_training.clusters.kubernetes.watching.hub import Hub
+from elastic_training.concurrency import bridge
 from tests.unit.provider.virtual_time import run_virtually
 from tests.unit.runtime.fake_kubernetes import FakePlace
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime import runobjects
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.launcher.kubernetes.settings import read_settings
-from elastic_training.pods import Pods
+from elastic_runtime.run import runobjects
+from elastic_training.settings import Pods
 from tests.unit.provider.manifests_bench import container_of, objects_of, pods_of
 
 ROOT = Path(__file__).parents[3]

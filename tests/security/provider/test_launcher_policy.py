@@ -14,10 +14,11 @@ import celpy
 import pytest
 import yaml
 
-from elastic_runtime import runobjects
-from elastic_runtime.runobjects import ObjectNames
-from elastic_training.naming import MAX_LENGTH
-from elastic_training.pods import LAUNCHER_ACCOUNT, Pods
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.runobjects import ObjectNames
+from elastic_training.identity.naming import MAX_LENGTH
+from elastic_training.settings import Pods
+from elastic_training.settings.pods import LAUNCHER_ACCOUNT
 from tests.unit.provider.manifests_bench import everything, objects_of, pods_of
 
 DEPLOY = Path(__file__).parents[3] / "deploy"

@@ -9,10 +9,10 @@ import pytest
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.errors import ClusterUnavailable
-from elastic_runtime.series import noted
-from elastic_runtime.status import Event, EventKind, FailureKind, Outputs, Series, Usage
-from elastic_runtime.status_failure import FirstFailure
+from elastic_runtime.errors import ClusterUnavailable, FailureKind
+from elastic_runtime.launcher.record.series import noted
+from elastic_runtime.run.status import Event, EventKind, Outputs, Series, Usage
+from elastic_runtime.run.status_failure import FirstFailure
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.console import places
 from tests.unit.provider.operator_bench import NAME, deferred, operator, trying

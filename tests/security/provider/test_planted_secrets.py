@@ -18,17 +18,15 @@ from airflow.sdk.execution_time.task_runner import _serialize_rendered_fields
 from airflow.serialization.serialized_objects import DagSerialization
 
 from elastic_runtime.documents import to_json, to_plain
-from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.status import FailureKind
-from elastic_training.bridge import run
+from elastic_runtime.errors import FailureKind, InvalidSettings
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.kubernetes.manifests.objects import render, run_objects
 from elastic_training.clusters.registry import substituted
+from elastic_training.concurrency.bridge import run
 from elastic_training.exceptions import TrainingFailed
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
-from elastic_training.pods import Pods, PodShape
-from elastic_training.redaction import redacted, remember_secrets
-from elastic_training.settings import Recovery, Workers
+from elastic_training.redaction.values import redacted, remember_secrets
+from elastic_training.settings import Pods, PodShape, Recovery, Workers
 from tests.unit.provider.operator_bench import NAME, deferred, operator, ref_in, run_in, trying
 
 SECRETS = {

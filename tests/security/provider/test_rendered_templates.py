@@ -11,9 +11,8 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from elastic_runtime.errors import InvalidSettings
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.registry import substituted
-from elastic_training.pods import Pods, PodShape, SecretRef, Volume
-from elastic_training.settings import Checkpoints, Recovery, Workers
-from elastic_training.templating import Settings, is_template
+from elastic_training.settings import Checkpoints, Pods, PodShape, Recovery, SecretRef, Volume, Workers
+from elastic_training.settings.templating import Settings, is_template
 from tests.unit.provider.operator_bench import operator, trying
 
 ASKED = "{{ params.value }}"

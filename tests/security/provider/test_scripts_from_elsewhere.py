@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.shipment import MAX_UNPACKED
-from elastic_training import scripts as scripts_module
-from elastic_training.scripts import check_scripts, read_scripts
+from elastic_runtime.run.shipment import MAX_UNPACKED
+from elastic_training.settings import scripts as scripts_module
+from elastic_training.settings.scripts import check_scripts, read_scripts
 
 
 @pytest.fixture

@@ -19,19 +19,19 @@ from airflow.providers.common.compat.sdk import mask_secret, redact
 from elastic_runtime.documents import from_json
 from elastic_runtime.errors import ElasticError, InvalidDocument, InvalidSettings
 from elastic_runtime.kubernetes.errors import unreachable
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import Status
-from elastic_training.bridge import run
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Status
 from elastic_training.clusters.kubernetes.access import Access, read_access
 from elastic_training.clusters.kubernetes.connection import client
 from elastic_training.clusters.kubernetes.kubeconfig import load
 from elastic_training.clusters.kubernetes.manifests.objects import render, run_objects
 from elastic_training.clusters.kubernetes.manifests.template import merge
-from elastic_training.masking import mask, mask_in_loop, secrets_of
+from elastic_training.concurrency.bridge import run
 from elastic_training.operators.arguments import check_checkpoint_uri, check_environment
-from elastic_training.pods import Pods, Volume
-from elastic_training.redaction import remember_secrets
-from elastic_training.templating import plain
+from elastic_training.redaction.masking import mask, mask_in_loop, secrets_of
+from elastic_training.redaction.values import remember_secrets
+from elastic_training.settings import Pods, Volume
+from elastic_training.settings.templating import plain
 
 TOKEN = "tok3n-nobody-may-see"
 AWKWARD = ['quo"ted-secret', "back\\slash-secret", "apo'strophe-secret", "ümlaut+/&-secret"]

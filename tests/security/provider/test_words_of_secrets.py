@@ -10,11 +10,12 @@ import pytest
 from airflow.providers.common.compat.sdk import redact
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.status import Event, EventKind, FailureKind
-from elastic_runtime.status_failure import FirstFailure
+from elastic_runtime.errors import FailureKind
+from elastic_runtime.run.status import Event, EventKind
+from elastic_runtime.run.status_failure import FirstFailure
 from elastic_training import archive
 from elastic_training.clusters.fake import FakeCluster
-from elastic_training.redaction import Secrets
+from elastic_training.redaction.values import Secrets
 from tests.unit.provider.operator_bench import NAME, operator, run_in, trying
 from tests.unit.provider.page_bench import API, IDS, PREFIX, Browser, Rendered, rendering, seeing
 
@@ -34,7 +35,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Browser:
 @pytest.fixture
 def untaught(monkeypatch: pytest.MonkeyPatch) -> None:
     """As an API server is, which has run no task: what the operator has Airflow mask, another process was told."""
-    monkeypatch.setattr("elastic_training.redaction.mask", lambda _: None)
+    monkeypatch.setattr("elastic_training.redaction.values.mask", lambda _: None)
 
 
 def failing(fake: FakeCluster, store: str, **environment: str) -> None:
@@ -105,7 +106,7 @@ def test_secrets_that_overlap_leave_nothing_of_each_other(
     monkeypatch: pytest.MonkeyPatch, ours: str, theirs: str
 ) -> None:
     """Of ours and one that Airflow knows."""
-    monkeypatch.setattr("elastic_training.redaction.redact", lambda text: text.replace(theirs, "***"))
+    monkeypatch.setattr("elastic_training.redaction.values.redact", lambda text: text.replace(theirs, "***"))
     hide = Secrets({"APP_TOKEN": ours}).hide
     assert hide("failed with sown-abc-more-and") == "***"
     assert hide(f"failed with {ours}, and {theirs}") in ("***", "failed with ***, and ***")

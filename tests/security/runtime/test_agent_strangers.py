@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime import certificates
-from elastic_runtime.certificates import LAUNCHER, agent_context
 from elastic_runtime.launcher import agents
-from elastic_runtime.spec import WorkersSpec
-from elastic_runtime.status import Status
-from elastic_runtime.wire import Heartbeat, Hello, Ready, StartRank, encode
+from elastic_runtime.net import certificates
+from elastic_runtime.net.certificates import LAUNCHER, agent_context
+from elastic_runtime.protocol.wire import Heartbeat, Hello, Ready, StartRank, encode
+from elastic_runtime.run.spec import WorkersSpec
+from elastic_runtime.run.status import Status
 from tests.unit.runtime.agent_bench import SOON, Desk, listening, spec
 from tests.unit.runtime.launcher_bench import RUN, Place, Worker, launched
 

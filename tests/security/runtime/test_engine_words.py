@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.framing import decode_line
 from elastic_runtime.launcher import agent_reports
 from elastic_runtime.launcher.agent_reports import AgentReports
 from elastic_runtime.launcher.worker_pool import WorkerPool
-from elastic_runtime.rank_link import EngineWord, encode_rank_message
-from elastic_runtime.spec import RecoverySpec
-from elastic_runtime.wire import Hello, RankSaid
+from elastic_runtime.net.framing import decode_line
+from elastic_runtime.protocol.rank_link import EngineWord, encode_rank_message
+from elastic_runtime.protocol.wire import Hello, RankSaid
+from elastic_runtime.run.spec import RecoverySpec
 
 WORD = decode_line(encode_rank_message(EngineWord({"type": "peer_lost", "world": 1})))
 

@@ -17,15 +17,16 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from elastic_runtime import certificates, runobjects
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.kubernetes import tokens
 from elastic_runtime.kubernetes.tokens import key_id
 from elastic_runtime.launcher import agents, loop
 from elastic_runtime.launcher.kubernetes.identities import Expected, Identities
-from elastic_runtime.plausible import TOKEN, check_hello
-from elastic_runtime.status import Status, WorkerState
-from elastic_runtime.wire import Heartbeat, Hello, decode, encode
+from elastic_runtime.net import certificates
+from elastic_runtime.protocol.plausible import TOKEN, check_hello
+from elastic_runtime.protocol.wire import Heartbeat, Hello, decode, encode
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.status import Status, WorkerState
 from tests.unit.runtime.agent_bench import SOON
 from tests.unit.runtime.fake_kubernetes import FakePlace
 from tests.unit.runtime.launcher_bench import RUN, Place, Worker, launched

@@ -13,9 +13,9 @@ import pytest
 
 from elastic_runtime.documents import from_plain
 from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.rank_link import decode_rank_message
-from elastic_runtime.status import Status
-from elastic_runtime.wire import decode
+from elastic_runtime.protocol.rank_link import decode_rank_message
+from elastic_runtime.protocol.wire import decode
+from elastic_runtime.run.status import Status
 
 MANY = 200_000
 NOON = "2026-01-01T12:00:00Z"

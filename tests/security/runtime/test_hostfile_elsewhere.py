@@ -9,8 +9,8 @@ import pytest
 
 from elastic_runtime.agent.hostfile import write_hostfile
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.wire import Host
+from elastic_runtime.protocol.wire import Host
+from elastic_runtime.run.spec import RunSpec
 
 HOSTS = (Host("10.0.0.1", 2), Host("10.0.0.2", 1))
 LINES = "10.0.0.1 slots=2\n10.0.0.2 slots=1\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.prices import LARGEST_BOOK, MOST_PRICES, parse_prices, read_prices
+from elastic_runtime.prices.book import LARGEST_BOOK, MOST_PRICES, parse_prices, read_prices
 
 
 def book(spot: str = "1.0", name: str = "big") -> bytes:

@@ -8,9 +8,9 @@ import os
 import pytest
 
 from elastic_runtime.agent.ranks import Ranks
-from elastic_runtime.plausible import LINES
-from elastic_runtime.rank_link import RANK_FD
-from elastic_runtime.wire import AgentMessage, Output, RankExited, RankSaid
+from elastic_runtime.protocol.plausible import LINES
+from elastic_runtime.protocol.rank_link import RANK_FD
+from elastic_runtime.protocol.wire import AgentMessage, Output, RankExited, RankSaid
 from tests.unit.runtime.worker_bench import Worker, code, with_worker
 
 WRITE = f"import json, os; write = lambda data: os.write(int(os.environ['{RANK_FD}']), data);"

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from elastic_runtime.agent.scripts import Scripts
 from elastic_runtime.errors import InvalidDocument, InvalidSettings
-from elastic_runtime.shipment import MAX_UNPACKED, pack, unpack
-from elastic_runtime.spec import MAX_PACKED, Shipment
+from elastic_runtime.run.shipment import MAX_UNPACKED, pack, unpack
+from elastic_runtime.run.spec import MAX_PACKED, Shipment
 
 
 def forged(whole: bytes, files: int = 1, packed: bytes | None = None) -> Shipment:

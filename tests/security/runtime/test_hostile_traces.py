@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime import traces
 from elastic_runtime.agent.saving import Saving
 from elastic_runtime.checkpoint.store import open_store
 from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.observe import ObserveSpec
-from elastic_runtime.plausible import check_agent
-from elastic_runtime.spec import CheckpointSpec
-from elastic_runtime.timeline import Mark
-from elastic_runtime.traces import merge_stored, piece_name
-from elastic_runtime.wire import TracesSaved
+from elastic_runtime.protocol.plausible import check_agent
+from elastic_runtime.protocol.wire import TracesSaved
+from elastic_runtime.run.observe import ObserveSpec
+from elastic_runtime.run.spec import CheckpointSpec
+from elastic_runtime.tracing import traces
+from elastic_runtime.tracing.timeline import Mark
+from elastic_runtime.tracing.traces import merge_stored, piece_name
 
 BEGIN = json.dumps({"time": 1_700_000_000_000_000, "size": 2})
 

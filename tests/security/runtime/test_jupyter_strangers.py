@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 import elastic_runtime
-from elastic_runtime import notebook
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.notebook import check_jupyter, read_token, server
+from elastic_runtime.launcher import notebook
+from elastic_runtime.launcher.notebook import check_jupyter, read_token, server
 from tests.paced import until
 
 TOKEN = "0123456789abcdef0123"
@@ -108,7 +108,7 @@ def test_a_real_one_asks_for_the_token_whatever_its_image_says(tmp_path: Path) -
     (tmp_path / "token").write_text(f"{TOKEN}\n")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [INTERPRETER, "-m", "elastic_runtime.notebook", str(port), str(tmp_path / "token")]
+    command = [INTERPRETER, "-m", "elastic_runtime.launcher.notebook", str(port), str(tmp_path / "token")]
     environment = {**os.environ, "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
     environment["PYTHONPATH"] = str(Path(elastic_runtime.__file__).parents[1])
     with (tmp_path / "log").open("wb") as log:

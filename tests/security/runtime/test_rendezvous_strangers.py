@@ -21,7 +21,7 @@ from elastic_runtime.engines.horovod.rendezvous_http import MAX_BODY, MAX_HEAD, 
 from elastic_runtime.engines.horovod.rendezvous_server import MAX_LOGGED, MAX_OF_A_HOST, RendezvousServer
 from elastic_runtime.engines.horovod.rendezvous_tokens import authorization
 from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.http_head import parse_headers
+from elastic_runtime.net.http_head import parse_headers
 from tests.unit.runtime.driver_bench import SOON, bench, in_thread, wait_until
 from tests.unit.runtime.rendezvous_bench import Place
 from tests.unit.runtime.rendezvous_bench import adapted as adapted_place

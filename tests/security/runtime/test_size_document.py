@@ -10,8 +10,8 @@ import pytest
 
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.launcher.decision.sizing import Sizing
-from elastic_runtime.rundir import RunDir
-from elastic_runtime.spec import RunSpec, WorkersSpec
+from elastic_runtime.run.rundir import RunDir
+from elastic_runtime.run.spec import RunSpec, WorkersSpec
 
 SPEC = RunSpec("run", "1", ("python",), WorkersSpec(1, 2, 4))
 NOW = datetime(2026, 3, 2, tzinfo=UTC)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from elastic_runtime.launcher.record.run_record import RunRecord
 from elastic_runtime.launcher.stack_dumps import PAUSE, StackDumps
-from elastic_runtime.rundir import RunDir
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import EventKind
-from elastic_runtime.wire import DumpStacks, encode
+from elastic_runtime.protocol.wire import DumpStacks, encode
+from elastic_runtime.run.rundir import RunDir
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import EventKind
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 

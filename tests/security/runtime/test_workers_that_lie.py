@@ -15,16 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime import certificates
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.framing import decode_line
 from elastic_runtime.launcher.agents import LIES
 from elastic_runtime.launcher.record.fitting import ROOM, fitted
 from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.launcher.record.run_record import RunRecord
-from elastic_runtime.plausible import METRICS, check_agent, check_hello, check_rank
-from elastic_runtime.rank_link import (
+from elastic_runtime.net import certificates
+from elastic_runtime.net.framing import decode_line
+from elastic_runtime.protocol.plausible import METRICS, check_agent, check_hello, check_rank
+from elastic_runtime.protocol.rank_link import (
     MAX_RETURNED,
     CheckpointFailed,
     CheckpointWritten,
@@ -32,10 +32,7 @@ from elastic_runtime.rank_link import (
     Progress,
     decode_rank_message,
 )
-from elastic_runtime.spec import CheckpointSpec, RunSpec
-from elastic_runtime.status import MAX_METRICS, Event, EventKind, Phase, Status, WorkerState, WorkerStatus
-from elastic_runtime.status_figures import GpuFigures
-from elastic_runtime.wire import (
+from elastic_runtime.protocol.wire import (
     AgentMessage,
     Heartbeat,
     Hello,
@@ -48,6 +45,9 @@ from elastic_runtime.wire import (
     decode,
     encode,
 )
+from elastic_runtime.run.spec import CheckpointSpec, RunSpec
+from elastic_runtime.run.status import MAX_METRICS, Event, EventKind, Phase, Status, WorkerState, WorkerStatus
+from elastic_runtime.run.status_figures import GpuFigures
 from tests.unit.runtime.agent_bench import SOON
 from tests.unit.runtime.launcher_bench import Place, Worker, launched
 

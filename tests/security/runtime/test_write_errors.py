@@ -17,14 +17,15 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime import certificates, documents
+from elastic_runtime import documents
 from elastic_runtime.launcher.local import platform
 from elastic_runtime.launcher.local.platform import LocalPlatform
 from elastic_runtime.launcher.record.output import TAIL, OutputLog
+from elastic_runtime.net import certificates
 from elastic_runtime.retry import RetryPolicy
-from elastic_runtime.rundir import RunDir
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import Phase, Status
+from elastic_runtime.run.rundir import RunDir
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Phase, Status
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 RUN = RunSpec("run", "uid", ("true",))
@@ -42,7 +43,7 @@ class Disk:
         self.error: int | None = None
         self.refused = 0
         self._write = documents.write_atomically
-        monkeypatch.setattr("elastic_runtime.rundir.write_atomically", self.write)
+        monkeypatch.setattr("elastic_runtime.run.rundir.write_atomically", self.write)
 
     def write(self, path: Path, text: str, mode: int = 0o600) -> None:
         if self.error is not None:

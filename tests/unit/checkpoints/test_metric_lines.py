@@ -13,7 +13,7 @@ import pytest
 from elastic_runtime.checkpoint.file import FileStore
 from elastic_runtime.checkpoint.store import CheckpointStore, open_store
 from elastic_runtime.errors import InvalidSettings, StoreUnavailable
-from elastic_runtime.rank_link import BatchSize, Metrics, Progress
+from elastic_runtime.protocol.rank_link import BatchSize, Metrics, Progress
 from elastic_runtime.training.checkpointing import metric_lines
 from elastic_runtime.training.checkpointing.metric_lines import MetricLines
 

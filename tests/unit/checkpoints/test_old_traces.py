@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from elastic_runtime.checkpoint.store import CheckpointStore, open_store
-from elastic_runtime.traces import MOST_EVENTS, OWNERS, retire
+from elastic_runtime.tracing.traces import MOST_EVENTS, OWNERS, retire
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pytest
 
-from elastic_training import airflow_tasks
+from elastic_training.scaling import airflow_tasks
 
 
 @dataclass

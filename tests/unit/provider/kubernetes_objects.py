@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from elastic_runtime import runobjects
 from elastic_runtime.documents import time_to_text, to_json
-from elastic_runtime.headline import headline
 from elastic_runtime.kubernetes.objects import Event, Object, Pod
-from elastic_runtime.runobjects import Part, Term
-from elastic_runtime.spec import RecoverySpec, RunSpec
-from elastic_runtime.status import Status
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.headline import headline
+from elastic_runtime.run.runobjects import Part, Term
+from elastic_runtime.run.spec import RecoverySpec, RunSpec
+from elastic_runtime.run.status import Status
 from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.kubernetes.documents.root import document
 

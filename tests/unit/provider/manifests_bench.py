@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from elastic_runtime import runobjects
-from elastic_runtime.spec import RunSpec, Timing, WorkersSpec
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.spec import RunSpec, Timing, WorkersSpec
 from elastic_training.clusters.kubernetes.manifests.objects import RunObjects, run_objects
-from elastic_training.naming import run_name
-from elastic_training.pods import Pods
+from elastic_training.identity.naming import run_name
+from elastic_training.settings import Pods
 
 SPEC = RunSpec(
     name=run_name("digits", "manual", "train"),

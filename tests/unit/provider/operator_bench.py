@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
-from elastic_training.bridge import run
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.fake import FakeCluster, FakeRun
-from elastic_training.naming import run_name
+from elastic_training.concurrency.bridge import run
+from elastic_training.identity.naming import run_name
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.settings import Workers
 from tests.unit.provider.fakes import FakeTaskInstance

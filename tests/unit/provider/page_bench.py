@@ -16,9 +16,9 @@ from airflow.api_fastapi.core_api.security import get_user
 from fastapi import FastAPI
 
 from elastic_training.archive import reading
+from elastic_training.archive.outages import Outages
 from elastic_training.console import access, asking, page, task_fields
 from elastic_training.console.app import build
-from elastic_training.outages import Outages
 from tests.unit.provider.operator_bench import trying
 
 PREFIX = "/elastic-training"

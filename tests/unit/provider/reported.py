@@ -6,12 +6,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 
-from elastic_runtime.series import noted
-from elastic_runtime.status import (
+from elastic_runtime.errors import FailureKind
+from elastic_runtime.launcher.record.series import noted
+from elastic_runtime.run.status import (
     Checkpoint,
     Event,
     EventKind,
-    FailureKind,
     Phase,
     Series,
     SizeAsked,

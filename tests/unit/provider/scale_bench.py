@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
-from elastic_runtime.spec import RunSpec, WorkersSpec
-from elastic_training.bridge import run
+from elastic_runtime.run.spec import RunSpec, WorkersSpec
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.fake import FakeCluster
-from elastic_training.naming import run_name
-from elastic_training.ownership import Owner
+from elastic_training.concurrency.bridge import run
+from elastic_training.identity.naming import run_name
+from elastic_training.identity.ownership import Owner
 from elastic_training.sensors.scale_workers import ScaleWorkersSensor
 from elastic_training.triggers.world_size import WorldSizeTrigger
 from tests.unit.provider.fakes import FakeTaskInstance

@@ -10,8 +10,8 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from elastic_runtime.rundir import LauncherProcess, RunDir
-from elastic_runtime.status import Phase, Status
+from elastic_runtime.run.rundir import LauncherProcess, RunDir
+from elastic_runtime.run.status import Phase, Status
 
 
 def main(folder: RunDir, script: str) -> None:

@@ -14,7 +14,7 @@ from airflow.models.taskinstance import TaskInstance
 from airflow.utils import session as airflow_session
 from sqlalchemy.orm import Session
 
-from elastic_training.airflow_rendered import rendered_fields, rendered_of_run, rendered_of_tasks
+from elastic_training.airflow.rendered import rendered_fields, rendered_of_run, rendered_of_tasks
 
 BY_TRY = not hasattr(renderedtifields.RenderedTaskInstanceFields, "task_id")
 """Airflow 3.4 and later."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from elastic_training import airflow_tasks
-from elastic_training.airflow_tasks import FINISHED, GRACE, UNFINISHED, Prospect, Sight, look_at
-from elastic_training.training_task import TrainingTask
+from elastic_training.lifecycle.training_task import TrainingTask
+from elastic_training.scaling import airflow_tasks
+from elastic_training.scaling.airflow_tasks import FINISHED, GRACE, UNFINISHED, Prospect, Sight, look_at
 from tests.unit.provider.fake_airflow import FakeAirflow
 from tests.unit.provider.virtual_time import run_virtually
 

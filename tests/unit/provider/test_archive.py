@@ -13,16 +13,17 @@ import pytest
 from airflow.providers.common.compat.sdk import DAG, AirflowTaskTimeout
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.prices import SHIPPED
-from elastic_runtime.series import noted
-from elastic_runtime.status import FailureKind, Phase, Series, Usage
+from elastic_runtime.errors import FailureKind
+from elastic_runtime.launcher.record.series import noted
+from elastic_runtime.prices.book import SHIPPED
+from elastic_runtime.run.status import Phase, Series, Usage
 from elastic_training import archive
 from elastic_training.archive import Kept, reading
-from elastic_training.bridge import run
 from elastic_training.clusters.fake import FakeCluster
+from elastic_training.concurrency.bridge import run
 from elastic_training.exceptions import TrainingFailed
+from elastic_training.lifecycle.task_memory import TaskMemory
 from elastic_training.operators.end_training import CancelTrainingOperator, DeleteTrainingOperator
-from elastic_training.task_memory import TaskMemory
 from tests.s3_server import CREDENTIALS, s3_server
 from tests.unit.provider.fakes import FakeTaskInstance
 from tests.unit.provider.operator_bench import NAME, deferred, operator, ref_in, run_in, trying

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.prices import parse_prices, read_prices
-from elastic_training.azure_prices import main, price_book
+from elastic_runtime.prices.book import parse_prices, read_prices
+from elastic_training.cost.azure_prices import main, price_book
 
 DAY = date(2026, 11, 22)
 

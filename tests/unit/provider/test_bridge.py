@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from elastic_training import bridge
+from elastic_training.concurrency import bridge
 
 
 class Interrupted(BaseException):

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from elastic_runtime.status import Checkpoint, Event, EventKind, FailureKind, Phase, Status, World
+from elastic_runtime.errors import FailureKind
+from elastic_runtime.run.status import Checkpoint, Event, EventKind, Phase, Status, World
 from elastic_training.listeners.changes import MAX_TOLD_AT_ONCE, Change, ChangeKind, Told, changes, read_told
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_runtime.documents import from_plain, to_plain
-from elastic_runtime.status import Checkpoint
-from elastic_training.checkpoint_cursor import MAX_RUNS, Cursor
+from elastic_runtime.run.status import Checkpoint
+from elastic_training.triggers.checkpoint_cursor import MAX_RUNS, Cursor
 
 START = datetime(2026, 11, 22, 8, tzinfo=UTC)
 written = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), max_size=30)

@@ -15,15 +15,15 @@ from airflow.triggers.base import TriggerEvent
 from airflow.triggers.shared_stream import SharedStreamManager
 
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import Checkpoint
-from elastic_training import deployment
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Checkpoint
 from elastic_training.assets import checkpoint_asset, tell_outlets
-from elastic_training.bridge import run
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.registry import substituted
-from elastic_training.naming import TaskIdentity
-from elastic_training.ownership import Owner
+from elastic_training.concurrency.bridge import run
+from elastic_training.identity import deployment
+from elastic_training.identity.naming import TaskIdentity
+from elastic_training.identity.ownership import Owner
 from elastic_training.triggers.checkpoints import CURSOR_KEY, CheckpointTrigger
 from tests.unit.provider.fake_states import FakeStateStore
 from tests.unit.provider.virtual_time import run_virtually

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime.errors import InvalidDocument, OwnershipLost, RunNotFound
-from elastic_runtime.spec import RunSpec, WorkersSpec
-from elastic_runtime.status import FailureKind, Phase, Status
+from elastic_runtime.errors import FailureKind, InvalidDocument, OwnershipLost, RunNotFound
+from elastic_runtime.run.spec import RunSpec, WorkersSpec
+from elastic_runtime.run.status import Phase, Status
 from elastic_training.clusters.base import Claim, ClaimOutcome
 from elastic_training.clusters.claims import Action, Observed, Times, decide_claim
 from elastic_training.clusters.document import (

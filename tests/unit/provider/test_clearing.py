@@ -9,16 +9,16 @@ from unittest.mock import Mock
 import pytest
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.status import Checkpoint, FailureKind, Phase
-from elastic_training.airflow_sdk import AirflowFailException
-from elastic_training.bridge import run
-from elastic_training.clearing import EarlierRun, OnClear, Start, decide_start, last_try_before_clear
+from elastic_runtime.errors import FailureKind, InvalidSettings
+from elastic_runtime.run.status import Checkpoint, Phase
+from elastic_training.airflow.sdk import AirflowFailException
 from elastic_training.clusters.fake import FakeCluster
+from elastic_training.concurrency.bridge import run
 from elastic_training.exceptions import TrainingFailed
-from elastic_training.naming import run_name
-from elastic_training.ownership import read_owner
-from elastic_training.task_memory import RUN_KEY
+from elastic_training.identity.naming import run_name
+from elastic_training.identity.ownership import read_owner
+from elastic_training.lifecycle.clearing import EarlierRun, OnClear, Start, decide_start, last_try_before_clear
+from elastic_training.lifecycle.task_memory import RUN_KEY
 from tests.unit.provider.fake_states import FakeStateStore
 from tests.unit.provider.operator_bench import NAME, deferred, operator, run_in, trying
 from tests.unit.provider.test_training_run_trigger import started, stopped
@@ -157,7 +157,7 @@ def test_a_retry_finds_the_new_folder_though_nothing_was_kept(
     attempt(fake, trying(), **more)
     again = attempt(fake, cleared(2, after=1), FailureKind.LAUNCHER_LOST, saves=False, **more)
     assert again != NAME
-    monkeypatch.setattr("elastic_training.earlier_run.read_newest", Mock(side_effect=OSError("away")))
+    monkeypatch.setattr("elastic_training.lifecycle.earlier_run.read_newest", Mock(side_effect=OSError("away")))
     assert attempt(fake, cleared(3, after=1), **more) == again
 
 

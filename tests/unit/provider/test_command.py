@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.errors import ClusterUnavailable
-from elastic_runtime.rundir import RunDir
-from elastic_runtime.spec import RunSpec, WorkersSpec
-from elastic_runtime.status import FailureKind, WorkerState
-from elastic_training.bridge import run
+from elastic_runtime.errors import ClusterUnavailable, FailureKind
+from elastic_runtime.run.rundir import RunDir
+from elastic_runtime.run.spec import RunSpec, WorkersSpec
+from elastic_runtime.run.status import WorkerState
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.local import LocalCluster
 from elastic_training.clusters.registry import substituted
+from elastic_training.concurrency.bridge import run
 from elastic_training.console.command import changing, log
 from elastic_training.console.command.main import main
-from elastic_training.ownership import Owner
+from elastic_training.identity.ownership import Owner
 
 OWNER = Owner("nightly", "scheduled__1", "train", -1, 1, "nonce")
 STUB = Path(__file__).with_name("stub_launcher.py")

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime import runobjects
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, JOBS, PODS, REPLICA_SETS
-from elastic_runtime.rank_names import WorkerName
-from elastic_runtime.runobjects import ObjectNames, Part
-from elastic_runtime.spec import WorkersSpec
-from elastic_runtime.status import Phase, Status, WorkerState, WorkerStatus
+from elastic_runtime.protocol.rank_names import WorkerName
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.runobjects import ObjectNames, Part
+from elastic_runtime.run.spec import WorkersSpec
+from elastic_runtime.run.status import Phase, Status, WorkerState, WorkerStatus
 from elastic_training.console.command.main import main
-from elastic_training.ownership import Owner
+from elastic_training.identity.ownership import Owner
 from tests.unit.provider.kubernetes_http import KubernetesServer, kubernetes_server
 from tests.unit.provider.kubernetes_objects import BEGAN, RUNNING, SPEC, job, pod, root_map, status_map
 

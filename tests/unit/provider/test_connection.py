@@ -13,18 +13,17 @@ import yaml
 from airflow.api_fastapi.core_api.services.ui.connections import HookMetaService
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from elastic_runtime.errors import InvalidSettings, RunNotFound
-from elastic_runtime.status import FailureKind
-from elastic_training.bridge import run
+from elastic_runtime.errors import FailureKind, InvalidSettings, RunNotFound
 from elastic_training.clusters.connected import location_of, read_location
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.kubernetes import rights
 from elastic_training.clusters.registry import own_name, own_name_in_loop, substituted
+from elastic_training.concurrency.bridge import run
 from elastic_training.hooks.elastic_training import ElasticTrainingHook
 from elastic_training.hooks.form import FIELDS
 from elastic_training.operators.end_training import CancelTrainingOperator
-from elastic_training.pods import Pods
 from elastic_training.sensors.scale_workers import ScaleWorkersSensor
+from elastic_training.settings import Pods
 from tests.unit.provider.api_server import ApiServer, kubeconfig, served
 from tests.unit.provider.operator_bench import NAME, deferred, operator, run_in, trying
 from tests.unit.provider.virtual_time import run_virtually

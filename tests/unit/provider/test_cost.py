@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.prices import parse_prices, read_prices
-from elastic_runtime.status import Phase, Status, Usage
-from elastic_training.cost import Line, bill, figures_of, plain_bill, usage_of
+from elastic_runtime.prices.book import parse_prices, read_prices
+from elastic_runtime.run.status import Phase, Status, Usage
+from elastic_training.cost.bill import Line, bill, figures_of, plain_bill, usage_of
 from elastic_training.report import render_report
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "cost.md").read_text(encoding="utf-8")

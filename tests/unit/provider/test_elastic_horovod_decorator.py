@@ -11,8 +11,8 @@ from airflow.providers.common.compat.sdk import DAG, AirflowFailException, XComA
 from airflow.serialization.serialized_objects import DagSerialization
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.function import ARGUMENTS, FUNCTION
-from elastic_runtime.shipment import unpack
+from elastic_runtime.run.shipment import unpack
+from elastic_runtime.script.function import ARGUMENTS, FUNCTION
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.decorators.elastic_horovod import ElasticHorovodDecoratedOperator, elastic_horovod_task
 from elastic_training.settings import Workers

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import DAG, AirflowException, AirflowFailException, AirflowSkipException
 
-from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import FailureKind, Phase
-from elastic_training.bridge import run
+from elastic_runtime.errors import FailureKind, InvalidSettings
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Phase
 from elastic_training.clusters.base import differing
 from elastic_training.clusters.fake import FakeCluster
+from elastic_training.concurrency.bridge import run
 from elastic_training.exceptions import TrainingCancelled, TrainingFailed, TrainingHopeless
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.operators.end_training import CancelTrainingOperator

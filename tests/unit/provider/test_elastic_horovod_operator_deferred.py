@@ -11,12 +11,12 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import to_plain
-from elastic_runtime.errors import ClusterUnavailable, RunNotFound
-from elastic_runtime.status import Checkpoint, FailureKind, Phase
-from elastic_training.bridge import run
+from elastic_runtime.errors import ClusterUnavailable, FailureKind, RunNotFound
+from elastic_runtime.run.status import Checkpoint, Phase
 from elastic_training.clusters.fake import FakeCluster
+from elastic_training.concurrency.bridge import run
 from elastic_training.exceptions import TrainingTimedOut
-from elastic_training.follow import Follower
+from elastic_training.following.follow import Follower
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.triggers.training_run import TrainingRunTrigger
 from tests.unit.provider.fakes import FakeTaskInstance

@@ -14,13 +14,13 @@ from airflow.providers.common.compat.sdk import DAG, AirflowFailException, BaseO
 from airflow.serialization.serialized_objects import DagSerialization
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.spec import WorkersSpec
+from elastic_runtime.run.spec import WorkersSpec
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.operators.arguments import FOREIGN
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.operators.elastic_training import ElasticTrainingOperator
-from elastic_training.pods import Hardware, Pods, PodShape, SecretRef, Volume
-from elastic_training.settings import Checkpoints, Recovery, Workers
+from elastic_training.settings import Checkpoints, Pods, PodShape, Recovery, SecretRef, Volume, Workers
+from elastic_training.settings.pods import Hardware
 from elastic_training.triggers.training_run import TrainingRunTrigger
 from tests.unit.provider.operator_bench import NAME, deferred, operator, trying
 

@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 
 from elastic_runtime.agent.command import parse
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.spec import RestartSpec
+from elastic_runtime.run.spec import RestartSpec
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.decorators.elastic_torch import ElasticTorchDecoratedOperator
-from elastic_training.observe import Observe
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.operators.elastic_torch import ElasticTorchOperator
-from elastic_training.restart import Restart, check_restartable
-from elastic_training.settings import Workers
+from elastic_training.settings import Observe, Restart, Workers
+from elastic_training.settings.restart import check_restartable
 from tests.unit.provider.operator_bench import deferred, run_in, trying
 
 ARGUMENTS: dict[str, Any] = {

@@ -7,12 +7,12 @@ import pytest
 from airflow.providers.common.compat.sdk import DAG, AirflowException, AirflowFailException
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.status import Phase
-from elastic_training.bridge import run
+from elastic_runtime.run.status import Phase
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.registry import substituted
+from elastic_training.concurrency.bridge import run
+from elastic_training.identity.ownership import Owner
 from elastic_training.operators.end_training import CancelTrainingOperator, DeleteTrainingOperator
-from elastic_training.ownership import Owner
 from tests.unit.provider.fakes import FakeTaskInstance
 from tests.unit.provider.operator_bench import operator
 from tests.unit.provider.scale_bench import NAME, train

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.status import FailureKind
-from elastic_runtime.status_failure import MAX_TRACEBACK, FirstFailure
+from elastic_runtime.errors import FailureKind
+from elastic_runtime.run.status_failure import MAX_TRACEBACK, FirstFailure
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
 from elastic_training.clusters.local import LocalCluster
 from elastic_training.exceptions import TrainingFailed
-from elastic_training.failure_block import failure_block
+from elastic_training.outcome.failure_block import failure_block
 from tests.unit.provider.operator_bench import NAME, operator, trying
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)

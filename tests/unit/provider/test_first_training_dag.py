@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from airflow.serialization.serialized_objects import DagSerialization
 
-from elastic_runtime.shipment import unpack
+from elastic_runtime.run.shipment import unpack
 from elastic_training.clusters.fake import FakeCluster
 from tests.unit.provider.fakes import FakeTaskInstance
 

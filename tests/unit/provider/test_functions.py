@@ -12,9 +12,15 @@ from typing import Any
 import pytest
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.function import ARGUMENTS, FUNCTION, PICKLE
-from elastic_runtime.rank_link import SCRIPTS
-from elastic_training.functions import Serializer, check_function, command_of, serializer_of, shipped_function
+from elastic_runtime.protocol.rank_link import SCRIPTS
+from elastic_runtime.script.function import ARGUMENTS, FUNCTION, PICKLE
+from elastic_training.decorators.functions import (
+    Serializer,
+    check_function,
+    command_of,
+    serializer_of,
+    shipped_function,
+)
 from tests.unit.provider import shipped_functions as functions
 
 FACTOR = 3

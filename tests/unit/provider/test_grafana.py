@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime.status import FailureKind
+from elastic_runtime.errors import FailureKind
 from elastic_training.listeners import metrics
 
 ROOT = Path(__file__).parents[3]

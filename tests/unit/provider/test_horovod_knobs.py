@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_training.horovod_knobs import ELSEWHERE, Horovod, horovod_of
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
-from elastic_training.size_plan import SizePlan, SizeWindow
+from elastic_training.settings import Horovod, SizePlan, SizeWindow
+from elastic_training.settings.horovod_knobs import ELSEWHERE, horovod_of
 
 FIXED: dict[str, Any] = {"workers": {"min": 2}, "recovery": {"mode": "fixed"}}
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.spec import HOSTFILE_VERSION
+from elastic_runtime.run.spec import HOSTFILE_VERSION
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 
 

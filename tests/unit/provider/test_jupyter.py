@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime import runobjects
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.jupyter import JupyterSpec
-from elastic_runtime.spec import JUPYTER_VERSION, RunSpec
-from elastic_training.jupyter import Jupyter
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.jupyter import JupyterSpec
+from elastic_runtime.run.spec import JUPYTER_VERSION, RunSpec
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
-from elastic_training.pods import Hardware, Pods, PodShape, SecretRef, Volume
+from elastic_training.settings import Jupyter, Pods, PodShape, SecretRef, Volume
+from elastic_training.settings.pods import Hardware
 from tests.unit.provider.manifests_bench import SPEC, container_of, everything, objects_of
 
 ASKED = replace(SPEC, jupyter=JupyterSpec("notebook/key", 9999, "1Gi"))

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from elastic_runtime import runobjects
 from elastic_runtime.errors import MissingRight
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, JOBS
-from elastic_runtime.runobjects import Part
-from elastic_runtime.status import Phase, Status
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.runobjects import Part
+from elastic_runtime.run.status import Phase, Status
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.kubernetes.watching.hub import Hub
 from tests.unit.provider.kubernetes_objects import BEGAN, SPEC, root_map, status_map

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from elastic_runtime import runobjects
 from elastic_runtime.documents import to_json
-from elastic_runtime.headline import headline
 from elastic_runtime.kubernetes.objects import Object, Pod
-from elastic_runtime.runobjects import Part
-from elastic_runtime.status import Phase, Status
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.headline import headline
+from elastic_runtime.run.runobjects import Part
+from elastic_runtime.run.status import Phase, Status
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.kubernetes.status.listing import summaries
 from tests.unit.provider.kubernetes_objects import BEGAN, RUNNING, SPEC, Plain, ended, pod, root_map

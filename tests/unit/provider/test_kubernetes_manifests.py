@@ -15,16 +15,16 @@ import pytest
 import yaml
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 
-from elastic_runtime import runobjects
 from elastic_runtime.agent.__main__ import parse_arguments
 from elastic_runtime.documents import from_json
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.launcher.kubernetes.identities import gives_token
-from elastic_runtime.shipment import pack
-from elastic_runtime.spec import RunSpec
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.shipment import pack
+from elastic_runtime.run.spec import RunSpec
 from elastic_training.clusters.kubernetes.manifests.objects import Capabilities, pods_digest, render, run_objects
-from elastic_training.ownership import Owner
-from elastic_training.pods import Pods, PodShape
+from elastic_training.identity.ownership import Owner
+from elastic_training.settings import Pods, PodShape
 from tests.unit.provider.manifests_bench import ROOT_UID, SPEC, TLS, container_of, everything, objects_of, pods_of
 
 

@@ -10,10 +10,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime import runobjects
-from elastic_runtime.spec import RunSpec
-from elastic_training.naming import run_name
-from elastic_training.pods import Hardware, Pods, PodShape, SecretRef, Volume
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.spec import RunSpec
+from elastic_training.identity.naming import run_name
+from elastic_training.settings import Pods, PodShape, SecretRef, Volume
+from elastic_training.settings.pods import Hardware
 from tests.examples import costly
 from tests.unit.provider.manifests_bench import SPEC, everything, objects_of, pods_of
 

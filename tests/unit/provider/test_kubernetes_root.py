@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime import runobjects
 from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.run import runobjects
 from elastic_training.clusters.document import NOBODY, RunDocument, SizeRequest, StoredLogLease
 from elastic_training.clusters.kubernetes.documents.root import difference, document, of_run
 from tests.unit.provider.kubernetes_objects import BEGAN, SPEC, Object, after, root, root_map

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.errors import FailureKind, InvalidDocument
 from elastic_runtime.kubernetes.objects import Object, Pod
-from elastic_runtime.runobjects import COULD_NOT_RUN, HEADLINE
-from elastic_runtime.status import FailureKind, Phase, Status
+from elastic_runtime.run.runobjects import COULD_NOT_RUN, HEADLINE
+from elastic_runtime.run.status import Phase, Status
 from elastic_training.clusters.kubernetes.status.judgement import (
     Published,
     Seen,

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from kubernetes.client import V1Affinity, V1Container, V1NodeAffinity, V1Pod, V1PodSpec, V1Toleration
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.spec import RunSpec
+from elastic_runtime.run.spec import RunSpec
 from elastic_training.clusters.kubernetes.manifests import pod
-from elastic_training.pods import Hardware, Pods, PodShape, Volume
+from elastic_training.settings import Pods, PodShape, Volume
+from elastic_training.settings.pods import Hardware
 from tests.examples import costly
 
 SPEC = RunSpec(name="digits-train-0123456789", uid="5f0c", command=("python", "train.py"))

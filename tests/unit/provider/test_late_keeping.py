@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.status import FailureKind
+from elastic_runtime.errors import FailureKind
 from elastic_training import archive
 from elastic_training.archive import keeping
 from elastic_training.clusters.fake import FakeCluster

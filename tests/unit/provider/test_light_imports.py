@@ -16,7 +16,7 @@ from elastic_training.operators.elastic_torch import ElasticTorchOperator
 from elastic_training.operators.end_training import CancelTrainingOperator, DeleteTrainingOperator
 from elastic_training.operators.reclaim_worker import ReclaimWorkerOperator
 from elastic_training.sensors.scale_workers import ScaleWorkersSensor
-from elastic_training.pods import PodShape, Pods, SecretRef, Volume
+from elastic_training.settings import PodShape, Pods, SecretRef, Volume
 from elastic_training.settings import Checkpoints, Recovery, Workers
 
 with DAG("nightly", schedule=None, params={"most": 4}):

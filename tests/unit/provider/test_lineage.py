@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from airflow.sdk import Asset
 
-from elastic_runtime.status import Checkpoint, FailureKind
+from elastic_runtime.errors import FailureKind
+from elastic_runtime.run.status import Checkpoint
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.exceptions import TrainingFailed
-from elastic_training.lineage import dataset_of
+from elastic_training.operators.lineage import dataset_of
 from tests.unit.provider.operator_bench import NAME, operator, trying
 from tests.unit.provider.test_changes import NOON
 

@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 import pytest
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import Phase, Status
-from elastic_training.bridge import run
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Phase, Status
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.fake import FakeCluster
-from elastic_training.follow import Ending, Followed, Follower
+from elastic_training.concurrency.bridge import run
+from elastic_training.following.follow import Ending, Followed, Follower
 from elastic_training.listeners import listeners_of
 from elastic_training.listeners.audience import Audience, Listener
 from elastic_training.listeners.callbacks import (

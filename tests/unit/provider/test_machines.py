@@ -12,10 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.prices import read_prices
-from elastic_training.machines import INSTANCE_TYPE, catalogue, machine
-from elastic_training.pods import Pods, PodShape
-from elastic_training.settings import Workers
+from elastic_runtime.prices.book import read_prices
+from elastic_training.settings import Pods, PodShape, Workers
+from elastic_training.settings.machines import INSTANCE_TYPE, catalogue, machine
 from tests.unit.provider.manifests_bench import objects_of, pods_of
 
 OWN = """

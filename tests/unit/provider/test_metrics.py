@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import Stats
 
-from elastic_runtime.status import Checkpoint, FailureKind, Phase, Series, Status
-from elastic_training.airflow_versions import stats
-from elastic_training.bridge import run
+from elastic_runtime.errors import FailureKind
+from elastic_runtime.run.status import Checkpoint, Phase, Series, Status
+from elastic_training.airflow.versions import stats
+from elastic_training.concurrency.bridge import run
+from elastic_training.identity.ownership import Owner
 from elastic_training.listeners import listeners_of
 from elastic_training.listeners.changes import Change, ChangeKind
 from elastic_training.listeners.metrics import MetricsListener
-from elastic_training.ownership import Owner
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 OWNER = Owner("nightly", "monday", "train", -1, 1, "nonce").text()

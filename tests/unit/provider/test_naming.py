@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_training.naming import MAX_LENGTH, run_name
+from elastic_training.identity.naming import MAX_LENGTH, run_name
 
 ALLOWED = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 ids = st.text(min_size=1, max_size=300)

@@ -10,11 +10,11 @@ import pytest
 
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.observe import ObserveSpec, ProfileSpec, PrometheusSpec
-from elastic_runtime.runobjects import PROMETHEUS_TOKEN
-from elastic_runtime.spec import OBSERVE_VERSION, RunSpec
-from elastic_training.observe import Observe, Prometheus
+from elastic_runtime.run.observe import ObserveSpec, ProfileSpec, PrometheusSpec
+from elastic_runtime.run.runobjects import PROMETHEUS_TOKEN
+from elastic_runtime.run.spec import OBSERVE_VERSION, RunSpec
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
+from elastic_training.settings import Observe, Prometheus
 from tests.unit.provider.manifests_bench import SPEC, container_of, everything, objects_of, pods_of
 
 

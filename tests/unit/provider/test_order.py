@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk import DAG, BaseOperator
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_training.airflow_sdk import AirflowFailException
+from elastic_training.airflow.sdk import AirflowFailException
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.operators.scale_training import ScaleTrainingOperator
 from elastic_training.scaling.order import comes_after

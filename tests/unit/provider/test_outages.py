@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from elastic_runtime.errors import ClusterUnavailable, InvalidDocument, RunNotFound, StoreUnavailable
-from elastic_training import outages
-from elastic_training.outages import Outages, StillSilent
+from elastic_training.archive import outages
+from elastic_training.archive.outages import Outages, StillSilent
 
 STORE = "the store s3://bucket"
 

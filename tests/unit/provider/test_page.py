@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.errors import ClusterUnavailable
-from elastic_runtime.series import noted
-from elastic_runtime.status import FailureKind, Phase, Series, Usage
+from elastic_runtime.errors import ClusterUnavailable, FailureKind
+from elastic_runtime.launcher.record.series import noted
+from elastic_runtime.run.status import Phase, Series, Usage
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.console import places
 from elastic_training.console.plugin import ElasticTrainingPlugin

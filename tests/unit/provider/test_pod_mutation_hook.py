@@ -12,11 +12,11 @@ import pytest
 from airflow import settings
 from airflow.policies import hookimpl
 
-from elastic_runtime import runobjects
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.jupyter import JupyterSpec
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.jupyter import JupyterSpec
 from elastic_training.clusters.kubernetes.manifests.mutation import mutated
-from elastic_training.pods import Pods
+from elastic_training.settings import Pods
 from tests.unit.provider.manifests_bench import SPEC, everything, objects_of
 
 PODS = Pods(image="registry/trainer:1", labels={"team": "vision"})

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from kubernetes.client import V1Toleration
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.runobjects import TLS_FOLDER
-from elastic_training.pods import Hardware, Pods, PodShape, SecretRef, Volume
-from elastic_training.settings import Workers
+from elastic_runtime.run.runobjects import TLS_FOLDER
+from elastic_training.settings import Pods, PodShape, SecretRef, Volume, Workers
+from elastic_training.settings.pods import Hardware
 
 
 def shape(**settings: Any) -> Pods:

@@ -15,11 +15,11 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from botocore.stub import ANY, Stubber
 
 from elastic_runtime.errors import ClusterUnavailable, InvalidDocument, InvalidSettings
-from elastic_runtime.prices import SHIPPED
-from elastic_runtime.status import Phase, Status, Usage
+from elastic_runtime.prices.book import SHIPPED
+from elastic_runtime.run.status import Phase, Status, Usage
 from elastic_training.clusters.fake import FakeCluster
-from elastic_training.price_book import cost_of
-from elastic_training.spot_prices import MOST_PAGES, Change, fetch_changes, mean_prices, read_changes
+from elastic_training.cost.price_book import cost_of
+from elastic_training.cost.spot_prices import MOST_PAGES, Change, fetch_changes, mean_prices, read_changes
 from tests.unit.provider.operator_bench import NAME, operator, trying
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)

@@ -7,13 +7,13 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
 from elastic_runtime.errors import InvalidSettings, RunNotFound
-from elastic_runtime.spec import RunSpec, WorkersSpec
-from elastic_runtime.status import EventKind
-from elastic_training.bridge import run
+from elastic_runtime.run.spec import RunSpec, WorkersSpec
+from elastic_runtime.run.status import EventKind
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.registry import substituted
-from elastic_training.naming import run_name
+from elastic_training.concurrency.bridge import run
+from elastic_training.identity.naming import run_name
 from elastic_training.operators.reclaim_worker import ReclaimWorkerOperator
 from tests.unit.provider.fakes import FakeTaskInstance
 

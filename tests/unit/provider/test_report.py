@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from xml.etree import ElementTree
 
-from elastic_runtime.prices import read_prices
-from elastic_runtime.series import MAX_POINTS
-from elastic_runtime.status import (
+from elastic_runtime.launcher.record.series import MAX_POINTS
+from elastic_runtime.prices.book import read_prices
+from elastic_runtime.run.status import (
     MAX_EVENTS,
     MAX_METRICS,
     Event,
@@ -21,9 +21,9 @@ from elastic_runtime.status import (
     WorkerStatus,
     World,
 )
-from elastic_runtime.status_failure import MAX_TRACEBACK, FirstFailure
-from elastic_runtime.status_figures import GpuFigures, Hardware, HardwareColumn
-from elastic_training.cost import bill, plain_bill
+from elastic_runtime.run.status_failure import MAX_TRACEBACK, FirstFailure
+from elastic_runtime.run.status_figures import GpuFigures, Hardware, HardwareColumn
+from elastic_training.cost.bill import bill, plain_bill
 from elastic_training.report import MOST_CURVES, MOST_WORKERS, render_report
 from elastic_training.report.failure import why
 from tests.unit.provider.reported import EMPTY, FAILED, NOON, RUN, WORKER, Page, at

@@ -10,11 +10,11 @@ from xml.etree import ElementTree
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from elastic_runtime.status import (
+from elastic_runtime.errors import FailureKind
+from elastic_runtime.run.status import (
     Checkpoint,
     Event,
     EventKind,
-    FailureKind,
     Phase,
     Series,
     SizeAsked,
@@ -23,7 +23,7 @@ from elastic_runtime.status import (
     WorkerStatus,
     World,
 )
-from elastic_runtime.status_figures import GpuFigures, Hardware, HardwareColumn
+from elastic_runtime.run.status_figures import GpuFigures, Hardware, HardwareColumn
 from elastic_training.report import render_report
 from tests.unit.provider.reported import EMPTY, Page
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from elastic_runtime.status import (
+from elastic_runtime.run.status import (
     Event,
     EventKind,
     Series,

@@ -4,8 +4,9 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from elastic_runtime.status import Checkpoint, Event, EventKind, FailureKind, Outputs, Phase, Status, World
-from elastic_training.result import result_document, world_sizes
+from elastic_runtime.errors import FailureKind
+from elastic_runtime.run.status import Checkpoint, Event, EventKind, Outputs, Phase, Status, World
+from elastic_training.outcome.result import result_document, world_sizes
 
 BEGIN = datetime(2026, 11, 21, 8, tzinfo=UTC)
 

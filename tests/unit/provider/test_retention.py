@@ -12,18 +12,18 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
-from elastic_runtime.headline import Headline
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import Phase
-from elastic_training import retention
-from elastic_training.bridge import run
+from elastic_runtime.run.headline import Headline
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Phase
 from elastic_training.clusters import local_files
 from elastic_training.clusters.base import RunRef, RunSummary
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.registry import substituted
+from elastic_training.concurrency.bridge import run
 from elastic_training.console.command.main import main
-from elastic_training.ownership import Owner
-from elastic_training.retention import MOST, Removal, Retention, configured, outdated, sweep
+from elastic_training.identity.ownership import Owner
+from elastic_training.lifecycle import retention
+from elastic_training.lifecycle.retention import MOST, Removal, Retention, configured, outdated, sweep
 from tests.unit.provider.operator_bench import operator, trying
 
 NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
@@ -102,7 +102,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
     def pass_days(days: int) -> None:
         now = datetime.now(UTC) + timedelta(days=days)
-        for module in ("retention", "console.command.pruning"):
+        for module in ("lifecycle.retention", "console.command.pruning"):
             monkeypatch.setattr(f"elastic_training.{module}.utc_now", lambda: now)
 
     return pass_days

@@ -11,13 +11,14 @@ from airflow.serialization.serialized_objects import DagSerialization
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.status import FailureKind, Phase, Status
-from elastic_training import airflow_versions, retry_policy
+from elastic_runtime.errors import FailureKind, InvalidSettings
+from elastic_runtime.run.status import Phase, Status
+from elastic_training import retry_policy
+from elastic_training.airflow import versions as airflow_versions
 from elastic_training.exceptions import TrainingFailed, TrainingHopeless
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
+from elastic_training.outcome.retrying import HOPELESS, SOON, Failure, Outlook, decide_retry, remembered_failures
 from elastic_training.retry_policy import TrainingRetryPolicy, failed_try
-from elastic_training.retrying import HOPELESS, SOON, Failure, Outlook, decide_retry, remembered_failures
 from elastic_training.settings import Workers
 
 RANK = FailureKind.RANK_FAILED

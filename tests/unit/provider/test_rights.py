@@ -9,9 +9,10 @@ import pytest
 import yaml
 
 from elastic_runtime.kubernetes.resources import kind_of
-from elastic_runtime.spec import RunSpec
+from elastic_runtime.run.spec import RunSpec
 from elastic_training.clusters.kubernetes.manifests.objects import run_objects
-from elastic_training.pods import LAUNCHER_ACCOUNT, Pods
+from elastic_training.settings import Pods
+from elastic_training.settings.pods import LAUNCHER_ACCOUNT
 
 FOLDER = Path(__file__).parents[3] / "deploy"
 FILES = {name: (FOLDER / name).read_text() for name in ("rbac.yaml", "rbac-nodes.yaml")}

@@ -12,9 +12,9 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_training.bridge import run
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.registry import substituted
+from elastic_training.concurrency.bridge import run
 from elastic_training.operators.scale_training import ScaleTrainingOperator
 from elastic_training.sensors.scale_workers import ScaleWorkersSensor
 from tests.unit.provider.fake_airflow import FakeAirflow

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.spec import WorkersSpec
-from elastic_runtime.status import Phase, Series, Status
+from elastic_runtime.run.spec import WorkersSpec
+from elastic_runtime.run.status import Phase, Series, Status
 from elastic_training.clusters.wish import MAX_RELEASED, size_wish
 from elastic_training.scaling.after import ScaleAfter, scale_after
 

@@ -14,12 +14,12 @@ from airflow.providers.common.compat.sdk import (
 )
 from airflow.sdk.exceptions import AirflowRescheduleException
 
-from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.status import FailureKind, Phase, Status, World
-from elastic_training.bridge import run
+from elastic_runtime.errors import FailureKind, InvalidSettings
+from elastic_runtime.run.status import Phase, Status, World
 from elastic_training.clusters.document import SizeRequest
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.registry import substituted
+from elastic_training.concurrency.bridge import run
 from elastic_training.scaling.request import had
 from tests.unit.provider.fake_airflow import FakeAirflow
 from tests.unit.provider.scale_bench import DATE, NAME, TI, context, done, outcome_of, sensor, train, trigger_of

@@ -11,10 +11,10 @@ from airflow.providers.common.compat.sdk import (
     AirflowSkipException,
 )
 
-from elastic_runtime.status import FailureKind
-from elastic_training.airflow_tasks import GRACE
-from elastic_training.bridge import run
+from elastic_runtime.errors import FailureKind
 from elastic_training.clusters.fake import FakeCluster
+from elastic_training.concurrency.bridge import run
+from elastic_training.scaling.airflow_tasks import GRACE
 from tests.unit.provider.fake_airflow import FakeAirflow
 from tests.unit.provider.scale_bench import DATE, NAME, TI, context, done, outcome_of, sensor, train, trigger_of
 

@@ -9,10 +9,10 @@ import pytest
 from airflow.providers.common.compat.sdk import DAG, AirflowFailException, task
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.shipment import MAX_UNPACKED, unpack
-from elastic_runtime.spec import MAX_PACKED, SCRIPTS_VERSION
+from elastic_runtime.run.shipment import MAX_UNPACKED, unpack
+from elastic_runtime.run.spec import MAX_PACKED, SCRIPTS_VERSION
 from elastic_training.clusters.fake import FakeCluster
-from elastic_training.scripts import check_scripts, read_scripts
+from elastic_training.settings.scripts import check_scripts, read_scripts
 from tests.unit.provider.operator_bench import operator, run_in, trying
 
 

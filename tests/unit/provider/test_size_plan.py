@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.launcher.decision.size_plan import planned
-from elastic_runtime.spec import PLAN_VERSION, PlanWindow, RunSpec
+from elastic_runtime.run.spec import PLAN_VERSION, PlanWindow, RunSpec
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
-from elastic_training.settings import Workers
-from elastic_training.size_plan import SizePlan, SizeWindow
+from elastic_training.settings import SizePlan, SizeWindow, Workers
 
 NIGHT = SizeWindow(workers=8, start="22:00", end="06:00")
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from elastic_runtime.errors import RunNotFound
-from elastic_runtime.rundir import RunDir
-from elastic_runtime.spec import RunSpec
-from elastic_training.bridge import run
+from elastic_runtime.run.rundir import RunDir
+from elastic_runtime.run.spec import RunSpec
 from elastic_training.clusters import local_files
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.fake import FakeCluster
+from elastic_training.concurrency.bridge import run
 
 SPEC = RunSpec(name="run", uid="1", command=("python", "train.py"))
 

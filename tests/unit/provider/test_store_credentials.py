@@ -18,12 +18,12 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk._shared.secrets_masker import _secrets_masker
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_training.bridge import run
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.place import Place
+from elastic_training.concurrency.bridge import run
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
-from elastic_training.pods import Pods, SecretRef
-from elastic_training.store_credentials import store_credentials
+from elastic_training.settings import Pods, SecretRef
+from elastic_training.settings.store_credentials import store_credentials
 from tests.unit.provider.manifests_bench import everything, objects_of, pods_of
 from tests.unit.provider.operator_bench import NAME, deferred, operator, run_in, trying
 from tests.unit.provider.test_local_cluster import Bench

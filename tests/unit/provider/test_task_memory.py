@@ -12,17 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_runtime.documents import to_plain
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import Checkpoint, FailureKind, Phase
-from elastic_training import airflow_versions
-from elastic_training.bridge import run
+from elastic_runtime.errors import FailureKind
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Checkpoint, Phase
+from elastic_training.airflow import versions as airflow_versions
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.registry import substituted
+from elastic_training.concurrency.bridge import run
 from elastic_training.exceptions import TrainingCancelled, TrainingFailed, TrainingHopeless
-from elastic_training.naming import TaskIdentity
+from elastic_training.identity.naming import TaskIdentity
+from elastic_training.identity.ownership import Owner
+from elastic_training.lifecycle.remembered import Choice, Found, RememberedRun
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
-from elastic_training.ownership import Owner
-from elastic_training.remembered import Choice, Found, RememberedRun
 from elastic_training.retry_policy import TrainingRetryPolicy
 from tests.unit.provider.fake_states import FakeStateStore
 from tests.unit.provider.operator_bench import NAME, operator, run_in, trying

@@ -12,15 +12,16 @@ from airflow.utils.state import TaskInstanceState
 from asgiref.sync import SyncToAsync
 
 from elastic_runtime.documents import from_plain
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import FailureKind, Phase, Series, Status
-from elastic_runtime.status_figures import Hardware
+from elastic_runtime.errors import FailureKind
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Phase, Series, Status
+from elastic_runtime.run.status_figures import Hardware
 from elastic_training.archive.document import without_curves
-from elastic_training.bridge import run
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.registry import substituted
-from elastic_training.ownership import Owner
+from elastic_training.concurrency.bridge import run
+from elastic_training.identity.ownership import Owner
 from elastic_training.triggers import training_run
 from elastic_training.triggers.training_run import TrainingRunTrigger
 from tests.unit.provider.virtual_time import run_virtually

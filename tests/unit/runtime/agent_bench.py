@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from elastic_runtime.launcher.agents import AgentConnection, AgentServer
-from elastic_runtime.spec import RunSpec, Timing
-from elastic_runtime.wire import AgentMessage
+from elastic_runtime.protocol.wire import AgentMessage
+from elastic_runtime.run.spec import RunSpec, Timing
 
 SOON = 20.0
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from elastic_runtime.spec import CheckpointSpec
+from elastic_runtime.run.spec import CheckpointSpec
 from tests import examples
 from tests.unit.runtime.rank_bench import Agent, Clock
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState
+from elastic_runtime.errors import FailureKind
 from elastic_runtime.launcher.decision.decide import decide
 from elastic_runtime.launcher.decision.facts import (
     Clocks,
@@ -18,8 +19,8 @@ from elastic_runtime.launcher.decision.facts import (
     SlotFact,
     WorkerFact,
 )
-from elastic_runtime.spec import RecoverySpec, Timing, WorkersSpec
-from elastic_runtime.status import FailureKind, Phase
+from elastic_runtime.run.spec import RecoverySpec, Timing, WorkersSpec
+from elastic_runtime.run.status import Phase
 
 NOW = 1000.0
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from elastic_runtime.rank_link import RankMessage
+from elastic_runtime.protocol.rank_link import RankMessage
 from elastic_runtime.torch import DurableState
 
 

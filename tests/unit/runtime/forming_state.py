@@ -11,7 +11,7 @@ from elastic_runtime.launcher.decision.facts import (
     Clocks,
     DecisionSettings,
 )
-from elastic_runtime.spec import RecoveryMode, RecoverySpec, Timing, WorkersSpec
+from elastic_runtime.run.spec import RecoveryMode, RecoverySpec, Timing, WorkersSpec
 
 FORMING, SETTLED, WAITING, ENDED = SessionState.FORMING, SessionState.SETTLED, SessionState.WAITING, SessionState.ENDED
 WORKERS = 3

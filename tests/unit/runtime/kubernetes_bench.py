@@ -14,7 +14,7 @@ from elastic_runtime.kubernetes.objects import Object
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, REPLICA_SETS, Kind
 from elastic_runtime.launcher.kubernetes.leadership import Leadership, take_over
 from elastic_runtime.launcher.kubernetes.platform import KubernetesPlatform
-from elastic_runtime.runobjects import (
+from elastic_runtime.run.runobjects import (
     COMPLETE,
     IDENTITY_VOLUME,
     LEASE,
@@ -24,8 +24,8 @@ from elastic_runtime.runobjects import (
     Part,
     labels,
 )
-from elastic_runtime.spec import CheckpointSpec, RunSpec, WorkersSpec
-from elastic_runtime.status import Phase, Status
+from elastic_runtime.run.spec import CheckpointSpec, RunSpec, WorkersSpec
+from elastic_runtime.run.status import Phase, Status
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 Plain = dict[str, Any]

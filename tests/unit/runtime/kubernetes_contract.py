@@ -17,9 +17,9 @@ from elastic_runtime.kubernetes.reflector import Reflector
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, NODES, PODS, REPLICA_SETS, Kind
 from elastic_runtime.kubernetes.tokens import Bound, key_id, read_keys, verify
 from elastic_runtime.launcher.kubernetes.leadership import read_spec, take_over, term_of
-from elastic_runtime.runobjects import SPEC_KEY, ObjectNames, Part, labels, selector
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import Phase
+from elastic_runtime.run.runobjects import SPEC_KEY, ObjectNames, Part, labels, selector
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Phase
 from tests.unit.runtime.kubernetes_bench import (
     NOON,
     Place,

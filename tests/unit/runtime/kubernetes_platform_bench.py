@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from elastic_runtime.runobjects import ObjectNames
+from elastic_runtime.run.runobjects import ObjectNames
 from tests.unit.provider.virtual_time import run_virtually
 from tests.unit.runtime.fake_kubernetes import FakePlace
 from tests.unit.runtime.kubernetes_bench import Watched, lay_down, spec, surrounded

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from elastic_runtime.certificates import agent_context
 from elastic_runtime.errors import OwnershipLost
-from elastic_runtime.framing import decode_line
 from elastic_runtime.launcher.decision.facts import LeadershipState, Refusal
 from elastic_runtime.launcher.loop import Launcher
 from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.launcher.record.output import OutputLog
-from elastic_runtime.spec import RunSpec, Timing
-from elastic_runtime.status import Status
-from elastic_runtime.wire import CommitDeadline, Heartbeat, Hello, Welcome, decode, encode
+from elastic_runtime.net.certificates import agent_context
+from elastic_runtime.net.framing import decode_line
+from elastic_runtime.protocol.wire import CommitDeadline, Heartbeat, Hello, Welcome, decode, encode
+from elastic_runtime.run.spec import RunSpec, Timing
+from elastic_runtime.run.status import Status
 from tests.unit.runtime.agent_bench import SOON, handshakes
 
 RUN = RunSpec("run", "uid", ("true",), warm=False, timing=Timing(tick=0.02, lease=60.0))

@@ -6,8 +6,8 @@ import socket
 from datetime import UTC, datetime
 from typing import Any
 
-from elastic_runtime.framing import LineReader
-from elastic_runtime.rank_link import (
+from elastic_runtime.net.framing import LineReader
+from elastic_runtime.protocol.rank_link import (
     AgentWord,
     HandoverWanted,
     RankLink,

@@ -14,16 +14,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from elastic_runtime import certificates, rank_link
 from elastic_runtime.agent.agent import Agent
 from elastic_runtime.agent.notices.services import NO_METADATA, Metadata
 from elastic_runtime.agent.settings import AgentSettings
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import to_json, write_atomically
 from elastic_runtime.errors import ClusterUnavailable
-from elastic_runtime.rundir import ReclaimNotice
-from elastic_runtime.spec import NoticeService, RunSpec
-from elastic_runtime.wire import (
+from elastic_runtime.net import certificates
+from elastic_runtime.protocol import rank_link
+from elastic_runtime.protocol.wire import (
     Handover,
     Heartbeat,
     Host,
@@ -37,6 +36,8 @@ from elastic_runtime.wire import (
     StartRank,
     StopRank,
 )
+from elastic_runtime.run.rundir import ReclaimNotice
+from elastic_runtime.run.spec import NoticeService, RunSpec
 from tests.unit.runtime.agent_bench import SOON, Desk, listening, spec
 from tests.unit.runtime.metadata_bench import ACTION, Asked, Ec2, answer, metadata_server
 

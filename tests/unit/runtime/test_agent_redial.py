@@ -18,20 +18,20 @@ from typing import TypeVar
 import psutil
 import pytest
 
-from elastic_runtime import certificates
 from elastic_runtime.agent import agent as module
 from elastic_runtime.agent import dialling
 from elastic_runtime.agent.__main__ import parse_arguments
 from elastic_runtime.agent.agent import Agent
 from elastic_runtime.agent.settings import AgentSettings
-from elastic_runtime.certificates import launcher_context
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import to_json, write_atomically
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
-from elastic_runtime.plausible import TOKEN
+from elastic_runtime.net import certificates
+from elastic_runtime.net.certificates import launcher_context
+from elastic_runtime.protocol.plausible import TOKEN
+from elastic_runtime.protocol.wire import Hello, Noticed, Output, RankExited, Ready, Release, StartRank
 from elastic_runtime.retry import RetryPolicy
-from elastic_runtime.rundir import ReclaimNotice
-from elastic_runtime.wire import Hello, Noticed, Output, RankExited, Ready, Release, StartRank
+from elastic_runtime.run.rundir import ReclaimNotice
 from tests.paced import has_ended
 from tests.unit.runtime.agent_bench import SOON, Desk, handshakes, listening, spec
 

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime import certificates
 from elastic_runtime.agent import scripts as scripts_module
 from elastic_runtime.agent.agent import Agent
 from elastic_runtime.agent.scripts import Scripts
 from elastic_runtime.agent.settings import AgentSettings
 from elastic_runtime.errors import ClusterUnavailable, InvalidDocument
-from elastic_runtime.rank_link import SCRIPTS
-from elastic_runtime.shipment import pack
-from elastic_runtime.spec import RunSpec, Shipment
-from elastic_runtime.wire import Output, RankExited, Ready, StartRank
+from elastic_runtime.net import certificates
+from elastic_runtime.protocol.rank_link import SCRIPTS
+from elastic_runtime.protocol.wire import Output, RankExited, Ready, StartRank
+from elastic_runtime.run.shipment import pack
+from elastic_runtime.run.spec import RunSpec, Shipment
 from tests.unit.runtime.agent_bench import SOON, listening, spec
 
 FILES = {

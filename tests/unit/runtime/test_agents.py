@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime import certificates
-from elastic_runtime.certificates import LAUNCHER, agent_context, launcher_context
-from elastic_runtime.framing import decode_line
 from elastic_runtime.launcher import agents, hearing
-from elastic_runtime.rank_names import WorkerName
-from elastic_runtime.wire import Heartbeat, Hello, Ready, Release, Welcome, decode, encode
+from elastic_runtime.net import certificates
+from elastic_runtime.net.certificates import LAUNCHER, agent_context, launcher_context
+from elastic_runtime.net.framing import decode_line
+from elastic_runtime.protocol.rank_names import WorkerName
+from elastic_runtime.protocol.wire import Heartbeat, Hello, Ready, Release, Welcome, decode, encode
 from tests.unit.runtime.agent_bench import SOON, Desk, handshakes, listening, spec
 
 HELLO = encode(Hello("worker-0", "node", 1, 1, "lo"))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from elastic_runtime.launcher.record.askers import MOST, Askers
-from elastic_runtime.rundir import RunDir
+from elastic_runtime.run.rundir import RunDir
 
 
 def asked(*requests: tuple[str, int, str]) -> str:

@@ -9,8 +9,8 @@ import torch
 
 from elastic_runtime.checkpoint.file import FileStore
 from elastic_runtime.clock import utc_now
-from elastic_runtime.rank_link import CheckpointFailed, CheckpointWritten, HandoverWanted
-from elastic_runtime.spec import CheckpointSpec
+from elastic_runtime.protocol.rank_link import CheckpointFailed, CheckpointWritten, HandoverWanted
+from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState, load_checkpoint
 from elastic_runtime.training.checkpointing.between_commits import Overdue
 from elastic_runtime.training.checkpointing.last_commit import CommitInterval

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime import certificates
 from elastic_runtime.clock import utc_now
 from elastic_runtime.launcher.certificate_expiry import AHEAD, CertificateExpiry
 from elastic_runtime.launcher.record.run_record import RunRecord
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import EventKind, Status
+from elastic_runtime.net import certificates
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import EventKind, Status
 from tests.unit.runtime.launcher_bench import Place, Worker, launched
 from tests.unit.runtime.run_record.bench import NOON, Clock
 

@@ -12,7 +12,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from elastic_runtime import certificates
+from elastic_runtime.net import certificates
 
 
 @pytest.fixture(scope="module")

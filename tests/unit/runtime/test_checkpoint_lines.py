@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from elastic_runtime import rank_link
 from elastic_runtime.launcher.record.run_record import RunRecord
-from elastic_runtime.spec import CheckpointSpec, RunSpec
-from elastic_runtime.status import EventKind
+from elastic_runtime.protocol import rank_link
+from elastic_runtime.run.spec import CheckpointSpec, RunSpec
+from elastic_runtime.run.status import EventKind
 
 URI = f"s3://bucket/{'long/' * 50}run"
 SPEC = RunSpec(name="run", uid="uid", command=("python",), checkpoint=CheckpointSpec(URI))

@@ -17,7 +17,7 @@ from elastic_runtime.launcher.decision.facts import (
     OpenSession,
     ReleaseWorker,
 )
-from elastic_runtime.status import Phase
+from elastic_runtime.run.status import Phase
 from tests.unit.runtime.decide_bench import (
     NOW,
     SETTLED,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from elastic_runtime.errors import FailureKind
 from elastic_runtime.launcher.decision.facts import Clocks, Decision, Ending
-from elastic_runtime.status import FailureKind, Phase
+from elastic_runtime.run.status import Phase
 from tests.unit.runtime.decide_bench import FRESH, NOW, SETTLED, USUAL, A, B, decide_now, facts, failed, session, since
 
 EARLY = "a rank ended while others were still training: rank 1 ended its training at step 12"

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from elastic_runtime.engines.base import HOW_TO_JOIN, SessionOutcome, SessionState
+from elastic_runtime.errors import FailureKind
 from elastic_runtime.launcher.decision.facts import Decision, Ending, Finish
-from elastic_runtime.status import FailureKind, Phase
+from elastic_runtime.run.status import Phase
 from tests.unit.runtime.decide_bench import (
     NOW,
     SETTLED,

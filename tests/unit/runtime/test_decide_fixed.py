@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from elastic_runtime.errors import FailureKind
 from elastic_runtime.launcher.decision.facts import Decision, ListRanks
-from elastic_runtime.spec import RecoveryMode
-from elastic_runtime.status import FailureKind, Phase
+from elastic_runtime.run.spec import RecoveryMode
+from elastic_runtime.run.status import Phase
 from tests.unit.runtime.decide_bench import (
     NOW,
     SETTLED,

@@ -19,8 +19,8 @@ from elastic_runtime.launcher.decision.facts import (
 )
 from elastic_runtime.launcher.decision.forming import bound_of
 from elastic_runtime.launcher.decision.observe import observe
-from elastic_runtime.spec import RecoverySpec, Timing, WorkersSpec
-from elastic_runtime.status import Phase
+from elastic_runtime.run.spec import RecoverySpec, Timing, WorkersSpec
+from elastic_runtime.run.status import Phase
 
 FORMING, MAX_WAIT = 10.0, 100.0
 SETTINGS = DecisionSettings(WorkersSpec(1, 3, 3), RecoverySpec(max_wait=MAX_WAIT), Timing(forming=FORMING))

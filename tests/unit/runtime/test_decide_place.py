@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from elastic_runtime.engines.base import SessionOutcome, SessionState
+from elastic_runtime.errors import FailureKind
 from elastic_runtime.launcher.decision.facts import (
     Clocks,
     CloseSession,
@@ -18,7 +19,7 @@ from elastic_runtime.launcher.decision.facts import (
     OpenSession,
     Refusal,
 )
-from elastic_runtime.status import FailureKind, Phase
+from elastic_runtime.run.status import Phase
 from tests.unit.runtime.decide_bench import FRESH, NOW, A, B, decide_now, ended, facts, session, since
 
 TRAINING = facts(2, A, B, session=session(SessionState.SETTLED, "a", "b"), trained=True)

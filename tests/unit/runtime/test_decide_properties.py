@@ -27,8 +27,8 @@ from elastic_runtime.launcher.decision.facts import (
     SlotFact,
     WorkerFact,
 )
-from elastic_runtime.spec import RecoveryMode
-from elastic_runtime.status import Phase
+from elastic_runtime.run.spec import RecoveryMode
+from elastic_runtime.run.status import Phase
 from tests.examples import rewarding
 from tests.unit.runtime.decide_bench import NOW, settings
 

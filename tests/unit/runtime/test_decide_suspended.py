@@ -13,7 +13,7 @@ from elastic_runtime.launcher.decision.facts import (
     OpenSession,
     ReformWorld,
 )
-from elastic_runtime.status import Phase
+from elastic_runtime.run.status import Phase
 from tests.unit.runtime.decide_bench import (
     NOW,
     SETTLED,

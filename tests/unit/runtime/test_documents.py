@@ -11,15 +11,14 @@ from pathlib import Path
 import pytest
 
 from elastic_runtime.documents import from_json, from_plain, time_to_text, to_json, to_plain, write_atomically
-from elastic_runtime.errors import InvalidDocument, InvalidSettings
-from elastic_runtime.rank_link import Metrics
-from elastic_runtime.rundir import ReclaimNotice
-from elastic_runtime.spec import CheckpointSpec, RecoveryMode, RecoverySpec, RunSpec, Timing, WorkersSpec
-from elastic_runtime.status import (
+from elastic_runtime.errors import FailureKind, InvalidDocument, InvalidSettings
+from elastic_runtime.protocol.rank_link import Metrics
+from elastic_runtime.run.rundir import ReclaimNotice
+from elastic_runtime.run.spec import CheckpointSpec, RecoveryMode, RecoverySpec, RunSpec, Timing, WorkersSpec
+from elastic_runtime.run.status import (
     Checkpoint,
     Event,
     EventKind,
-    FailureKind,
     Phase,
     Series,
     SizeAsked,
@@ -28,7 +27,7 @@ from elastic_runtime.status import (
     WorkerStatus,
     World,
 )
-from elastic_runtime.status_figures import GpuFigures, Hardware
+from elastic_runtime.run.status_figures import GpuFigures, Hardware
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 123000, UTC)
 SPEC = RunSpec(

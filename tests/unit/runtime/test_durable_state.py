@@ -13,8 +13,8 @@ from horovod.torch.elastic.state import StateHandler
 from torch import nn
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.rank_link import Progress, TrainingEnded
-from elastic_runtime.spec import CheckpointSpec
+from elastic_runtime.protocol.rank_link import Progress, TrainingEnded
+from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState
 from elastic_runtime.torch.family import TORCH
 from elastic_runtime.training.trees import copy_tree, tensors_of

@@ -15,8 +15,8 @@ from elastic_runtime.checkpoint.checkpoints import Checkpoints
 from elastic_runtime.checkpoint.store import open_store
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import InvalidDocument, InvalidSettings, OwnershipLost
-from elastic_runtime.rank_link import CHECKPOINT, CheckpointSkipped, CheckpointWritten, Resumed
-from elastic_runtime.spec import CheckpointSpec
+from elastic_runtime.protocol.rank_link import CHECKPOINT, CheckpointSkipped, CheckpointWritten, Resumed
+from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState, load_checkpoint
 from elastic_runtime.torch.family import TORCH
 from elastic_runtime.training.checkpointing.parts import part_writers

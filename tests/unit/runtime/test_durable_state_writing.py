@@ -17,8 +17,8 @@ from elastic_runtime.checkpoint.file import FileStore
 from elastic_runtime.checkpoint.store import Draft
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import InvalidSettings, OwnershipLost, StoreUnavailable
-from elastic_runtime.rank_link import CheckpointFailed, CheckpointWritten, HandoverWanted, Metrics
-from elastic_runtime.spec import CheckpointSpec
+from elastic_runtime.protocol.rank_link import CheckpointFailed, CheckpointWritten, HandoverWanted, Metrics
+from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState, load_checkpoint
 from elastic_runtime.training.state.collectives import Agreements
 from tests.unit.runtime.durable_bench import after, of_kind, same, step, training

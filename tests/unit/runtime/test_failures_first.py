@@ -9,7 +9,7 @@ import pytest
 
 from elastic_runtime.launcher.record.failures import LINE, LINES, Failed, Failures, first_of
 from elastic_runtime.launcher.record.tracebacks import Cause, read_last_words
-from elastic_runtime.status_failure import MAX_TRACEBACK, FirstFailure
+from elastic_runtime.run.status_failure import MAX_TRACEBACK, FirstFailure
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 OWN = """\

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import pytest
 
-from elastic_runtime.spec import RecoveryMode
+from elastic_runtime.run.spec import RecoveryMode
 from tests.unit.runtime.forming_model import disturbed, patience, progress
 from tests.unit.runtime.forming_state import FORMING_TIME, MAX_WAIT, State, at_rest, at_start
 

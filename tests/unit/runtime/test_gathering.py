@@ -13,10 +13,10 @@ import pytest
 from elastic_runtime.launcher import gathering
 from elastic_runtime.launcher.gathering import Gathering, marks
 from elastic_runtime.launcher.worker_pool import Worker
-from elastic_runtime.observe import ObserveSpec
-from elastic_runtime.spec import CheckpointSpec, RunSpec
-from elastic_runtime.status import Event, EventKind, Phase, Status, World
-from elastic_runtime.wire import SaveTraces, TracesSaved
+from elastic_runtime.protocol.wire import SaveTraces, TracesSaved
+from elastic_runtime.run.observe import ObserveSpec
+from elastic_runtime.run.spec import CheckpointSpec, RunSpec
+from elastic_runtime.run.status import Event, EventKind, Phase, Status, World
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 STATUS = Status(
@@ -86,7 +86,7 @@ def test_who_does_not_answer_is_not_waited_for_long(monkeypatch: pytest.MonkeyPa
 def test_where_nobody_is_left_the_log_says_how_it_is_done_by_hand(caplog: pytest.LogCaptureFixture) -> None:
     found, _ = gathered(spec(timeline=True))
     assert found.timeline is None
-    assert "python -m elastic_runtime.traces s3://b/run 1" in caplog.text
+    assert "python -m elastic_runtime.tracing.traces s3://b/run 1" in caplog.text
 
 
 def test_a_run_that_asks_for_nothing_asks_nobody() -> None:

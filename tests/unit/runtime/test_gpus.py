@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from elastic_runtime.agent.gpus import FAILURES, PATIENCE, Gpus
-from elastic_runtime.status_figures import GpuFigures
+from elastic_runtime.run.status_figures import GpuFigures
 
 GIB = 1024**3
 

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 from elastic_runtime.launcher.record.fitting import ROOM, fitted
 from elastic_runtime.launcher.record.hardware import MAX_ALL_POINTS, MAX_WORKER_POINTS, MAX_WORKERS, HardwareRecord
-from elastic_runtime.status import Event, EventKind, Phase, Status, WorkerState, WorkerStatus
-from elastic_runtime.status_figures import GpuFigures, Hardware
-from elastic_runtime.wire import Heartbeat
+from elastic_runtime.protocol.wire import Heartbeat
+from elastic_runtime.run.status import Event, EventKind, Phase, Status, WorkerState, WorkerStatus
+from elastic_runtime.run.status_figures import GpuFigures, Hardware
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 GPUS = (GpuFigures(0, "A", 50.0, 2**30, 2**36), GpuFigures(1, "A", 100.0, 2**30, 2**36), GpuFigures(2, "MIG", None))

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from elastic_runtime.documents import from_json, to_json
-from elastic_runtime.headline import Headline, headline
-from elastic_runtime.status import MAX_MACHINE_NAME, MAX_MESSAGE, MAX_REASON, MAX_USAGE, FailureKind, Phase, Usage
+from elastic_runtime.errors import FailureKind
+from elastic_runtime.run.headline import Headline, headline
+from elastic_runtime.run.status import MAX_MACHINE_NAME, MAX_MESSAGE, MAX_REASON, MAX_USAGE, Phase, Usage
 from tests.unit.runtime.test_kubernetes_publishing import BASE, FIGURES, HEADLINES
 
 LATER = replace(BASE, updated=BASE.updated + timedelta(seconds=1))

@@ -10,7 +10,7 @@ import pytest
 
 from elastic_runtime.kubernetes.resources import PODS
 from elastic_runtime.launcher.kubernetes.deletion_costs import COST, PAUSE, costs
-from elastic_runtime.status import Status, WorkerState, WorkerStatus
+from elastic_runtime.run.status import Status, WorkerState, WorkerStatus
 from tests.unit.provider.virtual_time import run_virtually
 from tests.unit.runtime.fake_kubernetes import FakePlace
 from tests.unit.runtime.kubernetes_bench import NOON, Watched, lay_down, pod, spec, surrounded

@@ -14,12 +14,12 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from elastic_runtime import runobjects
 from elastic_runtime.kubernetes import tokens
 from elastic_runtime.kubernetes.resources import PODS, REPLICA_SETS
 from elastic_runtime.kubernetes.tokens import read_keys
-from elastic_runtime.runobjects import IDENTITY_VOLUME
-from elastic_runtime.wire import Hello
+from elastic_runtime.protocol.wire import Hello
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.runobjects import IDENTITY_VOLUME
 from tests.unit.runtime.fake_kubernetes import FakePlace
 from tests.unit.runtime.kubernetes_bench import Watched, pod
 from tests.unit.runtime.kubernetes_platform_bench import MOMENT, NAMES, RUN, within

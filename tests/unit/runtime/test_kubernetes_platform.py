@@ -12,8 +12,8 @@ import pytest
 from elastic_runtime.errors import OwnershipLost
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, PODS, REPLICA_SETS
 from elastic_runtime.launcher.decision.facts import LeadershipState
-from elastic_runtime.runobjects import CANCEL, LEASE, STACKS, WATCHED
-from elastic_runtime.status import Phase
+from elastic_runtime.run.runobjects import CANCEL, LEASE, STACKS, WATCHED
+from elastic_runtime.run.status import Phase
 from tests.unit.runtime.fake_kubernetes import FakePlace
 from tests.unit.runtime.kubernetes_bench import NOON, Watched, enter, lay_down, pod, published, spec, status
 from tests.unit.runtime.kubernetes_platform_bench import MOMENT, NAMES, RUN, within

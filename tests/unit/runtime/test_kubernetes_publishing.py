@@ -12,7 +12,7 @@ import pytest
 
 from elastic_runtime.errors import ClusterUnavailable, ElasticError, MissingRight, OwnershipLost, RunNotFound
 from elastic_runtime.launcher.kubernetes.publishing import Publisher, due
-from elastic_runtime.status import (
+from elastic_runtime.run.status import (
     Event,
     EventKind,
     Phase,
@@ -23,7 +23,7 @@ from elastic_runtime.status import (
     WorkerStatus,
     World,
 )
-from elastic_runtime.status_figures import GpuFigures, Hardware
+from elastic_runtime.run.status_figures import GpuFigures, Hardware
 from tests.unit.provider.virtual_time import run_virtually
 from tests.unit.runtime.kubernetes_bench import NOON, spec, status
 

@@ -11,26 +11,27 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime import runobjects
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import (
     ClusterUnavailable,
     ElasticError,
+    FailureKind,
     InvalidDocument,
     InvalidSettings,
     MissingRight,
     OwnershipLost,
     RunNotFound,
 )
-from elastic_runtime.headline import Headline, headline
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS
 from elastic_runtime.launcher.kubernetes import __main__ as program
 from elastic_runtime.launcher.kubernetes import service
 from elastic_runtime.launcher.kubernetes.leadership import fenced, next_term
 from elastic_runtime.launcher.kubernetes.settings import LauncherSettings, read_settings
-from elastic_runtime.runobjects import COMPLETE, HEADLINE, SCRIPTS_KEY, SPEC_KEY, ObjectNames, Term
-from elastic_runtime.shipment import content, pack
-from elastic_runtime.status import FailureKind, Phase, Status
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.headline import Headline, headline
+from elastic_runtime.run.runobjects import COMPLETE, HEADLINE, SCRIPTS_KEY, SPEC_KEY, ObjectNames, Term
+from elastic_runtime.run.shipment import content, pack
+from elastic_runtime.run.status import Phase, Status
 from tests.unit.provider.virtual_time import run_virtually
 from tests.unit.runtime.fake_kubernetes import FakePlace
 from tests.unit.runtime.kubernetes_bench import NOON, enter, lay_down, published, spec, status

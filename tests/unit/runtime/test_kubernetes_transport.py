@@ -12,10 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from elastic_runtime import certificates
 from elastic_runtime.kubernetes import transport as transports
 from elastic_runtime.kubernetes.connect import open_transport
 from elastic_runtime.kubernetes.transport import Request, Transport
+from elastic_runtime.net import certificates
 
 
 class SlowServer:

@@ -17,8 +17,8 @@ from elastic_runtime.checkpoint.file import FileStore
 from elastic_runtime.checkpoint.store import Draft, open_store
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import OwnershipLost, StoreUnavailable
-from elastic_runtime.rank_link import CheckpointWritten, LastCommitBy
-from elastic_runtime.spec import CheckpointSpec
+from elastic_runtime.protocol.rank_link import CheckpointWritten, LastCommitBy
+from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState, load_checkpoint
 from elastic_runtime.torch.family import TORCH
 from elastic_runtime.training.checkpointing import notices

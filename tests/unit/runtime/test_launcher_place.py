@@ -11,19 +11,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from elastic_runtime import certificates
 from elastic_runtime.clock import utc_now
 from elastic_runtime.engines.base import SessionCallbacks, SessionFact, SessionState
 from elastic_runtime.engines.torch.messages import Connected, write_rank_word
-from elastic_runtime.errors import OwnershipLost
-from elastic_runtime.framing import decode_line
+from elastic_runtime.errors import FailureKind, OwnershipLost
 from elastic_runtime.launcher import loop
 from elastic_runtime.launcher.decision.facts import LeadershipState
 from elastic_runtime.launcher.worker_pool import WorkerPool
-from elastic_runtime.rank_link import CheckpointWritten, EngineWord, encode_rank_message
-from elastic_runtime.spec import CheckpointSpec, RestartSpec, WorkersSpec
-from elastic_runtime.status import Checkpoint, EventKind, FailureKind, Phase, Status, World
-from elastic_runtime.wire import (
+from elastic_runtime.net import certificates
+from elastic_runtime.net.framing import decode_line
+from elastic_runtime.protocol.rank_link import CheckpointWritten, EngineWord, encode_rank_message
+from elastic_runtime.protocol.wire import (
     AgentMessage,
     CommitDeadline,
     RankExited,
@@ -35,6 +33,8 @@ from elastic_runtime.wire import (
     StopRank,
     encode,
 )
+from elastic_runtime.run.spec import CheckpointSpec, RestartSpec, WorkersSpec
+from elastic_runtime.run.status import Checkpoint, EventKind, Phase, Status, World
 from tests.unit.runtime.agent_bench import SOON
 from tests.unit.runtime.launcher_bench import RUN, Place, Worker, launched
 

@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 import pytest
 
 import elastic_runtime
-from elastic_runtime import leaving
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.leaving import MOST_CALLBACKS, Leaving, Notice
-from elastic_runtime.rank_link import HandoverWanted, LastCommitBy, RankLink
+from elastic_runtime.protocol.rank_link import HandoverWanted, LastCommitBy, RankLink
+from elastic_runtime.script import leaving
+from elastic_runtime.script.leaving import MOST_CALLBACKS, Leaving, Notice
 from tests.unit.runtime.rank_bench import Agent
 
 pytestmark = pytest.mark.usefixtures("no_thread_left")

@@ -18,8 +18,8 @@ from elastic_runtime.agent import zygote_client
 from elastic_runtime.clock import utc_now
 from elastic_runtime.launcher.local import workers as local_workers
 from elastic_runtime.launcher.local.workers import COMING, SHORT_LIFE, LocalWorkers
-from elastic_runtime.rundir import ReclaimNotice, RunDir
-from elastic_runtime.spec import NoticeService, RecoverySpec, RunSpec, WorkersSpec
+from elastic_runtime.run.rundir import ReclaimNotice, RunDir
+from elastic_runtime.run.spec import NoticeService, RecoverySpec, RunSpec, WorkersSpec
 from tests.paced import until
 
 SOON = 20.0

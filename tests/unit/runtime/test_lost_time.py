@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from elastic_runtime.launcher.record.lost_time import LostSeconds
-from elastic_runtime.status import Phase, Status
-from elastic_runtime.status_figures import LostTime
+from elastic_runtime.run.status import Phase, Status
+from elastic_runtime.run.status_figures import LostTime
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 

@@ -15,7 +15,7 @@ from elastic_runtime.agent.notices.azure import Azure
 from elastic_runtime.agent.notices.gcp import Gcp
 from elastic_runtime.agent.notices.metadata import MetadataClient, TokenSession
 from elastic_runtime.errors import ClusterUnavailable
-from elastic_runtime.rundir import ReclaimNotice
+from elastic_runtime.run.rundir import ReclaimNotice
 from tests.unit.runtime.metadata_bench import (
     ACTION,
     EVENTS,

@@ -17,8 +17,8 @@ from elastic_runtime.agent.notices.gcp import Gcp
 from elastic_runtime.agent.notices.metadata import MetadataClient
 from elastic_runtime.agent.notices.services import Metadata, Service, cloud_notice, detect, watch
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
-from elastic_runtime.rundir import ReclaimNotice
-from elastic_runtime.spec import NoticeService
+from elastic_runtime.run.rundir import ReclaimNotice
+from elastic_runtime.run.spec import NoticeService
 from tests.unit.provider.virtual_time import run_virtually
 from tests.unit.runtime.metadata_bench import (
     ACTION,

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_runtime.documents import from_plain, to_plain
-from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.headline import Headline, headline
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import Event, EventKind, FailureKind, Phase, Status, WorkerState, WorkerStatus
+from elastic_runtime.errors import FailureKind, InvalidDocument
+from elastic_runtime.run.headline import Headline, headline
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Event, EventKind, Phase, Status, WorkerState, WorkerStatus
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 STATUS = Status(

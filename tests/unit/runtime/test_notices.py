@@ -12,7 +12,7 @@ from elastic_runtime.agent.notices import Source, heed, local, sources
 from elastic_runtime.agent.notices.services import NO_METADATA
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import to_json, write_atomically
-from elastic_runtime.rundir import ReclaimNotice
+from elastic_runtime.run.rundir import ReclaimNotice
 
 
 async def says(source: str, *, after: float, deadline: float) -> ReclaimNotice:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime import kept_outputs as module
 from elastic_runtime.checkpoint.file import FileStore
 from elastic_runtime.errors import StoreUnavailable
-from elastic_runtime.kept_outputs import KeptFolder
-from elastic_runtime.rank_link import OutputsSaved
-from elastic_runtime.spec import CheckpointSpec
+from elastic_runtime.protocol.rank_link import OutputsSaved
+from elastic_runtime.run.spec import CheckpointSpec
+from elastic_runtime.script import kept_outputs as module
+from elastic_runtime.script.kept_outputs import KeptFolder
 from tests.unit.runtime.rank_bench import Agent
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from elastic_runtime.errors import InvalidDocument, InvalidSettings
-from elastic_runtime.prices import SHIPPED, choose_price, read_prices
+from elastic_runtime.prices.book import SHIPPED, choose_price, read_prices
 
 
 class TestPrices:

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from elastic_runtime.framing import LineReader
-from elastic_runtime.rank_link import (
+from elastic_runtime.net.framing import LineReader
+from elastic_runtime.protocol.rank_link import (
     MOST_LEAVING,
     RANK_FD,
     RANK_FD_INODE,

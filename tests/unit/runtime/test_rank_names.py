@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime.rank_names import RankName, WorkerName
+from elastic_runtime.protocol.rank_names import RankName, WorkerName
 from tests.examples import rewarding
 
 PODS = st.from_regex(r"[a-z]([a-z0-9.-]{0,10}[a-z0-9])?", fullmatch=True).filter(lambda pod: ".r" not in pod)

@@ -17,8 +17,8 @@ import pytest
 
 from elastic_runtime.agent.zygote import LEFTOVER_GRACE
 from elastic_runtime.clock import utc_now
-from elastic_runtime.rank_link import RANK_FD, HandoverWanted
-from elastic_runtime.wire import RankExited, RankSaid, Ready
+from elastic_runtime.protocol.rank_link import RANK_FD, HandoverWanted
+from elastic_runtime.protocol.wire import RankExited, RankSaid, Ready
 from elastic_runtime.world import WORLD
 from tests.unit.runtime.worker_bench import SOON, Worker, code, with_worker
 
@@ -192,7 +192,7 @@ class TestLink:
     def test_a_rank_is_heard_and_hears(self) -> None:
         rank = """if True:
             import select
-            from elastic_runtime.rank_link import Progress, RankLink
+            from elastic_runtime.protocol.rank_link import Progress, RankLink
             link = RankLink.from_environment()
             link.send(Progress(2))
             select.select([link._socket], [], [])
@@ -212,7 +212,7 @@ class TestLink:
         monkeypatch.setattr("elastic_runtime.agent.ranks._CHUNK", 1024)
         rank = """if True:
             import os, select
-            from elastic_runtime.rank_link import Metrics, RankLink
+            from elastic_runtime.protocol.rank_link import Metrics, RankLink
             link = RankLink.from_environment()
             print("ready", flush=True)
             select.select([link._socket], [], [])

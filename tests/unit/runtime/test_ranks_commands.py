@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from elastic_runtime.messages import type_of
-from elastic_runtime.wire import RankExited, Ready
+from elastic_runtime.protocol.messages import type_of
+from elastic_runtime.protocol.wire import RankExited, Ready
 from tests.unit.runtime.worker_bench import Worker, code
 
 ODD = "\N{REPLACEMENT CHARACTER}"

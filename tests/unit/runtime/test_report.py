@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.rank_link import RankLink
+from elastic_runtime.protocol.rank_link import RankLink
 from elastic_runtime.torch import report
 from elastic_runtime.torch.family import TORCH
 from elastic_runtime.training import reporting

@@ -13,10 +13,10 @@ import pytest
 
 from elastic_runtime.documents import from_json
 from elastic_runtime.errors import InvalidDocument, RunNotFound
-from elastic_runtime.headline import headline
-from elastic_runtime.rundir import LauncherProcess, ReclaimNotice, RunDir
-from elastic_runtime.spec import RunSpec, WorkersSpec
-from elastic_runtime.status import Phase, Status
+from elastic_runtime.run.headline import headline
+from elastic_runtime.run.rundir import LauncherProcess, ReclaimNotice, RunDir
+from elastic_runtime.run.spec import RunSpec, WorkersSpec
+from elastic_runtime.run.status import Phase, Status
 
 SPEC = RunSpec("run", "uid", ("true",), WorkersSpec(1, 2, 3))
 NOON = datetime(2026, 1, 2, tzinfo=UTC)

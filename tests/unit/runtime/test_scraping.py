@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.observe import PrometheusSpec
-from elastic_runtime.status import Checkpoint, Phase, Series, Status, WorkerState, WorkerStatus
+from elastic_runtime.run.observe import PrometheusSpec
+from elastic_runtime.run.status import Checkpoint, Phase, Series, Status, WorkerState, WorkerStatus
 
 parser = pytest.importorskip("prometheus_client.parser", exc_type=ImportError)
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime import certificates
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.launcher import frameworks
 from elastic_runtime.launcher.frameworks import check_frameworks
-from elastic_runtime.shipment import pack
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import Status
+from elastic_runtime.net import certificates
+from elastic_runtime.run.shipment import pack
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Status
 from tests.unit.runtime.launcher_bench import RUN, Place, Worker, launched
 
 

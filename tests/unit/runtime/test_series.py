@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_runtime.documents import from_json, to_json
-from elastic_runtime.series import MAX_ALL_POINTS, MAX_POINTS, extended, noted, rewound, thinned
-from elastic_runtime.status import MAX_METRICS, Series
+from elastic_runtime.launcher.record.series import MAX_ALL_POINTS, MAX_POINTS, extended, noted, rewound, thinned
+from elastic_runtime.run.status import MAX_METRICS, Series
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 STEPS = st.lists(st.integers(1, 50), min_size=1, max_size=120)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.framing import MAX_LINE
-from elastic_runtime.shipment import MAX_UNPACKED, content, pack, unpack, with_content
-from elastic_runtime.spec import MAX_PACKED, MAX_SHIPPED, SCRIPTS_VERSION, RunSpec
-from elastic_runtime.wire import Welcome, encode
+from elastic_runtime.net.framing import MAX_LINE
+from elastic_runtime.protocol.wire import Welcome, encode
+from elastic_runtime.run.shipment import MAX_UNPACKED, content, pack, unpack, with_content
+from elastic_runtime.run.spec import MAX_PACKED, MAX_SHIPPED, SCRIPTS_VERSION, RunSpec
 
 PARTS = st.from_regex(r"[A-Za-z0-9_][-+.A-Za-z0-9_]{0,20}", fullmatch=True)
 NAMES = st.lists(PARTS.map("d{}".format), max_size=3).flatmap(

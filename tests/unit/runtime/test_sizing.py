@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_runtime.launcher.decision.sizing import Sizing
-from elastic_runtime.spec import PlanWindow, RunSpec, SizePlan, WorkersSpec
+from elastic_runtime.run.spec import PlanWindow, RunSpec, SizePlan, WorkersSpec
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 PLAIN = RunSpec("run", "1", ("python",), WorkersSpec(1, 2, 8))

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime import timeline
-from elastic_runtime.timeline import Mark, Merged, Piece, merge
+from elastic_runtime.tracing import timeline
+from elastic_runtime.tracing.timeline import Mark, Merged, Piece, merge
 
 SECOND = 1_000_000
 TENSOR = b'[\n{"name": "process_name", "ph": "M", "pid": 1, "args": {"name": "allreduce.w"}},\n'

@@ -31,8 +31,8 @@ from elastic_runtime.engines.torch.messages import (
     WorldBroken,
 )
 from elastic_runtime.engines.torch.store import AgentStore
-from elastic_runtime.framing import LineReader
-from elastic_runtime.rank_link import EngineWord, HandoverWanted, RankLink, encode_rank_message
+from elastic_runtime.net.framing import LineReader
+from elastic_runtime.protocol.rank_link import EngineWord, HandoverWanted, RankLink, encode_rank_message
 
 
 def text(value: bytes) -> str:

@@ -14,7 +14,7 @@ from torch.distributed import DistBackendError
 from elastic_runtime.engines.torch import rank as ranks
 from elastic_runtime.engines.torch.channel import StoreTimeout, WorldLost
 from elastic_runtime.engines.torch.rank import Rank
-from elastic_runtime.rank_link import RankLink
+from elastic_runtime.protocol.rank_link import RankLink
 
 OF_PEERS = (
     DistBackendError("NCCL"),

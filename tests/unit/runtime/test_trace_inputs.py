@@ -18,8 +18,8 @@ from benchmarks.traces.scaling import Scaling
 from benchmarks.traces.simulator import Outcome
 from benchmarks.traces.trace import Notices, Stay, parse_trace, read_trace
 from elastic_runtime.errors import InvalidDocument, InvalidSettings
-from elastic_runtime.prices import Price
-from elastic_runtime.spec import Timing
+from elastic_runtime.prices.book import Price
+from elastic_runtime.run.spec import Timing
 from tests.unit.runtime.trace_bench import trace
 
 CHANGES = "5000,add,a\n5000,add,b\n\n# a comment\n8000,remove,a\n9000,add,a\n15000,remove,b\n"

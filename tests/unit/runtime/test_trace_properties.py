@@ -14,7 +14,7 @@ from benchmarks.traces.costs import FREE
 from benchmarks.traces.policy import Job, Policy, PolicyName, job_for, oracle_rate
 from benchmarks.traces.scaling import Scaling
 from benchmarks.traces.trace import Notices, Stay, Trace
-from elastic_runtime.spec import RecoveryMode
+from elastic_runtime.run.spec import RecoveryMode
 from tests.examples import costly
 from tests.unit.runtime.trace_bench import ELASTIC, FIXED, job, notices, policies, run, trace, traces
 

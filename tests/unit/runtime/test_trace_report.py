@@ -14,7 +14,7 @@ from benchmarks.traces.policy import PolicyName, job_for
 from benchmarks.traces.replays import CASES, replay
 from benchmarks.traces.report import as_measures, has_target, trace_lines
 from benchmarks.traces.trace import parse_trace
-from elastic_runtime.prices import choose_price, read_prices
+from elastic_runtime.prices.book import choose_price, read_prices
 from tests.unit.runtime.trace_bench import ELASTIC, FIXED, RESTART, STOCK, trace, with_costs
 
 POLICIES = (ELASTIC, FIXED, STOCK, RESTART)

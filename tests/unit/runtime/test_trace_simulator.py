@@ -8,7 +8,7 @@ from benchmarks.traces.account import Cause
 from benchmarks.traces.policy import Policy
 from benchmarks.traces.simulator import TICK
 from benchmarks.traces.trace import Notices
-from elastic_runtime.spec import Timing
+from elastic_runtime.run.spec import Timing
 from elastic_runtime.training.checkpointing.last_commit import CAUTION, MARGIN
 from tests.unit.runtime.trace_bench import COSTS, ELASTIC, FIXED, RESTART, STOCK, job, run, trace, with_costs
 

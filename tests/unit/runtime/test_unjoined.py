@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from elastic_runtime.unjoined import ENOUGH, Unjoined
+from elastic_runtime.script.unjoined import ENOUGH, Unjoined
 
 
 @pytest.mark.parametrize(

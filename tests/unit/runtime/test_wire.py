@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime import rank_link, wire
 from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.framing import LineReader, decode_line, encode_line
-from elastic_runtime.messages import type_of
-from elastic_runtime.rank_link import HandoverWanted, decode_rank_message, encode_rank_message
-from elastic_runtime.spec import CheckpointSpec, RecoverySpec, RunSpec, WorkersSpec
-from elastic_runtime.wire import decode, encode
+from elastic_runtime.net.framing import LineReader, decode_line, encode_line
+from elastic_runtime.protocol import rank_link, wire
+from elastic_runtime.protocol.messages import type_of
+from elastic_runtime.protocol.rank_link import HandoverWanted, decode_rank_message, encode_rank_message
+from elastic_runtime.protocol.wire import decode, encode
+from elastic_runtime.run.spec import CheckpointSpec, RecoverySpec, RunSpec, WorkersSpec
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 moments = st.integers(0, 7 * 10**12).map(lambda millis: EPOCH + timedelta(milliseconds=millis))

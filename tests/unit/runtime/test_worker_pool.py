@@ -16,9 +16,8 @@ from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.launcher.agents import AgentConnection
 from elastic_runtime.launcher.decision.facts import Ending, SlotFact, WorkerFact
 from elastic_runtime.launcher.worker_pool import Worker, WorkerPool
-from elastic_runtime.rank_link import RESTART_SIGNAL, TrainingEnded
-from elastic_runtime.spec import RecoverySpec, RestartSpec
-from elastic_runtime.wire import (
+from elastic_runtime.protocol.rank_link import RESTART_SIGNAL, TrainingEnded
+from elastic_runtime.protocol.wire import (
     CommitDeadline,
     Handover,
     Hello,
@@ -31,6 +30,7 @@ from elastic_runtime.wire import (
     StartRank,
     StopRank,
 )
+from elastic_runtime.run.spec import RecoverySpec, RestartSpec
 
 NOON = datetime(2026, 1, 2, tzinfo=UTC)
 

@@ -10,7 +10,7 @@ from benchmarks.traces.costs import Costs
 from benchmarks.traces.policy import Job, Policy, PolicyName
 from benchmarks.traces.simulator import Outcome, simulate
 from benchmarks.traces.trace import Notices, Stay, Trace
-from elastic_runtime.spec import RecoveryMode
+from elastic_runtime.run.spec import RecoveryMode
 
 COSTS = Costs(
     machine_start=20,

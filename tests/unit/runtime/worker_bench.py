@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from elastic_runtime.agent.ranks import Ranks
-from elastic_runtime.wire import AgentMessage, Output, RankExited, RankStarted, Ready
+from elastic_runtime.protocol.wire import AgentMessage, Output, RankExited, RankStarted, Ready
 
 SOON = 20.0
 T = TypeVar("T")

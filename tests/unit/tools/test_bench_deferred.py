@@ -18,7 +18,7 @@ from benchmarks.deferred.requests import Kind, between, parse
 from benchmarks.deferred.rounds import Round
 from benchmarks.deferred.sides import Load, Name, for_all
 from benchmarks.deferred.usage import Usage
-from elastic_runtime import certificates
+from elastic_runtime.net import certificates
 
 METRICS = """
 # TYPE apiserver_request_total counter

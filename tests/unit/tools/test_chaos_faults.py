@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime.status import Phase, Status, WorkerState, WorkerStatus
+from elastic_runtime.run.status import Phase, Status, WorkerState, WorkerStatus
 from tests.chaos.faults import SEARCH, Injector, Target, choose
 from tests.chaos.plan import Fault, FaultKind
 from tests.paced import until

@@ -10,8 +10,8 @@ import pytest
 
 from demo_kit.look_back import LookBack, Outcome, Phase, contains_in_order, look_back, problems, task_phases
 from digits.ledger import Entry
-from elastic_runtime.status import Phase as RunPhase
-from elastic_runtime.status import Status
+from elastic_runtime.run.status import Phase as RunPhase
+from elastic_runtime.run.status import Status
 
 GOOD = Outcome((2, 3, 2, 3), steps=40, samples_seen=80, samples_lost=0, samples_repeated=0, accuracy=0.98, phases=())
 START = 1_800_000_000.0

@@ -24,7 +24,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from elastic_training.operators.capacity_decision import CapacityDecisionOperator
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.operators.elastic_torch import ElasticTorchOperator
-from elastic_training.pods import Pods, PodShape, SecretRef, Volume
+from elastic_training.settings import Pods, PodShape, SecretRef, Volume
 from elastic_training.retry_policy import TrainingRetryPolicy
 from elastic_training.sensors.scale_workers import ScaleWorkersSensor
 from elastic_training.settings import Workers

@@ -49,7 +49,7 @@ def test_a_changed_source_or_setting_is_another_image_and_a_compiled_module_is_n
     (repository / "images/trainer/src/elastic_runtime/__pycache__/spec.cpython-311.pyc").touch()
     assert digest() == before
     assert digest(HOROVOD_GPU_OPERATIONS="NCCL") != before
-    with (repository / "images/trainer/src/elastic_runtime/spec.py").open("a") as stream:
+    with (repository / "images/trainer/src/elastic_runtime/run/spec.py").open("a") as stream:
         stream.write("\n")
     assert digest() != before
 
@@ -59,7 +59,7 @@ def test_new_sources_need_no_new_environment_and_a_new_requirement_does(reposito
         return Inputs.collect({}, None, NOTHING).environment_digest()
 
     before = digest()
-    with (repository / "images/trainer/src/elastic_runtime/spec.py").open("a") as stream:
+    with (repository / "images/trainer/src/elastic_runtime/run/spec.py").open("a") as stream:
         stream.write("\n")
     assert digest() == before
     for file in ("requirements/image.txt", "requirements/torch-cpu.txt", str(inputs.TRAINER / "build-horovod.sh")):

@@ -27,7 +27,7 @@ from cattrs.v import format_exception
 
 from elastic_runtime.errors import ElasticError, InvalidDocument, InvalidSettings
 from elastic_runtime.printable import printable
-from elastic_runtime.status_figures import SPARSE
+from elastic_runtime.sparse import SPARSE
 
 T = TypeVar("T")
 _LONGEST_PROBLEMS = 1000

@@ -22,10 +22,38 @@ Errors of other libraries are translated into these at the module that calls the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from enum import StrEnum
 
-if TYPE_CHECKING:
-    from elastic_runtime.status import FailureKind
+
+class FailureKind(StrEnum):
+    """Why a run failed, as a value that a DAG can branch on."""
+
+    RANK_FAILED = "rank_failed"
+    """Ranks ended by themselves with a code other than 0, all of them or too often."""
+    EARLY_EXIT = "early_exit"
+    """A rank ended with code 0 while others were still training: no success."""
+    START_TIMEOUT = "start_timeout"
+    """Too few workers came within ``recovery.start_timeout``."""
+    MAX_WAIT_EXCEEDED = "max_wait_exceeded"
+    """Fewer workers than the minimum for longer than ``recovery.max_wait``."""
+    RESET_LIMIT = "reset_limit"
+    """More forced resets than ``recovery.reset_limit``."""
+    CANCELLED = "cancelled"
+    """Somebody asked for the end."""
+    ABANDONED = "abandoned"
+    """Nobody renewed the lease: the task is gone."""
+    LAUNCHER_LOST = "launcher_lost"
+    """The launcher's process is gone without a final status. Written by the reader, never by a launcher."""
+    POD_REFUSED = "pod_refused"
+    """Kubernetes cannot run a pod of the run, and waiting would not help: its image, a secret, a quota, its admission,
+    missing rights. Written by the reader where the launcher itself cannot run."""
+    LAUNCHER_ERROR = "launcher_error"
+    """No launcher can run the run where it was started, and another try would end the same: a package is missing, or
+    what it is to run cannot be read. Where the launcher cannot write that itself, its reader does."""
+    EXECUTION_TIMEOUT = "execution_timeout"
+    """The time is over that the task has for a try. Written by the task, never by a launcher."""
+    UNKNOWN = "unknown"
+    """One of a newer launcher; the reason says it."""
 
 
 class ElasticError(Exception):

@@ -1,4 +1,4 @@
-/** What the server says; the status is the launcher's document, `elastic_runtime.status`. */
+/** What the server says; the status is the launcher's document, `elastic_runtime.run.status`. */
 
 export interface Series {
   steps: number[];

@@ -21,8 +21,8 @@ from typing import Any
 
 from elastic_runtime.documents import from_json, to_json, to_plain
 from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.status import MAX_USAGE, Series, Status
-from elastic_training.naming import TaskIdentity
+from elastic_runtime.run.status import MAX_USAGE, Series, Status
+from elastic_training.identity.naming import TaskIdentity
 
 LONGEST = 4 << 20
 """Bytes of a document that is read."""
@@ -42,7 +42,7 @@ NAME = re.compile(TRIES + r"/[A-Za-z0-9][A-Za-z0-9_-]{0,99}\.t\d{1,9}\.(?:json|h
 
 @dataclass(frozen=True, slots=True)
 class CostLine:
-    """As :func:`elastic_training.cost.plain_bill` writes it."""
+    """As :func:`elastic_training.cost.bill.plain_bill` writes it."""
 
     capacity_type: str | None
     instance_type: str | None
@@ -57,7 +57,7 @@ class CostLine:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """As :func:`elastic_training.cost.plain_bill` writes it."""
+    """As :func:`elastic_training.cost.bill.plain_bill` writes it."""
 
     currency: str
     book: str

@@ -17,22 +17,22 @@ from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import from_plain
 from elastic_runtime.errors import ElasticError, InvalidDocument
 from elastic_runtime.printable import printable
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import Status
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Status
 from elastic_training.archive.document import NAME, TRIES, Cost, Document, file_name, report_uri, written
 from elastic_training.archive.reading import read_document
 from elastic_training.archive.where import address_of, credentials, newest, opened
-from elastic_training.bridge import ask_airflow
 from elastic_training.clusters.base import RunRef, StatusChanged
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.document import RunDocument
-from elastic_training.daemons import in_daemon
-from elastic_training.deployment import deployment
-from elastic_training.free_text import without_secrets
+from elastic_training.concurrency.bridge import ask_airflow
+from elastic_training.concurrency.daemons import in_daemon
+from elastic_training.cost.price_book import cost_of
+from elastic_training.identity.deployment import deployment
+from elastic_training.identity.ownership import Owner, read_owner
 from elastic_training.listeners.audience import Log
-from elastic_training.ownership import Owner, read_owner
-from elastic_training.price_book import cost_of
-from elastic_training.redaction import Secrets, masked
+from elastic_training.redaction.free_text import without_secrets
+from elastic_training.redaction.values import Secrets, masked
 
 PATIENCE = 60.0
 """Seconds for the store: a task has its result, and waits no longer for what is only kept."""
@@ -147,7 +147,7 @@ def keep(
         owner: the try that it is about.
         place: where it ran.
         status: of its run, without secrets.
-        cost: as :func:`~elastic_training.cost.plain_bill` writes it; None: not known.
+        cost: as :func:`~elastic_training.cost.bill.plain_bill` writes it; None: not known.
         log: for what is not retired.
         folder: of its checkpoints, under the prefix of its task.
 

@@ -16,13 +16,13 @@ from elastic_runtime.checkpoint.store import CheckpointStore
 from elastic_runtime.documents import to_plain
 from elastic_runtime.errors import ElasticError, InvalidSettings
 from elastic_runtime.printable import printable
-from elastic_training.airflow_rendered import rendered_fields
+from elastic_training.airflow.rendered import rendered_fields
 from elastic_training.archive.document import LONGEST, TRIES, Document, Kept, file_name, parsed, report_uri, tries
+from elastic_training.archive.outages import StillSilent
 from elastic_training.archive.where import Address, configured, credentials, of_rendered, of_this_machine, opened
-from elastic_training.deployment import deployment
-from elastic_training.naming import TaskIdentity
-from elastic_training.outages import StillSilent
-from elastic_training.redaction import masked
+from elastic_training.identity.deployment import deployment
+from elastic_training.identity.naming import TaskIdentity
+from elastic_training.redaction.values import masked
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 
 from elastic_runtime.checkpoint.store import CheckpointStore, has_plain_host, open_store, validate_store_uri
 from elastic_runtime.errors import InvalidSettings
-from elastic_training.airflow_sdk import conf
+from elastic_training.airflow.sdk import conf
 from elastic_training.archive.document import folder
 from elastic_training.clusters.connected import LOCAL
 from elastic_training.clusters.registry import SECTION, local_settings, location
-from elastic_training.naming import TaskIdentity
-from elastic_training.store_credentials import store_credentials
+from elastic_training.identity.naming import TaskIdentity
+from elastic_training.settings.store_credentials import store_credentials
 
 REPORTS = "reports"
 """Beside the runs' folders under a checkpoint URI; no run is called so."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from elastic_runtime.headline import Headline
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import Status
+from elastic_runtime.run.headline import Headline
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Status
 
 LOG_START = "0"
 """The cursor before the first line of any log. All other cursors are opaque and the cluster's own."""
@@ -19,9 +19,9 @@ class RunRef:
     """One incarnation of a run."""
 
     name: str
-    """From :func:`elastic_training.naming.run_name`."""
+    """From :func:`elastic_training.identity.naming.run_name`."""
     uid: str
-    """From its :class:`~elastic_runtime.spec.RunSpec`."""
+    """From its :class:`~elastic_runtime.run.spec.RunSpec`."""
 
 
 class ClaimOutcome(StrEnum):

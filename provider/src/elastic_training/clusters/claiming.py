@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ClusterUnavailable, Conflict, RunNotFound
 from elastic_runtime.retry import within
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import Status
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Status
 from elastic_training.clusters.base import Claim, ClaimOutcome
 from elastic_training.clusters.claims import Action, Observed, Step, decide_claim
 from elastic_training.clusters.document import RunDocument

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import Phase, Status
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Phase, Status
 from elastic_training.clusters.document import RunDocument
 
 

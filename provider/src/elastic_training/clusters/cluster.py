@@ -1,7 +1,7 @@
 """The interface between Airflow's side and the place where the workers run; and a run's life, the same in every place.
 
 Everything that operators, sensors and triggers do to a run goes through a :class:`Cluster`. Triggers await its
-methods; operators and sensors, in their worker's thread, call them through :mod:`elastic_training.bridge`.
+methods; operators and sensors, in their worker's thread, call them through :mod:`elastic_training.concurrency.bridge`.
 
 Three fences keep two parties from working on one run:
 
@@ -28,8 +28,8 @@ from functools import partial
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ClusterUnavailable, Conflict, OwnershipLost, RunNotFound
 from elastic_runtime.retry import within
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import Status
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Status
 from elastic_training.clusters import sizing
 from elastic_training.clusters.base import Claim, LogLease, RunRef, RunSummary, Update
 from elastic_training.clusters.claiming import BeforeTakeover, Claiming

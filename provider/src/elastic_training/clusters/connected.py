@@ -105,7 +105,7 @@ def location_of(connection: str, namespace: str | None = None) -> Location | Non
     Raises:
         InvalidSettings: it is of this type, and wrong; or it may not be used.
     """
-    from elastic_training.airflow_sdk import AirflowNotFoundException, BaseHook
+    from elastic_training.airflow.sdk import AirflowNotFoundException, BaseHook
 
     try:
         found = BaseHook.get_connection(connection)
@@ -118,8 +118,8 @@ def location_of(connection: str, namespace: str | None = None) -> Location | Non
 
 async def location_in_loop(connection: str, namespace: str | None = None) -> Location | None:
     """As :func:`location_of`, for the event loop of a triggerer; None also when Airflow does not answer."""
-    from elastic_training.airflow_sdk import AirflowNotFoundException
-    from elastic_training.airflow_versions import connection_in_loop, extras_in_loop
+    from elastic_training.airflow.sdk import AirflowNotFoundException
+    from elastic_training.airflow.versions import connection_in_loop, extras_in_loop
 
     try:
         found = await connection_in_loop(connection)

@@ -12,8 +12,8 @@ from typing import Any, Self
 
 from elastic_runtime.documents import from_plain
 from elastic_runtime.errors import InvalidDocument, OwnershipLost
-from elastic_runtime.headline import Headline
-from elastic_runtime.spec import RunSpec
+from elastic_runtime.run.headline import Headline
+from elastic_runtime.run.spec import RunSpec
 from elastic_training.clusters.base import LOG_START, RunRef, RunSummary
 
 NOBODY = ""

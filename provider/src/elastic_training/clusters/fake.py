@@ -22,10 +22,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from elastic_runtime.errors import Conflict, RunNotFound
-from elastic_runtime.headline import headline
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import Event, EventKind, FailureKind, Phase, Status, WorkerState, WorkerStatus, World
+from elastic_runtime.errors import Conflict, FailureKind, RunNotFound
+from elastic_runtime.run.headline import headline
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Event, EventKind, Phase, Status, WorkerState, WorkerStatus, World
 from elastic_training.clusters.base import LogLines, RunSummary
 from elastic_training.clusters.claims import Observed, Times
 from elastic_training.clusters.cluster import Cluster

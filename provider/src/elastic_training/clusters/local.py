@@ -1,6 +1,6 @@
 """``cluster="local"``: launcher and workers as processes of this machine, meeting in a folder.
 
-The folder (:mod:`elastic_runtime.rundir`, :mod:`~elastic_training.clusters.local_files`) is all there is; every
+The folder (:mod:`elastic_runtime.run.rundir`, :mod:`~elastic_training.clusters.local_files`) is all there is; every
 process that can read it, worker or triggerer, sees the same runs. A run is built beside and renamed into place, so it
 exists whole or not at all.
 """
@@ -15,11 +15,18 @@ from datetime import timedelta
 from pathlib import Path
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.errors import ClusterUnavailable, Conflict, InvalidDocument, InvalidSettings, RunNotFound
-from elastic_runtime.headline import headline
-from elastic_runtime.rundir import ReclaimNotice, RunDir
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import FailureKind, Phase, Status
+from elastic_runtime.errors import (
+    ClusterUnavailable,
+    Conflict,
+    FailureKind,
+    InvalidDocument,
+    InvalidSettings,
+    RunNotFound,
+)
+from elastic_runtime.run.headline import headline
+from elastic_runtime.run.rundir import ReclaimNotice, RunDir
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Phase, Status
 from elastic_training.clusters import local_files as files
 from elastic_training.clusters.base import LogLines, RunSummary
 from elastic_training.clusters.claims import Observed, Times

@@ -1,4 +1,4 @@
-"""What the local cluster keeps beside the files of :mod:`elastic_runtime.rundir`.
+"""What the local cluster keeps beside the files of :mod:`elastic_runtime.run.rundir`.
 
 ==================  ===========================================================================================
 file                meaning
@@ -24,7 +24,7 @@ from typing import Any
 
 from elastic_runtime.documents import from_json, to_json, write_atomically
 from elastic_runtime.errors import InvalidSettings, RunNotFound
-from elastic_runtime.rundir import RunDir
+from elastic_runtime.run.rundir import RunDir
 from elastic_training.clusters.document import RunDocument, StoredLogLease, read_requests
 from elastic_training.clusters.local_process import read_starter
 

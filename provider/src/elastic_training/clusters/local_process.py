@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from elastic_runtime.documents import from_json, to_json, write_atomically
 from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.rundir import LauncherProcess, RunDir, process_stat
+from elastic_runtime.run.rundir import LauncherProcess, RunDir, process_stat
 
 _STARTER = "starter.json"
 _PRIVATE = ("AIRFLOW", "_AIRFLOW")

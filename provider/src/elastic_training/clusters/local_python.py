@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
 from elastic_runtime.printable import printable
-from elastic_runtime.spec import RunSpec
+from elastic_runtime.run.spec import RunSpec
 from elastic_training.clusters.local_process import launcher_environment
 
 NEEDED = "elastic-runtime[torch], [horovod] or [tensorflow]"

@@ -15,8 +15,8 @@ from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from elastic_runtime.errors import InvalidSettings, RunNotFound
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import Status
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Status
 from elastic_training.clusters.base import LogLines, Quiet, RunRef, RunSummary, StatusChanged, Update, differing
 from elastic_training.clusters.claims import Observed, Times
 from elastic_training.clusters.document import RunDocument

@@ -14,12 +14,12 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_training.airflow_sdk import conf
+from elastic_training.airflow.sdk import conf
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.connected import CONNECTION_ID, LOCAL, Location, location_in_loop, location_of
 from elastic_training.kubernetes_syntax import dns_label
-from elastic_training.pods import Pods
-from elastic_training.templating import is_template
+from elastic_training.settings.pods import Pods
+from elastic_training.settings.templating import is_template
 
 SECTION = "elastic_training"
 """Of Airflow's configuration."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.spec import WorkersSpec
+from elastic_runtime.run.spec import WorkersSpec
 
 MAX_RELEASED = 100
 """Workers that one wish may name."""

@@ -11,7 +11,7 @@ from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from fastapi import HTTPException, Request
 
-from elastic_training.airflow_sdk import conf
+from elastic_training.airflow.sdk import conf
 
 HEADER = "X-Elastic-Training"
 """A form or an image of another site cannot send it, and a script of one only if Airflow's CORS settings allow it."""

@@ -28,14 +28,14 @@ from elastic_runtime.errors import (
     StoreUnavailable,
 )
 from elastic_runtime.printable import printable
+from elastic_training.concurrency.daemons import in_daemon
 from elastic_training.console import changes, page, runs
 from elastic_training.console.access import Person, may_change, may_look, of_this_site, require, rights
 from elastic_training.console.late import Ended, LateKeeping
 from elastic_training.console.limiter import Busy, Limiter
-from elastic_training.daemons import in_daemon
-from elastic_training.deployment import deployment
-from elastic_training.naming import TaskIdentity
-from elastic_training.redaction import masked
+from elastic_training.identity.deployment import deployment
+from elastic_training.identity.naming import TaskIdentity
+from elastic_training.redaction.values import masked
 
 log = logging.getLogger(__name__)
 ASSETS = {"page.js": "text/javascript", "page.css": "text/css"}

@@ -7,8 +7,8 @@ from time import monotonic
 from typing import TypeVar
 
 from elastic_runtime.errors import ClusterUnavailable
-from elastic_training.daemons import within
-from elastic_training.outages import Outages
+from elastic_training.archive.outages import Outages
+from elastic_training.concurrency.daemons import within
 
 T = TypeVar("T")
 LOOK = 5.0

@@ -9,11 +9,11 @@ from typing import Any
 from uuid import uuid4
 
 from elastic_runtime.errors import ClusterUnavailable, Conflict, RunNotFound
-from elastic_training.bridge import run
 from elastic_training.clusters.wish import SizeWish
+from elastic_training.concurrency.bridge import run
 from elastic_training.console.asking import LOOK, Deadline
 from elastic_training.console.page import NO_TRAINING, Found, find, settings_of
-from elastic_training.naming import TaskIdentity
+from elastic_training.identity.naming import TaskIdentity
 
 
 def scale(task: TaskIdentity, workers: int, person: str) -> None:

@@ -20,15 +20,14 @@ from datetime import datetime, timedelta
 from time import monotonic
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.errors import ElasticError
+from elastic_runtime.errors import ElasticError, FailureKind
 from elastic_runtime.printable import printable
-from elastic_runtime.status import FailureKind
 from elastic_training import archive
-from elastic_training.bridge import run
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.registry import cluster_called, location, own_name
+from elastic_training.concurrency.bridge import run
 from elastic_training.console.asking import Deadline
-from elastic_training.ownership import Owner
+from elastic_training.identity.ownership import Owner
 
 log = logging.getLogger(__name__)
 MOST = 10_000

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from elastic_runtime.errors import RetryableError
-from elastic_training.daemons import in_daemon
+from elastic_training.concurrency.daemons import in_daemon
 
 T = TypeVar("T")
 THREADS = 8

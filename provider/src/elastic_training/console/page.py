@@ -12,28 +12,28 @@ from urllib.parse import quote
 
 from elastic_runtime.documents import time_to_text, to_plain
 from elastic_runtime.errors import ClusterUnavailable, ElasticError, RunNotFound
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import Status
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Status
 from elastic_training import archive
-from elastic_training.airflow_rendered import rendered_fields, rendered_of_run
+from elastic_training.airflow.rendered import rendered_fields, rendered_of_run
 from elastic_training.archive import Kept
-from elastic_training.bridge import run
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import cluster_called, own_name
+from elastic_training.concurrency.bridge import run
+from elastic_training.concurrency.daemons import in_daemon
 from elastic_training.console import asking
 from elastic_training.console.access import Rights
 from elastic_training.console.asking import PLACE, Deadline
 from elastic_training.console.late import Ended
-from elastic_training.daemons import in_daemon
-from elastic_training.free_text import Hide, without_logs, without_results, without_secrets
-from elastic_training.naming import TaskIdentity
-from elastic_training.ownership import Owner, read_owner
-from elastic_training.page_address import ids_of, report_query
-from elastic_training.price_book import asks_cloud, cost_of
-from elastic_training.redaction import Secrets, masked
+from elastic_training.cost.price_book import asks_cloud, cost_of
+from elastic_training.identity.naming import TaskIdentity
+from elastic_training.identity.ownership import Owner, read_owner
+from elastic_training.identity.page_address import ids_of, report_query
+from elastic_training.lifecycle.training_task import present_name
+from elastic_training.redaction.free_text import Hide, without_logs, without_results, without_secrets
+from elastic_training.redaction.values import Secrets, masked
 from elastic_training.report import render_report
-from elastic_training.training_task import present_name
 
 log = logging.getLogger(__name__)
 MOST_TASKS = 100

@@ -11,15 +11,15 @@ from typing import Any
 
 from elastic_runtime.documents import to_plain
 from elastic_runtime.errors import ClusterUnavailable, ElasticError
-from elastic_runtime.headline import Headline
-from elastic_training.airflow_sdk import conf
-from elastic_training.bridge import run
+from elastic_runtime.run.headline import Headline
+from elastic_training.airflow.sdk import conf
 from elastic_training.clusters.base import RunRef, RunSummary
 from elastic_training.clusters.connected import LOCAL
 from elastic_training.clusters.registry import SECTION, cluster_called, own_name
+from elastic_training.concurrency.bridge import run
+from elastic_training.concurrency.daemons import in_daemon
 from elastic_training.console import asking
-from elastic_training.daemons import in_daemon
-from elastic_training.ownership import Owner, read_owner
+from elastic_training.identity.ownership import Owner, read_owner
 
 MOST_PLACES = 50
 """That are asked."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from elastic_training.page_address import PREFIX, has_pages, page_path
+from elastic_training.identity.page_address import PREFIX, has_pages, page_path
 
 _IDS = "dag_id={DAG_ID}&run_id={RUN_ID}"
 

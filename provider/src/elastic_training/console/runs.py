@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from elastic_runtime.status_failure import without_quotes
+from elastic_runtime.run.status_failure import without_quotes
 from elastic_training.console.late import Ended
 from elastic_training.console.places import FoundRun, RecentRuns, plain_run
 from elastic_training.console.spending import Spending
 from elastic_training.console.task_fields import TaskFields
-from elastic_training.ownership import Owner
-from elastic_training.redaction import masked
+from elastic_training.identity.ownership import Owner
+from elastic_training.redaction.values import masked
 
 PATIENCE = 3.0
 """Seconds for all places together."""

@@ -11,10 +11,10 @@ from decimal import Decimal
 from time import monotonic
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.prices import Price
-from elastic_runtime.status import MAX_USAGE, Usage
-from elastic_training.cost import bill
-from elastic_training.price_book import named_book, read_book
+from elastic_runtime.prices.book import Price
+from elastic_runtime.run.status import MAX_USAGE, Usage
+from elastic_training.cost.bill import bill
+from elastic_training.cost.price_book import named_book, read_book
 
 FRESH = 60.0
 """Seconds after which a price book is read again."""

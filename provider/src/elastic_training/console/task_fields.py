@@ -7,8 +7,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
 
-from elastic_training.airflow_rendered import rendered_of_tasks
-from elastic_training.ownership import Owner
+from elastic_training.airflow.rendered import rendered_of_tasks
+from elastic_training.identity.ownership import Owner
 
 log = logging.getLogger(__name__)
 MOST = 10_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from elastic_training.airflow_sdk import TaskDecorator, task_decorator_factory
+from elastic_training.airflow.sdk import TaskDecorator, task_decorator_factory
 from elastic_training.decorators.of_function import TrainsByFunction, fields_of, renderers_of
 from elastic_training.operators.elastic_torch import ElasticTorchOperator
 

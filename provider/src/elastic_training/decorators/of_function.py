@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_training.airflow_sdk import DecoratedOperator
-from elastic_training.functions import (
+from elastic_training.airflow.sdk import DecoratedOperator
+from elastic_training.decorators.functions import (
     Serializer,
     check_arguments,
     check_call,
@@ -17,8 +17,8 @@ from elastic_training.functions import (
     shipped_function,
 )
 from elastic_training.operators.elastic_training import ElasticTrainingOperator
-from elastic_training.redaction import remember_secrets
-from elastic_training.templating import as_environment, plain
+from elastic_training.redaction.values import remember_secrets
+from elastic_training.settings.templating import as_environment, plain
 
 
 class TrainsByFunction(DecoratedOperator, ElasticTrainingOperator):

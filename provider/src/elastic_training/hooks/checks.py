@@ -15,9 +15,9 @@ from elastic_training.clusters.kubernetes.rights import Right, missing
 from elastic_training.clusters.local_files import private_folder
 from elastic_training.clusters.local_python import ALWAYS, FRAMEWORKS, HOROVOD, NEEDED, modules_of
 from elastic_training.clusters.registry import local_settings
-from elastic_training.daemons import in_daemon
+from elastic_training.concurrency.daemons import in_daemon
 from elastic_training.operators.arguments import check_checkpoint_uri
-from elastic_training.store_credentials import store_credentials
+from elastic_training.settings.store_credentials import store_credentials
 
 PATIENCE = 40.0
 """Seconds for all of it: somebody has pressed a button."""

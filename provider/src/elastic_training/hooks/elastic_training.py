@@ -9,17 +9,17 @@ from uuid import uuid4
 
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.printable import LONG, printable
-from elastic_runtime.status import Status
-from elastic_training.airflow_sdk import BaseHook
-from elastic_training.bridge import run
+from elastic_runtime.run.status import Status
+from elastic_training.airflow.sdk import BaseHook
 from elastic_training.clusters.base import RunSummary
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.connected import CONNECTION_TYPE, read_location
 from elastic_training.clusters.registry import get_cluster
 from elastic_training.clusters.wish import size_wish
+from elastic_training.concurrency.bridge import run
 from elastic_training.hooks.checks import check
 from elastic_training.hooks.form import HIDDEN, form_fields, placeholders
-from elastic_training.redaction import masked
+from elastic_training.redaction.values import masked
 
 
 class ElasticTrainingHook(BaseHook):

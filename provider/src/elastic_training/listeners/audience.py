@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from elastic_runtime.printable import printable
-from elastic_runtime.status import Status
+from elastic_runtime.run.status import Status
 from elastic_training.listeners.changes import Change, Told, changes, read_told
 
 PATIENCE = 30.0
@@ -35,7 +35,8 @@ class Listener(Protocol):
         """The run is like this now, and this has happened; called with each status that differs from the one before.
 
         Runs in the event loop that watches, with others: what blocks belongs into a thread
-        (:func:`~elastic_training.daemons.in_daemon`). It may raise anything, and is cancelled after :data:`PATIENCE`.
+        (:func:`~elastic_training.concurrency.daemons.in_daemon`). It may raise anything, and is cancelled after
+        :data:`PATIENCE`.
 
         Args:
             status: now; None before the first one, when a task has created or adopted the run.

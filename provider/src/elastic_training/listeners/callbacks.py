@@ -9,10 +9,10 @@ from importlib import import_module
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.status import Status
-from elastic_training.daemons import in_daemon
+from elastic_runtime.run.status import Status
+from elastic_training.concurrency.daemons import in_daemon
+from elastic_training.identity.ownership import read_owner
 from elastic_training.listeners.changes import Change, ChangeKind
-from elastic_training.ownership import read_owner
 
 _EXAMPLE = 'Write a subclass of TrainingCallback, or the path of one: "my_package.callbacks.Tell"'
 _ON_PATH = "Put its module where this process imports from (PYTHONPATH, or Airflow's plugins folder), and start it anew"
@@ -28,9 +28,9 @@ class TrainingCallback:
     docs/airflow.md. They are called from a thread, one after the other, at least once for each change.
 
     Args of each method: ``change``, a :class:`~elastic_training.listeners.changes.Change`; ``status``, the run's
-    :class:`~elastic_runtime.status.Status` (None in ``created``); ``task``, the
-    :class:`~elastic_training.ownership.Owner` (``dag_id``, ``run_id``, ``task_id``, ``map_index``, ``try_number``).
-    Later versions may give more, so take ``**kwargs``.
+    :class:`~elastic_runtime.run.status.Status` (None in ``created``); ``task``, the
+    :class:`~elastic_training.identity.ownership.Owner` (``dag_id``, ``run_id``, ``task_id``, ``map_index``,
+    ``try_number``). Later versions may give more, so take ``**kwargs``.
     """
 
     @staticmethod

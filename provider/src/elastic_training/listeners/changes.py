@@ -12,8 +12,8 @@ from datetime import datetime
 from enum import StrEnum
 
 from elastic_runtime.documents import from_json, to_json
-from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.status import Checkpoint, EventKind, FailureKind, Status
+from elastic_runtime.errors import FailureKind, InvalidDocument
+from elastic_runtime.run.status import Checkpoint, EventKind, Status
 
 MAX_TOLD_AT_ONCE = 100
 """Changes of one look, the newest: of worlds and notices, after a long time in which nobody was told."""

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from elastic_runtime.status import Status
-from elastic_training.airflow_sdk import conf
-from elastic_training.airflow_versions import stats
-from elastic_training.bridge import bridged
-from elastic_training.daemons import in_daemon
+from elastic_runtime.run.status import Status
+from elastic_training.airflow.sdk import conf
+from elastic_training.airflow.versions import stats
+from elastic_training.concurrency.bridge import bridged
+from elastic_training.concurrency.daemons import in_daemon
+from elastic_training.identity.ownership import read_owner
 from elastic_training.listeners.changes import Change, ChangeKind
-from elastic_training.ownership import read_owner
 
 PREFIX = "elastic_training."
 GAUGES_EVERY = 10.0

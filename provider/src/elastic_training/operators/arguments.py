@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_training.clusters.connected import LOCAL
-from elastic_training.templating import is_template
+from elastic_training.settings.templating import is_template
 
 _SHAPE = "pods=Pods(worker=PodShape({}=...))"
 _CONNECTION = 'cluster="CONNECTION", and that connection'

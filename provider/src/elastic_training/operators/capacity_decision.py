@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.errors import FailureKind, InvalidSettings
 from elastic_runtime.printable import printable
-from elastic_runtime.status import FailureKind
-from elastic_training.airflow_sdk import AirflowFailException, BaseOperator
-from elastic_training.airflow_tasks import present_airflow
-from elastic_training.airflow_versions import human_branch
+from elastic_training.airflow.sdk import AirflowFailException, BaseOperator
+from elastic_training.airflow.versions import human_branch
 from elastic_training.operators.elastic_training import FAILURE_KEY
-from elastic_training.steps import UNKNOWN
+from elastic_training.outcome.steps import UNKNOWN
+from elastic_training.scaling.airflow_tasks import present_airflow
 
 if TYPE_CHECKING:
     from airflow.providers.standard.operators.hitl import HITLBranchOperator

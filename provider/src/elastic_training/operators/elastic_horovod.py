@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from elastic_training.horovod_knobs import Horovod, horovod_of, merged
 from elastic_training.operators.elastic_training import ElasticTrainingOperator
-from elastic_training.templating import is_template
+from elastic_training.settings.horovod_knobs import Horovod, horovod_of, merged
+from elastic_training.settings.templating import is_template
 
 
 class ElasticHorovodOperator(ElasticTrainingOperator):

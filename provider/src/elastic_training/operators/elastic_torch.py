@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.spec import RunSpec
-from elastic_training.observe import Observe
+from elastic_runtime.run.spec import RunSpec
 from elastic_training.operators.arguments import FOREIGN
 from elastic_training.operators.elastic_training import ElasticTrainingOperator
-from elastic_training.restart import Restart, check_restartable, restart_of
-from elastic_training.settings import parse_bool
-from elastic_training.templating import is_template
+from elastic_training.settings.observe import Observe
+from elastic_training.settings.restart import Restart, check_restartable, restart_of
+from elastic_training.settings.templating import is_template
+from elastic_training.settings.values import parse_bool
 
 MARGIN = 5.0
 """Seconds that a worker that leaves has beyond those of its script."""

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import from_plain
-from elastic_runtime.errors import ElasticError, InvalidSettings
-from elastic_runtime.spec import LOG_LIMIT
-from elastic_runtime.status import FailureKind, Phase, Status
-from elastic_training.airflow_sdk import (
+from elastic_runtime.errors import ElasticError, FailureKind, InvalidSettings
+from elastic_runtime.run.spec import LOG_LIMIT
+from elastic_runtime.run.status import Phase, Status
+from elastic_training.airflow.sdk import (
     AirflowException,
     AirflowFailException,
     AirflowSkipException,
@@ -20,38 +20,41 @@ from elastic_training.airflow_sdk import (
     BaseOperator,
     conf,
 )
-from elastic_training.airflow_versions import is_in_loop, policies_are_asked
+from elastic_training.airflow.versions import is_in_loop, policies_are_asked
 from elastic_training.assets import tell_outlets
-from elastic_training.bridge import run
-from elastic_training.clearing import OnClear, Start, last_try_before_clear
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.connected import LOCAL
 from elastic_training.clusters.registry import get_cluster, own_name
-from elastic_training.deployment import deployment
-from elastic_training.failure_block import failure_block
-from elastic_training.follow import Ending, Followed, Follower
-from elastic_training.free_text import without_secrets
-from elastic_training.jupyter import Jupyter
+from elastic_training.concurrency.bridge import run
+from elastic_training.cost.price_book import cost_of
+from elastic_training.following.follow import Ending, Followed, Follower
+from elastic_training.following.rank_lines import ranks_shown
+from elastic_training.identity.deployment import deployment
+from elastic_training.identity.ownership import Owner
+from elastic_training.lifecycle.clearing import OnClear, Start, last_try_before_clear
+from elastic_training.lifecycle.task_memory import TaskMemory, name_of_run
 from elastic_training.links import addresses
 from elastic_training.listeners import listeners_of, tell_of_claim
 from elastic_training.listeners.callbacks import TrainingCallback, check_callbacks, path_of
-from elastic_training.observe import Observe
 from elastic_training.operators.arguments import as_cluster, check_foreign, exit_codes
 from elastic_training.operators.ending import EndsRuns
 from elastic_training.operators.mapped import unmapping
 from elastic_training.operators.starting import StartsRuns
 from elastic_training.operators.training_arguments import OnFinish, TrainingArguments
-from elastic_training.ownership import Owner
-from elastic_training.pods import Pods
-from elastic_training.price_book import cost_of
-from elastic_training.rank_lines import ranks_shown
-from elastic_training.redaction import masked
-from elastic_training.result import result_document
-from elastic_training.settings import Checkpoints, Recovery, Workers, parse_bool, whole_number
-from elastic_training.size_plan import SizePlan
-from elastic_training.task_memory import TaskMemory, name_of_run
-from elastic_training.templating import RendersSettings, as_environment
+from elastic_training.outcome.failure_block import failure_block
+from elastic_training.outcome.result import result_document
+from elastic_training.redaction.free_text import without_secrets
+from elastic_training.redaction.values import masked
+from elastic_training.settings.checkpoints import Checkpoints
+from elastic_training.settings.jupyter import Jupyter
+from elastic_training.settings.observe import Observe
+from elastic_training.settings.pods import Pods
+from elastic_training.settings.recovery import Recovery
+from elastic_training.settings.size_plan import SizePlan
+from elastic_training.settings.templating import RendersSettings, as_environment
+from elastic_training.settings.values import parse_bool, whole_number
+from elastic_training.settings.workers import Workers
 from elastic_training.triggers.training_run import TrainingRunTrigger
 
 FAILURE_KEY = "failure"
@@ -108,7 +111,7 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         log_ranks: ranks whose lines come into the task's log, ``[0]``; ``[]``: none's, None: all. The launcher's do.
         on_finish: see :class:`OnFinish`.
         on_clear: whether a task that was cleared trains from the beginning or goes on: see
-            :class:`~elastic_training.clearing.OnClear`.
+            :class:`~elastic_training.lifecycle.clearing.OnClear`.
         wait_for_completion: False: the task succeeds as soon as its run is created or adopted. The run then has no
             lease: it ends by itself, by its limits, or by a CancelTrainingOperator, and nobody takes its result.
         skip_on_exit_code: one or several: the task is skipped when the script failed with one of them.

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from elastic_runtime.errors import OwnershipLost, RetryableError, RunNotFound
-from elastic_runtime.status import Phase, Status
+from elastic_runtime.run.status import Phase, Status
 from elastic_training.archive import Keeper
-from elastic_training.bridge import run
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import cluster_called, location
+from elastic_training.concurrency.bridge import run
+from elastic_training.identity.ownership import Owner, read_owner
+from elastic_training.lifecycle.retention import sweep
+from elastic_training.lifecycle.task_memory import TaskMemory, name_of_run
 from elastic_training.operators.training_arguments import OnFinish
-from elastic_training.ownership import Owner, read_owner
-from elastic_training.retention import sweep
-from elastic_training.task_memory import TaskMemory, name_of_run
 
 END = 10.0
 """Seconds that a task which is being ended waits for its run, to keep its final status; Airflow grants it 60."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_training.airflow_sdk import AirflowFailException
+from elastic_training.airflow.sdk import AirflowFailException
 
 _MAPPED = "{{ mapped }}"
 _UNKNOWN = dict.fromkeys(("command", "workers", "checkpoint_uri", "cluster"), _MAPPED)

@@ -7,15 +7,15 @@ from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_training.archive.where import Address, address_of
-from elastic_training.bridge import run
-from elastic_training.clearing import OnClear, Start, decide_start
 from elastic_training.clusters.cluster import Cluster
-from elastic_training.earlier_run import earlier_run, folder_of_task
-from elastic_training.former_folder import former_folder
-from elastic_training.naming import TaskIdentity, similar
-from elastic_training.ownership import Owner
-from elastic_training.settings import parse_bool
-from elastic_training.task_memory import TaskMemory
+from elastic_training.concurrency.bridge import run
+from elastic_training.identity.naming import TaskIdentity, similar
+from elastic_training.identity.ownership import Owner
+from elastic_training.lifecycle.clearing import OnClear, Start, decide_start
+from elastic_training.lifecycle.earlier_run import earlier_run, folder_of_task
+from elastic_training.lifecycle.former_folder import former_folder
+from elastic_training.lifecycle.task_memory import TaskMemory
+from elastic_training.settings.values import parse_bool
 
 CONTINUES = ", to which {task!r} and this task add. To begin anew, clear {task!r} with what is downstream"
 
@@ -42,7 +42,7 @@ class StartsRuns:
             place: its own name.
             name: of the run.
             owner: this try.
-            cleared_after: see :func:`~elastic_training.clearing.last_try_before_clear`.
+            cleared_after: see :func:`~elastic_training.lifecycle.clearing.last_try_before_clear`.
             memory: what the task remembers.
 
         Raises:

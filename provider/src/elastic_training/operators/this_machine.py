@@ -8,9 +8,10 @@ from typing import Any
 
 from elastic_runtime.agent.devices import pools
 from elastic_runtime.errors import InvalidSettings
-from elastic_training.pods import Pods
-from elastic_training.settings import Workers, parse_bool
-from elastic_training.templating import is_template
+from elastic_training.settings.pods import Pods
+from elastic_training.settings.templating import is_template
+from elastic_training.settings.values import parse_bool
+from elastic_training.settings.workers import Workers
 
 
 def only_in_pods(image: Any, pods: Any, workers: Any, hostfile: Any) -> Iterator[str]:

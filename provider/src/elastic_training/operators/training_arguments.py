@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 from uuid import uuid4
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.hostfile import check_hostfile
-from elastic_runtime.observe import ObserveSpec
-from elastic_runtime.shipment import pack
-from elastic_runtime.spec import (
+from elastic_runtime.run.hostfile import check_hostfile
+from elastic_runtime.run.observe import ObserveSpec
+from elastic_runtime.run.shipment import pack
+from elastic_runtime.run.spec import (
     HOSTFILE_VERSION,
     JUPYTER_VERSION,
     OBSERVE_VERSION,
@@ -23,18 +23,16 @@ from elastic_runtime.spec import (
     RunSpec,
     has_fixed_size,
 )
-from elastic_training.airflow_versions import folder_of
-from elastic_training.bridge import run
-from elastic_training.clearing import OnClear
+from elastic_training.airflow.versions import folder_of
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.connected import LOCAL
 from elastic_training.clusters.registry import check_cluster, cluster_called, has_pods, location
-from elastic_training.jupyter import jupyter_of
+from elastic_training.concurrency.bridge import run
+from elastic_training.cost.price_book import check_price_book, read_book
+from elastic_training.identity.naming import run_name
 from elastic_training.kubernetes_syntax import image as image_name
-from elastic_training.lineage import TellsLineage
+from elastic_training.lifecycle.clearing import OnClear
 from elastic_training.links import LinksOfTask
-from elastic_training.naming import run_name
-from elastic_training.observe import Observe
 from elastic_training.operators.arguments import (
     FOREIGN,
     as_cluster,
@@ -45,16 +43,21 @@ from elastic_training.operators.arguments import (
     check_text,
     command_words,
 )
+from elastic_training.operators.lineage import TellsLineage
 from elastic_training.operators.mapped import check_partial
 from elastic_training.operators.this_machine import check_gpus, check_only_in_pods, only_in_pods
-from elastic_training.pods import pods_of
-from elastic_training.price_book import check_price_book, read_book
-from elastic_training.redaction import masked, remember_secrets
-from elastic_training.scripts import check_scripts, read_scripts
-from elastic_training.settings import Checkpoints, Recovery, Workers, parse_bool, settings_of
-from elastic_training.size_plan import SizePlan
-from elastic_training.store_credentials import StoreCredentials, check_store_connection, store_credentials
-from elastic_training.templating import all_known, as_environment, is_template, plain
+from elastic_training.redaction.values import masked, remember_secrets
+from elastic_training.settings.checkpoints import Checkpoints
+from elastic_training.settings.jupyter import jupyter_of
+from elastic_training.settings.observe import Observe
+from elastic_training.settings.pods import pods_of
+from elastic_training.settings.recovery import Recovery
+from elastic_training.settings.scripts import check_scripts, read_scripts
+from elastic_training.settings.size_plan import SizePlan
+from elastic_training.settings.store_credentials import StoreCredentials, check_store_connection, store_credentials
+from elastic_training.settings.templating import all_known, as_environment, is_template, plain
+from elastic_training.settings.values import parse_bool, settings_of
+from elastic_training.settings.workers import Workers
 
 
 class OnFinish(StrEnum):

@@ -16,7 +16,7 @@ from typing import Any, Self
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from elastic_runtime.status import (
+from elastic_runtime.run.status import (
     MAX_EVENTS,
     MAX_MESSAGE,
     MAX_REASON,
@@ -26,13 +26,13 @@ from elastic_runtime.status import (
     WorkerStatus,
     shortened,
 )
-from elastic_runtime.status_figures import GpuFigures, LostTime
-from elastic_training.cost import figures_of
+from elastic_runtime.run.status_figures import GpuFigures, LostTime
+from elastic_training.cost.bill import figures_of
+from elastic_training.outcome.result import world_sizes
+from elastic_training.outcome.steps import UNKNOWN, step_text
 from elastic_training.report.chart import Clock, category_of, step_chart, time_chart
 from elastic_training.report.failure import why
 from elastic_training.report.hardware import hardware_charts, size_text
-from elastic_training.result import world_sizes
-from elastic_training.steps import UNKNOWN, step_text
 
 MOST_CURVES = 12
 """Metrics that are drawn."""
@@ -57,7 +57,7 @@ def render_report(
     Args:
         status: of a run in any phase.
         figures: of the caller's own: value by what it is. Shown first.
-        cost: as the result document has it (:func:`elastic_training.cost.plain_bill`). None: it is not shown.
+        cost: as the result document has it (:func:`elastic_training.cost.bill.plain_bill`). None: it is not shown.
     """
     page = _page(status, figures, cost)
     if len(page.encode(errors="replace")) >= MOST_BYTES:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from elastic_runtime.series import MAX_POINTS
-from elastic_runtime.status import MAX_EVENTS, MAX_HISTORY, Event, EventKind, Series, Status, shortened
+from elastic_runtime.launcher.record.series import MAX_POINTS
+from elastic_runtime.run.status import MAX_EVENTS, MAX_HISTORY, Event, EventKind, Series, Status, shortened
 
 _NEIGHBOURS = 5
 """Points on each side that the bold line averages over; fewer at its ends."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elastic_runtime.engines.exits import describe
-from elastic_runtime.status import MAX_REASON, EventKind, Phase, Status, shortened
-from elastic_runtime.status_failure import MAX_TRACEBACK
+from elastic_runtime.run.status import MAX_REASON, EventKind, Phase, Status, shortened
+from elastic_runtime.run.status_failure import MAX_TRACEBACK
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from elastic_runtime.status import Status, WorkerState
-from elastic_runtime.status_figures import Hardware, HardwareColumn
+from elastic_runtime.run.status import Status, WorkerState
+from elastic_runtime.run.status_figures import Hardware, HardwareColumn
 from elastic_training.report.chart import Area, Clock, Scale, Tick, nice_ticks, path_of
 
 MOST_LINES = 8

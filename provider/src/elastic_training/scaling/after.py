@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.status import MAX_METRIC_NAME, Status
-from elastic_training.settings import whole_number
-from elastic_training.steps import REMEDY
-from elastic_training.templating import is_template
+from elastic_runtime.run.status import MAX_METRIC_NAME, Status
+from elastic_training.outcome.steps import REMEDY
+from elastic_training.settings.templating import is_template
+from elastic_training.settings.values import whole_number
 
 EPOCH = "epoch"
 """The metric by which a script tells its epoch: ``report(epoch=3)``."""

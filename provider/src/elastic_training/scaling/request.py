@@ -8,12 +8,12 @@ from enum import StrEnum
 from typing import Any
 
 from elastic_runtime.documents import time_to_text
-from elastic_runtime.status import Phase, Status
+from elastic_runtime.run.status import Phase, Status
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.document import SizeRequest
 from elastic_training.clusters.wish import SizeWish
+from elastic_training.lifecycle.training_task import TrainingTask
 from elastic_training.scaling.after import ScaleAfter
-from elastic_training.training_task import TrainingTask
 
 
 class ScaleState(StrEnum):

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from elastic_runtime.clock import utc_now
-from elastic_training.airflow_sdk import (
+from elastic_training.airflow.sdk import (
     AirflowException,
     AirflowFailException,
     AirflowSensorTimeout,
@@ -16,9 +16,9 @@ from elastic_training.airflow_sdk import (
     PokeReturnValue,
     conf,
 )
-from elastic_training.bridge import run
-from elastic_training.scale_task import FIELDS, IfFinished, ScalesTraining, verdict_of
-from elastic_training.settings import IntOrTemplate, parse_bool
+from elastic_training.concurrency.bridge import run
+from elastic_training.operators.scale_task import FIELDS, IfFinished, ScalesTraining, verdict_of
+from elastic_training.settings.values import IntOrTemplate, parse_bool
 
 
 class _Settled(AirflowFailException):
@@ -49,11 +49,11 @@ class ScaleWorkersSensor(ScalesTraining, BaseSensorOperator):
         after_metric: ask once a metric has come to a bound, as in ``("accuracy", ">=", 0.9)``. Templated.
         training_dag_id: None: this DAG. Templated.
         training_run_id: of the training's DAG run. Templated.
-        training_run: which it is, without an id: see :class:`~elastic_training.training_task.TrainingRun`; None: this
-            one for a training of this DAG, the latest for another's. Templated.
+        training_run: which it is, without an id: see :class:`~elastic_training.lifecycle.training_task.TrainingRun`;
+            None: this one for a training of this DAG, the latest for another's. Templated.
         map_index: of a mapped training task; -1: not mapped. Templated.
         cluster: as of the training. Templated.
-        if_finished: see :class:`~elastic_training.scale_task.IfFinished`.
+        if_finished: see :class:`~elastic_training.operators.scale_task.IfFinished`.
         poke_interval: seconds (default 5). Deferred, changes are seen at once, and this is only how often a training
             that has not begun is looked for.
         deferrable: wait in the triggerer. Default: Airflow's ``[operators] default_deferrable``.

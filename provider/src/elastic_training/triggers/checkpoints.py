@@ -15,13 +15,13 @@ from elastic_runtime.documents import from_plain, to_plain
 from elastic_runtime.errors import InvalidDocument, InvalidSettings
 from elastic_runtime.printable import printable
 from elastic_runtime.retry import Retry, RetryPolicy
-from elastic_runtime.status import Checkpoint
-from elastic_training.airflow_versions import event_trigger
-from elastic_training.checkpoint_cursor import Cursor
+from elastic_runtime.run.status import Checkpoint
+from elastic_training.airflow.versions import event_trigger
 from elastic_training.clusters.base import RunSummary
 from elastic_training.clusters.registry import cluster_called, own_name_in_loop
-from elastic_training.deployment import deployment
-from elastic_training.ownership import Owner, read_owner
+from elastic_training.identity.deployment import deployment
+from elastic_training.identity.ownership import Owner, read_owner
+from elastic_training.triggers.checkpoint_cursor import Cursor
 
 if TYPE_CHECKING:
     from airflow.triggers.base import BaseEventTrigger

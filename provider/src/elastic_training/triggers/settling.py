@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 
-from elastic_training.airflow_sdk import conf
+from elastic_training.airflow.sdk import conf
 
 MARGIN = 5.0
 """Seconds for the scheduler to hear of it, after the process has ended."""

@@ -12,14 +12,14 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from elastic_runtime.documents import to_plain
 from elastic_runtime.errors import OwnershipLost, RunNotFound
-from elastic_training.airflow_versions import task_state, triggers_are_told_of_kills
+from elastic_training.airflow.versions import task_state, triggers_are_told_of_kills
 from elastic_training.archive import Keeper
 from elastic_training.archive.document import without_curves
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.registry import cluster_called
-from elastic_training.follow import Ending, Followed, Follower
+from elastic_training.following.follow import Ending, Followed, Follower
+from elastic_training.identity.ownership import read_owner
 from elastic_training.listeners import listeners_of
-from elastic_training.ownership import read_owner
 from elastic_training.triggers.settling import Settling
 
 KILL_DELAY = 5.0
@@ -40,8 +40,8 @@ _kills: set[asyncio.Task[None]] = set()
 class TrainingRunTrigger(BaseTrigger):
     """Streams the run's log into the task's, and fires one event when the run is over.
 
-    The event's payload is JSON: ``ending`` (an :class:`~elastic_training.follow.Ending`), ``status`` (the last status
-    document, without its curves; so the result does not depend on the run's still being there),
+    The event's payload is JSON: ``ending`` (an :class:`~elastic_training.following.follow.Ending`), ``status`` (the
+    last status document, without its curves; so the result does not depend on the run's still being there),
     ``detail``, and which run it is about: ``name``, ``uid``, ``owner`` (``dag.test()`` hands over nothing but the
     event).
 

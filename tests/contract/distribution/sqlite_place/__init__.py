@@ -14,11 +14,11 @@ from pathlib import Path
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import from_json, to_json
-from elastic_runtime.errors import Conflict
-from elastic_runtime.headline import headline
-from elastic_runtime.rundir import ReclaimNotice, RunDir
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import FailureKind, Phase, Status
+from elastic_runtime.errors import Conflict, FailureKind
+from elastic_runtime.run.headline import headline
+from elastic_runtime.run.rundir import ReclaimNotice, RunDir
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Phase, Status
 from elastic_training.clusters.base import LogLines, RunSummary
 from elastic_training.clusters.claims import Observed, Times
 from elastic_training.clusters.cluster import Cluster
@@ -36,7 +36,7 @@ def open_cluster(rest: str | None) -> Cluster:
 
 
 class SqlitePlace(PolledPlace):
-    """A database, and beside it a folder for each launcher: what it reads and writes is in ``elastic_runtime.rundir``.
+    """A database, and beside it a folder for each launcher, whose files ``elastic_runtime.run.rundir`` names.
 
     Args:
         folder: of both; created when missing.

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from elastic_runtime.rank_link import Progress, RankLink
+from elastic_runtime.protocol.rank_link import Progress, RankLink
 
 ADDRESS, NAME, TOKEN = "HUB_ADDRESS", "HUB_NAME", "HUB_TOKEN"
 """Environment variables: ``HOST:PORT`` of the hub, the rank's id, and what the hub knows its ranks by."""

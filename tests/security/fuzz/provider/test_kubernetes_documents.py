@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime import runobjects
 from elastic_runtime.documents import to_json, to_plain
 from elastic_runtime.errors import InvalidDocument, InvalidSettings
 from elastic_runtime.kubernetes import diagnosis, nodes, quantities
 from elastic_runtime.kubernetes.objects import Event, Node, Object, Pod
-from elastic_runtime.runobjects import Term
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import Phase, Status
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.runobjects import Term
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Phase, Status
 from elastic_training.clusters.document import StoredLogLease
 from elastic_training.clusters.kubernetes.documents import root
 from elastic_training.clusters.kubernetes.status.judgement import read_published

@@ -15,25 +15,24 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime import rank_link, wire
 from elastic_runtime.checkpoint.checkpoints import Checkpoints
 from elastic_runtime.checkpoint.file import FileStore
 from elastic_runtime.checkpoint.manifest import Manifest, Part, decode_manifest
 from elastic_runtime.checkpoint.objects.register import Entries
 from elastic_runtime.documents import from_json, to_json, to_plain
-from elastic_runtime.errors import InvalidDocument, InvalidSettings, OwnershipLost, RunNotFound
-from elastic_runtime.framing import MAX_LINE, LineReader
-from elastic_runtime.headline import Headline, headline
-from elastic_runtime.lines import LineSplitter
-from elastic_runtime.rundir import LauncherProcess, ReclaimNotice, RunDir
-from elastic_runtime.runobjects import Term
-from elastic_runtime.shipment import pack, unpack
-from elastic_runtime.spec import CheckpointSpec, RunSpec, Shipment
-from elastic_runtime.status import (
+from elastic_runtime.errors import FailureKind, InvalidDocument, InvalidSettings, OwnershipLost, RunNotFound
+from elastic_runtime.net.framing import MAX_LINE, LineReader
+from elastic_runtime.net.lines import LineSplitter
+from elastic_runtime.protocol import rank_link, wire
+from elastic_runtime.run.headline import Headline, headline
+from elastic_runtime.run.rundir import LauncherProcess, ReclaimNotice, RunDir
+from elastic_runtime.run.runobjects import Term
+from elastic_runtime.run.shipment import pack, unpack
+from elastic_runtime.run.spec import CheckpointSpec, RunSpec, Shipment
+from elastic_runtime.run.status import (
     Checkpoint,
     Event,
     EventKind,
-    FailureKind,
     Phase,
     Series,
     SizeAsked,
@@ -42,7 +41,7 @@ from elastic_runtime.status import (
     WorkerStatus,
     World,
 )
-from elastic_runtime.status_figures import GpuFigures, Hardware
+from elastic_runtime.run.status_figures import GpuFigures, Hardware
 from elastic_runtime.torch.archives import read_archive
 from elastic_runtime.torch.family import TORCH
 from elastic_runtime.training.checkpointing import parts

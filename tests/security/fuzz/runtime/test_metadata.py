@@ -17,7 +17,7 @@ from elastic_runtime.agent.notices.azure import Azure
 from elastic_runtime.agent.notices.gcp import Gcp
 from elastic_runtime.agent.notices.metadata import MetadataClient
 from elastic_runtime.errors import ClusterUnavailable
-from elastic_runtime.rundir import ReclaimNotice
+from elastic_runtime.run.rundir import ReclaimNotice
 from tests.security.fuzz.inputs import inputs, spoiled, thorough
 
 pytestmark = [pytest.mark.filterwarnings("ignore:Generating overly large repr"), pytest.mark.timeout(600)]

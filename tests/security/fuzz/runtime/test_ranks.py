@@ -27,7 +27,7 @@ from elastic_runtime.engines.torch.messages import (
 from elastic_runtime.engines.torch.session import TorchSession
 from elastic_runtime.engines.torchrun.session import TorchrunSession
 from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.framing import MAX_LINE
+from elastic_runtime.net.framing import MAX_LINE
 from tests.security.fuzz.inputs import changed, thorough
 
 pytestmark = [pytest.mark.filterwarnings("ignore:Generating overly large repr"), pytest.mark.timeout(600)]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from elastic_runtime.engines.horovod.rendezvous_http import MAX_BODY, Connection, Request, parse_request
 from elastic_runtime.engines.horovod.rendezvous_tokens import Tokens, authorization
 from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.http_head import parse_headers
+from elastic_runtime.net.http_head import parse_headers
 from tests.security.fuzz.inputs import spoiled, thorough
 
 pytestmark = pytest.mark.timeout(600)

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 from elastic_runtime.launcher.agents import AgentConnection
 from elastic_runtime.launcher.worker_pool import Slot, Worker
-from elastic_runtime.rank_names import RankName, WorkerName
-from elastic_runtime.status import (
+from elastic_runtime.protocol.rank_names import RankName, WorkerName
+from elastic_runtime.protocol.wire import Hello
+from elastic_runtime.run.status import (
     EventKind,
     Status,
 )
-from elastic_runtime.wire import Hello
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from elastic_runtime.launcher.record.run_record import RunRecord
-from elastic_runtime.spec import RunSpec
+from elastic_runtime.run.spec import RunSpec
 from tests.unit.runtime.run_record.bench import Clock
 
 

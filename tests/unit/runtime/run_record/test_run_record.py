@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from elastic_runtime.errors import FailureKind
 from elastic_runtime.launcher.record.run_record import RunRecord
-from elastic_runtime.rank_link import (
+from elastic_runtime.protocol.rank_link import (
     CheckpointFailed,
     CheckpointSkipped,
     CheckpointWritten,
@@ -16,16 +17,8 @@ from elastic_runtime.rank_link import (
     Progress,
     Resumed,
 )
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import (
-    Checkpoint,
-    EventKind,
-    FailureKind,
-    Phase,
-    Series,
-    WorkerState,
-    World,
-)
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Checkpoint, EventKind, Phase, Series, WorkerState, World
 from tests.unit.runtime.run_record.bench import NOON, Clock, kinds, worker
 
 

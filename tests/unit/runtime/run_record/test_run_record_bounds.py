@@ -10,15 +10,16 @@ from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.launcher.record.output import LAST_LINE_LENGTH, OutputLog
 from elastic_runtime.launcher.record.run_record import RunRecord
-from elastic_runtime.rank_link import (
+from elastic_runtime.launcher.record.series import MAX_ALL_POINTS, MAX_POINTS
+from elastic_runtime.protocol.rank_link import (
     CheckpointSkipped,
     Metrics,
     OutputsSaved,
     Progress,
 )
-from elastic_runtime.series import MAX_ALL_POINTS, MAX_POINTS
-from elastic_runtime.spec import CheckpointSpec, RunSpec
-from elastic_runtime.status import (
+from elastic_runtime.protocol.wire import Heartbeat
+from elastic_runtime.run.spec import CheckpointSpec, RunSpec
+from elastic_runtime.run.status import (
     EARLIER_WORKERS,
     MAX_EVENTS,
     MAX_HISTORY,
@@ -35,7 +36,6 @@ from elastic_runtime.status import (
     Usage,
     WorkerState,
 )
-from elastic_runtime.wire import Heartbeat
 from tests.unit.runtime.run_record.bench import NOON, Clock, worker
 
 

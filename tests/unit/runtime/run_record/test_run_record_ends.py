@@ -7,22 +7,16 @@ from datetime import timedelta
 import pytest
 
 from elastic_runtime.documents import from_json, to_json
+from elastic_runtime.errors import FailureKind
 from elastic_runtime.launcher.record.run_record import RunRecord
-from elastic_runtime.rank_link import (
+from elastic_runtime.protocol.rank_link import (
     CheckpointWritten,
     Metrics,
     Progress,
     Returned,
 )
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import (
-    EventKind,
-    FailureKind,
-    Phase,
-    Status,
-    WorkerState,
-    World,
-)
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import EventKind, Phase, Status, WorkerState, World
 from tests.unit.runtime.run_record.bench import NOON, Clock, kinds, worker
 
 

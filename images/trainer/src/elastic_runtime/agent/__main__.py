@@ -17,10 +17,10 @@ from elastic_runtime.agent.dialling import address_of, interface_of
 from elastic_runtime.agent.notices.services import Metadata
 from elastic_runtime.agent.settings import AgentSettings
 from elastic_runtime.errors import ElasticError, InvalidSettings
-from elastic_runtime.hostfile import HOSTFILE
-from elastic_runtime.rank_link import RANK_FD, RANK_FD_INODE
-from elastic_runtime.runobjects import IDENTITY_VARIABLE
-from elastic_runtime.spec import NoticeService
+from elastic_runtime.protocol.rank_link import RANK_FD, RANK_FD_INODE
+from elastic_runtime.run.hostfile import HOSTFILE
+from elastic_runtime.run.runobjects import IDENTITY_VARIABLE
+from elastic_runtime.run.spec import NoticeService
 
 
 def parse_arguments(arguments: list[str]) -> AgentSettings:

@@ -25,13 +25,11 @@ from elastic_runtime.clock import utc_now
 from elastic_runtime.engines.base import Engine
 from elastic_runtime.engines.registry import find_engine
 from elastic_runtime.errors import ClusterUnavailable, InvalidDocument
-from elastic_runtime.framing import decode_line
+from elastic_runtime.net.framing import decode_line
+from elastic_runtime.net.sockets import end_when_silent
 from elastic_runtime.printable import printable
-from elastic_runtime.rank_link import OWN_LOCAL_RANK, EngineWord, HandoverWanted, LastCommitBy, MayEnd
-from elastic_runtime.rundir import ReclaimNotice
-from elastic_runtime.sockets import end_when_silent
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.wire import (
+from elastic_runtime.protocol.rank_link import OWN_LOCAL_RANK, EngineWord, HandoverWanted, LastCommitBy, MayEnd
+from elastic_runtime.protocol.wire import (
     AgentMessage,
     CommitDeadline,
     DumpStacks,
@@ -52,6 +50,8 @@ from elastic_runtime.wire import (
     decode,
     encode,
 )
+from elastic_runtime.run.rundir import ReclaimNotice
+from elastic_runtime.run.spec import RunSpec
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import psutil
 
-from elastic_runtime.certificates import LAUNCHER, agent_context
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
-from elastic_runtime.framing import MAX_LINE
+from elastic_runtime.net.certificates import LAUNCHER, agent_context
+from elastic_runtime.net.framing import MAX_LINE
 from elastic_runtime.printable import printable
 from elastic_runtime.retry import Retry, RetryPolicy
 

@@ -25,8 +25,8 @@ from typing import Any
 
 from elastic_runtime.agent.devices import Pools
 from elastic_runtime.printable import printable
-from elastic_runtime.status import MAX_GPU_NAME
-from elastic_runtime.status_figures import GpuFigures
+from elastic_runtime.run.status import MAX_GPU_NAME
+from elastic_runtime.run.status_figures import GpuFigures
 
 log = logging.getLogger(__name__)
 

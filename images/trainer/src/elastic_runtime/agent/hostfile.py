@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from elastic_runtime.documents import write_atomically
-from elastic_runtime.hostfile import is_address
 from elastic_runtime.printable import printable
-from elastic_runtime.wire import Host
+from elastic_runtime.protocol.wire import Host
+from elastic_runtime.run.hostfile import is_address
 
 log = logging.getLogger(__name__)
 

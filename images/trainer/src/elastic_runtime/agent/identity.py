@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from elastic_runtime.plausible import TOKEN
 from elastic_runtime.printable import printable
+from elastic_runtime.protocol.plausible import TOKEN
 
 log = logging.getLogger(__name__)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from elastic_runtime import rank_link
 from elastic_runtime.agent import devices
 from elastic_runtime.documents import to_json
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.wire import StartRank
+from elastic_runtime.protocol import rank_link
+from elastic_runtime.protocol.wire import StartRank
+from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.world import WORLD
 
 THE_RUNS_OWN = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TORCH_NCCL_ASYNC_ERROR_HANDLING")

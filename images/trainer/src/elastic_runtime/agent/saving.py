@@ -23,12 +23,13 @@ from elastic_runtime.checkpoint import rights
 from elastic_runtime.checkpoint.store import CheckpointStore, open_store
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import ClusterUnavailable, ElasticError, InvalidDocument
-from elastic_runtime.observe import PROFILE, TENSORBOARD, TRACES, ObserveSpec
-from elastic_runtime.plausible import TRACES as MOST_TOLD
 from elastic_runtime.printable import printable
-from elastic_runtime.spec import CheckpointSpec, RunSpec
-from elastic_runtime.timeline import Mark
-from elastic_runtime.traces import (
+from elastic_runtime.protocol.plausible import TRACES as MOST_TOLD
+from elastic_runtime.protocol.wire import SaveTraces, TracesSaved
+from elastic_runtime.run.observe import PROFILE, TENSORBOARD, TRACES, ObserveSpec
+from elastic_runtime.run.spec import CheckpointSpec, RunSpec
+from elastic_runtime.tracing.timeline import Mark
+from elastic_runtime.tracing.traces import (
     FOLDER,
     LARGEST,
     TENSORBOARD_FOLDER,
@@ -39,7 +40,6 @@ from elastic_runtime.traces import (
     retire,
     timeline_name,
 )
-from elastic_runtime.wire import SaveTraces, TracesSaved
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +134,7 @@ class Saving:
         if not self._observe.timeline:
             return None
         fence = self._checkpoint.fence
-        words = ("-m", "elastic_runtime.traces", self._checkpoint.uri, str(fence))
+        words = ("-m", "elastic_runtime.tracing.traces", self._checkpoint.uri, str(fence))
         process = await asyncio.create_subprocess_exec(
             sys.executable, *words, env=self._variables, stdin=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )

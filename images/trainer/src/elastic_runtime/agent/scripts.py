@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elastic_runtime.errors import ClusterUnavailable
-from elastic_runtime.rank_link import SCRIPTS
-from elastic_runtime.shipment import unpack
-from elastic_runtime.spec import Shipment
+from elastic_runtime.protocol.rank_link import SCRIPTS
+from elastic_runtime.run.shipment import unpack
+from elastic_runtime.run.spec import Shipment
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # a folder of our own is made in it
 """Can be written to in a container whose file system is read-only."""

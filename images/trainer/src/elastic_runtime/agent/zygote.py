@@ -46,8 +46,8 @@ from typing import Any, NoReturn
 from elastic_runtime.agent.command import Entry, PythonCommand, cold, parse
 from elastic_runtime.agent.keeper import Keeper
 from elastic_runtime.agent.preloading import preload
-from elastic_runtime.rank_link import RANK_FD, RANK_FD_INODE, SCRIPTS
-from elastic_runtime.stacks import tell_on_request
+from elastic_runtime.protocol.rank_link import RANK_FD, RANK_FD_INODE, SCRIPTS
+from elastic_runtime.script.stacks import tell_on_request
 from elastic_runtime.world import WORLD, current_world
 
 MAX_MESSAGE = 256 * 1024

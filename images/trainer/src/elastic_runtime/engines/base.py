@@ -173,7 +173,7 @@ class Session(Protocol):
         """Use these from the next world on, which is to come soon if they are others than the present one's."""
 
     def heard(self, rank_id: str, word: Mapping[str, Any]) -> None:
-        """A rank that runs has sent this as :class:`~elastic_runtime.rank_link.EngineWord`.
+        """A rank that runs has sent this as :class:`~elastic_runtime.protocol.rank_link.EngineWord`.
 
         Raises:
             InvalidDocument: no rank of this engine says that.
@@ -202,7 +202,7 @@ class Engine(Protocol):
     """What makes ranks a world. One object for all runs; making it, and reading its data, imports nothing heavy."""
 
     name: str
-    """As in :attr:`RunSpec.engine <elastic_runtime.spec.RunSpec.engine>`."""
+    """As in :attr:`RunSpec.engine <elastic_runtime.run.spec.RunSpec.engine>`."""
     preload: tuple[str, ...]
     """Modules that a warm process imports, so that the ranks that it forks need not."""
     world: str

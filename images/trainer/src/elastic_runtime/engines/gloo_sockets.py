@@ -10,11 +10,11 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from elastic_runtime.rank_link import PEER_SILENCE
-from elastic_runtime.sockets import end_when_silent
+from elastic_runtime.net.sockets import end_when_silent
+from elastic_runtime.protocol.rank_link import PEER_SILENCE
 
 DEFAULT_SILENCE = 10.0
-"""Seconds; see :data:`elastic_runtime.rank_link.PEER_SILENCE`."""
+"""Seconds; see :data:`elastic_runtime.protocol.rank_link.PEER_SILENCE`."""
 PAIR = struct.Struct("=q")
 """What a connection to a rank begins with: the number of its pair (``sequence_number_t`` of Gloo)."""
 
@@ -100,7 +100,7 @@ def cut(sockets: dict[int, str], *, listening: bool = True) -> int:
 
 
 def notice_silence(sockets: Iterable[int], seconds: float) -> None:
-    """Bound the silence of these connections: see :func:`~elastic_runtime.sockets.end_when_silent`.
+    """Bound the silence of these connections: see :func:`~elastic_runtime.net.sockets.end_when_silent`.
 
     What a rank that is busy or stopped has to read, its kernel answers for: Gloo bounds that by its own time-out
     (``HOROVOD_GLOO_TIMEOUT_SECONDS``, 30; of torch.distributed the process group's).

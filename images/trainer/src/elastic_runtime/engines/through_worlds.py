@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from elastic_runtime import kept_outputs
-from elastic_runtime.rank_link import shared_link
+from elastic_runtime.protocol.rank_link import shared_link
+from elastic_runtime.script import kept_outputs
 
 
 def through_worlds(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from elastic_runtime.kubernetes.errors import translate, unreachable
 from elastic_runtime.kubernetes.objects import Json
 from elastic_runtime.kubernetes.retry import persistently
-from elastic_runtime.sockets import end_when_silent
+from elastic_runtime.net.sockets import end_when_silent
 
 if TYPE_CHECKING:
     import aiohttp

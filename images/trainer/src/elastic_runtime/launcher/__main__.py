@@ -15,11 +15,11 @@ from datetime import timedelta
 from pathlib import Path
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.descriptors import raise_descriptor_limit
-from elastic_runtime.errors import ElasticError, PermanentError
+from elastic_runtime.errors import ElasticError, FailureKind, PermanentError
+from elastic_runtime.net.descriptors import raise_descriptor_limit
 from elastic_runtime.printable import LONG, printable
-from elastic_runtime.rundir import LauncherProcess, RunDir
-from elastic_runtime.status import FailureKind, Phase, Status
+from elastic_runtime.run.rundir import LauncherProcess, RunDir
+from elastic_runtime.run.status import Phase, Status
 
 VALIDITY = timedelta(days=365)
 """Of the certificates of a run on this machine: they end with its launcher, in a folder that is its user's alone."""
@@ -30,10 +30,10 @@ LOCK_ATTEMPTS, LOCK_PAUSE = 20, 0.05
 async def run_local(folder: RunDir) -> Status:
     """Run what is laid down in the folder. SIGTERM cancels it."""
     # Here, since what they import may be missing, which is to be said in the status.
-    from elastic_runtime import certificates
     from elastic_runtime.launcher.local.platform import ADDRESS, LocalPlatform
     from elastic_runtime.launcher.loop import Launcher
     from elastic_runtime.launcher.record.output import OutputLog
+    from elastic_runtime.net import certificates
 
     spec = replace(folder.read_spec(), hostfile=None)  # A path in a container; here it would be anybody's.
     platform, loop = LocalPlatform(folder, spec), asyncio.get_running_loop()

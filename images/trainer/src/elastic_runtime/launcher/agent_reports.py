@@ -18,9 +18,9 @@ from elastic_runtime.launcher.platform import Platform
 from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.launcher.record.run_record import RunRecord
 from elastic_runtime.launcher.worker_pool import Worker, WorkerPool
-from elastic_runtime.plausible import check_rank
 from elastic_runtime.printable import printable
-from elastic_runtime.rank_link import (
+from elastic_runtime.protocol.plausible import check_rank
+from elastic_runtime.protocol.rank_link import (
     BatchSize,
     EngineWord,
     LocalRankRead,
@@ -32,9 +32,8 @@ from elastic_runtime.rank_link import (
     TrainsUnjoined,
     decode_rank_message,
 )
-from elastic_runtime.rank_names import RankName
-from elastic_runtime.status import EventKind, WorkerState
-from elastic_runtime.wire import (
+from elastic_runtime.protocol.rank_names import RankName
+from elastic_runtime.protocol.wire import (
     AgentMessage,
     Heartbeat,
     Noticed,
@@ -45,6 +44,7 @@ from elastic_runtime.wire import (
     Ready,
     TracesSaved,
 )
+from elastic_runtime.run.status import EventKind, WorkerState
 
 log = logging.getLogger(__name__)
 

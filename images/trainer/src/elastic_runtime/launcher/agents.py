@@ -2,9 +2,9 @@
 
 Whoever reaches the port may try. Until it has begun TLS (:mod:`.client_hello`), and then until it has said who it is, a
 connection has one of a few seats, a few seconds and a few KiB (:mod:`.lobby`), apart from those whose ClientHello knows
-the run (:func:`~elastic_runtime.certificates.watchword`); after that, a pace (:mod:`.hearing`).
-What an agent says is checked against the run and against who it is (:mod:`elastic_runtime.plausible`). Whether it is in
-the worker that it says it is, the place knows (:meth:`~elastic_runtime.launcher.platform.WorkerSet.prove`).
+the run (:func:`~elastic_runtime.net.certificates.watchword`); after that, a pace (:mod:`.hearing`).
+What an agent says is checked against the run and against who it is (:mod:`elastic_runtime.protocol.plausible`). Whether
+it is in the worker that it says it is, the place knows (:meth:`~elastic_runtime.launcher.platform.WorkerSet.prove`).
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from pathlib import Path
 from ssl import SSLContext
 from typing import Any
 
-from elastic_runtime.certificates import launcher_context, watchword
-from elastic_runtime.descriptors import descriptor_limit
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.launcher.client_hello import client_hello
 from elastic_runtime.launcher.hearing import CHUNK, Hearing
 from elastic_runtime.launcher.lobby import Lobby, Pace, Turns
-from elastic_runtime.plausible import check_agent, check_hello
+from elastic_runtime.net.certificates import launcher_context, watchword
+from elastic_runtime.net.descriptors import descriptor_limit
 from elastic_runtime.printable import LONG, printable
-from elastic_runtime.rank_names import WorkerName
+from elastic_runtime.protocol.plausible import check_agent, check_hello
+from elastic_runtime.protocol.rank_names import WorkerName
+from elastic_runtime.protocol.wire import AgentMessage, Hello, LauncherMessage, Message, Welcome, encode
+from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.seldom import Seldom
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.wire import AgentMessage, Hello, LauncherMessage, Message, Welcome, encode
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ class AgentServer:
 
     Horovod never forgets a name, and a worker that dials again is as good as a new one. So each connection gets a name
     of its own: what the agent calls itself, and for every connection after that another one
-    (:class:`~elastic_runtime.rank_names.WorkerName`).
+    (:class:`~elastic_runtime.protocol.rank_names.WorkerName`).
 
     Args:
         spec: every agent is welcomed with it.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from elastic_runtime.launcher.record.run_record import RunRecord
-from elastic_runtime.status import EventKind
+from elastic_runtime.run.status import EventKind
 
 AHEAD = timedelta(days=3)
 """How long before it people are warned: a weekend, and a day to act."""

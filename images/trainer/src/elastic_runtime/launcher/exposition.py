@@ -2,7 +2,7 @@
 
 Labels are bounded: the run's name, the workers that are present, phases, causes and kinds that the status knows, and
 the names of the metrics that the script reports, of which a status keeps at most
-:data:`~elastic_runtime.status.MAX_METRICS`.
+:data:`~elastic_runtime.run.status.MAX_METRICS`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.status import EventKind, Phase, Status, WorkerState
+from elastic_runtime.run.status import EventKind, Phase, Status, WorkerState
 
 try:
     from prometheus_client import generate_latest

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from elastic_runtime.agent.command import Entry, parse
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.shipment import MAX_UNPACKED, unpack
-from elastic_runtime.spec import RunSpec
+from elastic_runtime.run.shipment import MAX_UNPACKED, unpack
+from elastic_runtime.run.spec import RunSpec
 
 _FRAMEWORKS = {"torch": "torch", "tensorflow": "tensorflow", "keras": "tensorflow"}
 """Packages that only some families of the trainer's image have, and the family."""

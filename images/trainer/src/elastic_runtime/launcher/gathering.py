@@ -8,11 +8,11 @@ import logging
 from collections.abc import Iterable
 
 from elastic_runtime.launcher.worker_pool import Worker
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import MAX_PROFILES, EventKind, Status
-from elastic_runtime.timeline import Mark
-from elastic_runtime.traces import timeline_name
-from elastic_runtime.wire import SaveTraces, TracesSaved
+from elastic_runtime.protocol.wire import SaveTraces, TracesSaved
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import MAX_PROFILES, EventKind, Status
+from elastic_runtime.tracing.timeline import Mark
+from elastic_runtime.tracing.traces import timeline_name
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Gathering:
         self.timeline: str | None = None
         """URI of the merged one."""
         self.profiles: tuple[str, ...] = ()
-        """URIs, of at most :data:`~elastic_runtime.status.MAX_PROFILES`."""
+        """URIs, of at most :data:`~elastic_runtime.run.status.MAX_PROFILES`."""
 
     def saved(self, worker: str, message: TracesSaved) -> None:
         """A worker's answer; one that nobody waits for is nothing."""
@@ -75,7 +75,7 @@ class Gathering:
                 return
             if merged:
                 break
-        words = "the timeline is not merged; python -m elastic_runtime.traces %s %d does that from its pieces"
+        words = "the timeline is not merged; python -m elastic_runtime.tracing.traces %s %d does that from its pieces"
         log.warning(words, uri, fence)
 
     async def _ask(self, workers: Iterable[Worker], order: SaveTraces, patience: float) -> list[TracesSaved]:

@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
-from elastic_runtime.framing import LineReader
 from elastic_runtime.launcher.lobby import Pace
-from elastic_runtime.wire import Message, Output, decode
+from elastic_runtime.net.framing import LineReader
+from elastic_runtime.protocol.wire import Message, Output, decode
 
 HELLO = 8192
 """Bytes of the first line, most of which are the agent's token."""

@@ -10,11 +10,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from elastic_runtime import certificates
 from elastic_runtime.clock import utc_now
 from elastic_runtime.engines.base import Session, SessionCallbacks, SessionState
 from elastic_runtime.engines.exits import describe
 from elastic_runtime.engines.registry import find_engine
+from elastic_runtime.errors import FailureKind
 from elastic_runtime.launcher.agent_reports import AgentReports
 from elastic_runtime.launcher.agents import AgentServer
 from elastic_runtime.launcher.certificate_expiry import CertificateExpiry
@@ -39,6 +39,7 @@ from elastic_runtime.launcher.decision.observe import observe
 from elastic_runtime.launcher.decision.sizing import Sizing
 from elastic_runtime.launcher.frameworks import check_frameworks
 from elastic_runtime.launcher.gathering import Gathering
+from elastic_runtime.launcher.notebook import check_jupyter
 from elastic_runtime.launcher.observing import scraping
 from elastic_runtime.launcher.platform import Platform
 from elastic_runtime.launcher.record.askers import Askers
@@ -48,13 +49,13 @@ from elastic_runtime.launcher.record.run_record import RunRecord
 from elastic_runtime.launcher.stack_dumps import StackDumps
 from elastic_runtime.launcher.telling_again import TellingAgain
 from elastic_runtime.launcher.worker_pool import WorkerPool
-from elastic_runtime.notebook import check_jupyter
+from elastic_runtime.net import certificates
 from elastic_runtime.printable import printable
-from elastic_runtime.shipment import unpack
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import Checkpoint, EventKind, FailureKind, Phase, Status
-from elastic_runtime.status_failure import LAST_WORDS
-from elastic_runtime.wire import CommitDeadline
+from elastic_runtime.protocol.wire import CommitDeadline
+from elastic_runtime.run.shipment import unpack
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Checkpoint, EventKind, Phase, Status
+from elastic_runtime.run.status_failure import LAST_WORDS
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.observe import ObserveSpec
-from elastic_runtime.status import Status
+from elastic_runtime.run.observe import ObserveSpec
+from elastic_runtime.run.status import Status
 
 if TYPE_CHECKING:
     from elastic_runtime.launcher.scraping import Scraping

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Protocol
 
 from elastic_runtime.launcher.decision.facts import LeadershipState, Refusal
-from elastic_runtime.status import Status
-from elastic_runtime.wire import Hello
+from elastic_runtime.protocol.wire import Hello
+from elastic_runtime.run.status import Status
 
 
 @dataclass(frozen=True, slots=True)

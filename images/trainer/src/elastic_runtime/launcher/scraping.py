@@ -15,13 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from elastic_runtime.errors import InvalidDocument, InvalidSettings
-from elastic_runtime.http_head import parse_headers
 from elastic_runtime.launcher.exposition import CONTENT_TYPE, exposition
 from elastic_runtime.launcher.lobby import Lobby, Turns
-from elastic_runtime.observe import PrometheusSpec
+from elastic_runtime.net.http_head import parse_headers
 from elastic_runtime.printable import printable
+from elastic_runtime.run.observe import PrometheusSpec
+from elastic_runtime.run.status import Status
 from elastic_runtime.seldom import Seldom
-from elastic_runtime.status import Status
 
 log = logging.getLogger(__name__)
 

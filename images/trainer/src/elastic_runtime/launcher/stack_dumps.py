@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from elastic_runtime.launcher.record.run_record import RunRecord
-from elastic_runtime.status import EventKind
+from elastic_runtime.run.status import EventKind
 
 PAUSE = 10.0
 """Seconds between two dumps, at least: each is a hundred lines a rank, or more. Requests that come sooner are one."""

@@ -19,10 +19,9 @@ from elastic_runtime.launcher.decision.facts import Ending, SlotFact, WorkerFact
 from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.launcher.stops import Stopped, Stops
 from elastic_runtime.printable import printable
-from elastic_runtime.rank_link import RESTART_SIGNAL, TrainingEnded
-from elastic_runtime.rank_names import RankName, WorkerName
-from elastic_runtime.spec import RecoverySpec, RestartSpec
-from elastic_runtime.wire import (
+from elastic_runtime.protocol.rank_link import RESTART_SIGNAL, TrainingEnded
+from elastic_runtime.protocol.rank_names import RankName, WorkerName
+from elastic_runtime.protocol.wire import (
     CommitDeadline,
     DumpStacks,
     Handover,
@@ -36,6 +35,7 @@ from elastic_runtime.wire import (
     StopRank,
     TellRank,
 )
+from elastic_runtime.run.spec import RecoverySpec, RestartSpec
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from elastic_runtime.stacks import tell_on_request
+from elastic_runtime.script.stacks import tell_on_request
 from elastic_runtime.world import WORLD, current_world
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 Eight bytes with the length of the header, the header as JSON, and the arrays' bytes one after another. Arrays are named
 by their numbers; what is around them is in the header's ``__metadata__``, under ``tree``, as JSON in which an array is
-``{"$array": NUMBER}``, and else :mod:`~elastic_runtime.training.state.plain`.
+``{"$array": NUMBER}``, and else :mod:`~elastic_runtime.training.plain`.
 
 .. _safetensors: https://github.com/huggingface/safetensors#format
 """
@@ -22,8 +22,8 @@ from elastic_runtime.checkpoint.checkpoints import PartStream
 from elastic_runtime.documents import parse_json
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.printable import printable
+from elastic_runtime.training import plain
 from elastic_runtime.training.family import Tree
-from elastic_runtime.training.state import plain
 
 Array = NDArray[Any]
 _TYPES: dict[str, np.dtype[Any]] = {

@@ -21,7 +21,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from elastic_runtime.stacks import tell_on_request
+from elastic_runtime.script.stacks import tell_on_request
 from elastic_runtime.torch.version import check_torch
 from elastic_runtime.world import WORLD, current_world
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from elastic_runtime.torch.durable import DurableState, load_checkpoint
     from elastic_runtime.torch.global_batches import GlobalBatches
     from elastic_runtime.torch.micro_batches import MicroBatches
-    from elastic_runtime.torch.sharded.state import ShardedState
+    from elastic_runtime.torch.sharded_state import ShardedState
     from elastic_runtime.torch.world_scaling import WorldScaling
     from elastic_runtime.torch.wrapping import make_durable
     from elastic_runtime.training.batches.position import Batch
@@ -54,7 +54,7 @@ _MODULES = {
     "DurableState": "elastic_runtime.torch.durable",
     "GlobalBatches": "elastic_runtime.torch.global_batches",
     "MicroBatches": "elastic_runtime.torch.micro_batches",
-    "ShardedState": "elastic_runtime.torch.sharded.state",
+    "ShardedState": "elastic_runtime.torch.sharded_state",
     "WorldScaling": "elastic_runtime.torch.world_scaling",
     "make_durable": "elastic_runtime.torch.wrapping",
     "load_checkpoint": "elastic_runtime.torch.durable",

@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 
 from elastic_runtime.errors import InvalidSettings, StatesDiffer
-from elastic_runtime.rank_link import RESTART_SIGNAL
+from elastic_runtime.protocol.rank_link import RESTART_SIGNAL
 from elastic_runtime.torch import whole
 
 KEPT = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.spec import CheckpointSpec
+from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.torch.durable import DurableState
 
 

@@ -138,4 +138,4 @@ class Family(Protocol):
         """
 
     def profiling(self, folder: Path, asked: str) -> Profiling | None:
-        """Of the steps that are asked for (:data:`elastic_runtime.observe.PROFILE`); None: it has none."""
+        """Of the steps that are asked for (:data:`elastic_runtime.run.observe.PROFILE`); None: it has none."""

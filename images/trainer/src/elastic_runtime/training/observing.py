@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from elastic_runtime.observe import PROFILE, TENSORBOARD, TRACES
 from elastic_runtime.printable import printable
+from elastic_runtime.run.observe import PROFILE, TENSORBOARD, TRACES
 from elastic_runtime.training.family import Family, Profiling
 from elastic_runtime.world import current_world
 

@@ -7,9 +7,9 @@ import math
 from typing import SupportsFloat
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.rank_link import Metrics, Progress, shared_link
+from elastic_runtime.protocol.rank_link import Metrics, Progress, shared_link
+from elastic_runtime.script.unjoined import stepped
 from elastic_runtime.training.observing import observing
-from elastic_runtime.unjoined import stepped
 from elastic_runtime.world import current_world
 
 _log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""``cluster="my_connection"``: runs in pods, whose meeting place is :mod:`elastic_runtime.runobjects`.
+"""``cluster="my_connection"``: runs in pods, whose meeting place is :mod:`elastic_runtime.run.runobjects`.
 
 Requests are made by :mod:`elastic_runtime.kubernetes`; of the synchronous client's library, only
 :mod:`~elastic_training.clusters.kubernetes.connection` uses the loading of configurations, and

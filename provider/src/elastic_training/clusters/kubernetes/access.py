@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_training.airflow_versions import connection_in_loop, extras_in_loop
+from elastic_training.airflow.versions import connection_in_loop, extras_in_loop
 
 DEFAULT_NAMESPACE = "default"
 DEFAULT_CONNECTION = "kubernetes_default"
@@ -74,7 +74,7 @@ class Absent(Exception):
 
 async def ask(connection: str, *, patient: bool) -> Access:
     """Airflow, from the event loop of a triggerer. Raises Absent, or InvalidSettings."""
-    from elastic_training.airflow_sdk import AirflowNotFoundException
+    from elastic_training.airflow.sdk import AirflowNotFoundException
 
     for pause in _PAUSES if patient else (None,):
         try:
@@ -91,7 +91,7 @@ async def ask(connection: str, *, patient: bool) -> Access:
 
 def ask_blocking(connection: str) -> Access:
     """Airflow, from a thread of a worker. Raises Absent, or InvalidSettings."""
-    from elastic_training.airflow_sdk import AirflowNotFoundException, BaseHook
+    from elastic_training.airflow.sdk import AirflowNotFoundException, BaseHook
 
     try:
         found = BaseHook.get_connection(connection)

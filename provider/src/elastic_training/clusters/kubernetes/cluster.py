@@ -11,16 +11,15 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from elastic_runtime import runobjects
 from elastic_runtime.clock import utc_now
-from elastic_runtime.errors import ElasticError, InvalidSettings, RunNotFound
-from elastic_runtime.headline import headline
+from elastic_runtime.errors import ElasticError, FailureKind, InvalidSettings, RunNotFound
 from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, PODS, REPLICA_SETS
-from elastic_runtime.rank_names import WorkerName
-from elastic_runtime.runobjects import ObjectNames, Part
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import FailureKind
+from elastic_runtime.protocol.rank_names import WorkerName
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.headline import headline
+from elastic_runtime.run.runobjects import ObjectNames, Part
+from elastic_runtime.run.spec import RunSpec
 from elastic_training.clusters.base import Claim, RunRef, RunSummary, Update
 from elastic_training.clusters.claiming import BeforeTakeover
 from elastic_training.clusters.claims import Observed, Times
@@ -39,7 +38,7 @@ from elastic_training.clusters.kubernetes.status.snapshot import read_seen
 from elastic_training.clusters.kubernetes.watching.hub import cached_root
 from elastic_training.clusters.kubernetes.watching.run_watch import updates
 from elastic_training.clusters.place import Place, Scale
-from elastic_training.pods import Pods
+from elastic_training.settings.pods import Pods
 
 P = ParamSpec("P")
 T = TypeVar("T")

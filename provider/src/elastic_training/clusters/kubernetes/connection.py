@@ -29,7 +29,6 @@ from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
 from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.kubernetes.connect import import_client, open_transport
 from elastic_runtime.kubernetes.transport import Transport
-from elastic_training.bridge import bridged
 from elastic_training.clusters.kubernetes.access import (
     DEFAULT_CONNECTION,
     Absent,
@@ -40,7 +39,8 @@ from elastic_training.clusters.kubernetes.access import (
     refused,
 )
 from elastic_training.clusters.kubernetes.kubeconfig import load, secrets_in
-from elastic_training.masking import mask, mask_in_loop
+from elastic_training.concurrency.bridge import bridged
+from elastic_training.redaction.masking import mask, mask_in_loop
 
 FRESH = 60.0
 """Seconds for which Airflow is not asked for the same connection again."""

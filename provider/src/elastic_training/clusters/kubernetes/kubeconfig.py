@@ -9,7 +9,7 @@ import yaml
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_training.clusters.kubernetes.access import Access
-from elastic_training.masking import place_in_yaml, secrets_of
+from elastic_training.redaction.masking import place_in_yaml, secrets_of
 
 
 def load(access: Access) -> Any:

@@ -6,7 +6,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from elastic_training.bridge import close, run
+from elastic_training.concurrency.bridge import close, run
 from elastic_training.console.command import changing, pruning
 from elastic_training.console.command.entering import enter
 from elastic_training.console.command.finding import Chosen, choose, listing
@@ -15,7 +15,7 @@ from elastic_training.console.command.main import DONE, REFUSED, USAGE
 from elastic_training.console.command.output import complain, say
 from elastic_training.console.command.showing import tell_run, tell_runs
 from elastic_training.console.places import known_places
-from elastic_training.retention import configured
+from elastic_training.lifecycle.retention import configured
 
 
 def carry_out(arguments: Namespace) -> int:

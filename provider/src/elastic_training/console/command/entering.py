@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 from elastic_runtime.errors import Conflict, InvalidSettings
-from elastic_runtime.status import Status, WorkerStatus
+from elastic_runtime.run.status import Status, WorkerStatus
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.console.command.output import say
 

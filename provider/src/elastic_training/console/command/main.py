@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from elastic_runtime.errors import ElasticError
-from elastic_runtime.status import Phase
+from elastic_runtime.run.status import Phase
 
 DONE, REFUSED, USAGE, INTERRUPTED = 0, 1, 2, 130
 """Exit statuses; argparse's own is that of a wrong usage, and a shell's that of Ctrl-C."""

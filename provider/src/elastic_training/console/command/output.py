@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from elastic_runtime.printable import LONG, printable
-from elastic_training.redaction import masked
+from elastic_training.redaction.values import masked
 
 LONGEST = 1 << 14
 """Characters of a line."""

@@ -14,9 +14,9 @@ from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import cluster_called, own_name
 from elastic_training.console.command.finding import PATIENCE
 from elastic_training.console.command.output import complain, say, say_table, time_text
-from elastic_training.deployment import deployment
-from elastic_training.ownership import read_owner
-from elastic_training.retention import Retention, outdated, remove
+from elastic_training.identity.deployment import deployment
+from elastic_training.identity.ownership import read_owner
+from elastic_training.lifecycle.retention import Retention, outdated, remove
 
 
 @dataclass(frozen=True, slots=True)

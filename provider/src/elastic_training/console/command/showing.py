@@ -7,10 +7,10 @@ from dataclasses import asdict
 from datetime import datetime
 
 from elastic_runtime.documents import to_plain
-from elastic_runtime.status import Status
+from elastic_runtime.run.status import Status
 from elastic_training.console.command.output import fit, say, say_json, say_table, time_text
 from elastic_training.console.places import FoundRun, Listing, plain_run
-from elastic_training.steps import step_text
+from elastic_training.outcome.steps import step_text
 
 _EVENTS = 10
 _TRACEBACK = 40

@@ -1,8 +1,8 @@
 """Word that this worker will be taken: from SIGTERM, from a file, from the cloud's metadata service.
 
 Every source is a coroutine that waits, and in the end returns one
-:class:`~elastic_runtime.rundir.ReclaimNotice`, or None when it will never have anything to say. :func:`sources` lists
-them, :func:`heed` listens to all of them until the worker's time is over.
+:class:`~elastic_runtime.run.rundir.ReclaimNotice`, or None when it will never have anything to say. :func:`sources`
+lists them, :func:`heed` listens to all of them until the worker's time is over.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from elastic_runtime.agent.notices import local
 from elastic_runtime.agent.notices.services import Metadata, cloud_notice
 from elastic_runtime.clock import utc_now
 from elastic_runtime.printable import printable
-from elastic_runtime.rundir import ReclaimNotice
+from elastic_runtime.run.rundir import ReclaimNotice
 
 log = logging.getLogger(__name__)
 

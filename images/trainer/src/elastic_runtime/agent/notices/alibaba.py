@@ -9,7 +9,7 @@ import http.client
 
 from elastic_runtime.agent.notices.aws import utc_time
 from elastic_runtime.agent.notices.metadata import MetadataClient, TokenSession, unexpected
-from elastic_runtime.rundir import ReclaimNotice
+from elastic_runtime.run.rundir import ReclaimNotice
 
 ADDRESS = "http://100.100.100.200"
 TOKEN = "X-aliyun-ecs-metadata-token"  # noqa: S105 - the name of a header

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from elastic_runtime.agent.notices.metadata import MetadataClient, TokenSession, unexpected
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import parse_json
-from elastic_runtime.rundir import ReclaimNotice
+from elastic_runtime.run.rundir import ReclaimNotice
 
 ADDRESS = "http://169.254.169.254"
 TOKEN = "X-aws-ec2-metadata-token"  # noqa: S105 - the name of a header

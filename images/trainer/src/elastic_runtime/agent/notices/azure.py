@@ -16,7 +16,7 @@ from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import parse_json
 from elastic_runtime.errors import ClusterUnavailable
 from elastic_runtime.printable import printable
-from elastic_runtime.rundir import ReclaimNotice
+from elastic_runtime.run.rundir import ReclaimNotice
 
 ADDRESS = "http://169.254.169.254"
 HEADERS = {"Metadata": "true"}

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from elastic_runtime.agent.notices.metadata import TIMEOUT, Answer, MetadataClient, unexpected
 from elastic_runtime.clock import utc_now
-from elastic_runtime.rundir import ReclaimNotice
+from elastic_runtime.run.rundir import ReclaimNotice
 
 ADDRESS = "http://169.254.169.254"
 """What ``metadata.google.internal`` stands for."""

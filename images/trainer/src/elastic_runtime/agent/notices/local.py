@@ -9,7 +9,7 @@ from pathlib import Path
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import from_json
 from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.rundir import ReclaimNotice
+from elastic_runtime.run.rundir import ReclaimNotice
 
 FILE_INTERVAL = 0.05
 """Seconds between two looks for the file."""

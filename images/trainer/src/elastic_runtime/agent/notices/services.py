@@ -16,8 +16,8 @@ from elastic_runtime.agent.notices.azure import Azure
 from elastic_runtime.agent.notices.gcp import Gcp
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
-from elastic_runtime.rundir import ReclaimNotice
-from elastic_runtime.spec import NoticeService
+from elastic_runtime.run.rundir import ReclaimNotice
+from elastic_runtime.run.spec import NoticeService
 
 log = logging.getLogger(__name__)
 

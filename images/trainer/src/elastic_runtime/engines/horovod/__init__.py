@@ -51,7 +51,7 @@ sockets of the one that noticed first                  the reset.
 They wait as long for a machine that vanished, which   The kernel probes the peers of those sockets, and gives up
 ends no connection                                     one that is silent for ten seconds.
 A rank that waits for hosts hears nothing else         Hooks are called meanwhile, every tenth of a second.
-A script is not told that machines will be taken       It is: see :mod:`elastic_runtime.leaving`.
+A script is not told that machines will be taken       It is: see :mod:`elastic_runtime.script.leaving`.
 A removed rank is aborted 50 ms after its next commit  It asks whether it still has a rank, and exits with 0.
 A loss in a reset callback ends the survivors          They go back to the last commit, as from everywhere else.
 Autotune hangs or crashes in a second world (#2835)    Only in runs of one size, whose ranks then start anew.

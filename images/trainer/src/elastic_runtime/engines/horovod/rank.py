@@ -18,7 +18,6 @@ from horovod.common.elastic import State, notification_manager
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from horovod.runner.elastic import worker
 
-from elastic_runtime import kept_outputs
 from elastic_runtime.engines.gloo_sockets import GlooSockets
 from elastic_runtime.engines.horovod import frameworks
 from elastic_runtime.engines.horovod.frameworks import MODULES, Framework
@@ -32,8 +31,9 @@ from elastic_runtime.engines.horovod.rendezvous_client import (
 from elastic_runtime.engines.horovod.rendezvous_tokens import TOKEN
 from elastic_runtime.engines.horovod.timelines import Timelines
 from elastic_runtime.engines.through_worlds import ending_with_its_word, through_worlds
-from elastic_runtime.leaving import call_back
-from elastic_runtime.rank_link import FIXED_SIZE, LocalRankRead, shared_link
+from elastic_runtime.protocol.rank_link import FIXED_SIZE, LocalRankRead, shared_link
+from elastic_runtime.script import kept_outputs
+from elastic_runtime.script.leaving import call_back
 
 before_reset: list[Callable[[], None]] = []
 """Called at the begin of each reset, when all ranks stand at the same step and the old world is still connected."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.http_head import parse_headers
+from elastic_runtime.net.http_head import parse_headers
 
 MAX_HEAD = 8 * 1024
 """Bytes of a request's first line and headers."""

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from elastic_runtime.observe import TRACES
+from elastic_runtime.run.observe import TRACES
 
 LIMIT = 64 * 1024 * 1024
 """Bytes of one world's file: some hundred thousand events."""

@@ -13,7 +13,7 @@ import torch
 from horovod.torch.elastic.state import ModelStateHandler, OptimizerStateHandler
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from elastic_runtime.unjoined import stepped
+from elastic_runtime.script.unjoined import stepped
 from elastic_runtime.world import Handler
 
 

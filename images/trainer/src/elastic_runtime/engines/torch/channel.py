@@ -20,7 +20,7 @@ from elastic_runtime.engines.torch.messages import (
     StoreAsk,
     WorldBroken,
 )
-from elastic_runtime.rank_link import EngineWord, RankLink
+from elastic_runtime.protocol.rank_link import EngineWord, RankLink
 
 
 class WorldLost(Exception):

@@ -1,4 +1,4 @@
-"""What a rank and its session say to each other, within :class:`~elastic_runtime.rank_link.EngineWord`.
+"""What a rank and its session say to each other, within :class:`~elastic_runtime.protocol.rank_link.EngineWord`.
 
 A rank is *ready* for a next world, and told its place in it, or that it has none. It connects to the others by what it
 finds in the world's store, and says that it is *connected*; once its state is rank 0's, that it is *synced*; at the end
@@ -21,8 +21,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from elastic_runtime import messages
 from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.protocol import messages
 
 NAME = "ELASTIC_RUNTIME_RANK_ID"
 """Environment variable: the rank, as the launcher knows it."""

@@ -27,8 +27,8 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import distributed_c10d
 
-from elastic_runtime.descriptors import raise_descriptor_limit
 from elastic_runtime.engines.gloo_sockets import PAIR, PythonSockets, borrowed, is_listening, open_sockets, still_open
+from elastic_runtime.net.descriptors import raise_descriptor_limit
 from elastic_runtime.printable import printable
 
 PROVE = "ELASTIC_PROVE_PEERS"

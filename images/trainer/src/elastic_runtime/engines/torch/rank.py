@@ -19,7 +19,6 @@ from torch._C._distributed_c10d import HashStore
 from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
-from elastic_runtime import kept_outputs
 from elastic_runtime.engines.gloo_sockets import GlooSockets
 from elastic_runtime.engines.through_worlds import ending_with_its_word, into_world, through_worlds
 from elastic_runtime.engines.torch.channel import Channel, StoreTimeout, WorldLost
@@ -32,8 +31,9 @@ from elastic_runtime.engines.torch.sending import Stuck
 from elastic_runtime.engines.torch.standstill import Standstill
 from elastic_runtime.engines.torch.store import AgentStore
 from elastic_runtime.engines.torch.waits import watch_waits
-from elastic_runtime.leaving import call_back
-from elastic_runtime.rank_link import LocalRankRead, RankLink, shared_link
+from elastic_runtime.protocol.rank_link import LocalRankRead, RankLink, shared_link
+from elastic_runtime.script import kept_outputs
+from elastic_runtime.script.leaving import call_back
 from elastic_runtime.torch import own_group
 from elastic_runtime.torch.own_group import CONNECTING, PATIENCE
 
@@ -147,7 +147,7 @@ class Rank:
             raise WorldLost("a rank of the world is lost")
 
     def state_lost(self) -> None:
-        """See :meth:`~elastic_runtime.torch.sharded.state.WorldOfParts.state_lost`."""
+        """See :meth:`~elastic_runtime.torch.sharded_state.WorldOfParts.state_lost`."""
         if self._channel:
             self._channel.state_lost()
 

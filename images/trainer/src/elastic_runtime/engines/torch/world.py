@@ -15,7 +15,7 @@ from elastic_runtime.engines.torch.messages import NAME
 from elastic_runtime.engines.torch.peers import prove_peers
 from elastic_runtime.engines.torch.rank import Rank, this_rank
 from elastic_runtime.engines.torch.sending import broadcast, exchange, maximum
-from elastic_runtime.unjoined import stepped
+from elastic_runtime.script.unjoined import stepped
 
 
 class TorchWorld:
@@ -43,7 +43,7 @@ class TorchWorld:
 
     @property
     def leaving(self) -> tuple[int, frozenset[int]]:
-        """See :class:`~elastic_runtime.torch.sharded.state.WorldOfParts`."""
+        """See :class:`~elastic_runtime.torch.sharded_state.WorldOfParts`."""
         return self.this_rank().leaving
 
     def this_rank(self) -> Rank:
@@ -91,11 +91,11 @@ class TorchWorld:
         self.this_rank().settle()
 
     def exchange(self, out: Mapping[int, Sequence[torch.Tensor]], into: Mapping[int, Sequence[torch.Tensor]]) -> None:
-        """See :class:`~elastic_runtime.torch.sharded.state.WorldOfParts`."""
+        """See :class:`~elastic_runtime.torch.sharded_state.WorldOfParts`."""
         exchange(out, into)
 
     def state_lost(self) -> None:
-        """See :class:`~elastic_runtime.torch.sharded.state.WorldOfParts`."""
+        """See :class:`~elastic_runtime.torch.sharded_state.WorldOfParts`."""
         self.this_rank().state_lost()
 
     def change(self) -> None:

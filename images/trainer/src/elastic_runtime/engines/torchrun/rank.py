@@ -22,9 +22,9 @@ from elastic_runtime.engines.torch.rank import Rank
 from elastic_runtime.engines.torch.store import AgentStore
 from elastic_runtime.engines.torch.world import TorchWorld
 from elastic_runtime.engines.torchrun.extension_locks import take_over_stale_locks
-from elastic_runtime.leaving import call_back
-from elastic_runtime.rank_link import OWN_LOCAL_RANK, RUN_NAME, LocalRankRead, RankLink, shared_link
-from elastic_runtime.unjoined import stepped
+from elastic_runtime.protocol.rank_link import OWN_LOCAL_RANK, RUN_NAME, LocalRankRead, RankLink, shared_link
+from elastic_runtime.script.leaving import call_back
+from elastic_runtime.script.unjoined import stepped
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elastic_runtime.retry import RetryPolicy
-from elastic_runtime.spec import RecoverySpec
+from elastic_runtime.run.spec import RecoverySpec
 
 
 def backoff_policy(recovery: RecoverySpec) -> RetryPolicy:

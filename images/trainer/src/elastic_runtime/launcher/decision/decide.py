@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from elastic_runtime.engines.base import HOW_TO_JOIN, SessionFact, SessionOutcome, SessionState, Stage
+from elastic_runtime.errors import FailureKind
 from elastic_runtime.launcher.decision.facts import (
     Clocks,
     CloseSession,
@@ -21,8 +22,8 @@ from elastic_runtime.launcher.decision.facts import (
     ReleaseWorker,
 )
 from elastic_runtime.launcher.decision.forming import bound_of, named, standing, too_late
-from elastic_runtime.spec import RecoveryMode
-from elastic_runtime.status import FailureKind, Phase
+from elastic_runtime.run.spec import RecoveryMode
+from elastic_runtime.run.status import Phase
 
 _Candidate = tuple[bool, int, str]
 """Whether it is about to go, its place in the order, its rank id."""

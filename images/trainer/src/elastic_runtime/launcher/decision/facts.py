@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from elastic_runtime.engines.base import SessionFact, SessionState, Stage
-from elastic_runtime.spec import RecoverySpec, Timing, WorkersSpec
-from elastic_runtime.status import FailureKind, Phase
+from elastic_runtime.errors import FailureKind
+from elastic_runtime.run.spec import RecoverySpec, Timing, WorkersSpec
+from elastic_runtime.run.status import Phase
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.spec import PlanWindow, SizePlan, minutes_of
+from elastic_runtime.run.spec import PlanWindow, SizePlan, minutes_of
 
 _HORIZON = 9
 """Days to look back and forward: every window begins at least once a week."""

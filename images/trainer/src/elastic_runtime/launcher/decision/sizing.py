@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from elastic_runtime.launcher.decision.size_plan import Planned, planned, zone_of
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import shortened
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import shortened
 
 _SHOWN = 50
 """Characters of what is no number."""

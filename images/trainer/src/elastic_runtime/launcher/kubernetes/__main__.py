@@ -14,12 +14,12 @@ import signal
 import sys
 import time
 
-from elastic_runtime.descriptors import raise_descriptor_limit
 from elastic_runtime.errors import ElasticError, OwnershipLost, PermanentError, RunNotFound
 from elastic_runtime.launcher.kubernetes.settings import LauncherSettings, read_settings
+from elastic_runtime.net.descriptors import raise_descriptor_limit
 from elastic_runtime.printable import LONG, printable
-from elastic_runtime.runobjects import COULD_NOT_RUN, REPLACED
-from elastic_runtime.status import Status
+from elastic_runtime.run.runobjects import COULD_NOT_RUN, REPLACED
+from elastic_runtime.run.status import Status
 
 log = logging.getLogger("elastic_runtime.launcher")
 

@@ -19,8 +19,8 @@ from elastic_runtime.kubernetes.objects import Pod
 from elastic_runtime.kubernetes.reflector import Reflector
 from elastic_runtime.kubernetes.resources import PODS
 from elastic_runtime.printable import printable
-from elastic_runtime.rank_names import WorkerName
-from elastic_runtime.status import Status, WorkerState
+from elastic_runtime.protocol.rank_names import WorkerName
+from elastic_runtime.run.status import Status, WorkerState
 
 log = logging.getLogger(__name__)
 

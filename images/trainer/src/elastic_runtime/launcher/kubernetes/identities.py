@@ -11,15 +11,15 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from elastic_runtime import runobjects
 from elastic_runtime.errors import ElasticError, InvalidDocument, RunNotFound
 from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.kubernetes.objects import Json
 from elastic_runtime.kubernetes.tokens import Bound, Keys, key_id, verify
 from elastic_runtime.printable import LONG, printable
-from elastic_runtime.runobjects import IDENTITY_VOLUME
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.wire import Hello
+from elastic_runtime.protocol.wire import Hello
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.runobjects import IDENTITY_VOLUME
+from elastic_runtime.run.spec import RunSpec
 
 log = logging.getLogger(__name__)
 

@@ -1,9 +1,9 @@
 """One launcher's time in leadership: how it begins, and the fence that keeps the one before from writing any more.
 
-Every launcher of a run begins by writing a :class:`~elastic_runtime.runobjects.Term` of its own into the status, and
-from then on writes the status only in the version that it has written itself. Kubernetes refuses any other write
+Every launcher of a run begins by writing a :class:`~elastic_runtime.run.runobjects.Term` of its own into the status,
+and from then on writes the status only in the version that it has written itself. Kubernetes refuses any other write
 (409); whoever finds another's term then has been replaced. Checkpoints have a fence of their own, which the term
-carries: see :attr:`~elastic_runtime.spec.CheckpointSpec.fence`.
+carries: see :attr:`~elastic_runtime.run.spec.CheckpointSpec.fence`.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from elastic_runtime import runobjects
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import Conflict, InvalidDocument, OwnershipLost
-from elastic_runtime.headline import headline
 from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.kubernetes.objects import Object
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS
 from elastic_runtime.launcher.record.fitting import fitted
 from elastic_runtime.printable import LONG, printable
-from elastic_runtime.runobjects import HEADLINE, STATUS_KEY, TERM, UID_LABEL, Term
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import Status
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.headline import headline
+from elastic_runtime.run.runobjects import HEADLINE, STATUS_KEY, TERM, UID_LABEL, Term
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Status
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 
-from elastic_runtime import runobjects
 from elastic_runtime.errors import Conflict, ElasticError, OwnershipLost, RetryableError, RunNotFound
 from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.kubernetes.objects import Object, Pod
@@ -27,12 +26,13 @@ from elastic_runtime.launcher.kubernetes.replacing import REDIAL, Replacing
 from elastic_runtime.launcher.lease import LeaseAge
 from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.printable import LONG, printable
-from elastic_runtime.rank_names import WorkerName
+from elastic_runtime.protocol.rank_names import WorkerName
+from elastic_runtime.protocol.wire import Hello
 from elastic_runtime.retry import Retry
-from elastic_runtime.runobjects import CANCEL, LEASE, REQUESTS, STACKS, WATCHED, ObjectNames, Part
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import Status
-from elastic_runtime.wire import Hello
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.runobjects import CANCEL, LEASE, REQUESTS, STACKS, WATCHED, ObjectNames, Part
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Status
 
 log = logging.getLogger(__name__)
 

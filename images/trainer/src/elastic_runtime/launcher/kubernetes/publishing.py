@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from elastic_runtime.errors import ElasticError, OwnershipLost, RunNotFound
-from elastic_runtime.headline import without_figures
 from elastic_runtime.retry import Retry, RetryPolicy
-from elastic_runtime.status import Status
+from elastic_runtime.run.headline import without_figures
+from elastic_runtime.run.status import Status
 
 log = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ from typing import Any, TextIO, TypeVar
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import (
     Conflict,
+    FailureKind,
     InvalidDocument,
     MissingRight,
     OwnershipLost,
@@ -28,10 +29,10 @@ from elastic_runtime.launcher.kubernetes.settings import LauncherSettings
 from elastic_runtime.launcher.loop import Launcher
 from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.printable import LONG, printable
-from elastic_runtime.runobjects import COMPLETE, SCRIPTS_KEY
-from elastic_runtime.shipment import with_content
-from elastic_runtime.spec import MAX_PACKED, RunSpec
-from elastic_runtime.status import FailureKind, Status
+from elastic_runtime.run.runobjects import COMPLETE, SCRIPTS_KEY
+from elastic_runtime.run.shipment import with_content
+from elastic_runtime.run.spec import MAX_PACKED, RunSpec
+from elastic_runtime.run.status import Status
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""What a launcher's pod is told: its environment, by the names of :mod:`elastic_runtime.runobjects`."""
+"""What a launcher's pod is told: its environment, by the names of :mod:`elastic_runtime.run.runobjects`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from elastic_runtime import runobjects
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.run import runobjects
 
 TERMINATION_LOG = Path("/dev/termination-log")
 

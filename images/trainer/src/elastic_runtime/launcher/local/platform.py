@@ -14,10 +14,10 @@ from elastic_runtime.launcher.local.workers import LocalWorkers
 from elastic_runtime.launcher.platform import Platform
 from elastic_runtime.printable import printable
 from elastic_runtime.retry import Retry, RetryPolicy
-from elastic_runtime.rundir import RunDir
+from elastic_runtime.run.rundir import RunDir
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Status
 from elastic_runtime.seldom import Seldom
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import Status
 
 log = logging.getLogger(__name__)
 

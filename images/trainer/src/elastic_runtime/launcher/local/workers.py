@@ -33,8 +33,8 @@ from elastic_runtime.engines.registry import find_engine
 from elastic_runtime.launcher.decision.backoff import backoff_policy
 from elastic_runtime.printable import printable
 from elastic_runtime.retry import Retry
-from elastic_runtime.rundir import RunDir
-from elastic_runtime.spec import NoticeService, RunSpec
+from elastic_runtime.run.rundir import RunDir
+from elastic_runtime.run.spec import NoticeService, RunSpec
 
 log = logging.getLogger(__name__)
 

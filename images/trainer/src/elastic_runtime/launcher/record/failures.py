@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from elastic_runtime.launcher.record.tracebacks import Cause, read_last_words, read_stack
-from elastic_runtime.rank_names import RankName
-from elastic_runtime.status import MAX_MESSAGE
-from elastic_runtime.status_failure import FirstFailure
+from elastic_runtime.protocol.rank_names import RankName
+from elastic_runtime.run.status import MAX_MESSAGE
+from elastic_runtime.run.status_failure import FirstFailure
 
 LINES, LINE = 100, 500
 """Lines on stderr that are kept of each rank, and characters of each."""

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Mapping
 from datetime import datetime
 
-from elastic_runtime import series
+from elastic_runtime.launcher.record import series
 from elastic_runtime.printable import printable
-from elastic_runtime.status import MAX_METRIC_NAME, MAX_METRICS, Series, Status
+from elastic_runtime.run.status import MAX_METRIC_NAME, MAX_METRICS, Series, Status
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from elastic_runtime.documents import to_json
-from elastic_runtime.status import Status
+from elastic_runtime.run.status import Status
 
 ROOM = 1_000_000
 """Bytes. The values of a ConfigMap may have 1 MiB together."""

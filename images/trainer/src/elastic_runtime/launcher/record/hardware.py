@@ -1,7 +1,7 @@
 """Figures of workers over time, in few points however long the run.
 
 Time is divided into stretches, and the first point in each is kept; when a worker has too many, its stretches double.
-So its points cover its whole life evenly, as :mod:`elastic_runtime.series` has it with steps.
+So its points cover its whole life evenly, as :mod:`elastic_runtime.launcher.record.series` has it with steps.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from elastic_runtime.series import chosen
-from elastic_runtime.status import MAX_GPUS, Status, WorkerStatus
-from elastic_runtime.status_figures import Hardware, HardwareColumn
-from elastic_runtime.wire import Heartbeat
+from elastic_runtime.launcher.record.series import chosen
+from elastic_runtime.protocol.wire import Heartbeat
+from elastic_runtime.run.status import MAX_GPUS, Status, WorkerStatus
+from elastic_runtime.run.status_figures import Hardware, HardwareColumn
 
 MAX_WORKERS = 64
 """Workers with a curve; of more, those that came first, and none that is gone."""
@@ -103,7 +103,7 @@ class HardwareRecord:
 
 
 def figures_of(beat: Heartbeat | None) -> dict[str, Any]:
-    """As fields of a :class:`~elastic_runtime.status.WorkerStatus`."""
+    """As fields of a :class:`~elastic_runtime.run.status.WorkerStatus`."""
     return {} if beat is None else {each.name: getattr(beat, each.name) for each in fields(Heartbeat)}
 
 
@@ -114,7 +114,7 @@ def without_figures_of(worker: WorkerStatus) -> WorkerStatus:
 
 
 def with_few_gpus(workers: Iterable[WorkerStatus]) -> Iterator[WorkerStatus]:
-    """Those of the first workers, up to :data:`~elastic_runtime.status.MAX_GPUS` together."""
+    """Those of the first workers, up to :data:`~elastic_runtime.run.status.MAX_GPUS` together."""
     room = MAX_GPUS
     for worker in workers:
         room -= len(worker.gpus)

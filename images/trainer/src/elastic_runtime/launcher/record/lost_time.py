@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from elastic_runtime.status import Phase, Status
-from elastic_runtime.status_figures import LostTime
+from elastic_runtime.run.status import Phase, Status
+from elastic_runtime.run.status_figures import LostTime
 
 
 class LostSeconds:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from elastic_runtime.launcher.worker_pool import Worker
 from elastic_runtime.printable import printable
-from elastic_runtime.status import MAX_MACHINE_NAME, MAX_USAGE, Status, Usage
+from elastic_runtime.run.status import MAX_MACHINE_NAME, MAX_USAGE, Status, Usage
 
 _Kind = tuple[str | None, str | None]
 """Capacity type, instance type."""

@@ -15,8 +15,8 @@ from typing import TextIO
 
 from elastic_runtime.documents import time_to_text
 from elastic_runtime.printable import printable
+from elastic_runtime.run.spec import LOG_LIMIT
 from elastic_runtime.seldom import Seldom
-from elastic_runtime.spec import LOG_LIMIT
 
 log = logging.getLogger(__name__)
 

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from elastic_runtime import rank_link
 from elastic_runtime.engines.base import HOW_TO_JOIN
 from elastic_runtime.engines.exits import describe
-from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.errors import FailureKind, InvalidDocument
 from elastic_runtime.launcher.record.checkpoint_lines import CheckpointLines
 from elastic_runtime.launcher.record.failures import Failures
 from elastic_runtime.launcher.record.figures import Figures
@@ -24,8 +23,10 @@ from elastic_runtime.launcher.record.workers import WorkersRecord
 from elastic_runtime.launcher.stops import Stopped, overdue_words, unhandled_words
 from elastic_runtime.launcher.worker_pool import Worker
 from elastic_runtime.printable import printable
-from elastic_runtime.spec import RunSpec
-from elastic_runtime.status import (
+from elastic_runtime.protocol import rank_link
+from elastic_runtime.protocol.wire import Heartbeat
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import (
     MAX_EVENTS,
     MAX_HISTORY,
     MAX_MESSAGE,
@@ -34,7 +35,6 @@ from elastic_runtime.status import (
     Checkpoint,
     Event,
     EventKind,
-    FailureKind,
     Outputs,
     Phase,
     SizeAsked,
@@ -42,8 +42,7 @@ from elastic_runtime.status import (
     WorkerState,
     World,
 )
-from elastic_runtime.traces import outputs_folder
-from elastic_runtime.wire import Heartbeat
+from elastic_runtime.tracing.traces import outputs_folder
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +75,7 @@ UNJOINED = {
         "report() is ignored. Call hvd.init(), and train in a function that is decorated with @hvd.elastic.run"
     ),
 }
-"""A warning of the run, by engine: see :mod:`elastic_runtime.unjoined`."""
+"""A warning of the run, by engine: see :mod:`elastic_runtime.script.unjoined`."""
 MOST_MEMBERS = 8
 """Ranks of a world that are named in its event."""
 
@@ -130,7 +129,7 @@ class RunRecord:
         self._starts = 0
         self._has_checkpoint = previous is not None and previous.checkpoint is not None
         self.rank_failures = self.forced_resets = 0
-        """See :class:`~elastic_runtime.status.Status`."""
+        """See :class:`~elastic_runtime.run.status.Status`."""
         if previous is not None:
             self._continue(previous)
 

@@ -9,8 +9,8 @@ from enum import IntEnum
 
 from elastic_runtime.engines.exits import describe
 from elastic_runtime.printable import CUT, printable
-from elastic_runtime.status import MAX_MESSAGE
-from elastic_runtime.status_failure import MAX_TRACEBACK
+from elastic_runtime.run.status import MAX_MESSAGE
+from elastic_runtime.run.status_failure import MAX_TRACEBACK
 
 _BEGIN = re.compile(r"Traceback \(most recent call last\):|Fatal Python error:|  \+ Exception Group Traceback")
 _CHAIN = ("During handling of the above exception", "The above exception was the direct cause")
@@ -78,7 +78,7 @@ class Stack:
 
 
 def read_stack(lines: Sequence[str]) -> Stack | None:
-    """The last one that a rank has written, as :mod:`elastic_runtime.stacks` has it written; None: none."""
+    """The last one that a rank has written, as :mod:`elastic_runtime.script.stacks` has it written; None: none."""
     shown = [printable(line) for line in lines]
     begins = [index for index, line in enumerate(shown) if _STACK.match(line)]
     if not begins:

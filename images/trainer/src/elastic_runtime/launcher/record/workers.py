@@ -9,7 +9,7 @@ from datetime import datetime
 
 from elastic_runtime.launcher.record.hardware import figures_of, with_few_gpus, without_figures_of
 from elastic_runtime.launcher.worker_pool import Worker
-from elastic_runtime.status import (
+from elastic_runtime.run.status import (
     EARLIER_WORKERS,
     MAX_PAST_WORKERS,
     MAX_WORKER_SECONDS,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.rank_link import BatchSize, shared_link
+from elastic_runtime.protocol.rank_link import BatchSize, shared_link
 from elastic_runtime.training.batches.plan import BatchPlan, Indices, Share
 from elastic_runtime.world import Place, current_world
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from elastic_runtime.documents import from_json
-from elastic_runtime.rank_link import CHECKPOINT
-from elastic_runtime.spec import CheckpointSpec
+from elastic_runtime.protocol.rank_link import CHECKPOINT
+from elastic_runtime.run.spec import CheckpointSpec
 
 
 def checkpoints_asked(checkpoint: CheckpointSpec | str | None) -> CheckpointSpec | None:

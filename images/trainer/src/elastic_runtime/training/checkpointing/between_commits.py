@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.rank_link import HandoverWanted, NoticeWord, RankLink
+from elastic_runtime.protocol.rank_link import HandoverWanted, NoticeWord, RankLink
 from elastic_runtime.training.checkpointing.last_commit import CAUTION, MARGIN, CommitInterval
 from elastic_runtime.training.checkpointing.writer import CheckpointWriter
 

@@ -16,7 +16,7 @@ from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import time_to_text
 from elastic_runtime.errors import InvalidSettings, StoreUnavailable
 from elastic_runtime.printable import printable
-from elastic_runtime.rank_link import BatchSize, Metrics, Progress, RankMessage
+from elastic_runtime.protocol.rank_link import BatchSize, Metrics, Progress, RankMessage
 
 FOLDER = "metrics"
 ROOM = 8 * 1024 * 1024

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.leaving import call_back
-from elastic_runtime.rank_link import LastCommitBy, NoticeWord, RankLink
+from elastic_runtime.protocol.rank_link import LastCommitBy, NoticeWord, RankLink
+from elastic_runtime.script.leaving import call_back
 from elastic_runtime.training.checkpointing.last_commit import LastCommit
 
 

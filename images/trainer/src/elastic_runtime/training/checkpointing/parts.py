@@ -17,8 +17,8 @@ from elastic_runtime.checkpoint.manifest import MOST_STEPS, Part
 from elastic_runtime.documents import parse_json
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.printable import printable
+from elastic_runtime.training import plain
 from elastic_runtime.training.family import Family, Tree
-from elastic_runtime.training.state import plain
 
 ATTRIBUTES = "attributes.json"
 _SUFFIXES = (".pt", ".safetensors")
@@ -31,7 +31,7 @@ def part_writers(family: Family, trees: Mapping[str, Tree], attributes: Mapping[
     Args:
         family: whose tensors they have.
         trees: state dicts and other trees with tensors, in host memory, not written to until the parts are.
-        attributes: plain values, encoded by :mod:`elastic_runtime.training.state.plain`.
+        attributes: plain values, encoded by :mod:`elastic_runtime.training.plain`.
     """
     writers = {f"{name}{family.suffix}": partial(family.write, tree) for name, tree in trees.items()}
     text = json.dumps(attributes, allow_nan=False, indent=1).encode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from elastic_runtime.rank_link import Progress, RankLink
+from elastic_runtime.protocol.rank_link import Progress, RankLink
 
 PAUSE = 0.25
 """Seconds between two words of progress to the agent."""

@@ -9,12 +9,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 
-from elastic_runtime import kept_outputs
 from elastic_runtime.checkpoint.checkpoints import Checkpoints, PartWriter
 from elastic_runtime.checkpoint.joint import Joint
 from elastic_runtime.errors import InvalidSettings, StoreUnavailable
 from elastic_runtime.printable import printable
-from elastic_runtime.rank_link import CheckpointFailed, CheckpointWritten, RankLink
+from elastic_runtime.protocol.rank_link import CheckpointFailed, CheckpointWritten, RankLink
+from elastic_runtime.script import kept_outputs
 from elastic_runtime.training.checkpointing.metric_lines import MetricLines
 from elastic_runtime.training.checkpointing.switch_interval import switch_interval
 

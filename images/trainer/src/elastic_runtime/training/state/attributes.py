@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.training import plain
 from elastic_runtime.training.family import Family, Tree
-from elastic_runtime.training.state import plain
 from elastic_runtime.training.trees import is_tree, tensors_of
 
 
@@ -17,7 +17,7 @@ class Attributes:
     """Values of all attributes, sorted by how they are kept."""
 
     plain: Mapping[str, Any]
-    """Encoded by :mod:`elastic_runtime.training.state.plain`; a copy, whatever happens to the values."""
+    """Encoded by :mod:`elastic_runtime.training.plain`; a copy, whatever happens to the values."""
     trees: Mapping[str, Tree]
     """Those with tensors in them; the values themselves."""
 

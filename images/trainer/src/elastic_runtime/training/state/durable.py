@@ -13,15 +13,14 @@ from elastic_runtime.checkpoint import open_store
 from elastic_runtime.checkpoint.checkpoints import Checkpoints, StoredCheckpoint
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ElasticError, StatesDiffer
-from elastic_runtime.rank_link import RankLink, TrainingEnded, shared_link
-from elastic_runtime.spec import CheckpointSpec
+from elastic_runtime.protocol.rank_link import RankLink, TrainingEnded, shared_link
+from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.training.checkpointing.asked import checkpoints_asked
 from elastic_runtime.training.checkpointing.between_commits import BetweenCommits
 from elastic_runtime.training.checkpointing.last_commit import PAUSE
 from elastic_runtime.training.checkpointing.notices import Notices
 from elastic_runtime.training.checkpointing.parts import part_writers, read_parts
 from elastic_runtime.training.checkpointing.progress import ProgressLine
-from elastic_runtime.training.checkpointing.resuming import take_newest
 from elastic_runtime.training.checkpointing.writer import CheckpointWriter, Snapshot
 from elastic_runtime.training.family import Family
 from elastic_runtime.training.observing import observing
@@ -29,6 +28,7 @@ from elastic_runtime.training.state.attributes import check_names
 from elastic_runtime.training.state.collectives import Agreements, Signals
 from elastic_runtime.training.state.fingerprint import Fingerprint, fingerprint
 from elastic_runtime.training.state.handlers import check_storable
+from elastic_runtime.training.state.resuming import take_newest
 from elastic_runtime.training.state.values import StateValues
 from elastic_runtime.training.state.verification import CommitChecks, Verify, check_verify
 from elastic_runtime.world import current_world

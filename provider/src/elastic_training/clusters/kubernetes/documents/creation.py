@@ -15,7 +15,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from elastic_runtime import certificates, runobjects
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import time_to_text
 from elastic_runtime.errors import Conflict, ElasticError, PermanentError, RetryableError, RunNotFound
@@ -32,17 +31,19 @@ from elastic_runtime.kubernetes.resources import (
     Manifest,
     kind_of,
 )
+from elastic_runtime.net import certificates
 from elastic_runtime.retry import within
-from elastic_runtime.runobjects import Part
-from elastic_runtime.shipment import content
-from elastic_runtime.spec import RunSpec
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.runobjects import Part
+from elastic_runtime.run.shipment import content
+from elastic_runtime.run.spec import RunSpec
 from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.kubernetes.documents import compare_and_set, root
 from elastic_training.clusters.kubernetes.documents.removal import REMOVED, remove
 from elastic_training.clusters.kubernetes.manifests.mutation import mutated
 from elastic_training.clusters.kubernetes.manifests.objects import Capabilities, RunObjects, run_objects
-from elastic_training.pods import Pods
-from elastic_training.redaction import remember_secrets
+from elastic_training.redaction.values import remember_secrets
+from elastic_training.settings.pods import Pods
 
 UNFINISHED = timedelta(minutes=10)
 """A creator needs seconds. A root that is incomplete for so long has none any more, however wrong a clock may be."""

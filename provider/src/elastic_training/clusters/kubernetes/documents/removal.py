@@ -11,13 +11,13 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
-from elastic_runtime import runobjects
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import Conflict, RunNotFound
 from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.kubernetes.objects import Object, Pod
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, JOBS, PODS, REPLICA_SETS, Kind
-from elastic_runtime.runobjects import ObjectNames
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.runobjects import ObjectNames
 from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.kubernetes.documents import compare_and_set
 from elastic_training.clusters.kubernetes.documents.root import RootVersion, of_run

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from elastic_runtime import runobjects
 from elastic_runtime.documents import from_json, parse_json, time_to_text, to_json, to_plain
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.kubernetes.objects import Object, moment
-from elastic_runtime.spec import RunSpec
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.spec import RunSpec
 from elastic_training.clusters.document import RunDocument, SizeRequest, StoredLogLease, read_requests
 
 

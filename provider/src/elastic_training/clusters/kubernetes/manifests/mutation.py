@@ -12,7 +12,7 @@ from typing import Any
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.printable import printable
 from elastic_training.clusters.kubernetes.manifests import template as models
-from elastic_training.redaction import masked
+from elastic_training.redaction.values import masked
 
 HOOK = "pod_mutation_hook of airflow_local_settings"
 _KEPT = ("labels", "annotations")

@@ -9,7 +9,7 @@ address that it gave to the Service. So :func:`run_objects` returns a :class:`Ru
     for each in objects.rest(uid_of(root), service["spec"]["clusterIP"]):
         create(each)
 
-What each is for: :mod:`elastic_runtime.runobjects`.
+What each is for: :mod:`elastic_runtime.run.runobjects`.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from typing import Any
 
 import yaml
 
-from elastic_runtime import runobjects
 from elastic_runtime.documents import to_json, to_plain
-from elastic_runtime.runobjects import ObjectNames, Part
-from elastic_runtime.spec import RunSpec
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.runobjects import ObjectNames, Part
+from elastic_runtime.run.spec import RunSpec
 from elastic_training.clusters.kubernetes.manifests import pod
+from elastic_training.identity.ownership import read_owner
 from elastic_training.kubernetes_syntax import safe_label_value
-from elastic_training.ownership import read_owner
-from elastic_training.pods import Pods
-from elastic_training.redaction import redacted
+from elastic_training.redaction.values import redacted
+from elastic_training.settings.pods import Pods
 
 Manifest = dict[str, Any]
 
@@ -84,7 +84,8 @@ class RunObjects:
 
         Args:
             root_uid: as the server says.
-            tls: contents by name of :func:`elastic_runtime.certificates.create`'s files, and of others of the Secret.
+            tls: contents by name of :func:`elastic_runtime.net.certificates.create`'s files, and of others of the
+                Secret.
         """
         service = {
             "selector": self._selector(Part.LAUNCHER),

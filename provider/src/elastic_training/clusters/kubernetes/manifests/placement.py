@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from elastic_runtime.kubernetes.nodes import spot_values
-from elastic_training.machines import INSTANCE_TYPE, Machine
+from elastic_training.settings.machines import INSTANCE_TYPE, Machine
 
 NODE_LOSS_SECONDS = 10
 """A pod on a node that has gone silent is replaced so long after Kubernetes has noticed (which takes it 40 s or so).

@@ -13,11 +13,11 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from elastic_runtime import runobjects
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.jupyter import JupyterSpec
-from elastic_runtime.runobjects import ObjectNames, Part
-from elastic_runtime.spec import RunSpec
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.jupyter import JupyterSpec
+from elastic_runtime.run.runobjects import ObjectNames, Part
+from elastic_runtime.run.spec import RunSpec
 from elastic_training.clusters.kubernetes.manifests import placement, template
 from elastic_training.clusters.kubernetes.manifests.restricted import restrict
 from elastic_training.clusters.kubernetes.manifests.volumes import (
@@ -30,8 +30,8 @@ from elastic_training.clusters.kubernetes.manifests.volumes import (
     secret_environment,
     worker_volumes,
 )
-from elastic_training.pod_rules import is_model
-from elastic_training.pods import Pods, PodShape
+from elastic_training.settings.pod_rules import is_model
+from elastic_training.settings.pods import Pods, PodShape
 
 LAUNCHER_GRACE = 30
 """Seconds that the launcher has for a hand-over checkpoint when its pod is taken."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from elastic_training.pods import Pods
+from elastic_training.settings.pods import Pods
 
 
 def restrict(spec: dict[str, Any], pods: Pods) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_training.masking import place_in_yaml
-from elastic_training.pod_rules import is_model
+from elastic_training.redaction.masking import place_in_yaml
+from elastic_training.settings.pod_rules import is_model
 
 KPO_CONTAINER = "base"
 """What KubernetesPodOperator calls its container, so that templates written for it can be used here."""

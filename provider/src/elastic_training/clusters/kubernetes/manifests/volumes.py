@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elastic_runtime.hostfile import HOSTFILE
-from elastic_runtime.jupyter import JupyterSpec
-from elastic_runtime.runobjects import (
+from elastic_runtime.run.hostfile import HOSTFILE
+from elastic_runtime.run.jupyter import JupyterSpec
+from elastic_runtime.run.runobjects import (
     IDENTITY_FOLDER,
     IDENTITY_TOKEN,
     IDENTITY_VOLUME,
@@ -18,8 +18,8 @@ from elastic_runtime.runobjects import (
     TLS_FOLDER,
     audience,
 )
-from elastic_runtime.spec import RunSpec
-from elastic_training.pods import SHM_FOLDER, Pods, SecretRef, Volume
+from elastic_runtime.run.spec import RunSpec
+from elastic_training.settings.pods import SHM_FOLDER, Pods, SecretRef, Volume
 
 READABLE = 0o440
 """Of secret files: for the pod's user by its ``fsGroup``, for nobody else."""

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from elastic_runtime.kubernetes.diagnosis import GRACE, MAX_WORDS, Cause, cause, of_pod, said, warning_of
 from elastic_runtime.kubernetes.objects import Container, Ended, Event, Object, Pod
-from elastic_runtime.runobjects import COULD_NOT_RUN, LAUNCHER_CONTAINER, REPLACED
+from elastic_runtime.run.runobjects import COULD_NOT_RUN, LAUNCHER_CONTAINER, REPLACED
 
 CRASHES = 3
 """Launchers that have ended badly, one after the other, before any has spoken."""

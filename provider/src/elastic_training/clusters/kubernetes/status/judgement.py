@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from elastic_runtime import runobjects
 from elastic_runtime.documents import from_json
-from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.headline import Headline
+from elastic_runtime.errors import FailureKind, InvalidDocument
 from elastic_runtime.kubernetes.objects import Event, Object, Pod
-from elastic_runtime.runobjects import Term
-from elastic_runtime.status import FailureKind, Phase, Status
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.headline import Headline
+from elastic_runtime.run.runobjects import Term
+from elastic_runtime.run.status import Phase, Status
 from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.kubernetes.status import diagnosis
 from elastic_training.clusters.kubernetes.status.diagnosis import Why

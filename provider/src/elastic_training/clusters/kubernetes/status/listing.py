@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from elastic_runtime import runobjects
 from elastic_runtime.kubernetes.objects import Object, Pod
-from elastic_runtime.runobjects import Part
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.runobjects import Part
 from elastic_training.clusters.base import RunRef, RunSummary
 from elastic_training.clusters.kubernetes.status import diagnosis
 from elastic_training.clusters.kubernetes.status.judgement import read_headline

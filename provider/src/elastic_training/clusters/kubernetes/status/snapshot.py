@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from elastic_runtime import runobjects
 from elastic_runtime.errors import MissingRight
 from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.kubernetes.objects import Event, Object, Pod
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, EVENTS, JOBS, PODS
-from elastic_runtime.runobjects import ObjectNames, Part
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.runobjects import ObjectNames, Part
 from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.kubernetes.documents.root import of_run
 from elastic_training.clusters.kubernetes.status import diagnosis

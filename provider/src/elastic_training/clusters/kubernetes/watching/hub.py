@@ -18,13 +18,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from elastic_runtime import runobjects
 from elastic_runtime.errors import ClusterUnavailable, ElasticError, PermanentError
 from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.kubernetes.objects import Object, Pod
 from elastic_runtime.kubernetes.reflector import Reflector
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, JOBS, PODS
-from elastic_runtime.runobjects import ObjectNames, Part
+from elastic_runtime.run import runobjects
+from elastic_runtime.run.runobjects import ObjectNames, Part
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.kubernetes import connection

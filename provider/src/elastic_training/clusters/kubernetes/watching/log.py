@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from elastic_runtime import runobjects
 from elastic_runtime.errors import InvalidSettings, PermanentError, RetryableError, RunNotFound
 from elastic_runtime.kubernetes.objects import Pod
 from elastic_runtime.kubernetes.resources import PODS
-from elastic_runtime.lines import LineSplitter
+from elastic_runtime.net.lines import LineSplitter
 from elastic_runtime.retry import Retry, RetryPolicy
+from elastic_runtime.run import runobjects
 from elastic_training.clusters.base import LogLines, RunRef
 from elastic_training.clusters.kubernetes.status import diagnosis
 from elastic_training.clusters.kubernetes.watching.cursor import LONGEST, Cursor, Passing, split

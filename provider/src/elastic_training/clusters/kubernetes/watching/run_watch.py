@@ -8,7 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.kubernetes.objects import Event
-from elastic_runtime.status import Status
+from elastic_runtime.run.status import Status
 from elastic_training.clusters.base import Quiet, RunRef, StatusChanged, Update
 from elastic_training.clusters.kubernetes import connection
 from elastic_training.clusters.kubernetes.documents import compare_and_set

@@ -1,0 +1,1 @@
+"""Connections, whatever they carry: certificates, framing, limits of sockets."""

@@ -1,0 +1,1 @@
+"""Price books: what machines cost an hour. One is shipped, as an example."""

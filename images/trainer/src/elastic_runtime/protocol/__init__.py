@@ -1,0 +1,1 @@
+"""Messages between launcher, agents and ranks, and the checks on what agents and ranks send."""

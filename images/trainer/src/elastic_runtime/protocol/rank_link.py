@@ -1,0 +1,446 @@
+"""The line between a rank and the agent that started it: JSON lines over a socket pair that the rank inherits.
+
+The agent puts the rank's end into the environment variable :data:`RANK_FD`. A rank that does not use it is fine. The
+rank sends when it has something to say and looks for words of the agent at its commits; there is a thread only where an
+engine has to hear at once (:meth:`RankLink.have_engine_hear`), or who writes checkpoints (:meth:`RankLink.watch`). All
+helpers of a rank share one link (:func:`shared_link`); a word that any of them finds there, all of them hear.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from elastic_runtime.net.framing import LineReader
+from elastic_runtime.protocol import messages
+
+RANK_FD = "ELASTIC_RUNTIME_RANK_FD"
+"""File descriptor of the rank's end."""
+RANK_FD_INODE = "ELASTIC_RUNTIME_RANK_FD_INODE"
+"""Inode of that socket. A process that the rank spawns inherits the variables alone: there, the number is of another
+file, or of none."""
+CHECKPOINT = "ELASTIC_RUNTIME_CHECKPOINT"
+"""The run's :class:`~elastic_runtime.run.spec.CheckpointSpec` as JSON; unset when the run keeps no durable
+checkpoints."""
+RUN_NAME = "ELASTIC_RUNTIME_RUN"
+"""Name of the run."""
+WORKER_NAME = "ELASTIC_RUNTIME_WORKER"
+"""Name of the worker that the rank runs on."""
+SLOT = "ELASTIC_RUNTIME_SLOT"
+"""Index of the rank's slot in its worker, from 0; with several slots, CUDA_VISIBLE_DEVICES names its GPU alone."""
+SCRIPTS = "ELASTIC_SCRIPTS"
+"""Folder of the files that came with the run; unset when there are none."""
+MAX_RETURNED = 8192
+_LAST_WORD = 1.0
+"""Seconds that the link's thread has to end, once it is closed."""
+FIXED_SIZE = "ELASTIC_RUNTIME_FIXED_SIZE"
+"""Set where the world never has another size, whatever happens."""
+OUTPUTS = "ELASTIC_RUNTIME_OUTPUTS"
+"""Folder in which each rank of the worker has its folder of outputs."""
+HOSTFILE = "ELASTIC_RUNTIME_HOSTFILE"
+"""Path of the file with the hosts of the world: see :mod:`elastic_runtime.run.hostfile`."""
+MOST_LEAVING = 1000
+"""Workers whose notices a rank remembers."""
+RESTART_SIGNAL = "ELASTIC_RUNTIME_RESTART_SIGNAL"
+"""Name of the signal by which a rank is asked to write its checkpoint and end, with engines that restart ranks."""
+END_LOOK, END_REPEAT, END_PATIENCE = 0.01, 1.0, 3600.0
+"""Seconds between two looks of a rank whose training has ended, and between two times that it says so; and after which
+it goes on without an answer: the launcher decides long before."""
+OWN_LOCAL_RANK = "ELASTIC_RUNTIME_OWN_LOCAL_RANK"
+"""Set where ``LOCAL_RANK`` counts within the worker, and other workers have ranks on the same host."""
+PEER_SILENCE = "ELASTIC_RUNTIME_PEER_SILENCE"
+"""Seconds after which a rank whose machine does not answer any more is given up by the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The global step up to which training has committed. Sent by rank 0, at most a few times a second."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSize:
+    """Samples of a step, over all ranks, from now on; the mean where the last step of an epoch has fewer. By rank 0."""
+
+    samples: float
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Values for people and for the next task, newest wins."""
+
+    values: Mapping[str, float]
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointWritten:
+    """A durable checkpoint is complete and published."""
+
+    uri: str
+    step: int
+    time: datetime
+    handover: bool
+    """Written because of a notice."""
+    seconds: float
+    """From its start to its publication."""
+    stalled: float = 0.0
+    """Seconds for which the training stood still for it, up to now."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSkipped:
+    """A torn or altered checkpoint was passed over when looking for one to resume from."""
+
+    uri: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFailed:
+    """A durable checkpoint could not be written; training goes on."""
+
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """Rank 0 loaded this durable checkpoint before the first step."""
+
+    uri: str
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The rank's function has returned this; of rank 0 it is a part of the result."""
+
+    value: str
+    """JSON, of at most :data:`MAX_RETURNED` characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputsSaved:
+    """Rank 0's folder of outputs is in the run's store, as it is now."""
+
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingEnded:
+    """The rank's training is over; sent before any collective of the end."""
+
+    step: int | None = None
+    """Global step at which it ended; None: the state has none that all ranks share."""
+    waits: bool = True
+    """The rank waits for :class:`MayEnd`. False: the script itself ended the training, and goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRankRead:
+    """The script has read its number among the ranks of its host, or may have, and it is 0 for each of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainsUnjoined:
+    """The script makes steps in this rank, but is in no world; see :mod:`elastic_runtime.script.unjoined`."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineWord:
+    """What the run's engine in the rank and in the launcher say to each other, both ways; only they understand it."""
+
+    word: Mapping[str, Any]
+
+
+RankMessage = (
+    BatchSize
+    | Progress
+    | Metrics
+    | EngineWord
+    | LocalRankRead
+    | CheckpointWritten
+    | CheckpointSkipped
+    | CheckpointFailed
+    | OutputsSaved
+    | Resumed
+    | Returned
+    | TrainingEnded
+    | TrainsUnjoined
+)
+_OF_RANKS: messages.Vocabulary[RankMessage] = messages.Vocabulary(RankMessage)
+
+
+@dataclass(frozen=True, slots=True)
+class HandoverWanted:
+    """Agent to rank: some worker of the run will be taken; have a durable checkpoint before the deadline."""
+
+    worker: str
+    """Who leaves."""
+    deadline: datetime
+    number: int = 0
+    """Of the notice, counted from 1, the same for all ranks; 0: the launcher does not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastCommitBy:
+    """Agent to rank: every worker of the world will be taken; stop at a commit that is durable by then."""
+
+    deadline: datetime | None
+    """Of the first of them; of the keeper, if one is named. None takes it back: some will stay."""
+    keeper: str = ""
+    """While ranks wait for a world: the rank, by its id, that is to make its last commit durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class MayEnd:
+    """Agent to rank, to :class:`TrainingEnded`: all others have ended theirs, or the world is broken; go on."""
+
+
+NoticeWord = HandoverWanted | LastCommitBy
+"""What :meth:`RankLink.hear` finds."""
+AgentWord = NoticeWord | EngineWord | MayEnd
+_OF_AGENTS: messages.Vocabulary[AgentWord] = messages.Vocabulary(AgentWord)
+_OF_BOTH: messages.Vocabulary[RankMessage | AgentWord] = messages.Vocabulary(RankMessage | AgentWord)
+
+
+def encode_rank_message(message: RankMessage | AgentWord) -> bytes:
+    """One line."""
+    return _OF_BOTH.write(message)
+
+
+def decode_rank_message(plain: Mapping[str, object]) -> RankMessage | None:
+    """None for a type that this version does not know. Raises InvalidDocument."""
+    return _OF_RANKS.read(plain)
+
+
+@dataclass(frozen=True, slots=True)
+class _EngineHears:
+    """See :meth:`RankLink.have_engine_hear`."""
+
+    hear: Callable[[Mapping[str, Any]], None]
+    hung_up: Callable[[], None]
+    noticed: Callable[[], None]
+
+
+class RankLink:
+    """The rank's end, which the training and the writer of checkpoints share.
+
+    Args:
+        sock: connected stream socket; owned from now on. None: nobody listens.
+    """
+
+    def __init__(self, sock: socket.socket | None) -> None:
+        self._socket, self._sending, self._lines = sock, threading.Lock(), LineReader()
+        self.listener: Callable[[RankMessage], None] = lambda _message: None
+        """Hears what is sent, too, in the sender's thread."""
+        self.hearers: list[Callable[[NoticeWord], None]] = []
+        """Called with each word of the agent by :meth:`hear`."""
+        self.leaving: dict[str, datetime] = {}
+        """Workers that were said to be taken, and when."""
+        self.last_commit = LastCommitBy(None)
+        """The newest of these words."""
+        self._may_end = False
+        self._read_ahead: queue.SimpleQueue[NoticeWord | MayEnd] | None = None
+        """What a thread has read that :meth:`hear` is to find; None: there is no such thread."""
+        self._reader: threading.Thread | None = None
+        self._reader_of = 0
+        """The process that has this thread."""
+        self._watchers: list[Callable[[NoticeWord], None]] = []
+        self._engine: _EngineHears | None = None
+        self._is_over = False
+        """The thread has read the last word."""
+        self._handing, self._reading = threading.Lock(), threading.Lock()
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> RankLink:
+        """The link that the agent handed down; nobody listens at it when no agent did."""
+        descriptor, inode = environ.get(RANK_FD), environ.get(RANK_FD_INODE)
+        if descriptor is None or (inode is not None and _inode(int(descriptor)) != inode):
+            return cls(None)
+        return cls(socket.socket(fileno=os.dup(int(descriptor))))
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is an agent."""
+        return self._socket is not None
+
+    def send(self, message: RankMessage) -> None:
+        """Tell the agent; from any thread. One that is gone is no error here: the rank will be ended anyway."""
+        self.listener(message)
+        with self._sending:  # so that two lines do not run into each other
+            if self._socket:
+                try:
+                    self._socket.sendall(encode_rank_message(message))
+                except OSError:
+                    self._hang_up()
+
+    def hear(self) -> None:
+        """Take in what the agent has said since the last call; never blocks. By the thread that trains."""
+        for word in self._poll():
+            if isinstance(word, MayEnd):
+                self._may_end = True
+                continue
+            if isinstance(word, LastCommitBy):
+                self.last_commit = word
+            elif word.worker in self.leaving or len(self.leaving) < MOST_LEAVING:
+                self.leaving[word.worker] = word.deadline
+            for hearer in self.hearers:
+                hearer(word)
+
+    def end_together(self, step: int | None, while_waiting: Callable[[], None]) -> None:
+        """Tell that the training function has returned, and wait until this rank may go on to the end's collectives.
+
+        They would be matched with those of ranks that still train. By the thread that trains; without an agent nothing.
+
+        Args:
+            step: see :class:`TrainingEnded`.
+            while_waiting: called every so often meanwhile.
+        """
+        self._may_end = False
+        deadline, told = time.monotonic() + END_PATIENCE, 0.0
+        while self.connected and not self._may_end and (now := time.monotonic()) < deadline:
+            if now - told >= END_REPEAT:
+                told = now
+                self.send(TrainingEnded(step))
+            self.hear()
+            while_waiting()
+            if not self._may_end:
+                time.sleep(END_LOOK)
+
+    def have_engine_hear(
+        self, hear: Callable[[Mapping[str, Any]], None], hung_up: Callable[[], None], noticed: Callable[[], None]
+    ) -> None:
+        """Have an engine's words heard as they come, in a thread of their own.
+
+        Args:
+            hear: called in that thread with each word.
+            hung_up: called there once nothing will come any more; at once where no agent is.
+            noticed: called there when :meth:`hear` will find another word.
+        """
+        with self._handing:
+            self._engine = _EngineHears(hear, hung_up, noticed)
+            is_over = self._is_over
+        if is_over:
+            hung_up()
+        else:
+            self._read_in_thread()
+
+    def watch(self, noticed: Callable[[NoticeWord], None]) -> None:
+        """Have words about notices told as they come, too, in a thread of the link; :meth:`hear` finds them as ever.
+
+        By the thread that trains.
+
+        Args:
+            noticed: called there with each of them; returns at once, for an engine may wait for the next word.
+        """
+        self._watchers.append(noticed)
+        if self._socket is not None:
+            self._read_in_thread()
+
+    def _read_in_thread(self) -> None:
+        if self._read_ahead is None:
+            self._read_ahead = queue.SimpleQueue()
+            self._reader_of = os.getpid()
+            self._reader = threading.Thread(target=self._listen, name="rank-link", daemon=True)
+            self._reader.start()
+
+    def _listen(self) -> None:
+        try:
+            while sock := self._socket:
+                with contextlib.suppress(OSError):  # Read below, too, where it ends the link.
+                    sock.recv(1, socket.MSG_PEEK)
+                engine = self._engine
+                for word in self._read_more():
+                    if isinstance(word, EngineWord):
+                        if engine is not None:
+                            engine.hear(word.word)
+                        continue
+                    if isinstance(word, MayEnd):
+                        continue
+                    for watcher in tuple(self._watchers):
+                        watcher(word)
+                    if engine is not None:
+                        engine.noticed()
+        finally:
+            with self._handing:
+                self._is_over, engine = True, self._engine
+            if engine is not None:
+                engine.hung_up()
+
+    def _read_more(self) -> list[AgentWord]:
+        """What there is now, of which notices are kept for :meth:`hear`."""
+        ahead = self._read_ahead
+        assert ahead is not None, "set before the thread starts"
+        with self._reading:
+            words = list(self._read(socket.MSG_DONTWAIT))
+            for word in words:
+                if not isinstance(word, EngineWord):
+                    ahead.put(word)
+        return words
+
+    def _poll(self) -> Iterator[NoticeWord | MayEnd]:
+        if self._read_ahead is None:
+            yield from (word for word in self._read(socket.MSG_DONTWAIT) if not isinstance(word, EngineWord))
+        else:
+            if self._engine is None:
+                self._read_more()  # The thread may not have come to it; an engine's words are that thread's.
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    yield self._read_ahead.get_nowait()
+
+    def _read(self, flags: int) -> Iterator[AgentWord]:
+        while sock := self._socket:
+            try:
+                data = sock.recv(65536, flags)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                data = b""
+            if not data:
+                return self._hang_up()
+            for plain in self._lines.feed(data):
+                if word := _OF_AGENTS.read(plain):
+                    yield word
+
+    def close(self) -> None:
+        """Idempotent. A thread that reads for watchers alone has ended when this returns."""
+        self._hang_up()
+        if self._reader is not None and self._engine is None and self._reader is not threading.current_thread():
+            self._reader.join(_LAST_WORD)
+
+    def _hang_up(self) -> None:
+        sock, self._socket = self._socket, None
+        if sock:
+            if self._reader_of == os.getpid():  # In a fork the thread is not there, and the parent's goes on.
+                with contextlib.suppress(OSError):  # Its thread hears the end.
+                    sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+
+
+def _inode(descriptor: int) -> str | None:
+    try:
+        return str(os.fstat(descriptor).st_ino)
+    except OSError:
+        return None
+
+
+@cache
+def shared_link() -> RankLink:
+    """The process's link to its agent, opened on first use."""
+    link = RankLink.from_environment()
+    atexit.register(link.close)
+    return link

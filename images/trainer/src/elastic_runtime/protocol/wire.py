@@ -1,0 +1,252 @@
+"""What agents and the launcher say to each other: JSON lines over mutual TLS.
+
+An agent dials the launcher and says :class:`Hello`; the launcher answers :class:`Welcome` with the run's spec, and from
+then on tells it which ranks to start and stop. A *rank id* is the launcher's name of one rank process, unique in the
+run; it is also the host name under which Horovod knows it, so that each incarnation of a slot is a new host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.protocol import messages
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status_figures import GpuFigures
+from elastic_runtime.sparse import SPARSE
+from elastic_runtime.tracing.timeline import Mark
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Agent: I am here."""
+
+    worker: str
+    node: str
+    pid: int
+    slots: int
+    interface: str
+    """Network interface on which its ranks talk to the others'."""
+    address: str = field(default="", metadata=SPARSE)
+    """IP address there, by which the others reach it; empty: it is not told, nor wants to know of theirs."""
+    token: str = field(default="", metadata=SPARSE, repr=False)
+    """Secret. Proof that the agent is in the pod of the worker's name, where the place gives one; empty: none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Agent: ranks can start here; with ``warm`` in a fraction of a second."""
+
+    warm: bool
+    detail: str = ""
+    """Why it is not warm, if it was to be."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankStarted:
+    """Agent: that rank is a process now."""
+
+    rank_id: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankExited:
+    """Agent: that rank has ended, and all its output has been sent."""
+
+    rank_id: str
+    code: int
+    """Exit status; minus the signal's number when a signal ended it."""
+    ago: float = 0.0
+    """Seconds since it ended: its output may have taken longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankSaid:
+    """Agent: that rank sent this over its :mod:`elastic_runtime.protocol.rank_link`."""
+
+    rank_id: str
+    message: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Agent: lines that a rank wrote."""
+
+    rank_id: str
+    stream: str
+    """``stdout`` or ``stderr``."""
+    lines: tuple[str, ...]
+    time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Agent: still here."""
+
+    cpu_percent: float
+    """Of one core since the last one, agent and ranks together."""
+    memory_bytes: int
+    """Resident, agent and ranks together."""
+    receive_bytes_per_second: float | None = field(default=None, metadata=SPARSE)
+    """Of the interfaces but the loopback, since the last one; None: not known, as in the first."""
+    transmit_bytes_per_second: float | None = field(default=None, metadata=SPARSE)
+    """Likewise."""
+    gpus: tuple[GpuFigures, ...] = field(default=(), metadata=SPARSE)
+    """Of this worker, as far as their vendors' libraries tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """Agent: this worker will be taken."""
+
+    source: str
+    deadline: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TracesSaved:
+    """Agent: what it was told to save, or to merge, is done as far as it can be."""
+
+    files: tuple[str, ...] = ()
+    """Names in the checkpoint store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """Launcher: this is the run."""
+
+    spec: RunSpec
+    worker: str = ""
+    """What the launcher calls this agent from now on: as it called itself, or after its first connection another name;
+    empty: as it called itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartRank:
+    """Launcher: start a rank."""
+
+    rank_id: str
+    slot: int
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What the engine needs; on top of the agent's and the spec's. Holds secrets."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopRank:
+    """Launcher: end a rank, gently for ``grace`` seconds."""
+
+    rank_id: str
+    grace: float
+    interrupt: int = field(default=0, metadata=SPARSE)
+    """Signal for its own process alone, which may have children to work with until it has ended; 0: SIGTERM for all."""
+    stacks: bool = field(default=False, metadata=SPARSE)
+    """Have it write first where it stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """Launcher: tell your ranks that a worker will be taken."""
+
+    worker: str
+    deadline: datetime
+    number: int = 0
+    """Of the notice, counted from 1 by this launcher."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitDeadline:
+    """Launcher: tell your ranks that every worker of the world will be taken, or (None) that some will stay."""
+
+    deadline: datetime | None
+    """Of the first of them; of the keeper, if one is named."""
+    keeper: str = ""
+    """Rank id of who is to make the last commit durable, when the world is over and its ranks wait for another."""
+
+
+@dataclass(frozen=True, slots=True)
+class TellRank:
+    """Launcher: tell that rank this, as :class:`~elastic_runtime.protocol.rank_link.EngineWord`."""
+
+    rank_id: str
+    word: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LetEnd:
+    """Launcher: tell that rank :class:`~elastic_runtime.protocol.rank_link.MayEnd`."""
+
+    rank_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SaveTraces:
+    """Launcher: save what your ranks have left, and say what."""
+
+    marks: tuple[Mark, ...] = ()
+    merge: bool = False
+    """Merge the timelines of all worlds, with these marks, and say that."""
+
+
+@dataclass(frozen=True, slots=True)
+class DumpStacks:
+    """Launcher: have each of your ranks write on stderr where it stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Where ranks of a world are."""
+
+    address: str
+    """IP address."""
+    slots: int
+    """Ranks of the world there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """Launcher: these are in the world that begins, by each one's lowest rank."""
+
+    hosts: tuple[Host, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Launcher: you are not needed any more; end, and do not dial again."""
+
+    reason: str
+
+
+AgentMessage = Hello | Ready | RankStarted | RankExited | RankSaid | Output | Heartbeat | Noticed | TracesSaved
+LauncherMessage = (
+    Welcome
+    | StartRank
+    | StopRank
+    | Handover
+    | CommitDeadline
+    | TellRank
+    | LetEnd
+    | SaveTraces
+    | DumpStacks
+    | Hosts
+    | Release
+)
+Message = AgentMessage | LauncherMessage
+
+_VOCABULARY: messages.Vocabulary[Message] = messages.Vocabulary(Message)
+
+
+def encode(message: Message) -> bytes:
+    """One line."""
+    return _VOCABULARY.write(message)
+
+
+def decode(plain: Mapping[str, Any]) -> Message:
+    """Raises InvalidDocument for a type that this version does not know, or a wrong field."""
+    message = _VOCABULARY.read(plain)
+    if message is None:
+        raise InvalidDocument(f"no message is of type {plain.get('type')!r}")
+    return message

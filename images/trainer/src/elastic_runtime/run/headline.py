@@ -1,0 +1,67 @@
+"""What people and tasks wait for in a status, apart from the figures that only count on; and that at a glance.
+
+The launcher writes the :class:`Headline` together with each status: on Kubernetes as an annotation, so that a list of
+runs, or a watch, need not fetch the statuses; on this machine as a file beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
+from hashlib import blake2s
+from typing import Any
+
+from elastic_runtime.documents import to_json
+from elastic_runtime.errors import FailureKind
+from elastic_runtime.run.status import MAX_MESSAGE, Phase, Series, Status, Usage, end_unknown, shortened
+
+_NEVER = datetime(1, 1, 1, tzinfo=UTC)
+_NO_FIGURES: dict[str, Any] = {
+    "cpu_percent": None,
+    "memory_bytes": None,
+    "receive_bytes_per_second": None,
+    "transmit_bytes_per_second": None,
+    "gpus": (),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """A run at a glance: less than 16 KiB of JSON, as a rule less than one.
+
+    Fields without a docstring are those of the status.
+    """
+
+    run: str
+    uid: str
+    phase: Phase
+    reason: str
+    """The first :data:`MAX_MESSAGE` characters."""
+    updated: datetime
+    news: str
+    """Another text whenever the status says something new, mere figures apart; see :func:`without_figures`."""
+    started: datetime | None = None
+    finished: datetime | None = None
+    failure: FailureKind | None = None
+    world_size: int = 0
+    target_size: int = 0
+    generation: int = 0
+    step: int | None = None
+    usage: tuple[Usage, ...] = ()
+
+    def __post_init__(self) -> None:
+        end_unknown(self)
+
+
+def without_figures(status: Status) -> Status:
+    """What people and tasks wait for: phase, worlds, workers, events, checkpoint; no step, metrics, seconds, usage."""
+    workers = tuple(replace(each, seconds=0.0, **_NO_FIGURES) for each in status.workers)
+    told = replace(status, updated=_NEVER, worker_seconds={}, usage=(), workers=workers, hardware={}, lost_seconds={})
+    return replace(told, step=None, metrics={}, series={}, throughput=Series(), sample_throughput=Series())
+
+
+def headline(status: Status) -> Headline:
+    """Of that status."""
+    same = {each.name: getattr(status, each.name) for each in fields(Headline) if each.name != "news"}
+    news = blake2s(to_json(without_figures(status)).encode(), digest_size=16).hexdigest()
+    return Headline(**same | {"reason": shortened(status.reason, MAX_MESSAGE), "news": news})

@@ -1,0 +1,255 @@
+"""The local cluster's meeting place: one folder per run, read and written by Airflow's side and the launcher's.
+
+========================  ==========================  =====================================================
+file                      written by                  meaning
+========================  ==========================  =====================================================
+``spec.json``             creator, once               the :class:`~elastic_runtime.run.spec.RunSpec`
+``owner``                 creator or adopter          fencing: opaque text naming who owns the run
+``size``                  anybody                     wanted workers, decimal
+``lease``                 the trigger, by touching    time stamp: somebody still waits for this run
+``watched``               the trigger                 exists once it has begun, until another owner adopts the run
+``record.json``           Airflow's side              what else it notes; the launcher reads who asked for sizes
+``cancel``                anybody, once               asks the launcher to end; holds the reason
+``stacks``                anybody                     asks the ranks where they stand; another text each time
+``notices/WORKER.json``   anybody                     a reclaim :class:`ReclaimNotice` for that worker's agent
+``tls/``                  launcher                    the run's certificate authority and certificates
+``scratch/``              launcher, agents            a folder of each worker with the files that came with the run
+``launcher.json``         launcher                    :class:`LauncherProcess`: who to watch
+``status.json``           launcher, atomically        the :class:`~elastic_runtime.run.status.Status`
+``headline.json``         launcher, right after that  its :class:`~elastic_runtime.run.headline.Headline`
+``log``                   launcher, appending         its own lines and every rank's output
+``lock``                  launcher, ``flock``         held as long as it lives: proof of life without pids
+========================  ==========================  =====================================================
+
+On Kubernetes the same meet in ConfigMaps, annotations and the worker set's ``scale`` instead.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from elastic_runtime.documents import from_json, parse_json, to_json, write_atomically
+from elastic_runtime.errors import InvalidDocument, RunNotFound
+from elastic_runtime.run.headline import Headline, headline
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import Status
+
+_LONGEST_SIZE = 100
+"""Bytes of the size that are read."""
+_REQUEST = 64
+"""Characters of a request that are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimNotice:
+    """Word that a worker will be taken."""
+
+    source: str
+    """Who said so: ``file``, ``sigterm``, ``aws``, …"""
+    deadline: datetime
+    """When it will be gone at the latest."""
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherProcess:
+    """The launcher of a run on this machine."""
+
+    pid: int
+    started: float
+    """Its start time in clock ticks since boot, from ``/proc/PID/stat``: a pid alone may be somebody else's by now."""
+
+    @classmethod
+    def of(cls, pid: int) -> LauncherProcess:
+        """A living process of this machine."""
+        return cls(pid, process_stat(pid)[1])
+
+
+def process_stat(pid: int) -> tuple[str, float]:
+    """State and start time (clock ticks since boot) of a process: fields 3 and 22 of proc(5)'s ``stat``.
+
+    Raises OSError when there is no such process.
+    """
+    # The second field, the program's name in parentheses, may hold spaces and parentheses itself.
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return fields[0], float(fields[19])
+
+
+@dataclass(frozen=True, slots=True)
+class RunDir:
+    """Paths and atomic access; holds nothing open."""
+
+    path: Path
+
+    @property
+    def log(self) -> Path:
+        """Of launcher and ranks, append-only UTF-8 lines."""
+        return self.path / "log"
+
+    @property
+    def tls(self) -> Path:
+        """Folder of the certificates."""
+        return self.path / "tls"
+
+    @property
+    def scratch(self) -> Path:
+        """Folder of the workers' folders; there only when files came with the run."""
+        return self.path / "scratch"
+
+    @property
+    def notices(self) -> Path:
+        """Folder of reclaim notices."""
+        return self.path / "notices"
+
+    @property
+    def lock(self) -> Path:
+        """Locked by the living launcher."""
+        return self.path / "lock"
+
+    @property
+    def lease(self) -> Path:
+        """Its modification time is the last renewal."""
+        return self.path / "lease"
+
+    @property
+    def watched(self) -> Path:
+        """Exists once somebody has begun to watch the run, until somebody else claims it."""
+        return self.path / "watched"
+
+    @property
+    def cancel(self) -> Path:
+        """Exists once somebody asked for the end."""
+        return self.path / "cancel"
+
+    def create(self, spec: RunSpec, owner: str) -> None:
+        """Lay the run down; the last file written makes it exist.
+
+        Raises:
+            FileExistsError: the folder is there already.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(mode=0o700)
+        self.notices.mkdir()
+        self.lease.touch()
+        self.write_owner(owner)
+        self.write_size(spec.workers.start)
+        write_atomically(self.path / "spec.json", to_json(spec))
+
+    def read_spec(self) -> RunSpec:
+        """Raises RunNotFound, or InvalidDocument."""
+        return from_json(RunSpec, self._read("spec.json"))
+
+    def read_owner(self) -> str:
+        """Raises RunNotFound."""
+        return self._read("owner")
+
+    def write_owner(self, owner: str) -> None:
+        """Take the run over, or confirm that it is ours."""
+        write_atomically(self.path / "owner", owner)
+
+    def read_size(self) -> int:
+        """Wanted workers. Raises RunNotFound, or InvalidDocument."""
+        size = self.asked_size()
+        if isinstance(size, str):
+            raise InvalidDocument(f"{self.path / 'size'} holds {size!r}, not a number of workers")
+        return size
+
+    def asked_size(self) -> int | str:
+        """Wanted workers, or what stands there instead, as far as one would show it. Raises RunNotFound."""
+        try:
+            with (self.path / "size").open("rb") as stream:
+                text = stream.read(_LONGEST_SIZE).decode(errors="replace").strip()
+        except FileNotFoundError:
+            raise RunNotFound(f"no size in {self.path}: the run does not exist (any more)") from None
+        return int(text) if re.fullmatch(r"-?[0-9]{1,9}", text) else text
+
+    def requests(self) -> str | None:
+        """JSON list of the requests for sizes, as Airflow's side has noted them; None: there are none to be read."""
+        try:
+            record = parse_json((self.path / "record.json").read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, InvalidDocument):
+            return None
+        return json.dumps(record.get("requests")) if isinstance(record, dict) else None
+
+    def write_size(self, workers: int) -> None:
+        """Ask for so many workers; bounds are the caller's to check."""
+        write_atomically(self.path / "size", str(workers))
+
+    def read_status(self) -> Status | None:
+        """None until the launcher has written the first. Raises InvalidDocument."""
+        try:
+            return from_json(Status, self._read("status.json"))
+        except RunNotFound:
+            if self.exists():
+                return None
+            raise
+
+    def write_status(self, status: Status) -> None:
+        """For the launcher alone. Whoever sees the headline finds a status that is at least as new."""
+        write_atomically(self.path / "status.json", to_json(status))
+        write_atomically(self.path / "headline.json", to_json(headline(status)))
+
+    def read_headline(self) -> Headline:
+        """Raises RunNotFound before the launcher has written the first, or InvalidDocument."""
+        return from_json(Headline, self._read("headline.json"))
+
+    def read_launcher(self) -> LauncherProcess:
+        """Raises RunNotFound before the launcher has started."""
+        return from_json(LauncherProcess, self._read("launcher.json"))
+
+    def write_launcher(self, launcher: LauncherProcess) -> None:
+        """For the launcher alone."""
+        write_atomically(self.path / "launcher.json", to_json(launcher))
+
+    def write_notice(self, worker: str, notice: ReclaimNotice) -> None:
+        """Tell a worker's agent that it will be taken."""
+        write_atomically(self.notices / f"{worker}.json", to_json(notice))
+
+    def ask_to_end(self, reason: str) -> None:
+        """Have the launcher end the run; harmless when repeated."""
+        if self.exists() and not self.cancel.exists():
+            write_atomically(self.cancel, reason)
+
+    def ask_for_stacks(self, request: str) -> None:
+        """Have the ranks write where they stand; ``request``: another text each time."""
+        write_atomically(self.path / "stacks", request)
+
+    def stacks_asked(self) -> str | None:
+        """The last such request; None: there was none."""
+        try:
+            with (self.path / "stacks").open(encoding="utf-8", errors="replace") as file:
+                return file.read(_REQUEST)
+        except FileNotFoundError:
+            return None
+
+    def exists(self) -> bool:
+        """Whether a run was laid down here, whole."""
+        return (self.path / "spec.json").exists()
+
+    def launcher_alive(self) -> bool:
+        """Whether a launcher holds the lock; True also in the moment in which it has not read its spec yet."""
+        try:
+            handle = os.open(self.lock, os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        try:
+            # Shared, so that two who ask at once do not take each other for a launcher.
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)
+        return False
+
+    def _read(self, name: str) -> str:
+        try:
+            return (self.path / name).read_text(encoding="utf-8")
+        except (FileNotFoundError, NotADirectoryError):
+            raise RunNotFound(f"no {name} in {self.path}: the run does not exist (any more)") from None
+        except UnicodeDecodeError as error:
+            raise InvalidDocument(f"{self.path / name} is not text: {error.reason}") from error

@@ -1,0 +1,343 @@
+"""What is to be run: the one document that Airflow hands to the launcher.
+
+It is written once, when the run is created, and never changed; the wanted size, which does change, lives beside it
+(a file on this machine, the worker set's ``scale`` on Kubernetes).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Self
+
+from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.run.hostfile import check_hostfile
+from elastic_runtime.run.jupyter import JupyterSpec
+from elastic_runtime.run.observe import ObserveSpec
+
+SPEC_VERSION = 6
+"""The newest that this runtime understands."""
+PLAN_VERSION = 2
+"""Of specs with a size plan, which an older runtime would ignore."""
+SCRIPTS_VERSION = 3
+"""Of specs with shipped files, the same."""
+OBSERVE_VERSION = 4
+"""Of specs that ask for traces or figures, the same."""
+HOSTFILE_VERSION = 5
+"""Of specs that say where the hostfile is to be, the same."""
+JUPYTER_VERSION = 6
+"""Of specs with Jupyter beside the workers, which an older launcher would not end."""
+LOG_LIMIT = 1024**3
+"""Bytes."""
+
+
+class RecoveryMode(StrEnum):
+    """How a run goes on when workers are missing."""
+
+    ELASTIC = "elastic"
+    """Between ``workers.minimum`` and ``workers.maximum`` with whatever is there."""
+    FIXED = "fixed"
+    """Only at exactly the wanted size; paused, holding its state, until that many are back."""
+
+
+class NoticeService(StrEnum):
+    """Which metadata service the agents ask whether their machine will be taken. SIGTERM is heeded in any case."""
+
+    AUTO = "auto"
+    """On Kubernetes the one that is found, if any; on this machine none."""
+    NONE = "none"
+    AWS = "aws"
+    """EC2: spot interruptions."""
+    AWS_REBALANCE = "aws-rebalance"
+    """EC2: spot interruptions, and recommendations to rebalance."""
+    GCP = "gcp"
+    AZURE = "azure"
+    ALIBABA = "alibaba"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersSpec:
+    """How many workers; every worker has the same number of slots."""
+
+    minimum: int = 1
+    """Fewest workers that train. Below it the run is suspended."""
+    start: int = 1
+    """Wanted workers until somebody asks for another number."""
+    maximum: int = 1
+    """Most workers; a larger wish is refused."""
+    slots: int = 1
+    """Ranks per worker, usually one a GPU."""
+
+    def __post_init__(self) -> None:
+        if self.minimum < 1:
+            raise InvalidSettings("workers.min", f"{self.minimum} is less than 1", "Write 1 or more")
+        if self.slots < 1:
+            raise InvalidSettings("workers.slots", f"{self.slots} is less than 1", "Write 1 or more")
+        if not self.minimum <= self.start <= self.maximum:
+            raise InvalidSettings(
+                "workers.start",
+                f"min {self.minimum}, start {self.start}, max {self.maximum} are out of order",
+                "Write min <= start <= max",
+            )
+
+
+MAX_PLAN_WINDOWS = 100
+"""Windows of a size plan."""
+_TIME = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]|24:00")
+
+
+def minutes_of(time: str) -> int:
+    """Of a time of day, since midnight. Raises InvalidSettings."""
+    if not _TIME.fullmatch(str(time)):
+        raise InvalidSettings("size_plan.windows", f"{time!r} is not a time of day", 'Write it as in "22:00"')
+    hours, minutes = time.split(":")
+    return 60 * int(hours) + int(minutes)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanWindow:
+    """A time of the day, on some days of the week, in which a run has another size."""
+
+    workers: int
+    start: str
+    """``HH:MM``."""
+    end: str
+    """``HH:MM``; at or before ``start``: of the next day."""
+    days: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7)
+    """On which it begins; 1 is Monday."""
+
+    def __post_init__(self) -> None:
+        if minutes_of(self.start) == minutes_of(self.end) or self.start == "24:00":
+            raise InvalidSettings(
+                "size_plan.windows", f"{self.start} to {self.end} is empty", 'Write a whole day as "00:00" to "24:00"'
+            )
+        if not self.days or not set(self.days) <= set(range(1, 8)):
+            raise InvalidSettings("size_plan.windows.days", f"{self.days} are not weekdays", "Write 1 (Monday) to 7")
+
+
+@dataclass(frozen=True, slots=True)
+class SizePlan:
+    """How many workers at which times: see :mod:`elastic_runtime.launcher.decision.size_plan`."""
+
+    timezone: str
+    """Name in the IANA database."""
+    otherwise: int
+    """Workers outside of all windows."""
+    windows: tuple[PlanWindow, ...]
+    """Of those that are open the first counts."""
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.windows) <= MAX_PLAN_WINDOWS:
+            problem = f"there are {len(self.windows)}, counting each time of day that a cron names"
+            raise InvalidSettings("size_plan.windows", problem, f"Write 1 to {MAX_PLAN_WINDOWS}")
+
+    def check(self, bounds: WorkersSpec) -> None:
+        """Raises InvalidSettings when a size is out of bounds."""
+        for workers in (self.otherwise, *(window.workers for window in self.windows)):
+            if not bounds.minimum <= workers <= bounds.maximum:
+                raise InvalidSettings(
+                    "size_plan",
+                    f"{workers} workers are outside the training's bounds {bounds.minimum} to {bounds.maximum}",
+                    "Write sizes within workers.min and workers.max, or widen these",
+                )
+
+
+MAX_SHIPPED = 500
+"""Files that travel with a run."""
+MAX_PACKED = 256 * 1024
+"""Bytes of them, compressed. A document of Kubernetes holds 1 MiB."""
+SHIP_LESS = "Ship fewer files, put them into the workers' image, or read what is large from a store"
+_PACKED_TEXT = (MAX_PACKED + 2) // 3 * 4
+
+
+@dataclass(frozen=True, slots=True)
+class Shipment:
+    """Files that travel with a run to its workers, as :mod:`elastic_runtime.run.shipment` packs and reads them."""
+
+    digest: str
+    """SHA-256 of what is compressed, hexadecimal."""
+    files: int
+    """How many there are."""
+    packed: str = ""
+    """Base64; empty in documents beside which it is kept."""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch("[0-9a-f]{64}", self.digest):
+            raise InvalidSettings(
+                "scripts", "their digest is not a SHA-256", "Have elastic_runtime.run.shipment pack them"
+            )
+        if not 0 < self.files <= MAX_SHIPPED:
+            raise InvalidSettings("scripts", f"there are not 1 to {MAX_SHIPPED} files", SHIP_LESS)
+        if len(self.packed) > _PACKED_TEXT:
+            problem = f"compressed they are more than {MAX_PACKED // 1024} KiB, and travel in the run's documents"
+            raise InvalidSettings("scripts", problem, SHIP_LESS)
+
+    def slip(self) -> Self:
+        """What tells them from others, without them."""
+        return replace(self, packed="")
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverySpec:
+    """What the launcher does about lost workers and failing ranks. Times in seconds."""
+
+    mode: RecoveryMode = RecoveryMode.ELASTIC
+    max_wait: float = 1800.0
+    """Longest time below the minimum, before the run fails with ``max_wait_exceeded``."""
+    start_timeout: float = 600.0
+    """Longest time from the launcher's start to the first world, before it fails with ``start_timeout``."""
+    reset_limit: int | None = None
+    """Most resets forced by lost workers or failed ranks (resizes do not count); None: no limit."""
+    rank_failures: int = 10
+    """Most ranks that may end by themselves with a non-zero code, over the whole run."""
+    backoff: float = 1.0
+    """Delay before a failed slot is used again; doubles with each failure of that slot."""
+    backoff_maximum: float = 60.0
+    """Upper bound of that delay."""
+    backoff_forgiven: float = 300.0
+    """A slot whose rank has run for so long, or that has not failed for so long, is forgiven its earlier failures."""
+    notices: NoticeService = NoticeService.AUTO
+    """Where the agents listen for reclaim notices, beside SIGTERM."""
+
+
+RESTART_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
+"""Those that a script can heed, and that nothing else here uses."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestartSpec:
+    """How processes are ended for the next world's, with an engine whose ranks do not go from world to world."""
+
+    signal: str = "SIGTERM"
+    """One of :data:`RESTART_SIGNALS`, upon which a script writes its checkpoint and ends."""
+    grace: float = 25.0
+    """Seconds that it has, before it is killed. Less than a worker has to leave (:attr:`Timing.leave_grace`)."""
+
+    def __post_init__(self) -> None:
+        if self.signal not in RESTART_SIGNALS:
+            remedy = f"Write one of {', '.join(RESTART_SIGNALS)}"
+            raise InvalidSettings("restart.signal", f"{self.signal!r} is not a signal to be heeded", remedy)
+        if not 0 <= self.grace <= 3600:
+            raise InvalidSettings("restart.grace", f"{self.grace:g} s is not 0 to 3600", "Write seconds within that")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSpec:
+    """Where durable checkpoints go and how often."""
+
+    uri: str
+    """This run's own prefix in the store: ``file:///…`` or ``s3://…``."""
+    every: float = 60.0
+    """Seconds between durable checkpoints; one is also written on a notice and on the last commit."""
+    keep: int = 2
+    """How many complete checkpoints to keep."""
+    resume: bool = True
+    """Start from the newest valid checkpoint under ``uri``, if there is one."""
+    fence: int = 1
+    """Fencing token: a writer with a lower one than the store has seen cannot publish. Seconds since the epoch at
+    which the run was created will do: later tries have larger ones."""
+    owner: str = ""
+    """Run that writes there, as :data:`~elastic_runtime.checkpoint.fence.OWNER` has it: another run with the same fence
+    is refused. Empty: not known, and compared with nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Times inside the runtime, in seconds. The defaults suit; tests shorten some."""
+
+    heartbeat: float = 1.0
+    """An agent sends one so often."""
+    agent_silence: float = 10.0
+    """An agent not heard of for so long, with its connection still open, is lost."""
+    stop_grace: float = 10.0
+    """From SIGTERM to SIGKILL of a rank that has to end."""
+    leave_grace: float = 30.0
+    """How long a worker that is scaled in has to leave, before it is killed."""
+    lease: float = 6 * 3600.0
+    """A run whose lease nobody renewed for so long ends itself; 0: never."""
+    unwatched: float = 900.0
+    """The same for a run that nobody has begun to watch since it was claimed: its task may have been ended before a
+    trigger ran, of which Airflow tells nobody. Counts only where ``lease`` does."""
+    gather: float = 10.0
+    """For which ranks that could train wait for all wanted workers, before they start as at least the minimum."""
+    forming: float = 120.0
+    """For which ranks that hold the state wait for the newcomers to their next world, before they go on without."""
+    tick: float = 1.0
+    """The launcher's loop runs at least so often, and at once on every change."""
+
+
+def has_fixed_size(workers: WorkersSpec, recovery: RecoverySpec) -> bool:
+    """Whether nobody can ask for another number of workers, and fewer do not train."""
+    return recovery.mode is RecoveryMode.FIXED and workers.minimum == workers.maximum
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """One training run."""
+
+    name: str
+    """Deterministic, from dag, run, task and map index: ``[a-z0-9]([-a-z0-9]*[a-z0-9])?``, at most 52 characters."""
+    uid: str
+    """Random, new with each creation: tells two incarnations of the same name apart."""
+    command: tuple[str, ...]
+    """The rank's command. ``python script.py …`` starts warm, anything else cold."""
+    workers: WorkersSpec = field(default_factory=WorkersSpec)
+    recovery: RecoverySpec = field(default_factory=RecoverySpec)
+    checkpoint: CheckpointSpec | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Extra environment of every rank."""
+    working_directory: str | None = None
+    """Of every rank; None: the agent's."""
+    warm: bool = True
+    """Keep a process in every worker that has imported what the engine's ranks need."""
+    timing: Timing = field(default_factory=Timing)
+    engine: str = "horovod"
+    """What makes the ranks a world: a name that :mod:`elastic_runtime.engines.registry` knows where the launcher and
+    the workers run."""
+    log_limit: int = LOG_LIMIT
+    """Bytes of the ranks' lines in the run's log, 1 GiB: of what comes later only the last lines are kept. On
+    Kubernetes it counts for each launcher anew."""
+    size_plan: SizePlan | None = None
+    """When it is to have which size; None: ``workers.start`` until somebody asks for another."""
+    scripts: Shipment | None = None
+    """Files that every worker lays down before it starts a rank. The ranks' working directory, unless they have
+    another, and on their PYTHONPATH."""
+    observe: ObserveSpec = field(default_factory=ObserveSpec)
+    """What is to be seen besides the status."""
+    hostfile: str | None = None
+    """Path at which each worker keeps the hosts of the world (:mod:`elastic_runtime.run.hostfile`); None: in a folder
+    of its agent's own."""
+    jupyter: JupyterSpec | None = None
+    """Beside the workers, where these are pods."""
+    restart: RestartSpec = field(default_factory=RestartSpec)
+    """Of engines that restart their ranks: only ``torchrun`` does."""
+    version: int = 1
+    """The oldest that a runtime has to understand."""
+
+    @property
+    def fixed_size(self) -> bool:
+        """Whether its world has one size, or none, whatever happens."""
+        return has_fixed_size(self.workers, self.recovery) and self.size_plan is None
+
+    def __post_init__(self) -> None:
+        if not self.command:
+            raise InvalidSettings(
+                "command", "it is empty", 'Write the command of one rank, as in ["python", "train.py"]'
+            )
+        if self.size_plan:
+            self.size_plan.check(self.workers)
+        if self.version > SPEC_VERSION:
+            raise InvalidSettings(
+                "version",
+                f"spec version {self.version} is newer than this runtime's {SPEC_VERSION}",
+                "Upgrade elastic-runtime in the trainer's image",
+            )
+        if self.observe.saves and self.checkpoint is None:
+            problem = "there is no checkpoint store to keep what it leaves"
+            raise InvalidSettings("observe", problem, 'Write checkpoint_uri="s3://bucket/runs"')
+        if self.hostfile is not None:
+            check_hostfile(self.hostfile)
+        if self.log_limit < 0:
+            raise InvalidSettings("log_limit", f"{self.log_limit} is less than 0", "Write bytes, 0 or more")

@@ -1,0 +1,352 @@
+"""How a run is doing: the one document that the launcher writes and the only one that Airflow reads.
+
+Everything in it is bounded (the constants below) but the workers that are present, so that it fits a Kubernetes
+ConfigMap (1 MiB) with a thousand of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+from elastic_runtime.errors import FailureKind
+from elastic_runtime.run.status_failure import FirstFailure
+from elastic_runtime.run.status_figures import GpuFigures, Hardware
+from elastic_runtime.sparse import SPARSE
+
+STATUS_VERSION = 1
+"""Another one only when a field changes its meaning or is taken away. Fields that are added have defaults: readers of
+an older version pass over them, and a newer reader takes an older status. Members may be added to enums that have an
+``UNKNOWN``: an older reader reads that instead."""
+MAX_EVENTS = 200
+MAX_HISTORY = 500
+MAX_PAST_WORKERS = 50
+"""Workers that are gone and still listed."""
+MAX_WORKER_SECONDS = 1000
+"""Workers whose seconds are kept one by one."""
+MAX_USAGE = 50
+"""Kinds of machines whose seconds are told apart."""
+MAX_MACHINE_NAME = 63
+"""Characters of a capacity or instance type, as of a label's value."""
+MAX_SIZES_ASKED = 100
+MAX_PROFILES = 64
+MAX_METRICS = 100
+MAX_METRIC_NAME = 100
+"""Characters."""
+MAX_GPUS = 256
+"""GPUs of all workers that are told of one by one; of those beyond, there is the worker's sum in its curve."""
+MAX_GPU_NAME = 63
+"""Characters."""
+MAX_MESSAGE = 400
+"""Characters of an event's message."""
+MAX_REASON = 4000
+"""Characters of :attr:`Status.reason`, which names the rank that failed first."""
+EARLIER_WORKERS = "(earlier)"
+"""Stands for many in :attr:`Status.worker_seconds`; no worker is called so."""
+
+
+def shortened(text: str, limit: int) -> str:
+    """At most so many characters."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+class Phase(StrEnum):
+    """Where a run stands; see :attr:`final`."""
+
+    PENDING = "pending"
+    """Created; the launcher has not spoken yet."""
+    STARTING = "starting"
+    """The launcher waits for the first workers."""
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    """Fewer workers than the minimum; waiting, holding no step back."""
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    """One of a newer launcher; the run is not over."""
+
+    @property
+    def final(self) -> bool:
+        """Whether the run is over."""
+        return self in (Phase.SUCCEEDED, Phase.FAILED)
+
+
+class WorkerState(StrEnum):
+    """Of one worker, in the order of its life."""
+
+    STARTING = "starting"
+    """Its agent is here; its ranks cannot start yet."""
+    READY = "ready"
+    """Could train; is not in the world (yet)."""
+    TRAINING = "training"
+    LEAVING = "leaving"
+    """Noticed, still working."""
+    LEFT = "left"
+    """Gone after a notice or a scale-in."""
+    LOST = "lost"
+    """Gone without a word."""
+    UNKNOWN = "unknown"
+    """One of a newer launcher; the worker is here."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether a worker in this state is not here any more."""
+        return self in (WorkerState.LEFT, WorkerState.LOST)
+
+
+class EventKind(StrEnum):
+    """What happened."""
+
+    STARTED = "started"
+    """The first world trains."""
+    SIZE_ASKED = "size_asked"
+    """Somebody asked for another number of workers."""
+    SCALED = "scaled"
+    """A new world trains; ``world_size`` tells how large."""
+    NOTICE = "notice"
+    """A worker will be taken."""
+    LEFT = "left"
+    """A worker left in order."""
+    LOST = "lost"
+    """A worker vanished."""
+    RANK_FAILED = "rank_failed"
+    """A rank ended by itself with a code other than 0, or by a signal."""
+    HANDOVER = "handover"
+    """A durable checkpoint was written because of a notice."""
+    CHECKPOINT = "checkpoint"
+    """A durable checkpoint was written."""
+    CHECKPOINT_SKIPPED = "checkpoint_skipped"
+    """A torn or altered checkpoint was passed over for the one before."""
+    SUSPENDED = "suspended"
+    RESUMED = "resumed"
+    RESTARTED = "restarted"
+    """All ranks were lost; training begins again, from the newest durable checkpoint where one is known."""
+    STACKS = "stacks"
+    """Somebody has asked where the ranks stand; it is in the log."""
+    WARNING = "warning"
+    """What the script did, or did not, that costs steps or may go wrong; the message says what helps."""
+    FINISHED = "finished"
+    """Final: succeeded or failed."""
+    UNKNOWN = "note"
+    """One of a newer launcher; the message says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened, in the order of happening."""
+
+    time: datetime
+    kind: EventKind
+    message: str
+    """For people."""
+    worker: str | None = None
+    step: int | None = None
+    """Global step of the checkpoint that it is about; else the one that was last heard of when it happened."""
+    world_size: int | None = None
+    """Ranks, where the event is about the world."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """One worker, present or past."""
+
+    name: str
+    node: str
+    state: WorkerState
+    since: datetime
+    """Of this state."""
+    slots: int
+    ranks: tuple[int, ...] = ()
+    """Ranks of the current world that run here."""
+    pids: tuple[int, ...] = ()
+    """Process ids of the agent (first) and of its ranks, in the worker's own pid namespace."""
+    seconds: float = 0.0
+    """Since the agent arrived: what a price per hour applies to."""
+    cpu_percent: float | None = None
+    """Of one core, over the last heartbeat, agent and ranks together."""
+    memory_bytes: int | None = None
+    """Resident, agent and ranks together."""
+    capacity_type: str | None = None
+    instance_type: str | None = None
+    receive_bytes_per_second: float | None = field(default=None, metadata=SPARSE)
+    """Of the worker's network interfaces but the loopback, over the last heartbeat; on one machine, whose workers share
+    them, of the machine's. None: not known."""
+    transmit_bytes_per_second: float | None = field(default=None, metadata=SPARSE)
+    """Likewise."""
+    gpus: tuple[GpuFigures, ...] = field(default=(), metadata=SPARSE)
+    """The worker's own, at its last heartbeat; none where no vendor's library tells of any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Time of all workers, present and past, on machines of one kind: what a price per hour applies to."""
+
+    capacity_type: str | None = None
+    """``spot``, ``on-demand``, or what else the cloud calls it; None: not known."""
+    instance_type: str | None = None
+    """None: not known."""
+    seconds: float = 0.0
+    """From the arrival of an agent to its end, summed."""
+    idle_seconds: float = 0.0
+    """Of these, without a rank in a world that trains."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """One generation: ranks that trained together, from one reset to the next."""
+
+    time: datetime
+    """At which all its ranks were connected."""
+    size: int
+    """Ranks; 0 while no world trains."""
+    generation: int
+    step: int | None = None
+    """Global step at which it began, as far as known."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizeAsked:
+    """So many workers are asked for, from then on."""
+
+    time: datetime
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A value over steps, in columns of one length: see :mod:`elastic_runtime.launcher.record.series`."""
+
+    stride: int = 1
+    """Steps in which one point is kept."""
+    steps: tuple[int, ...] = ()
+    """Ascending."""
+    times: tuple[float, ...] = ()
+    """Seconds since 1970 (UTC), never descending."""
+    values: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A durable checkpoint, complete and published."""
+
+    uri: str
+    step: int
+    time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Files that rank 0's script has left in the run's store."""
+
+    uri: str
+    """Of their folder."""
+    files: int
+    bytes: int
+
+
+class Ended(Protocol):
+    """What says how a run ended."""
+
+    @property
+    def phase(self) -> Phase:
+        """See :class:`Status`."""
+
+    @property
+    def finished(self) -> datetime | None:
+        """See :class:`Status`."""
+
+    @property
+    def failure(self) -> FailureKind | None:
+        """See :class:`Status`."""
+
+
+def end_unknown(told: Ended) -> None:
+    """Have a run whose phase is unknown, and which is over, be failed: nobody knows that it has succeeded."""
+    if told.phase is Phase.UNKNOWN and told.finished is not None:
+        object.__setattr__(told, "phase", Phase.FAILED)
+        object.__setattr__(told, "failure", told.failure or FailureKind.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How a run is doing."""
+
+    run: str
+    uid: str
+    phase: Phase
+    reason: str
+    """For people: why this phase."""
+    updated: datetime
+    started: datetime | None = None
+    """When the first world was complete."""
+    finished: datetime | None = None
+    failure: FailureKind | None = None
+    """Set exactly when the phase is ``failed``."""
+    exit_code: int | None = None
+    """With ``rank_failed``: of :attr:`first_failure`; minus a signal's number. None when it is not known."""
+    first_failure: FirstFailure | None = None
+    """Of the ranks that failed by themselves since the last world was complete; None: none did, or the run has
+    succeeded for all that."""
+    world_size: int = 0
+    """Ranks that train together now."""
+    target_size: int = 0
+    """Workers asked for."""
+    generation: int = 0
+    """Count of worlds so far."""
+    step: int | None = None
+    """Newest global step reported; None: none was, so it is not known."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Newest value of each metric reported."""
+    series: Mapping[str, Series] = field(default_factory=dict)
+    """Each metric over steps, if the step of a report is known: as told by it, else the newest that was heard of."""
+    throughput: Series = Series()
+    """Steps a second."""
+    sample_throughput: Series = Series()
+    """Samples a second, over all ranks; empty where no rank has told how many a step has."""
+    hardware: Mapping[str, Hardware] = field(default_factory=dict)
+    """Figures over time by the name of the worker, of those that are present and, as far as there is room, past."""
+    lost_seconds: Mapping[str, float] = field(default_factory=dict)
+    """By :class:`.status_figures.LostTime`, as of :attr:`updated`; a cause that is left out is not known. Empty: by an
+    older launcher."""
+    workers: tuple[WorkerStatus, ...] = ()
+    events: tuple[Event, ...] = ()
+    """The newest :data:`MAX_EVENTS`."""
+    checkpoint: Checkpoint | None = None
+    """The newest."""
+    returned: str | None = None
+    """JSON of what the function of rank 0 has returned; None: nothing, or the script is no function."""
+    outputs: Outputs | None = None
+    """What rank 0 has left besides its checkpoints; None: nothing."""
+    history: tuple[World, ...] = ()
+    """The newest :data:`MAX_HISTORY`."""
+    asked: tuple[SizeAsked, ...] = ()
+    """The newest :data:`MAX_SIZES_ASKED`; the last is :attr:`target_size`."""
+    timeline: str | None = None
+    """URI of Horovod's timeline of all worlds, once the run is over; None: not asked for, or not to be had."""
+    profiles: tuple[str, ...] = ()
+    """URIs of what torch's profiler has seen, one a rank."""
+    plan_window: datetime | None = None
+    """When that window of the size plan began that was carried out last, or the time outside of all."""
+    worker_seconds: Mapping[str, float] = field(default_factory=dict)
+    """Seconds that each worker, past or present, was here. Of more than :data:`MAX_WORKER_SECONDS`, the earliest are
+    summed under :data:`EARLIER_WORKERS`."""
+    usage: tuple[Usage, ...] = ()
+    """By kind of machine. Of more than :data:`MAX_USAGE` kinds, the rest is summed as not known."""
+    starts: int = 0
+    """Times that fresh processes of the script were started for a world, by engines that restart ranks."""
+    rank_failures: int = 0
+    """Ranks that ended by themselves with another code than 0."""
+    forced_resets: int = 0
+    """Worlds that were ended by a loss or a failure."""
+    version: int = STATUS_VERSION
+
+    def __post_init__(self) -> None:
+        end_unknown(self)
+
+    @property
+    def tells_no_step(self) -> bool:
+        """Whether the run has trained and its script has told of no step: then how far it is, is unknown."""
+        return self.started is not None and self.step is None

@@ -1,0 +1,1 @@
+"""Timelines and profiles of a run, merged and kept beside its checkpoints."""

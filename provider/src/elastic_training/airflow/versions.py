@@ -1,0 +1,197 @@
+"""Where the versions of Airflow differ, from 2.11 to 3.4, but for what is asked of other tasks.
+
+Their states: :mod:`.airflow_tasks`; their template fields: :mod:`.airflow_rendered`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airflow.sdk.definitions._internal.mixins import ResolveMixin
+else:
+    try:
+        from airflow.sdk.definitions._internal.mixins import ResolveMixin
+    except ImportError:  # Airflow 2
+        from airflow.utils.mixins import ResolveMixin
+
+if TYPE_CHECKING:
+    from airflow.sdk.definitions.retry_policy import RetryDecision, RetryPolicy
+    from airflow.triggers.base import BaseEventTrigger
+else:
+    try:
+        from airflow.sdk.definitions.retry_policy import RetryDecision, RetryPolicy
+    except ImportError:  # Below 3.3, where nobody asks one
+        RetryDecision, RetryPolicy = None, object
+
+__all__ = [
+    "ResolveMixin",
+    "RetryDecision",
+    "RetryPolicy",
+    "connection_in_loop",
+    "event_trigger",
+    "extras_in_loop",
+    "folder_of",
+    "human_branch",
+    "is_in_loop",
+    "policies_are_asked",
+    "remember",
+    "stats",
+    "task_state",
+    "task_state_store",
+    "triggers_are_told_of_kills",
+]
+
+
+def policies_are_asked() -> bool:
+    """Whether Airflow asks a task's ``retry_policy``: 3.3 and later do."""
+    return RetryDecision is not None
+
+
+def task_state_store(context: Mapping[str, Any]) -> Any | None:
+    """What a task can remember from try to try: 3.3 and later; None: nothing."""
+    return context.get("task_state_store")
+
+
+def is_in_loop(context: Mapping[str, Any]) -> bool:
+    """Whether a task runs as an iteration of a loop, of which Airflow 3.4 and later have some."""
+    return context.get("loop") is not None
+
+
+def remember(store: Any, key: str, value: Any) -> None:
+    """Set a key of such a store for as long as there is the task instance: a training may take longer than a month."""
+    from airflow.sdk.execution_time.context import NEVER_EXPIRE
+
+    store.set(key, value, retention=NEVER_EXPIRE)
+
+
+def event_trigger() -> type[BaseEventTrigger]:
+    """Base of triggers that assets are watched by: 3.0 and later; before, a trigger that nothing begins."""
+    from airflow.triggers import base
+
+    found: type[BaseEventTrigger] = vars(base).get("BaseEventTrigger", base.BaseTrigger)
+    return found
+
+
+def human_branch() -> type[Any] | None:
+    """HITLBranchOperator, which asks a person for the way: 3.1 and later, with the standard provider."""
+    from elastic_training.airflow.sdk import AirflowOptionalProviderFeatureException
+
+    try:
+        from airflow.providers.standard.operators.hitl import HITLBranchOperator
+    except (ImportError, AirflowOptionalProviderFeatureException):
+        return None
+    found: type[Any] = HITLBranchOperator
+    return found
+
+
+def folder_of(dag: Any) -> Path:
+    """Where its file is, also while that is being loaded and a function elsewhere makes the DAG."""
+    try:
+        from airflow.sdk.definitions._internal.contextmanager import DagContext
+    except ImportError:  # Airflow 2
+        from airflow.models.dag import DagContext  # type: ignore[no-redef]
+    loading = sys.modules.get(DagContext.current_autoregister_module_name or "")
+    return Path(getattr(loading, "__file__", None) or dag.fileloc).parent
+
+
+def triggers_are_told_of_kills() -> bool:
+    """Whether Airflow calls ``BaseTrigger.on_kill``: 3.3 and later do."""
+    from airflow.triggers.base import BaseTrigger
+
+    return hasattr(BaseTrigger, "on_kill")
+
+
+def stats(*, in_triggerer: bool) -> Any:
+    """Airflow's own way to StatsD, Datadog or OpenTelemetry, as this process has been given one.
+
+    From Airflow 3.2 on there are two, and each process initialises one of them: a task's worker that of the Task SDK; a
+    triggerer the core's, before it starts the process of the triggers (``TriggererJobRunner._execute`` in 3.3.2).
+    """
+    if not in_triggerer:
+        from elastic_training.airflow.sdk import Stats
+
+        return Stats
+    try:
+        return import_module("airflow.observability.stats").Stats
+    except ModuleNotFoundError:  # before 3.2
+        return import_module("airflow.stats").Stats
+
+
+async def connection_in_loop(conn_id: str) -> Any:
+    """An Airflow connection, from the event loop of a triggerer; raises as ``BaseHook.get_connection`` does.
+
+    Before 3.3.2 Airflow's own asynchronous way masks secrets by a call that blocks, and fails while another goes on.
+    """
+    from asgiref.sync import sync_to_async
+
+    from elastic_training.airflow.sdk import BaseHook, Connection
+
+    if hasattr(Connection, "aextra_dejson"):
+        return await BaseHook.aget_connection(conn_id)
+    return await sync_to_async(BaseHook.get_connection)(conn_id)
+
+
+async def extras_in_loop(connection: Any) -> dict[str, Any]:
+    """Extras of such a connection, likewise: to read them masks them."""
+    from asgiref.sync import sync_to_async
+
+    if hasattr(connection, "aextra_dejson"):
+        found: dict[str, Any] = await connection.aextra_dejson()
+    else:
+        found = await sync_to_async(lambda: connection.extra_dejson)()
+    return found
+
+
+async def task_state(dag_id: str, run_id: str, task_id: str, map_index: int) -> str | None:
+    """State of a task instance, asked from within a triggerer; None: it has none, as after a clear.
+
+    As KubernetesPodTrigger asks: Airflow 3 through the triggerer's supervisor, whose channel belongs to the event loop,
+    so that the call has to be asgiref's; Airflow 2 in the database.
+
+    Raises:
+        LookupError: there is no such task instance.
+        Exception: whatever Airflow raises when it cannot tell.
+    """
+    from asgiref.sync import sync_to_async
+
+    try:
+        from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+    except ImportError:
+        return await sync_to_async(_state_in_database)(dag_id, run_id, task_id, map_index)
+    answer: dict[str, Any] = await sync_to_async(RuntimeTaskInstance.get_task_states)(
+        dag_id=dag_id, task_ids=[task_id], run_ids=[run_id], map_index=map_index
+    )
+    states = answer.get(run_id, {})
+    # The server calls a mapped instance by its task and its index.
+    for name in ([f"{task_id}_{map_index}"] if map_index >= 0 else []) + [task_id]:
+        if name in states:
+            return _word(states[name])
+    raise LookupError(f"Airflow knows no task instance {dag_id} {run_id} {task_id} {map_index}")
+
+
+def _state_in_database(dag_id: str, run_id: str, task_id: str, map_index: int) -> str | None:
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    wanted = select(TaskInstance.state).where(
+        TaskInstance.dag_id == dag_id,
+        TaskInstance.run_id == run_id,
+        TaskInstance.task_id == task_id,
+        TaskInstance.map_index == map_index,
+    )
+    with create_session() as session:
+        found = session.execute(wanted).first()
+    if found is None:
+        raise LookupError(f"Airflow knows no task instance {dag_id} {run_id} {task_id} {map_index}")
+    return _word(found[0])
+
+
+def _word(state: Any) -> str | None:
+    """Airflow's states are words, or enumerations of them."""
+    return None if state is None else str(getattr(state, "value", state))

@@ -1,0 +1,1 @@
+"""Between threads and event loops."""

@@ -1,0 +1,1 @@
+"""What runs cost, and the prices behind it."""

@@ -1,0 +1,1 @@
+"""Follows a run until it ends, and forwards its log."""

@@ -1,0 +1,274 @@
+"""Waiting for a run: the one loop that the trigger and the not deferred operator share.
+
+Streams the log, says what changes, renews the lease, keeps the absolute deadline, and notices when somebody else has
+taken over. It decides nothing about the run: what an ending means is for its caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import shlex
+from collections.abc import Callable, Collection, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+from elastic_runtime.clock import utc_now
+from elastic_runtime.errors import ClusterUnavailable, ElasticError, OwnershipLost, RunNotFound
+from elastic_runtime.printable import printable
+from elastic_runtime.run.status import MAX_REASON, EventKind, Phase, Status
+from elastic_training.clusters.base import LOG_START, LogLease, LogLines, Quiet, RunRef, StatusChanged
+from elastic_training.clusters.cluster import Cluster
+from elastic_training.following.log_sources import Sources
+from elastic_training.following.rank_lines import read_line
+from elastic_training.listeners import audience
+from elastic_training.listeners.audience import Audience, Listener
+
+_RENEWALS = 6
+"""Of a lease, in its length: some may fail."""
+_LINE = 256 * 1024
+"""Characters of a line of the run's log; places read no longer ones."""
+_LAST_NOTE = 3.0
+"""Seconds to note at the end how far the log has come: a triggerer that ends does not wait for long."""
+
+
+class Ending(StrEnum):
+    """Why :func:`follow` came back."""
+
+    FINISHED = "finished"
+    """The run is over; its final status is here."""
+    DEADLINE = "deadline"
+    """The deadline has passed and the run goes on."""
+    VANISHED = "vanished"
+    """There is no such run any more."""
+    SUPERSEDED = "superseded"
+    """A newer try owns the run, or another process watches it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """What came out."""
+
+    ending: Ending
+    status: Status | None = None
+    """The last one seen."""
+    detail: str = ""
+    """For people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """In seconds."""
+
+    beat: float = 15.0
+    """Longest time between two looks at clock and lease: a triggerer has a thousand runs to look at."""
+    lease: float = 600.0
+    """Longest time between two renewals of the lease; a shorter lease is renewed six times in its length."""
+    retry: float = 2.0
+    """First pause when the cluster does not answer; doubles up to ``retry_maximum``."""
+    retry_maximum: float = 60.0
+
+
+class Log(audience.Log, Protocol):
+    """And where the level is what somebody else says."""
+
+    def log(self, level: int, message: str, /, *args: object) -> object:
+        """Percent formatting."""
+
+
+class Follower:
+    """One watch of one run, by one process.
+
+    Args:
+        owner: whose try this is; see :meth:`Cluster.take_log_lease`.
+        log: receives the run's log lines, and what its launcher does not tell in them.
+        deadline: absolute; None: none.
+        ranks: whose lines are wanted of the log; None: all.
+        listeners: told what happens, in the background; nothing that they do holds up or ends the watch.
+        now: the clock that the deadline is compared with.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        ref: RunRef,
+        owner: str,
+        log: Log,
+        *,
+        deadline: datetime | None = None,
+        ranks: Collection[int] | None = None,
+        listeners: Sequence[Listener] = (),
+        pace: Pace | None = None,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._cluster = cluster
+        self._ref = ref
+        self._owner = owner
+        self._log = log
+        self._sources = Sources(log)
+        self._deadline = deadline
+        self._ranks = ranks
+        self._audience = Audience(listeners, log)
+        self._pace = pace or Pace()
+        self._now = now
+        self._log_lease: LogLease | None = None
+        self._cursor = ""
+        self._noted: tuple[str, str | None] = ("", None)
+        self._status: Status | None = None
+        self._lease_due = 0.0
+        self._owes_way_in = False
+        """Whoever followed before has not said it."""
+
+    @property
+    def token(self) -> str | None:
+        """Of our log lease; None before it was taken."""
+        return self._log_lease.token if self._log_lease else None
+
+    @property
+    def status(self) -> Status | None:
+        """The last one seen."""
+        return self._status
+
+    async def follow(self) -> Followed:
+        """Wait for the end. Safe to cancel at any time; whoever follows next goes on where this one stopped."""
+        followed = None
+        try:
+            followed = await self._follow()
+            return followed
+        finally:
+            await self._audience.end(wait=followed is not None and followed.ending is not Ending.SUPERSEDED)
+            await self._note_at_last()
+
+    async def _follow(self) -> Followed:
+        pause = self._pace.retry
+        while True:
+            try:
+                ending = await self._watch()
+            except ClusterUnavailable as error:
+                self._log.warning("%s; trying again in %g s", printable(error), pause)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, self._pace.retry_maximum)
+                ending = Ending.DEADLINE if self._too_late() else None
+            except RunNotFound as error:
+                return Followed(Ending.VANISHED, self._status, str(error))
+            except OwnershipLost as error:
+                return Followed(Ending.SUPERSEDED, self._status, str(error))
+            else:
+                pause = self._pace.retry
+            if ending:
+                return Followed(ending, self._status, self._status.reason if self._status else "")
+
+    async def _watch(self) -> Ending | None:
+        """Until the end, or an error; None when the watch ended without a final status and has to be taken up again."""
+        if self._log_lease is None:
+            self._log_lease = await self._cluster.take_log_lease(self._ref, self._owner)
+            self._cursor = self._log_lease.cursor
+            self._owes_way_in = self._cursor == LOG_START
+            self._audience.go_on_from(self._log_lease.told)
+            self._noted = (self._cursor, self._audience.told)
+        beat = min(self._pace.beat, self._renewal)
+        async with aclosing(self._cluster.watch(self._ref, self._cursor, beat)) as updates:
+            async for update in updates:
+                match update:
+                    case LogLines():
+                        await self._stream(update)
+                    case StatusChanged():
+                        self._say(update.status)
+                        if update.status.phase.final:
+                            return Ending.FINISHED
+                    case Quiet():
+                        pass
+                if self._too_late():
+                    return Ending.DEADLINE
+                await self._renew_lease()
+        return None
+
+    async def _stream(self, update: LogLines) -> None:
+        assert self._log_lease is not None
+        # A process that stood still for a minute asks before it speaks.
+        if update.lines and await self._cluster.log_lease_holder(self._ref) != self._log_lease.token:
+            raise OwnershipLost(f"somebody else streams the log of {self._ref.name} now")
+        now = self._now()
+        for line in map(read_line, update.lines):
+            if line.is_shown(self._ranks):
+                self._sources(line.source).log(line.level, "%s", printable(line.told_at(now), _LINE))
+        # After the lines: killed in between, these come twice; the other way round they would be missing.
+        self._cursor = update.cursor
+        if update.note:
+            await self._note()
+
+    async def _note(self) -> None:
+        assert self._log_lease is not None
+        cursor, told = self._cursor, self._audience.told
+        await self._cluster.advance(self._ref, self._log_lease.token, cursor, told)
+        self._noted = (cursor, told)
+        self._plan_renewal()
+
+    async def _note_at_last(self) -> None:
+        """What was told and not noted, whatever ended this; best effort."""
+        if (self._cursor, self._audience.told) != self._noted:
+            with suppress(ElasticError, TimeoutError):
+                async with asyncio.timeout(_LAST_NOTE):
+                    await self._note()
+
+    def _say(self, status: Status) -> None:
+        if word := news(self._status, status):
+            self._log.log(*word)
+        self._say_way_in(status)
+        self._status = status
+        self._audience.hear(status)
+
+    def _say_way_in(self, status: Status) -> None:
+        """Once rank 0 has a worker; again after the run had none, since it is another then."""
+        if status.world_size == 0:
+            self._owes_way_in |= status.phase in (Phase.PENDING, Phase.STARTING, Phase.SUSPENDED)
+        elif self._owes_way_in and (worker := next((each.name for each in status.workers if 0 in each.ranks), None)):
+            self._owes_way_in = False
+            if words := self._cluster.shell_in(worker):
+                self._log.log(logging.INFO, "for a shell beside rank 0: %s", printable(shlex.join(words), MAX_REASON))
+
+    async def _renew_lease(self) -> None:
+        if asyncio.get_running_loop().time() >= self._lease_due:
+            assert self._log_lease is not None
+            self._plan_renewal()
+            await self._cluster.renew_lease(self._ref, self._log_lease.token)
+
+    def _plan_renewal(self) -> None:
+        self._lease_due = asyncio.get_running_loop().time() + self._renewal
+
+    @property
+    def _renewal(self) -> float:
+        """Seconds between two renewals."""
+        assert self._log_lease is not None
+        return min(self._pace.lease, (self._log_lease.lease or math.inf) / _RENEWALS)
+
+    def _too_late(self) -> bool:
+        return self._deadline is not None and self._now() >= self._deadline
+
+
+def news(before: Status | None, status: Status) -> tuple[int, str, str] | None:
+    """What the launcher's own lines do not tell: why nothing trains yet, or any more. Level, format and argument.
+
+    A launcher tells in its log of what happens in the run. Until it runs, when it has been lost, and of why it still
+    waits, the status alone does.
+    """
+    if before is not None and (before.phase, before.reason) == (status.phase, status.reason):
+        return None
+    told_by_launcher = any(event.kind is EventKind.FINISHED for event in status.events)
+    waits_still = status.phase is Phase.SUSPENDED and before is not None and before.phase is Phase.SUSPENDED
+    if status.phase in (Phase.PENDING, Phase.STARTING) or waits_still:
+        return logging.INFO, f"{status.phase}: %s", printable(status.reason, MAX_REASON)
+    if status.phase.final and not told_by_launcher:
+        level = logging.ERROR if status.phase is Phase.FAILED else logging.INFO
+        return level, f"{status.phase}: %s", printable(status.reason, MAX_REASON)
+    return None
+
+
+def summary(status: Status) -> str:
+    """What a person wants to see change; not the step, which always does."""
+    world = f"{status.world_size} ranks in generation {status.generation}, {status.target_size} workers wanted"
+    return f"{status.phase}, {world}: {printable(status.reason, MAX_REASON)}"

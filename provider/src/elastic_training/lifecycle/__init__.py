@@ -1,0 +1,1 @@
+"""Runs across the tries of their task: go on, start over, find, remember, remove."""

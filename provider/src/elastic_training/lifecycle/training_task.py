@@ -1,0 +1,136 @@
+"""How other tasks point at a training: by the ids of its task, from which the run's name follows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from elastic_runtime.errors import InvalidSettings, RunNotFound
+from elastic_training.clusters.base import RunRef
+from elastic_training.clusters.cluster import Cluster
+from elastic_training.identity.deployment import deployment
+from elastic_training.identity.naming import TaskIdentity
+from elastic_training.identity.ownership import read_owner
+from elastic_training.settings.templating import is_template
+from elastic_training.settings.values import whole_number
+
+
+class TrainingRun(StrEnum):
+    """Which DAG run the training is of, where no id says so."""
+
+    THIS = "this"
+    """The one of the task that asks. The default for a training of the same DAG."""
+    LATEST = "latest"
+    """The one whose training was begun last and goes on, or else will begin. The default for another DAG's."""
+    SAME_LOGICAL_DATE = "same_logical_date"
+    """The one with the logical date of the task that asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingTask:
+    """A training task, in one DAG run, or in one that is to be found."""
+
+    dag_id: str
+    task_id: str
+    run_id: str | None = None
+    """None: to be found by the date below, or else the latest."""
+    map_index: int = -1
+    logical_date: datetime | None = None
+    deployment: str = ""
+    """Of Airflow; empty: not known."""
+
+    @classmethod
+    def of(
+        cls,
+        context: Any,
+        task_id: str,
+        dag_id: str | None = None,
+        run_id: str | None = None,
+        map_index: int | str = -1,
+        which: str | None = None,
+    ) -> TrainingTask:
+        """From the ids as the user gave them, rendered, and the task that asks.
+
+        Raises:
+            InvalidSettings: a map index that is not a number, no logical date to go by, or a deployment that is not a
+                name.
+        """
+        task_instance = context["ti"]
+        index = whole_number("map_index", map_index, least=-1)
+        own = dag_id in (None, task_instance.dag_id)
+        where = dag_id or task_instance.dag_id
+        check_training_run(run_id, which)
+        choice = TrainingRun(which) if which else TrainingRun.THIS if own else TrainingRun.LATEST
+        if run_id or choice is TrainingRun.THIS:
+            return cls(where, task_id, run_id or task_instance.run_id, index, None, deployment())
+        if choice is TrainingRun.LATEST:
+            return cls(where, task_id, None, index, None, deployment())
+        if (date := context.get("logical_date")) is None:
+            problem = f"this DAG run ({task_instance.run_id}) has no logical date"
+            raise InvalidSettings("training_run", problem, "Write 'latest', or give a training_run_id")
+        return cls(where, task_id, None, index, date, deployment())
+
+    def __str__(self) -> str:
+        which = f"run {self.run_id!r}" if self.run_id else "its latest run"
+        if self.logical_date and not self.run_id:
+            which = f"the run of logical date {self.logical_date.isoformat()}"
+        index = f" with map index {self.map_index}" if self.map_index >= 0 else ""
+        return f"task {self.task_id!r}{index} of DAG {self.dag_id!r} in {which}"
+
+    async def find(self, cluster: Cluster) -> RunRef:
+        """Its training run. Raises RunNotFound, also while the DAG run of that date is not known."""
+        if self.run_id:
+            return await cluster.find(await present_name(cluster, self._identity(self.run_id)))
+        if self.logical_date:
+            raise RunNotFound(f"there is no {self} yet")
+        found = [each for each in await cluster.list() if self._owns(each.owner)]  # The newest first.
+        living = [each for each in found if not each.headline.phase.final]
+        for each in (*living, *found):
+            return each.ref
+        raise RunNotFound(f"there is no training run of {self} yet")
+
+    def _identity(self, run_id: str) -> TaskIdentity:
+        return TaskIdentity(self.dag_id, run_id, self.task_id, self.map_index, self.deployment)
+
+    def _owns(self, text: str) -> bool:
+        owner = read_owner(text)
+        # One that was created before owners told deployments apart may be of any.
+        return owner is not None and self._identity(owner.run_id) == replace(
+            owner.task, deployment=owner.deployment or self.deployment
+        )
+
+
+async def present_name(cluster: Cluster, task: TaskIdentity) -> str:
+    """Under which name the task's run is, or will be.
+
+    A run that was created before names told deployments apart keeps its name, as long as there is one of the same task,
+    and none of the new name.
+
+    Raises:
+        ClusterUnavailable: the place does not answer.
+    """
+    if task.former_name is None:
+        return task.name
+    try:
+        return (await cluster.find(task.name)).name
+    except RunNotFound:
+        pass
+    try:
+        owner = read_owner(await cluster.owner(await cluster.find(task.former_name)))
+    except RunNotFound:
+        return task.name
+    mine = (task, replace(task, deployment=""))  # Once it was adopted, its owner tells the deployment.
+    return task.former_name if owner and owner.task in mine else task.name
+
+
+def check_training_run(run_id: object, which: object) -> None:
+    """As far as they are known. Raises InvalidSettings."""
+    if which is None or is_template(which):
+        return
+    if which not in tuple(TrainingRun):
+        remedy = "Write 'this', 'latest' or 'same_logical_date'"
+        raise InvalidSettings("training_run", f"{which!r} is not one of its values", remedy)
+    if run_id:
+        raise InvalidSettings("training_run", "there is a training_run_id, too", "Write one of the two")

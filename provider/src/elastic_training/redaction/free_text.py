@@ -1,0 +1,96 @@
+"""The texts of a status that a script, a rank or a server has worded; and these without secrets, or not at all.
+
+Its other texts are names and words that programs compare. A secret may be equal to one of them (``APP_TOKEN=failed``),
+so nothing is masked there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from elastic_runtime.documents import parse_json
+from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.run.status import Event, EventKind, Series, Status
+from elastic_runtime.run.status_failure import without_quotes
+
+Hide = Callable[[str], str]
+_WORDED = frozenset(
+    {
+        *(EventKind.FINISHED, EventKind.WARNING, EventKind.UNKNOWN),
+        *(EventKind.CHECKPOINT, EventKind.CHECKPOINT_SKIPPED, EventKind.HANDOVER, EventKind.RESUMED),
+    }
+)
+"""Events whose messages may quote a script, also in the URI of a checkpoint, which a rank tells."""
+
+
+def without_secrets(status: Status, hide: Hide) -> Status:
+    """The same status, with ``hide`` applied to each free text in it."""
+    first = status.first_failure
+    return replace(
+        status,
+        reason=hide(status.reason),
+        first_failure=first and replace(first, message=hide(first.message), traceback=hide(first.traceback)),
+        events=tuple(replace(each, message=hide(each.message)) for each in status.events),
+        checkpoint=status.checkpoint and replace(status.checkpoint, uri=hide(status.checkpoint.uri)),
+        outputs=status.outputs and replace(status.outputs, uri=hide(status.outputs.uri)),
+        timeline=status.timeline and hide(status.timeline),
+        profiles=tuple(map(hide, status.profiles)),
+        returned=_hidden_json(status.returned, hide),
+    )
+
+
+def without_logs(status: Status) -> Status:
+    """The same status without anything that stands in the task's log alone: what ranks wrote."""
+    first = status.first_failure
+    return replace(
+        status,
+        reason=without_quotes(status.reason),
+        first_failure=first and replace(first, message="", traceback=""),
+        events=tuple(map(_unquoted, status.events)),
+    )
+
+
+def without_results(status: Status) -> Status:
+    """The same status without what the task leaves as XCom: metrics, what the function returned, files."""
+    return replace(
+        status,
+        metrics={},
+        series={},
+        sample_throughput=Series(),
+        returned=None,
+        outputs=None,
+        checkpoint=None,
+        timeline=None,
+        profiles=(),
+    )
+
+
+def _unquoted(event: Event) -> Event:
+    return replace(event, message="") if event.kind in _WORDED else event
+
+
+def _hidden_json(text: str | None, hide: Hide) -> str | None:
+    """JSON stays JSON: a number may be a secret, too."""
+    if text is None:
+        return None
+    try:
+        return json.dumps(_hidden(parse_json(text), hide))
+    except InvalidDocument:  # No launcher of ours has written that.
+        return hide(text)
+
+
+def _hidden(value: Any, hide: Hide) -> Any:
+    match value:
+        case str():
+            return hide(value)
+        case dict():
+            return {hide(key): _hidden(each, hide) for key, each in value.items()}
+        case list():
+            return [_hidden(each, hide) for each in value]
+        case bool() | None:
+            return value
+    shown = hide(str(value))
+    return value if shown == str(value) else shown

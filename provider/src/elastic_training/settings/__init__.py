@@ -1,0 +1,33 @@
+"""What a user writes about a training, checked as early as it is known. DAG files import it from here.
+
+Every value may be a template (``"{{ params.max_workers }}"``), or the output of another task. A value that is known
+when the DAG file is parsed is checked then; what comes later is checked in ``execute``, before anything is created. All
+complaints are :class:`~elastic_runtime.errors.InvalidSettings`, with the field's name and the remedy.
+"""
+
+from elastic_training.settings.checkpoints import Checkpoints
+from elastic_training.settings.horovod_knobs import Horovod
+from elastic_training.settings.jupyter import Jupyter
+from elastic_training.settings.observe import Observe, Prometheus
+from elastic_training.settings.pods import Pods, PodShape, SecretRef, Volume
+from elastic_training.settings.recovery import Recovery
+from elastic_training.settings.restart import Restart
+from elastic_training.settings.size_plan import SizePlan, SizeWindow
+from elastic_training.settings.workers import Workers
+
+__all__ = [
+    "Checkpoints",
+    "Horovod",
+    "Jupyter",
+    "Observe",
+    "PodShape",
+    "Pods",
+    "Prometheus",
+    "Recovery",
+    "Restart",
+    "SecretRef",
+    "SizePlan",
+    "SizeWindow",
+    "Volume",
+    "Workers",
+]

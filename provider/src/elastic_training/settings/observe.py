@@ -1,0 +1,103 @@
+"""What is to be seen of a training besides its status: traces, TensorBoard's events, Prometheus' figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.run.observe import ObserveSpec, ProfileSpec, PrometheusSpec, validate_port
+from elastic_runtime.run.runobjects import PROMETHEUS_TOKEN
+from elastic_training import kubernetes_syntax as syntax
+from elastic_training.settings.templating import Settings, all_known, is_template
+from elastic_training.settings.values import BoolOrTemplate, IntOrTemplate, parse_bool, settings_of, whole_number
+
+PROFILED_FROM = 10
+"""Global step from which on steps are profiled when only their count is given: the first ones are not like others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prometheus(Settings):
+    """The launcher answers Prometheus, over HTTP, to whoever shows a token."""
+
+    token: str | Any = ""
+    """``"NAME/KEY"`` of a Secret in the run's namespace that holds the token, or the absolute path of a file where the
+    launcher runs."""
+    port: IntOrTemplate = 9464
+    """0: any that is free, for several runs on one machine; the log says which."""
+
+    def __post_init__(self) -> None:
+        if not is_template(self.port):
+            validate_port(whole_number("observe.prometheus.port", self.port, least=0))
+        if is_template(self.token):
+            return
+        name, _, key = str(self.token).partition("/")
+        if not isinstance(self.token, str) or not self.token or (name and not key):
+            remedy = 'Write "NAME/KEY" of a Secret, or the absolute path of a file'
+            raise InvalidSettings("observe.prometheus.token", "it names neither a Secret nor a file", remedy)
+        if name:
+            syntax.object_name("observe.prometheus.token", name)
+            syntax.data_key("observe.prometheus.token", key)
+
+    def spec(self) -> PrometheusSpec:
+        """For the launcher. Raises InvalidSettings."""
+        self.__post_init__()
+        port = whole_number("observe.prometheus.port", self.port, least=0)
+        if self.token.startswith("/"):
+            return PrometheusSpec(port, self.token)
+        return PrometheusSpec(port, PROMETHEUS_TOKEN, secret=self.token)
+
+
+@dataclass(frozen=True, slots=True)
+class Observe(Settings):
+    """All off unless asked for. Traces and events go beside the checkpoints, so they need a ``checkpoint_uri``."""
+
+    timeline: BoolOrTemplate = False
+    """Horovod's timeline of all worlds in one file, for Perfetto."""
+    profile_steps: Any = None
+    """``(first, count)`` global steps that torch's profiler sees on every rank, or the count alone: from step 10 on."""
+    tensorboard: BoolOrTemplate = False
+    """What rank 0 reports, as TensorBoard's events; needs ``tensorboardX`` in the trainer's image."""
+    prometheus: Prometheus | Mapping[str, Any] | Any | None = None
+    """Needs ``prometheus-client`` in the trainer's image."""
+
+    def __post_init__(self) -> None:
+        for name in ("timeline", "tensorboard"):
+            if not is_template(value := getattr(self, name)):
+                parse_bool(f"observe.{name}", value)
+        if self.profile_steps is not None and not is_template(self.profile_steps):
+            self._profile()
+        if self.prometheus is not None and not is_template(self.prometheus):
+            self._prometheus()
+
+    @property
+    def needs_store(self) -> bool:
+        """Whether something of what is known by now is saved."""
+        flags = [value for value in (self.timeline, self.tensorboard) if not is_template(value)]
+        return self.profile_steps is not None or any(parse_bool("observe", value) for value in flags)
+
+    @all_known()
+    def spec(self) -> ObserveSpec:
+        """For the launcher. Raises InvalidSettings."""
+        self.__post_init__()
+        return ObserveSpec(
+            timeline=parse_bool("observe.timeline", self.timeline),
+            profile=None if self.profile_steps in (None, "") else self._profile(),
+            tensorboard=parse_bool("observe.tensorboard", self.tensorboard),
+            prometheus=None if self.prometheus is None else self._prometheus().spec(),
+        )
+
+    def _profile(self) -> ProfileSpec:
+        value = self.profile_steps
+        pair = value if isinstance(value, tuple | list) else (PROFILED_FROM, value)
+        if len(pair) != 2:
+            problem = f"{value!r} is not a pair of numbers"
+            raise InvalidSettings("observe.profile_steps", problem, "Write (first, count), or the count")
+        first, count = (
+            whole_number("observe.profile_steps", each, least=least) for each, least in zip(pair, (0, 1), strict=True)
+        )
+        return ProfileSpec(first, count)
+
+    def _prometheus(self) -> Prometheus:
+        return settings_of(Prometheus, "observe.prometheus", self.prometheus, 'Prometheus(token="scrape/token")')

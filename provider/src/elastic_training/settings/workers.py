@@ -1,0 +1,99 @@
+"""How many workers train, and on what machines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.run.spec import WorkersSpec
+from elastic_training import kubernetes_syntax as syntax
+from elastic_training.settings.machines import machine
+from elastic_training.settings.templating import Settings, all_known, is_template
+from elastic_training.settings.values import BoolOrTemplate, IntOrTemplate, parse_bool, whole_number
+
+_GPU_RESOURCE = "nvidia.com/gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Workers(Settings):
+    """How many workers train. ``Workers(min=2, max=4)`` starts with 2; ``Workers(min=2, start=4, max=4)`` with 4."""
+
+    min: IntOrTemplate = 1
+    """Fewest workers that train; below it the run is suspended. At least 1."""
+    start: IntOrTemplate | None = None
+    """Workers to begin with; None: as ``min``."""
+    max: IntOrTemplate | None = None
+    """Most workers that anybody may ask for; None: as ``start``."""
+    slots: IntOrTemplate | None = None
+    """Ranks per worker; None: one a GPU, or 1 without GPUs."""
+    machine: str | Any | None = None
+    """Type of the machines, as their cloud calls it (``"g5.12xlarge"``): gives ``gpus``, ``gpu_resource``, ``shm`` and
+    the nodes' labels and taints, unless they are given. Where workers are processes of one machine, only the slots."""
+    gpus: IntOrTemplate = 0
+    """GPUs of each worker. With ``cluster="local"`` that machine must have so many; all its workers share them."""
+    gpu_resource: str = _GPU_RESOURCE
+    """What the cluster's device plugin calls them."""
+    shm: str | None = None
+    """Size of ``/dev/shm``, as in ``"2Gi"``: kept in memory, and counted against the worker's memory limit. For data
+    loaders and NCCL, to which the usual 64 MiB are too little. None: the container runtime's. In pods only."""
+    spot: BoolOrTemplate = False
+    """Workers go to nodes that the cloud may take back, the launcher stays off them. In pods only."""
+
+    def __post_init__(self) -> None:
+        known: list[tuple[str, int]] = []
+        for name in ("min", "start", "max", "slots"):
+            value = getattr(self, name)
+            if value is not None and not is_template(value):
+                known.append((f"workers.{name}", whole_number(f"workers.{name}", value, least=1)))
+        sizes = [pair for pair in known if pair[0] != "workers.slots"]
+        for (low, few), (high, many) in pairwise(sizes):
+            if few > many:
+                raise InvalidSettings(low, f"{few} is more than {high}, which is {many}", "Write min <= start <= max")
+        self.equipped()._check_hardware()
+
+    def equipped(self) -> Workers:
+        """With what follows from ``machine``, where nothing else is given. Raises InvalidSettings."""
+        if not self.machine or is_template(self.machine):
+            return self
+        found = machine(self.machine)
+        own = self.gpu_resource != _GPU_RESOURCE
+        return replace(
+            self,
+            machine=None,
+            gpus=self.gpus or found.gpus,
+            gpu_resource=self.gpu_resource if own else found.gpu_resource,
+            shm=self.shm or found.shm,
+        )
+
+    def _check_hardware(self) -> None:
+        if not is_template(self.gpus):
+            whole_number("workers.gpus", self.gpus, least=0)
+        if not is_template(self.gpu_resource):
+            syntax.extended_resource("workers.gpu_resource", self.gpu_resource)
+        if self.shm and not is_template(self.shm):
+            syntax.quantity("workers.shm", self.shm)
+        if not is_template(self.spot):
+            parse_bool("workers.spot", self.spot)
+        if self.slots is None or any(is_template(value) for value in (self.slots, self.gpus)):
+            return
+        slots, gpus = int(self.slots), int(self.gpus)
+        if gpus > slots and gpus % slots:
+            raise InvalidSettings(
+                "workers.slots",
+                f"{slots} slots cannot share {gpus} GPUs evenly",
+                "Write a divisor of workers.gpus, or leave slots out for one a GPU",
+            )
+
+    @all_known()
+    def spec(self) -> WorkersSpec:
+        """For the launcher. Raises InvalidSettings, also for what only rendering has shown."""
+        self.__post_init__()
+        if self.machine:
+            return self.equipped().spec()
+        least = whole_number("workers.min", self.min, least=1)
+        start = least if self.start is None else whole_number("workers.start", self.start, least=1)
+        most = start if self.max is None else whole_number("workers.max", self.max, least=1)
+        slots = max(1, int(self.gpus)) if self.slots is None else whole_number("workers.slots", self.slots, least=1)
+        return WorkersSpec(least, start, most, slots)
