@@ -22,7 +22,7 @@ class HardwareColumn(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """A worker's figures over time, in columns of one length: see :mod:`elastic_runtime.hardware_series`."""
+    """A worker's figures over time, in columns of one length: see :mod:`elastic_runtime.launcher.record.hardware`."""
 
     times: tuple[float, ...] = ()
     """Seconds since 1970 (UTC), ascending."""

@@ -9,9 +9,9 @@ from pathlib import Path
 from elastic_training.concurrency.bridge import close, run
 from elastic_training.console.command import changing, pruning
 from elastic_training.console.command.entering import enter
+from elastic_training.console.command.exit_status import DONE, REFUSED, USAGE
 from elastic_training.console.command.finding import Chosen, choose, listing
 from elastic_training.console.command.log import print_log
-from elastic_training.console.command.main import DONE, REFUSED, USAGE
 from elastic_training.console.command.output import complain, say
 from elastic_training.console.command.showing import tell_run, tell_runs
 from elastic_training.console.places import known_places

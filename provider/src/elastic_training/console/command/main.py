@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.run.status import Phase
+from elastic_training.console.command.exit_status import INTERRUPTED, REFUSED
 
-DONE, REFUSED, USAGE, INTERRUPTED = 0, 1, 2, 130
-"""Exit statuses; argparse's own is that of a wrong usage, and a shell's that of Ctrl-C."""
 _MOST_SECONDS = 86400.0
 _MOST_DAYS = 36500.0
 
