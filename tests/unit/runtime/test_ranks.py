@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -125,6 +126,31 @@ class TestStop:
                 assert not psutil.pid_exists(pid)
 
         asyncio.run(run())
+
+    def test_waits_for_the_last_words_of_each(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def test(worker: Worker) -> None:
+            hear, begun, go_on = worker.ranks._hear_last_words, asyncio.Event(), asyncio.Event()
+
+            async def heard(rank: Any) -> None:
+                if rank.rank_id == "b":
+                    begun.set()
+                    await go_on.wait()
+                await hear(rank)
+
+            monkeypatch.setattr(worker.ranks, "_hear_last_words", heard)
+            for name in "ab":
+                await worker.start(name, WILLING)
+            stopping = asyncio.create_task(worker.ranks.stop())
+            await begun.wait()
+            await worker.until(lambda: worker.code("a") is not None)
+            await asyncio.sleep(0)
+            was_done = stopping.done()
+            go_on.set()
+            await stopping
+            assert not was_done
+            assert worker.code("b") is not None
+
+        with_worker(True, test)
 
 
 class TestDeath:

@@ -128,8 +128,9 @@ class Ranks:
 
     @property
     def pids(self) -> list[int]:
-        """Of the warm process and of every rank."""
-        return [self._zygote.pid, *(rank.pid for rank in self._ranks.values() if rank.pid is not None)]
+        """Of the warm process and of every rank that has not ended."""
+        ranks = (rank.pid for rank in self._ranks.values() if not rank.ended.is_set())
+        return [self._zygote.pid, *(pid for pid in ranks if pid is not None)]
 
     def start(self, ahead: tuple[socket.socket, int] | None) -> None:
         """Start the warm process, or take over the one that was forked ahead; :class:`Ready` is sent once it is.
@@ -254,13 +255,14 @@ class Ranks:
         task.add_done_callback(self._endings.discard)
 
     async def _finish(self, rank: _Rank, code: int) -> None:
-        if self._ranks.pop(rank.rank_id, None) is None:
+        if rank.ended.is_set():
             return
         rank.ended.set()
         ended = time.monotonic()
         await self._drain(rank, 0.0 if code < 0 else LEFTOVER_GRACE)
         await self._hear_last_words(rank)
         rank.link.close()
+        del self._ranks[rank.rank_id]
         self._send(RankExited(rank.rank_id, code, round(time.monotonic() - ended, 3)))
         if not self._ranks:
             self._idle.set()
