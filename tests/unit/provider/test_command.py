@@ -222,7 +222,12 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 SLOW_START = pytest.mark.timeout(300)
 """Airflow's import takes each process three seconds of a core, which on a busy machine are twenty."""
-PROGRAM = "import sys; from elastic_training.console.command.main import main; sys.exit(main())"
+PROGRAM = (
+    "import faulthandler, sys\n"
+    "faulthandler.dump_traceback_later(200, exit=True)\n"  # One that does not end says where it stands, and ends.
+    "from elastic_training.console.command.main import main\n"
+    "sys.exit(main())\n"
+)
 
 
 def variables(root: Path) -> dict[str, str]:
