@@ -101,6 +101,34 @@ def test_a_caller_interrupted_before_it_waits_leaves_no_coroutine_behind(monkeyp
     assert bridge.run(tasks()) == before
 
 
+def test_a_caller_hears_of_a_signal_that_another_thread_was_given() -> None:
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    waits = threading.Event()
+
+    async def forever() -> None:
+        waits.set()
+        await asyncio.Event().wait()
+
+    def send() -> None:
+        assert waits.wait(10)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    bridge.run(where())  # Its thread, and the sender, take the signal, which the main thread does not.
+    sender = threading.Thread(target=send)
+    sender.start()
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    try:
+        with pytest.raises(Interrupted):
+            bridge.run(forever())
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
+        signal.signal(signal.SIGUSR1, before)
+        sender.join()
+
+
 def test_the_handler_of_a_signal_may_come_by_while_its_thread_waits() -> None:
     """As Airflow's, which calls an operator's on_kill in the thread whose execute waits for the training."""
     asked = asyncio.Event()

@@ -12,12 +12,15 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, wait
 from contextlib import AsyncExitStack
 from typing import Any, Generic, TypeVar
 
 from asgiref.sync import sync_to_async
 
 T = TypeVar("T")
+_LOOK = 0.5
+"""Seconds between two looks of a waiting thread whether its process was sent a signal."""
 _FAREWELL = 10.0
 """Seconds that a cancelled coroutine has to end before its caller goes on without it."""
 
@@ -65,12 +68,23 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
         raise RuntimeError("the event loop would wait for itself: await the coroutine instead")
     call = _Call(coroutine)
     try:
-        return asyncio.run_coroutine_threadsafe(call.run(), bridge.loop).result()
+        return _awaited(asyncio.run_coroutine_threadsafe(call.run(), bridge.loop))
     except BaseException:  # raised again: Ctrl-C and Airflow's timeout are none of Exception
         if not call.ended.is_set():  # It is the caller who was interrupted, maybe before it had the future.
             bridge.loop.call_soon_threadsafe(call.give_up)
             call.ended.wait(_FAREWELL)
         raise
+
+
+def _awaited(future: Future[T]) -> T:
+    """Its result, for a main thread that Ctrl-C or Airflow's timeout may interrupt.
+
+    The system may give a signal to any thread. Python's handler runs in the main one, which does not wake up for it where
+    it waits for a lock: it would never hear of it.
+    """
+    while not future.done():
+        wait([future], timeout=_LOOK)
+    return future.result()
 
 
 class _Call(Generic[T]):
