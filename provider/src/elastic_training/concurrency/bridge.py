@@ -79,8 +79,8 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 def _awaited(future: Future[T]) -> T:
     """Its result, for a main thread that Ctrl-C or Airflow's timeout may interrupt.
 
-    The system may give a signal to any thread. Python's handler runs in the main one, which does not wake up for it where
-    it waits for a lock: it would never hear of it.
+    The system may give a signal to any thread. Python's handler runs in the main one, which does not wake up for it
+    where it waits for a lock: it would never hear of it.
     """
     while not future.done():
         wait([future], timeout=_LOOK)
