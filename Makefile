@@ -48,7 +48,7 @@ PARTS := lint test-unit test-security test-contract test-engines test-local test
 test: ## everything that CI checks: goes on after a part that fails, and says at the end what did; LIMIT: seconds for all
 	@MAKE="$(MAKE)" scripts/test-parts $(or $(LIMIT),0) $(PARTS)
 
-lint: lint-ruff lint-types lint-imports lint-locks ## style, types, who may import whom, stale locks
+lint: lint-ruff lint-types lint-imports lint-locks lint-prose ## style, types, who may import whom, stale locks, prose of the docs
 
 lint-ruff: setup
 	$(AIRFLOW)/ruff check
@@ -69,6 +69,9 @@ lint-imports: setup
 
 lint-locks: setup
 	$(AIRFLOW)/python scripts/locks.py --check
+
+lint-prose: setup
+	$(AIRFLOW)/python scripts/prose.py
 
 test-unit: setup ## unit tests, on virtual time; a minute on two cores
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(UNIT)
@@ -265,7 +268,7 @@ clean: ## remove what was built; `make clean-all` removes the environments too
 clean-all: clean
 	rm -rf .venv .venv-trainer .venv-tensorflow .venv-frameworks .venv-scripts .venv-torchft .venv-site .venv-manifests
 
-.PHONY: help setup setup-tensorflow setup-torchft setup-site site test-site setup-manifests test-manifests test-tutorial test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks test-unit $(UNIT) \
+.PHONY: help setup setup-tensorflow setup-torchft setup-site site test-site setup-manifests test-manifests test-tutorial test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks lint-prose test-unit $(UNIT) \
     test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-viewers test-browser screenshots \
     test-faults test-frameworks test-scripts setup-frameworks setup-scripts test-kubernetes test-kubernetes-long test-oldest test-compose compose-up compose-down test-wheels matrix chaos chaos-bar fuzz kills soak \
     demo bench bench-torch bench-sharded bench-deferred bench-checkpoints bench-status bench-page bench-traces gpu-check image cluster-up cluster-down build dist requirements clean clean-all

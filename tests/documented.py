@@ -14,6 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+PAGES = [
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *(ROOT / each for each in ("README.md", "SECURITY.md", "CHANGELOG.md")),
+]
 _BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 
 
@@ -44,6 +48,22 @@ def blocks(page: Path, language: str = "python") -> Iterator[str]:
     for found in _BLOCK.finditer(page.read_text()):
         if found[2] == language:
             yield textwrap.dedent(found[3])
+
+
+def python_blocks() -> dict[str, str]:
+    """All blocks of Python, by ``page:line``."""
+    return {
+        f"{page.relative_to(ROOT)}:{text[: found.start()].count(chr(10)) + 2}": textwrap.dedent(found[3])
+        for page in PAGES
+        for text in [page.read_text()]
+        for found in _BLOCK.finditer(text)
+        if found[2] == "python"
+    }
+
+
+def dags() -> dict[str, str]:
+    """Those of them that are whole DAG files."""
+    return {place: block for place, block in python_blocks().items() if "with DAG(" in block}
 
 
 _TRAINING = """
@@ -97,7 +117,6 @@ def interrupted_once():  # after the third call of the first start
         os.kill(os.getpid(), signal.SIGTERM)
 """
 RECIPES = [
-    Recipe("README", "README.md", "hvd.elastic.run", "hand", after="print(f'step {state.step}')", says="step 80"),
     Recipe(
         "micro batches", "docs/batches.md", "MicroBatches(dataset", "hand", _TRAINING,
         "train(state)\nprint(f'step {state.step}')", "step 20",

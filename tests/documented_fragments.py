@@ -78,6 +78,7 @@ _CLUSTER = "asks a cluster, or a registry, of the reader's own"
 _MINUTES = "builds or starts for minutes what its own target of make is for"
 COMMANDS = [
     Commands("README.md", "make demo", reason=_MINUTES),
+    Commands("README.md", "pip wheel", run_by="tests/tutorial"),
     Commands("CONTRIBUTING.md", "make setup", reason=_MINUTES),
     Commands("docs/airflow.md", "airflow connections add", run_by="tests/unit/tools/test_document_fragments.py"),
     Commands("docs/cost.md", "curl --get", reason=_NETWORK),

@@ -2,7 +2,8 @@
 
 As a user would; for each: a training deferred to success; one marked as failed and one cleared while deferred, with the
 seconds until nothing of it is left; what the page answers; one that has succeeded and is cleared, which trains again;
-the rendered fields, in which a secret is masked. PostgreSQL, real components, real Horovod.
+the rendered fields, in which a secret is masked; the DAGs that the documentation shows, which are parsed. PostgreSQL,
+real components, real Horovod.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from demo_kit import processes  # noqa: E402
 from demo_kit.airflow_api import AirflowApi  # noqa: E402
 from demo_kit.airflow_stack import COMPONENTS, COMPONENTS_OF_2, AirflowStack, StackSettings  # noqa: E402
 from tests.airflow.postgres import postgres  # noqa: E402
+from tests.documented import dags  # noqa: E402
 from tests.wheels.airflow_2 import USER, AirflowApi2  # noqa: E402
+from tests.wheels.documents import refused  # noqa: E402
 from tests.wheels.table import Line, page  # noqa: E402
 
 NEWEST = "newest"
@@ -136,11 +139,14 @@ def examine(line: Line, interpreter: Path, trainer: Path) -> None:
     folder = ROOT / "build" / "wheels" / f"{line.airflow}-{line.python}"
     python = environment(folder, line.airflow, interpreter, line.packages)
     line.found["install"] = "yes"
+    wrong = refused(python, dags(), second=line.airflow.startswith("2."))
+    say(f"{_name(line)}: parses the DAGs of README.md and docs/: {wrong or 'all of them'}")
     with (
         tempfile.TemporaryDirectory(prefix="wheels-") as home,
         airflow(line.airflow, python, Path(home), trainer) as it,
     ):
-        line.found["parse"] = line.found["serialise"] = "yes"  # The DAG is in the database.
+        line.found["parse"] = f"**wrong: {', '.join(wrong)}**" if wrong else "yes"
+        line.found["serialise"] = "yes"  # The DAG is in the database.
         story(line, it)
 
 

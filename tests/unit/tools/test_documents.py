@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-import textwrap
 from pathlib import Path
 
 import pytest
 
 from docs_site.borrowed import BORROWED, text_of
-from tests.documented import RECIPES, Recipe
+from tests.documented import RECIPES, Recipe, dags, python_blocks
+from tests.wheels.documents import NEEDS_3, SHIPPED
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = [
-    *sorted((ROOT / "docs").rglob("*.md")),
-    *(ROOT / each for each in ("README.md", "SECURITY.md", "CHANGELOG.md")),
-]
-BLOCK = re.compile(r"^( *)```python\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
-BLOCKS = {
-    f"{page.relative_to(ROOT)}:{page.read_text()[: found.start()].count(chr(10)) + 2}": textwrap.dedent(found[2])
-    for page in PAGES
-    for found in BLOCK.finditer(page.read_text())
-}
-DAGS = {place: block for place, block in BLOCKS.items() if "with DAG(" in block}
+BLOCKS, DAGS = python_blocks(), dags()
 REFERENCE = "\n".join(page.read_text() for page in (ROOT / "docs/reference").glob("*.md"))
 
 
@@ -40,13 +30,16 @@ def test_the_blocks_with_dags_are_found() -> None:
 def test_airflow_takes_every_dag_that_is_shown(place: str, tmp_path: Path) -> None:
     from airflow.dag_processing.dagbag import DagBag
 
-    for script in ("train.py", "lib/__init__.py"):  # the README ships them
+    for script in SHIPPED:
         (tmp_path / script).parent.mkdir(exist_ok=True)
         (tmp_path / script).write_text("")
     (tmp_path / "shown.py").write_text(BLOCKS[place])
     bag = DagBag(tmp_path)
     assert bag.import_errors == {}
     assert bag.dags
+    if not any(each in DAGS[place] for each in NEEDS_3):
+        scheduled = [dag for dag in bag.dags.values() if dag.schedule is not None]
+        assert [dag.dag_id for dag in scheduled if dag.start_date is None] == [], "Airflow 2.11 refuses it"
 
 
 OF_THE_PROVIDER = re.compile(r"Operator\(|elastic_training|@task\.|Workers\(|dag\.get_task")
