@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md",)
+PAGES = (
+    "README.md",
+    "docs/airflow.md",
+    "docs/configuration.md",
+    "docs/results.md",
+)
 """Pages that are checked. Add a page once it has been rewritten."""
 MOST_WORDS = 40
 """In a sentence."""

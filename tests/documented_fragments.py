@@ -28,9 +28,9 @@ more = ScaleWorkersSensor(task_id="more", training_task_id="train", workers=4)
 FRAGMENTS = [
     Fragment("docs/airflow.md", "SizeWindow(workers=8", after="assert size_plan.otherwise == 2"),
     Fragment("docs/airflow.md", "DeleteTrainingOperator", _TASKS, "assert sweep.is_teardown"),
-    Fragment("docs/airflow.md", "hook.list_runs()", reason="needs runs: tests/unit/provider/test_connection.py"),
+    Fragment("docs/configuration.md", "hook.list_runs()", reason="needs runs: tests/unit/provider/test_connection.py"),
     Fragment(
-        "docs/airflow.md", "class Tell",
+        "docs/results.md", "class Tell",
         after="""
         from types import SimpleNamespace as Seen
         change = Seen(before=2, world_size=3, seconds=0.5)
@@ -80,7 +80,7 @@ COMMANDS = [
     Commands("README.md", "make demo", reason=_MINUTES),
     Commands("README.md", "pip wheel", run_by="tests/tutorial"),
     Commands("CONTRIBUTING.md", "make setup", reason=_MINUTES),
-    Commands("docs/airflow.md", "airflow connections add", run_by="tests/unit/tools/test_document_fragments.py"),
+    Commands("docs/configuration.md", "airflow connections add", run_by="tests/unit/tools/test_document_fragments.py"),
     Commands("docs/cost.md", "curl --get", reason=_NETWORK),
     Commands("docs/demo.md", "make demo CLUSTER=kubernetes KUBECONFIG", reason=_CLUSTER),
     Commands("docs/demo.md", "scripts/demo.py", reason=_MINUTES),

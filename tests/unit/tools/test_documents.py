@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,41 @@ def test_links_of_a_borrowed_page_lead_where_they_did(tmp_path: Path) -> None:
         "[a](../a.md#b), [c](changelog.md), [d](#d), [e](https://e.example/x), ![f](../images/f.png)\n"
         "```\n[code](docs/a.md)\n```\nafter\n"
     )
+
+
+WRITTEN = [
+    page
+    for pattern in ("*.md", "docs/**/*.md", "benchmarks/*.md", "tests/*.md", "dags/**/*.md", "images/**/*.md")
+    for page in ROOT.glob(pattern)
+]
+LINK = re.compile(r"\]\(([^)\s#:]*)(?:#([^)\s]*))?\)")
+
+
+@cache
+def prose_of(page: Path) -> str:
+    return re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+@cache
+def anchors_of(page: Path) -> set[str]:
+    """Of its headings, as a repository's view and the site make them."""
+    headings = [
+        re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", each) for each in re.findall(r"^#+ (.*)$", prose_of(page), re.M)
+    ]
+    return {re.sub(r"[^\w\- ]", "", each.strip().lower()).replace(" ", "-") for each in headings}
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=[str(page.relative_to(ROOT)) for page in WRITTEN])
+def test_links_lead_to_a_file_and_a_heading(page: Path) -> None:
+    dead = []
+    for path, anchor in LINK.findall(prose_of(page)):
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors_of(target)):
+            dead.append(f"{path}#{anchor}")
+    assert dead == []
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    listed = set(re.findall(r"^([a-z-]+(?:/[a-z-]+)?)$", (ROOT / "docs/index.md").read_text(), re.MULTILINE))
+    pages = {str(page.relative_to(ROOT / "docs").with_suffix("")) for page in (ROOT / "docs").rglob("*.md")}
+    assert pages - {"index", "images/README"} == listed

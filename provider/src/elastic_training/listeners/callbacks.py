@@ -25,7 +25,7 @@ class TrainingCallback:
 
     The methods are static, or not: one instance is made for each process that follows a run. ``created`` is called in
     the task's worker; the others where the run is followed, so in the triggerer for a deferred task: see
-    docs/airflow.md. They are called from a thread, one after the other, at least once for each change.
+    docs/results.md. They are called from a thread, one after the other, at least once for each change.
 
     Args of each method: ``change``, a :class:`~elastic_training.listeners.changes.Change`; ``status``, the run's
     :class:`~elastic_runtime.run.status.Status` (None in ``created``); ``task``, the

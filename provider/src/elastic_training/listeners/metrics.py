@@ -1,4 +1,4 @@
-"""What happens in runs, as metrics of Airflow's own: StatsD, Datadog or OpenTelemetry. The names: docs/airflow.md."""
+"""What happens in runs, as metrics of Airflow's own: StatsD, Datadog or OpenTelemetry. The names: docs/results.md."""
 
 from __future__ import annotations
 

@@ -11,10 +11,10 @@ from elastic_training.settings.templating import is_template
 
 
 class ElasticHorovodOperator(ElasticTrainingOperator):
-    """Trains with Elastic Horovod, on workers that may come and go, and returns the result document.
+    """Train with Elastic Horovod, on workers that may come and go, and return the result document.
 
     Args:
-        horovod: Horovod's own knobs, as ``horovodrun`` has them. Templated.
+        horovod: Horovod's own knobs, with the names of ``horovodrun``'s flags. Templated.
         kwargs: see :class:`~elastic_training.operators.elastic_training.ElasticTrainingOperator`, also for how it ends.
 
     Raises:

@@ -75,7 +75,7 @@ _TRIGGER_FAILED = "__fail__"
 
 
 class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSettings, BaseOperator):
-    """Trains on workers that may come and go, and returns the result document; a base for one class per engine.
+    """Train on workers that may come and go, and return the result document; the base of one class per engine.
 
     ``execute`` creates the run, or adopts the one that an earlier try of this task has left alive. A run that has
     ended without success is followed by a new one, which starts from the newest valid checkpoint of the old.
@@ -84,51 +84,63 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
     ``checkpoints`` then as a mapping of their fields.
 
     Args:
-        command: of one rank, as a list: ``["python", "train.py"]``. Templated.
-        workers: how many. Templated.
-        checkpoint_uri: where durable checkpoints go, ``file:///…``; each run has a folder of its own under it. None:
-            nowhere, and every new run starts from the beginning. Templated.
-        checkpoint_conn_id: Airflow connection with the store's credentials, for the ranks; None: their own. Templated.
-        checkpoints: how often, and how many stay. Templated.
-        recovery: what happens when workers are lost. Templated.
-        size_plan: how many workers at which times; the launcher sees to it. Templated.
-        cluster: where the workers run: ``"local"``, or in pods: ``"CONNECTION"`` or ``"CONNECTION/NAMESPACE"``, an
-            Airflow connection of type kubernetes, or a place that another package brings. Templated.
-        kubernetes_conn_id: the same as ``cluster="CONNECTION"``, as KubernetesPodOperator calls it.
-        image: of launcher and workers, where they are pods; ``pods``: all else about these. Templated.
-        environment: extra variables of every rank. Templated.
-        scripts: files and folders of the DAG's folder that are shipped to the workers, ``["train.py", "lib/"]``; then
-            they are what a rank's directory has, and on its PYTHONPATH. 256 KiB, compressed. Templated.
-        observe: traces, TensorBoard's events, Prometheus' figures; all off. Templated.
-        jupyter: a pod with Jupyter beside the workers', for whoever has its token; off. Templated.
-        working_directory: of every rank; None: that of the scripts, or the run's own folder on this machine. Templated.
-        hostfile: path at which each worker has the hosts of the present world, as mpirun reads them; in pods only.
-            None: ``/etc/mpi/hostfile`` there. Ranks find the path in ELASTIC_RUNTIME_HOSTFILE, on this machine too.
-        fresh: start over: adopt no living run (it is ended) and resume from no checkpoint, with *every* try of the
-            task. Templated: ``"{{ params.fresh }}"``.
-        warm: keep a process in every worker that has imported what the engine's ranks need.
-        log_limit: bytes of the ranks' output that are kept, 1 GiB; of more, only the last lines.
-        log_ranks: ranks whose lines come into the task's log, ``[0]``; ``[]``: none's, None: all. The launcher's do.
-        on_finish: see :class:`OnFinish`.
-        on_clear: whether a task that was cleared trains from the beginning or goes on: see
+        command: Command of one rank, as a list: ``["python", "train.py"]``, without ``horovodrun`` or ``torchrun``.
+            ``python script.py`` starts in a process that has imported torch; other commands start cold. Templated.
+        workers: Number and kind of workers. Templated.
+        checkpoint_uri: Prefix of durable checkpoints: ``file:///…``, ``s3://bucket/…``, ``gs://bucket/…`` or
+            ``az://container/…``. Each run has its own folder below it. None: the connection's prefix; if that has none,
+            no checkpoints are kept, and each new run starts from the beginning. ``""``: no checkpoints, whatever the
+            connection has. Templated.
+        checkpoint_conn_id: Airflow connection (``aws``, ``google_cloud_platform`` or ``wasb``) with the store's
+            credentials, for the ranks. None: their own. Templated.
+        checkpoints: How often they are written, and how many stay. Templated.
+        recovery: What happens when workers are lost. Templated.
+        size_plan: Number of workers by time of day; the launcher follows it. Templated.
+        cluster: Place of the workers. ``"local"``: processes on this machine. ``"CONNECTION"`` or
+            ``"CONNECTION/NAMESPACE"``: an Airflow connection of type elastic_training or kubernetes. Other packages can
+            add places. Templated.
+        kubernetes_conn_id: The same as ``cluster="CONNECTION"``, under KubernetesPodOperator's name for it.
+        image: Image of launcher and workers, for pods. None: the connection's. Templated.
+        pods: All other settings of pods; also as a mapping. Templated.
+        environment: Extra variables of every rank: strings, numbers and paths. ``None``, lists and mappings are
+            refused. Airflow's own variables (``AIRFLOW…``) never reach the workers. Templated.
+        scripts: Files and folders of the DAG's folder that are shipped to the workers: ``["train.py", "lib/"]``. They
+            are in a rank's working directory and on its PYTHONPATH. At most 256 KiB, compressed. Templated.
+        observe: Traces, TensorBoard events and Prometheus figures; all off. Templated.
+        jupyter: A pod with Jupyter beside the workers, for holders of its token; off. In pods only. Templated.
+        working_directory: Working directory of every rank. None: that of the scripts; without scripts the run's own
+            folder on this machine, and the image's in pods. Templated.
+        hostfile: Path at which each worker has the hosts of the present world, in mpirun's format; in pods only.
+            None: ``/etc/mpi/hostfile`` there. Ranks have the path in ELASTIC_RUNTIME_HOSTFILE, on this machine, too.
+        fresh: Start over with *every* try: end a run that trains, and resume from no checkpoint.
+            Templated: ``"{{ params.fresh }}"``.
+        warm: Keep a process in every worker that has imported what the engine's ranks need. To import more ahead of
+            time, set ``environment={"ELASTIC_RUNTIME_PRELOAD": "transformers,sklearn"}``.
+        log_limit: Bytes of the ranks' output that are kept, 1 GiB. Of more, only the last lines are kept.
+        log_ranks: Ranks whose lines are in the task's log: ``[0]``, ``[]`` for none, None for all. The launcher's lines
+            always are.
+        on_finish: See :class:`OnFinish`.
+        on_clear: Whether a cleared task trains from the beginning or resumes: see
             :class:`~elastic_training.lifecycle.clearing.OnClear`.
         wait_for_completion: False: the task succeeds as soon as its run is created or adopted. The run then has no
-            lease: it ends by itself, by its limits, or by a CancelTrainingOperator, and nobody takes its result.
-        skip_on_exit_code: one or several: the task is skipped when the script failed with one of them.
-        fail_on_exit_code: one or several: the task is not retried when the script failed with one of them.
+            lease: it ends by itself, at a limit, or by a CancelTrainingOperator, and no task takes its result.
+        skip_on_exit_code: One code or several: the task is skipped if the script failed with one of them. Negative:
+            a signal.
+        fail_on_exit_code: One code or several: the task is not retried if the script failed with one of them.
         callbacks: :class:`~elastic_training.listeners.callbacks.TrainingCallback` classes, or their dotted paths.
-        continues: id of a training task in the same DAG run, not a mapped one, whose checkpoints this one goes on from
+        continues: Id of a training task in the same DAG run, not a mapped one, whose checkpoints this one resumes from
             and adds to, at the same ``checkpoint_uri``. Templated.
-        price_book: path of what machines cost, or ``"example"``, for the cost in the result document; None:
+        price_book: Path of a price book, or ``"example"``, for the cost in the result document. None:
             ``[elastic_training] price_book``. Templated.
-        retry_policy: as Airflow's, since 3.3; a TrainingRetryPolicy also before.
-        deferrable: wait in the triggerer. Default: Airflow's ``[operators] default_deferrable``.
-        kwargs: of every operator. ``execution_timeout`` counts from the start of the try and is kept while deferred.
+        retry_policy: Airflow's, since 3.3; a TrainingRetryPolicy works in older versions, too.
+        deferrable: Wait in the triggerer. Default: Airflow's ``[operators] default_deferrable``.
+        kwargs: Parameters of every operator. ``execution_timeout`` counts from the start of the try and continues
+            while the task is deferred.
 
     Raises:
         InvalidSettings: at parse, for what is known then.
         TrainingFailed: from ``execute``; the task is retried and resumes.
-        TrainingCancelled: from ``execute``, when somebody ended the run; the task is not retried.
+        TrainingCancelled: from ``execute``, if the run was cancelled; the task is not retried.
         TrainingTimedOut: from ``execute``, once ``execution_timeout`` has passed; the task is retried and resumes.
         TrainingHopeless: from ``execute``, for a code of ``fail_on_exit_code``; the task is not retried.
         AirflowSkipException: from ``execute``, for a code of ``skip_on_exit_code``.

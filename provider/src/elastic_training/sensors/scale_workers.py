@@ -30,34 +30,37 @@ class _Settled(AirflowFailException):
 
 
 class ScaleWorkersSensor(ScalesTraining, BaseSensorOperator):
-    """Asks a training for another size, once, and waits until it has it.
+    """Ask a training once for another size, and wait until it has it.
 
-    Waits for the training to begin, too, so that it can run beside it from the start; the first world has the size that
-    the training itself starts with. When somebody asks for yet another size meanwhile, it fails rather than fight.
+    It also waits for the training to begin, so it can run beside it from the start. The first world has the size that
+    the training itself starts with. If somebody asks for yet another size meanwhile, the sensor fails.
 
     Returns:
-        ``workers``, ``world_size``, ``run``, ``asked_at``, and ``seconds`` from the wish to the world.
+        ``workers``, ``world_size`` (ranks), ``run``, ``asked_at``, and ``seconds`` from the request to the first world
+        of that size, by the clocks of Airflow's machine and the launcher's; 0 if it had the size before.
 
     Args:
-        training_task_id: of the :class:`~elastic_training.operators.elastic_horovod.ElasticHorovodOperator`. Templated.
-        workers: wanted: a number; a change of the size that is asked for at the first look, as ``"+2"`` or ``"-1"``,
-            which retries do not make again; ``"min"`` or ``"max"`` of the training. Templated.
-        release: instead of ``workers``: names of workers to give up without replacement. Templated.
-        clip: take the nearer bound for a size outside of the training's; else such a size fails. Templated.
-        after_step: ask once the training has come to this global step. Templated.
-        after_epoch: ask once the script has reported this ``epoch``. Templated.
-        after_metric: ask once a metric has come to a bound, as in ``("accuracy", ">=", 0.9)``. Templated.
+        training_task_id: Id of the training's task. Templated.
+        workers: Number of workers; or a change of the number that is asked for at the first look, ``"+2"`` or ``"-1"``,
+            which retries do not make again; or ``"min"`` or ``"max"`` of the training. Templated.
+        release: Instead of ``workers``: names of workers to give up without replacement. They get a notice. Templated.
+        clip: Take the nearer bound for a size outside of the training's; otherwise such a size fails. Templated.
+        after_step: Ask once the training has reached this global step. All of ``after_…`` that are given must hold.
+            Templated.
+        after_epoch: Ask once the script has reported this ``epoch``. Templated.
+        after_metric: Ask once a metric has ever reached a bound: ``("accuracy", ">=", 0.9)``, with ``>=``, ``>``,
+            ``<=`` or ``<``. Templated.
         training_dag_id: None: this DAG. Templated.
-        training_run_id: of the training's DAG run. Templated.
-        training_run: which it is, without an id: see :class:`~elastic_training.lifecycle.training_task.TrainingRun`;
-            None: this one for a training of this DAG, the latest for another's. Templated.
-        map_index: of a mapped training task; -1: not mapped. Templated.
-        cluster: as of the training. Templated.
-        if_finished: see :class:`~elastic_training.operators.scale_task.IfFinished`.
-        poke_interval: seconds (default 5). Deferred, changes are seen at once, and this is only how often a training
+        training_run_id: Id of the training's DAG run. Templated.
+        training_run: Which DAG run, without an id: see :class:`~elastic_training.lifecycle.training_task.TrainingRun`.
+            None: this one for a training of this DAG, the latest for another DAG's. Templated.
+        map_index: Index of a mapped training task; -1: not mapped. Templated.
+        cluster: The training's. Templated.
+        if_finished: See :class:`~elastic_training.operators.scale_task.IfFinished`.
+        poke_interval: Seconds (default 5). If deferred, changes are seen at once, and this is only how often a training
             that has not begun is looked for.
-        deferrable: wait in the triggerer. Default: Airflow's ``[operators] default_deferrable``.
-        kwargs: of every sensor; ``timeout`` counts from the first poke, also over deferring.
+        deferrable: Wait in the triggerer. Default: Airflow's ``[operators] default_deferrable``.
+        kwargs: Parameters of every sensor; ``timeout`` counts from the first poke, also over deferring.
     """
 
     template_fields: Sequence[str] = tuple(FIELDS)
