@@ -17,6 +17,8 @@ PAGES = (
     "docs/airflow.md",
     "docs/configuration.md",
     "docs/results.md",
+    "docs/torch-distributed.md",
+    "docs/training-script.md",
 )
 """Pages that are checked. Add a page once it has been rewritten."""
 MOST_WORDS = 40

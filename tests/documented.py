@@ -118,14 +118,14 @@ def interrupted_once():  # after the third call of the first start
 """
 RECIPES = [
     Recipe(
-        "micro batches", "docs/batches.md", "MicroBatches(dataset", "hand", _TRAINING,
+        "micro batches", "docs/training-script.md", "MicroBatches(dataset", "hand", _TRAINING,
         "train(state)\nprint(f'step {state.step}')", "step 20",
     ),
     Recipe(
-        "world scaling", "docs/batches.md", "WorldScaling(base=2", "hand", _TRAINING,
+        "world scaling", "docs/training-script.md", "WorldScaling(base=2", "hand", _TRAINING,
         "train(state)\nprint(f'step {state.step} epoch {state.epoch}')", "step 32 epoch 2",
     ),
-    Recipe("horovod", "docs/training-script.md", "hvd.elastic.run", "tests/local/test_training_script.py"),
+    Recipe("horovod", "docs/training-script.md", "best=float(", "tests/local/test_training_script.py"),
     Recipe(
         "load_checkpoint", "docs/training-script.md", "load_checkpoint(uri)", "hand",
         _TRAINING + """

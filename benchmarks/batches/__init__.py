@@ -1,1 +1,1 @@
-"""One training under the same resizes, with a batch that stays and with one that grows: the plot of docs/batches.md."""
+"""One training under the same resizes, with a batch that stays and one that grows: docs/training-script.md's plot."""

@@ -20,15 +20,15 @@ MARGIN = 5.0
 
 
 class ElasticTorchOperator(ElasticTrainingOperator):
-    """Trains with torch.distributed, on workers that may come and go, and returns the result document.
+    """Train with torch.distributed, on workers that may come and go, and return the result document.
 
-    The script is one of docs/torch-distributed.md: its training is in ``elastic_runtime.torch.elastic.run``, with
-    ``DistributedDataParallel`` around the model; or, with ``restart``, whatever runs under ``torchrun``. Nothing of
-    Horovod is needed.
+    The script has its training in a function under ``elastic_runtime.torch.elastic.run``, with
+    ``DistributedDataParallel`` around the model. With ``restart``, it is any script that runs under ``torchrun``.
+    Horovod is not needed. See docs/torch-distributed.md.
 
     Args:
-        restart: how the ranks of a script that is written for torchrun are ended for the next world's, which begin at
-            its newest checkpoint; None: ranks go from world to world, in place. Templated.
+        restart: How the ranks of a script for torchrun are ended at each change; the next ones begin at its newest
+            checkpoint. None: ranks go from world to world in place. Templated.
         kwargs: see :class:`~elastic_training.operators.elastic_training.ElasticTrainingOperator`, also for how it ends.
 
     Raises:
