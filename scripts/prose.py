@@ -15,7 +15,10 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = (
     "README.md",
     "docs/airflow.md",
+    "docs/checkpoints.md",
     "docs/configuration.md",
+    "docs/failures.md",
+    "docs/recovery.md",
     "docs/results.md",
     "docs/torch-distributed.md",
     "docs/training-script.md",
@@ -42,7 +45,7 @@ _BANNED = {
     r"that there is none": "name what is missing",
     r"who (?:it|they) (?:is|are)": "name the identity",
     r"would do|will do": "write 'is enough' or 'works'",
-    r"the like|and such": "name the things",
+    r"(?:or|and) the like|and such(?=[.,)])": "name the things",
 }  # fmt: skip
 """By pattern, what to do instead."""
 _OPENINGS = re.compile(r"(?:Of|Who|Nor|What|Whether)\b")
