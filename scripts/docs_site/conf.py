@@ -13,7 +13,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from docs_site.borrowed import text_of  # noqa: E402 - needs the path
+from docs_site.borrowed import BORROWED, text_of  # noqa: E402 - needs the path
 
 _TITLE = "Elastic Training for Airflow"
 
@@ -44,7 +44,11 @@ napoleon_numpy_docstring = False
 def setup(app: Any) -> None:
     """Called by Sphinx."""
 
-    def read(_: Any, name: str, source: list[str]) -> None:
-        source[0] = text_of(ROOT, f"docs/{name}.md", source[0])
+    def read(app: Any, name: str, source: list[str]) -> None:
+        page = f"docs/{name}.md"
+        if page in BORROWED:
+            # Otherwise the page is not read again when only that file has changed.
+            app.env.note_dependency(str(ROOT / BORROWED[page]))
+        source[0] = text_of(ROOT, page, source[0])
 
     app.connect("source-read", read)
