@@ -17,6 +17,7 @@ PAGES = (
     "docs/airflow.md",
     "docs/checkpoints.md",
     "docs/configuration.md",
+    "docs/extending.md",
     "docs/failures.md",
     "docs/recovery.md",
     "docs/results.md",

@@ -44,10 +44,7 @@ SHELL = [
 SNIPPETS = [
     (place.partition(":")[0], block)
     for place, block in BLOCKS.items()
-    # Blocks of docs/extending.md are held against their files.
-    if OF_THE_PROVIDER.search(block)
-    and place not in DAGS
-    and not place.startswith(("docs/extending.md", "docs/getting-started.md"))
+    if OF_THE_PROVIDER.search(block) and place not in DAGS and not place.startswith("docs/getting-started.md")
 ]
 
 

@@ -47,9 +47,9 @@ OF_THE_PROVIDER = re.compile(r"Operator\(|elastic_training|@task\.|Workers\(|dag
 SCRIPTS = [
     (place, block)
     for place, block in BLOCKS.items()
-    if not OF_THE_PROVIDER.search(block) and not place.startswith(("docs/extending.md", "docs/getting-started.md"))
+    if not OF_THE_PROVIDER.search(block) and not place.startswith("docs/getting-started.md")
 ]
-"""What ranks run. docs/extending.md is held against its files; a test of its own follows docs/getting-started.md."""
+"""What ranks run. A test of its own follows docs/getting-started.md."""
 
 
 @pytest.mark.parametrize(("place", "block"), SCRIPTS, ids=[place for place, _ in SCRIPTS])

@@ -1,7 +1,7 @@
 """What a place has to bring, so that runs can live there: a store of documents, a set of workers, a view of both.
 
 A place decides nothing about a run: :class:`~elastic_training.clusters.cluster.Cluster` does, the same for all places.
-``docs/extending.md`` shows a complete one.
+``docs/extending.md`` links to a complete one.
 """
 
 from __future__ import annotations
