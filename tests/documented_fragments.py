@@ -49,7 +49,7 @@ FRAGMENTS = [
     Fragment("docs/airflow.md", "FakeCluster()", reason="needs a context: tests/unit/provider/operator_bench.py"),
     Fragment("docs/cost.md", "price_book="),
     Fragment("docs/gpus.md", "pool_slots=4", after='assert (train.pool, train.pool_slots) == ("gpus", 4)'),
-    Fragment("docs/horovod.md", "Horovod(fusion_threshold_mb"),
+    Fragment("docs/airflow.md", "Horovod(fusion_threshold_mb"),
     Fragment("docs/how-to/kueue.md", "queue=", after='assert pods.queue == "team"'),
     Fragment("docs/how-to/private-registry.md", "image_pull_secrets", after="assert pods.image_pull_secrets"),
     Fragment("docs/kubernetes.md", "claim=\"datasets\""),

@@ -54,7 +54,7 @@ _NEEDS_FIXED_SIZE = (
 
 @dataclass(frozen=True, slots=True)
 class Horovod(Settings):
-    """Horovod's defaults where nothing is given: ``None`` sets no variable."""
+    """Horovod's own settings, with the names of ``horovodrun``'s flags. None sets no variable: Horovod's default."""
 
     fusion_threshold_mb: IntOrTemplate | None = None
     """MiB of tensors that are reduced together, Horovod's 128; 0: each for itself."""
