@@ -28,6 +28,7 @@ PAGES = (
     "docs/how-to/gpu-and-spot-nodes.md",
     "docs/how-to/helm-and-kubernetes-executor.md",
     "docs/how-to/images.md",
+    "docs/page.md",
     "docs/recovery.md",
     "docs/results.md",
     "docs/torch-distributed.md",
