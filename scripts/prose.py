@@ -31,6 +31,7 @@ PAGES = (
     "docs/page.md",
     "docs/recovery.md",
     "docs/results.md",
+    "docs/tensorflow.md",
     "docs/torch-distributed.md",
     "docs/training-script.md",
 )
