@@ -28,12 +28,14 @@ PAGES = (
     "docs/how-to/gpu-and-spot-nodes.md",
     "docs/how-to/helm-and-kubernetes-executor.md",
     "docs/how-to/images.md",
+    "docs/other-scripts.md",
     "docs/page.md",
     "docs/recovery.md",
     "docs/results.md",
     "docs/tensorflow.md",
     "docs/torch-distributed.md",
     "docs/training-script.md",
+    "docs/troubleshooting.md",
 )
 """Pages that are checked. Add a page once it has been rewritten."""
 MOST_WORDS = 40
