@@ -28,6 +28,8 @@ PAGES = (
     "docs/how-to/gpu-and-spot-nodes.md",
     "docs/how-to/helm-and-kubernetes-executor.md",
     "docs/how-to/images.md",
+    "docs/metrics.md",
+    "docs/observing.md",
     "docs/other-scripts.md",
     "docs/page.md",
     "docs/recovery.md",
