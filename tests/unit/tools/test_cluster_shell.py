@@ -74,11 +74,12 @@ def test_the_newest_line_says_most(tmp_path: Path, lines: str, newest: str) -> N
     assert newest_line(tmp_path / "log") == newest
 
 
+@pytest.mark.timeout(180)
 def test_ctrl_c_ends_a_step_with_its_children(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
     def interrupt() -> None:
-        wait_until(lambda: log.exists() and log.read_text() == "started\n", "the child", 10.0, every=0.02)
+        wait_until(lambda: log.exists() and log.read_text() == "started\n", "the child", 60.0, every=0.02)
         signal.raise_signal(signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
@@ -91,4 +92,4 @@ def test_ctrl_c_ends_a_step_with_its_children(tmp_path: Path) -> None:
         children = psutil.Process().children(recursive=True)
         return all(each.status() == psutil.STATUS_ZOMBIE for each in children)
 
-    wait_until(gone, "the end of what was killed", 10.0, every=0.02)
+    wait_until(gone, "the end of what was killed", 60.0, every=0.02)
