@@ -14,7 +14,7 @@ from elastic_runtime.run.status import EventKind
 from tests.local.conftest import Start
 from tests.paced import Script, Undisturbed, has_ended
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.mark.parametrize("start", ["torch"], indirect=True)
@@ -61,11 +61,12 @@ def test_a_rank_whose_piece_gloo_has_forgotten_goes_on(start: Start, tmp_path: P
     run.until(lambda: has_ended(lost), "the peer has ended")
     os.kill(asleep, signal.SIGCONT)
 
-    status = run.succeed()
+    run.succeed()
 
-    # Nothing that was committed is lost; the only rank that has it writes it where it cannot be had back.
+    # Nothing that was committed is lost. The only rank that has it writes it where it cannot be had back; on a busy
+    # machine Gloo's threads may not have come so far as it stopped, and its wait ends with an error as any other.
     assert run.ledger().steps() == Counter(range(1, 11)), run.report("steps")
     assert {note["value"][0] for note in run.notes() if note.get("step") == 10} == {10.0}
     is_stuck = "waits inside torch for a world that is broken" in run.log()
-    assert is_stuck == (wait == "native")
-    assert (status.checkpoint is not None and status.checkpoint.step == 5) == is_stuck
+    assert not is_stuck or wait == "native"
+    assert ("checkpoint of step 5 " in run.log()) == is_stuck

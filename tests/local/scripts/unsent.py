@@ -29,7 +29,7 @@ def both_stand(ones: torch.Tensor) -> None:
             time.sleep(LOOK)
         time.sleep(0.3)  # It stops with all its threads, a moment after it has said so.
         dist.all_reduce(ones, async_op=True)
-        time.sleep(0.3)  # Gloo's thread sends what it can; nothing tells when it has.
+        time.sleep(1.0)  # Gloo's thread sends what it can; nothing tells when it has.
         sent.touch()
         signal.pause()
     if os.environ["WAIT"] == "native":
@@ -43,7 +43,7 @@ def both_stand(ones: torch.Tensor) -> None:
 
 
 def stand() -> None:
-    time.sleep(0.1)  # Gloo's thread takes up the collective.
+    time.sleep(0.5)  # Gloo's thread takes up the collective.
     stopped.touch()
     os.kill(os.getpid(), signal.SIGSTOP)
 

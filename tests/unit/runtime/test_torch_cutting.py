@@ -74,11 +74,17 @@ def test_a_rank_that_does_not_leave_says_where_it_stands(capfd: pytest.CaptureFi
     assert capfd.readouterr().err.count("in test_a_rank_that_does_not_leave_says_where_it_stands") == 1
 
 
-def test_a_rank_that_stands_still_for_long_says_once_that_it_cannot_leave() -> None:
-    sockets = Sockets()
-    stood, said = iter((5.0, 20.0, 21.0, 22.0, 23.0)), []
-    cutting = Cutting(sockets.cut, lambda: lambda: next(stood, 0.0), lambda: said.append(sockets.cuts), 0.001, 15.0)
+def test_a_rank_that_stands_still_for_long_is_told_of_at_each_look() -> None:
+    stood, hung, third = iter((5.0, 20.0)), [], threading.Event()
+    cuts = Sockets()
+
+    def hang() -> None:
+        hung.append(cuts.cuts)
+        if len(hung) == 3:
+            third.set()
+
+    cutting = Cutting(cuts.cut, lambda: lambda: next(stood), hang, 0.001, 15.0)
     cutting.begin()
-    assert sockets.third.wait(PATIENCE)
+    assert third.wait(PATIENCE)
     cutting.end()
-    assert said == [3], "one cut by begin(), and one before each look"
+    assert hung[:3] == [3, 4, 5], "one cut by begin(), and one before each look"

@@ -396,7 +396,7 @@ class Launcher:
         does not write.
         """
         before, fact = self._record.checkpoint, self._session.fact if self._session else None
-        if fact is None or fact.hung or self._last_word() is None:
+        if fact is None or self._last_word() is None:
             self._pool.hand_over("the launcher", utc_now() + timedelta(seconds=patience))
             return await self._is_written(before, patience)
         by = utc_now() + timedelta(seconds=patience)

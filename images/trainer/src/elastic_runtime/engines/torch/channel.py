@@ -50,7 +50,7 @@ class Channel:
         self._entered: EnterWorld | LeftOut | None = None
         self._world = 0
         self._broken = self._all_done = self._gone = False
-        self._begun = 0
+        self._begun = self._hung_in = 0
         self._preparing = False
         self._agreements: set[int] = set()
         link.have_engine_hear(self._hear, self._hung_up, self._noticed)
@@ -125,8 +125,10 @@ class Channel:
             self._say(messages.PeerLost(self._world))
 
     def hung(self) -> None:
-        """This rank cannot leave the present world, which is broken."""
-        self._say(messages.Hung(self._world))
+        """This rank cannot leave the present world, which is broken. Said once."""
+        if self._hung_in != self._world:
+            self._hung_in = self._world
+            self._say(messages.Hung(self._world))
 
     def state_lost(self) -> None:
         """Nobody has all of the state any more: have all ranks start anew."""

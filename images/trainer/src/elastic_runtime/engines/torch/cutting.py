@@ -22,7 +22,7 @@ class Cutting:
     Args:
         cut: shuts down whatever sockets there are; from any thread.
         standing: begins to tell for how many seconds the rank has stood still.
-        hung: called once for each broken world in which that was long.
+        hung: called at each look once that was long.
         look: seconds.
         long: seconds.
     """
@@ -65,6 +65,7 @@ class Cutting:
             if not hung and stood() > self._long:
                 hung = True
                 log.error("this rank waits inside torch for a world that is broken, and nothing ends that")
+            if hung:
                 self._hung()
             if not told and time.monotonic() - since > self._long:
                 told = True

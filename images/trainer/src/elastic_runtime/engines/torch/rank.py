@@ -257,8 +257,13 @@ class Rank:
         abort_communicators()
 
     def _hung(self) -> None:
+        """Do what the training thread would while it waits for a world, in another thread: it commits no more."""
         if self._channel:
             self._channel.hung()
+        try:
+            self._while_waiting()
+        except Exception:  # of whatever the script's own objects raise
+            log.exception("the last commit of this rank, which hangs, cannot be written")
 
     def _while_waiting(self) -> None:
         call_back()
