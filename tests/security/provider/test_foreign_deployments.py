@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from base64 import urlsafe_b64encode
-from pathlib import Path
-from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.errors import InvalidSettings, RunNotFound
 from elastic_runtime.run import runobjects
 from elastic_runtime.run.spec import RunSpec
 from elastic_training.clusters.fake import FakeCluster
@@ -93,58 +90,22 @@ def test_a_name_that_kubernetes_does_not_take_is_refused(
         operator().execute({"ti": trying()})
 
 
-def test_a_run_of_the_former_name_is_adopted_found_and_collected(
-    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_of_no_deployment_is_another_ones(fake: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     deferred(operator(deferrable=True), trying(1))
-    assert list(fake.runs) == [NAME]
     monkeypatch.setenv(OPTION, "research")
     parting = deferred(operator(deferrable=True), trying(2))
-    assert parting.trigger.serialize()[1]["name"] == NAME
-    assert list(fake.runs) == [NAME]
-    assert run(TrainingTask.of({"ti": trying()}, "train").find(fake)).name == NAME
-    fake.succeed(NAME)
-    document = operator().execute({"ti": trying(3)})
-    assert document["run"] == NAME
+    assert list(fake.runs) == [NAME, parting.trigger.serialize()[1]["name"]]
+    of_task = TrainingTask("nightly", "train", deployment="research")
+    fake.succeed(parting.trigger.serialize()[1]["name"])
+    assert run(of_task.find(fake)).name != NAME, "though that one is alive"
 
 
-def test_a_run_of_the_former_name_that_belongs_to_another_task_is_left_alone(
+def test_a_run_of_that_name_that_belongs_to_another_task_is_not_this_ones(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(OPTION, "research")
+    task = Owner.of(trying(), "research").task
     others = Owner("nightly", trying().run_id, "train", -1, 1, "nonce", deployment="elsewhere")
-    run(fake.claim(RunSpec(name=NAME, uid="1", command=("python",)), others.text()))
-    run(fake.claim(RunSpec(name="unread", uid="2", command=("python",)), "no owner"))
-    monkeypatch.setenv(OPTION, "research")
-    deferred(operator(deferrable=True), trying(2))
-    assert len(fake.runs) == 3
-    assert run(fake.owner(run(fake.find(NAME)))) == others.text()
-
-
-@pytest.mark.parametrize(("number", "there", "folder"), [(2, True, NAME), (1, True, None), (2, False, None)])
-def test_checkpoints_of_the_former_name_are_resumed_from(
-    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int, there: bool, folder: str | None
-) -> None:
-    monkeypatch.setenv(OPTION, "research")
-    if there:
-        written = tmp_path / NAME / "step-000000000010-1-1"
-        written.mkdir(parents=True)
-        (written / "manifest.json").write_text("{}")
-    monkeypatch.setattr("elastic_runtime.checkpoint.file.FileStore.names", _names)
-    deferred(operator(deferrable=True, checkpoint_uri=tmp_path.as_uri()), trying(number))
-    (name,) = fake.runs
-    spec = run(fake.spec(run(fake.find(name))))
-    assert spec.checkpoint is not None
-    assert spec.checkpoint.uri == f"{tmp_path.as_uri()}/{folder or name}"
-
-
-def _names(store: Any) -> list[str]:
-    folder = Path(store.uri.removeprefix("file://"))
-    return [each.name for each in folder.iterdir()] if folder.is_dir() else []
-
-
-def test_an_owner_of_before_is_read() -> None:
-    document = json.loads(Owner.of(trying()).text())
-    del document["deployment"]
-    owner = read_owner(json.dumps(document))
-    assert owner is not None
-    assert owner.deployment == ""
+    run(fake.claim(RunSpec(name=task.name, uid="1", command=("python",)), others.text()))
+    with pytest.raises(RunNotFound):
+        run(TrainingTask("nightly", "train", deployment="research").find(fake))

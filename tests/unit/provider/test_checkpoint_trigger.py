@@ -141,9 +141,8 @@ def test_each_is_told_with_its_place_while_the_training_goes_on(fake: Listed) ->
 
 def test_all_dag_runs_and_mapped_instances_of_the_task_are_watched_and_no_others(fake: Listed) -> None:
     mine = [claimed(fake, replace(TASK, run_id=day, map_index=index)) for day, index in (("tue", -1), ("wed", 3))]
-    mine.append(claimed(fake, replace(TASK, run_id="old"), where=""))
     others = [claimed(fake, replace(TASK, run_id="x", task_id="other")), claimed(fake, replace(TASK, dag_id="hourly"))]
-    others.append(claimed(fake, replace(TASK, run_id="foreign"), where="another-deployment"))
+    others += [claimed(fake, replace(TASK, run_id=f"of {where}"), where) for where in ("another-deployment", "")]
 
     async def train() -> list[Any]:
         async with watching(watcher()) as fired:

@@ -42,6 +42,6 @@ def test_a_name_never_begins_with_a_digit() -> None:
     assert run_name("2026_model", "run", "train").startswith("run-2026-model-train-")
 
 
-def test_the_name_does_not_change_between_versions() -> None:
-    # A retry after an upgrade has to find the run of the try before.
+def test_the_name_follows_from_the_ids_alone() -> None:
+    # A retry, in another process, has to find the run of the try before.
     assert run_name("dag", "run", "task") == "dag-task-d8966c33a8"

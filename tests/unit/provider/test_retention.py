@@ -77,10 +77,6 @@ class TestWhatGoes:
         assert gone(*honest, *forged, count=2) == ["day 4"]
         assert gone(*honest, over("forged", 31 * DAY, called="anything"), count=3) == ["forged"]
 
-    def test_a_run_of_before_deployments_were_told_apart_counts(self) -> None:
-        former = Owner("nightly", "day 3", "train", -1, 1, "nonce", "ours").task.former_name
-        assert gone(over("day 2", 2 * DAY), over("day 3", 3 * DAY, called=former), count=1) == ["day 3"]
-
 
 class TestSettings:
     def test_bound_it_by_default(self) -> None:

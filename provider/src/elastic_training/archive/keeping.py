@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from elastic_runtime.checkpoint.store import CheckpointStore
@@ -28,7 +28,6 @@ from elastic_training.clusters.document import RunDocument
 from elastic_training.concurrency.bridge import ask_airflow
 from elastic_training.concurrency.daemons import in_daemon
 from elastic_training.cost.price_book import cost_of
-from elastic_training.identity.deployment import deployment
 from elastic_training.identity.ownership import Owner, read_owner
 from elastic_training.listeners.audience import Log
 from elastic_training.redaction.free_text import without_secrets
@@ -159,7 +158,6 @@ def keep(
     """
     from elastic_training.report import render_report
 
-    owner = replace(owner, deployment=owner.deployment or deployment())
     report = report_uri(archive, owner.task, owner.try_number)
     with opened(archive, owner.task, variables) as store:
         if not status.phase.final and _ended(store, owner, status):

@@ -30,7 +30,6 @@ from elastic_training.cost.price_book import asks_cloud, cost_of
 from elastic_training.identity.naming import TaskIdentity
 from elastic_training.identity.ownership import Owner, read_owner
 from elastic_training.identity.page_address import ids_of, report_query
-from elastic_training.lifecycle.training_task import present_name
 from elastic_training.redaction.free_text import Hide, without_logs, without_results, without_secrets
 from elastic_training.redaction.values import Secrets, masked
 from elastic_training.report import render_report
@@ -235,10 +234,10 @@ async def _find(place: str, task: TaskIdentity, patience: float) -> Found:
 
 
 async def _found(cluster: Cluster, task: TaskIdentity) -> Found:
-    ref = await cluster.find(await present_name(cluster, task))
+    ref = await cluster.find(task.name)
     text = await cluster.owner(ref)
     owner = read_owner(text)
-    if owner is None or replace(owner.task, deployment=owner.deployment or task.deployment) != task:
+    if owner is None or owner.task != task:
         raise RunNotFound(f"the run {ref.name} is another task's")
     return Found(cluster, ref, owner, text, await cluster.status(ref), await cluster.spec(ref))
 

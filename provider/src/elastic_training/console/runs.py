@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from operator import attrgetter
@@ -71,7 +71,7 @@ class RunList:
             viewer: whoever asks.
         """
         found = self._recent.get()
-        mine = [(each, each.owner) for each in found.runs if each.owner and each.owner.deployment in ("", deployment)]
+        mine = [(each, each.owner) for each in found.runs if each.owner and each.owner.deployment == deployment]
         self._note_dags(mine)
         dag_ids = viewer.seen({owner.dag_id for _, owner in mine})
         chosen = [row for row in mine if row[1].dag_id in dag_ids and _is_wanted(*row, wanted)]
@@ -86,7 +86,7 @@ class RunList:
             "unreachable": [{"place": each.place, "message": masked(each.message)} for each in told],
             "incomplete": len(told) < len(found.unreachable),
         }
-        return page, [row.ended(deployment) for row in rows if row.run.headline.phase.final]
+        return page, [row.ended() for row in rows if row.run.headline.phase.final]
 
     def _cost(
         self, each: FoundRun, owner: Owner, fields: Mapping[Owner, Mapping[str, str]], priced: Mapping[str, bool]
@@ -130,10 +130,9 @@ class _Row:
         cost = None if self.cost is None else str(self.cost)
         return plain_run(self.run) | {"reason": _reason(self.run), "cost": cost}
 
-    def ended(self, deployment: str) -> Ended:
-        head, owner = self.run.headline, self.owner
-        owner = replace(owner, deployment=owner.deployment or deployment)
-        return Ended(self.run.place, self.run.ref, owner, head.failure, head.updated, self.fields)
+    def ended(self) -> Ended:
+        head = self.run.headline
+        return Ended(self.run.place, self.run.ref, self.owner, head.failure, head.updated, self.fields)
 
 
 def _reason(each: FoundRun) -> str:

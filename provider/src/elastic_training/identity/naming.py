@@ -32,11 +32,6 @@ class TaskIdentity:
         """Of its run."""
         return run_name(self.dag_id, self.run_id, self.task_id, self.map_index, self.deployment)
 
-    @property
-    def former_name(self) -> str | None:
-        """Of a run that was created before names told deployments apart; None: the same."""
-        return run_name(self.dag_id, self.run_id, self.task_id, self.map_index) if self.deployment else None
-
 
 def run_name(dag_id: str, run_id: str, task_id: str, map_index: int = -1, deployment: str = "") -> str:
     """Name of the training run that this task has in this DAG run, the same for all tries.

@@ -23,7 +23,7 @@ class Owner:
     nonce: str
     """Random, new with each ``execute``: two workers that run the same try by mistake differ."""
     deployment: str = ""
-    """Of Airflow; empty: not known, or the run is older than this field."""
+    """Of Airflow; empty: not known."""
 
     @classmethod
     def of(cls, task_instance: Any, deployment: str = "") -> Owner:

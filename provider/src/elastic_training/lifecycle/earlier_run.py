@@ -13,7 +13,6 @@ from elastic_training.concurrency.daemons import in_daemon
 from elastic_training.identity.naming import TaskIdentity
 from elastic_training.identity.ownership import Owner, read_owner
 from elastic_training.lifecycle.clearing import EarlierRun
-from elastic_training.lifecycle.training_task import present_name
 from elastic_training.listeners.audience import Log
 from elastic_training.redaction.values import masked
 
@@ -59,6 +58,5 @@ async def earlier_run(
 
 async def folder_of_task(cluster: Cluster, task: TaskIdentity, kept: Address | None, log: Log) -> str:
     """The folder of another task's checkpoints, under the prefix. Raises as :func:`earlier_run`."""
-    name = await present_name(cluster, task)
-    found = await earlier_run(cluster, name, task, kept, log)
-    return found.folder if found is not None and found.folder else name
+    found = await earlier_run(cluster, task.name, task, kept, log)
+    return found.folder if found is not None and found.folder else task.name

@@ -1,8 +1,8 @@
 """Which run a try goes on with when the run that its task remembers is not the one of its name. Pure.
 
 Since Airflow 3.3 a task remembers its run between tries (:mod:`elastic_training.lifecycle.task_memory`). Its name, from
-which all tries find it anyway, changes with the deployment's name, and may with a later version of this package. What
-is remembered can be edited through Airflow's API, so nothing follows from it but what the run, or the name, confirms.
+which all tries find it anyway, changes with the deployment's name. What is remembered can be edited through Airflow's
+API, so nothing follows from it but what the run, or the name, confirms.
 """
 
 from __future__ import annotations

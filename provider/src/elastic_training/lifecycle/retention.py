@@ -98,7 +98,7 @@ def outdated(
 
 
 def _is_named_for(run: RunSummary, owner: Owner) -> bool:
-    return run.ref.name in (owner.task.name, owner.task.former_name)
+    return run.ref.name == owner.task.name
 
 
 async def remove(cluster: Cluster, run: RunSummary) -> Removal:

@@ -23,7 +23,6 @@ from elastic_training.identity.naming import TaskIdentity
 from elastic_training.identity.ownership import read_owner
 from elastic_training.lifecycle.clearing import is_folder_of
 from elastic_training.lifecycle.remembered import Choice, Found, RememberedRun
-from elastic_training.lifecycle.training_task import present_name
 from elastic_training.outcome.retrying import MAX_FAILURES, Failure, remembered_failures
 from elastic_training.retry_policy import failed_try
 
@@ -154,7 +153,7 @@ async def name_of_run(
     Raises:
         ClusterUnavailable: the place does not answer.
     """
-    present = await present_name(cluster, task)
+    present = task.name
     if remembered is None:
         return present
     here = remembered.cluster == where or await _is_in(cluster, remembered)  # It may only be written in another way.

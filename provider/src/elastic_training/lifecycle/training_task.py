@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -82,7 +82,7 @@ class TrainingTask:
     async def find(self, cluster: Cluster) -> RunRef:
         """Its training run. Raises RunNotFound, also while the DAG run of that date is not known."""
         if self.run_id:
-            return await cluster.find(await present_name(cluster, self._identity(self.run_id)))
+            return await cluster.find(self._identity(self.run_id).name)
         if self.logical_date:
             raise RunNotFound(f"there is no {self} yet")
         found = [each for each in await cluster.list() if self._owns(each.owner)]  # The newest first.
@@ -96,33 +96,7 @@ class TrainingTask:
 
     def _owns(self, text: str) -> bool:
         owner = read_owner(text)
-        # One that was created before owners told deployments apart may be of any.
-        return owner is not None and self._identity(owner.run_id) == replace(
-            owner.task, deployment=owner.deployment or self.deployment
-        )
-
-
-async def present_name(cluster: Cluster, task: TaskIdentity) -> str:
-    """Under which name the task's run is, or will be.
-
-    A run that was created before names told deployments apart keeps its name, as long as there is one of the same task,
-    and none of the new name.
-
-    Raises:
-        ClusterUnavailable: the place does not answer.
-    """
-    if task.former_name is None:
-        return task.name
-    try:
-        return (await cluster.find(task.name)).name
-    except RunNotFound:
-        pass
-    try:
-        owner = read_owner(await cluster.owner(await cluster.find(task.former_name)))
-    except RunNotFound:
-        return task.name
-    mine = (task, replace(task, deployment=""))  # Once it was adopted, its owner tells the deployment.
-    return task.former_name if owner and owner.task in mine else task.name
+        return owner is not None and owner.task == self._identity(owner.run_id)
 
 
 def check_training_run(run_id: object, which: object) -> None:

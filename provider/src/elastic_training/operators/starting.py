@@ -9,11 +9,10 @@ from elastic_runtime.errors import InvalidSettings
 from elastic_training.archive.where import Address, address_of
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.concurrency.bridge import run
-from elastic_training.identity.naming import TaskIdentity, similar
+from elastic_training.identity.naming import similar
 from elastic_training.identity.ownership import Owner
 from elastic_training.lifecycle.clearing import OnClear, Start, decide_start
 from elastic_training.lifecycle.earlier_run import earlier_run, folder_of_task
-from elastic_training.lifecycle.former_folder import former_folder
 from elastic_training.lifecycle.task_memory import TaskMemory
 from elastic_training.settings.values import parse_bool
 
@@ -30,7 +29,6 @@ class StartsRuns:
     get_dag: Any
     fresh: Any
     on_clear: str
-    store_credentials: Any
 
     def starting(
         self, cluster: Cluster, place: str, name: str, owner: Owner, cleared_after: int, memory: TaskMemory
@@ -70,8 +68,7 @@ class StartsRuns:
         if self.continues:
             task = replace(owner.task, task_id=self.continues, map_index=-1)
             return decision.start, run(folder_of_task(cluster, task, kept, self.log))
-        folder = earlier.folder if earlier is not None else memory.folder(name) if again else None
-        return decision.start, folder or self._former_folder(owner.task, name, again=again)
+        return decision.start, earlier.folder if earlier is not None else memory.folder(name) if again else None
 
     def _check_continued(self) -> None:
         """Or its checkpoints would be looked for where there are none, and the training would begin anew."""
@@ -94,9 +91,3 @@ class StartsRuns:
             return address_of(self.checkpoint_uri, self.checkpoint_conn_id, place)
         except InvalidSettings:  # Said wherever something is kept.
             return None
-
-    def _former_folder(self, task: TaskIdentity, name: str, *, again: bool) -> str | None:
-        # A first try has no checkpoints yet, so only the others look for them.
-        if name != task.name or not again or not self.checkpoint_uri:
-            return None
-        return former_folder(task, self.checkpoint_uri, self.store_credentials)

@@ -126,11 +126,11 @@ class CheckpointTrigger(BaseEventTrigger):
                 yield event
 
     def _owner(self, each: RunSummary) -> Owner | None:
-        """Whose run it is, if it is of the task; one that does not tell its deployment may be of any."""
+        """Whose run it is, if it is of the task."""
         owner = read_owner(each.owner)
         if owner is None or (owner.dag_id, owner.task_id) != (self.dag_id, self.task_id):
             return None
-        return owner if owner.deployment in ("", _deployment()) else None
+        return owner if owner.deployment == _deployment() else None
 
     async def _newest(self, each: RunSummary, cursor: Cursor) -> Checkpoint | None:
         """The run's newest checkpoint, if its status says something that was not read yet."""
