@@ -141,7 +141,7 @@ ATTACKS = {
 
 
 def expected(worker: str) -> Expected:
-    return Expected("ns", UIDS.get(worker), has_token=True)
+    return Expected("ns", UIDS.get(worker))
 
 
 def guarded(tls: Path, test: Callable[[Place, Worker, FakePlace], Awaitable[None]]) -> Place:

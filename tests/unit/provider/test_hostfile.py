@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.run.spec import HOSTFILE_VERSION
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 
 
@@ -17,9 +16,9 @@ def operator(**arguments: Any) -> ElasticHorovodOperator:
 
 def test_a_place_of_ones_own_reaches_only_images_that_know_it() -> None:
     spec = operator(cluster="moon", hostfile="/data/hosts").spec("run")
-    assert (spec.hostfile, spec.version) == ("/data/hosts", HOSTFILE_VERSION)
+    assert spec.hostfile == "/data/hosts"
     spec = operator().spec("run")
-    assert (spec.hostfile, spec.version) == (None, 1)
+    assert spec.hostfile is None
 
 
 @pytest.mark.parametrize("path", ["hosts", "/etc/../hosts", "/run/elastic-training/tls/ca.crt", 7, "{{ params.path }}"])

@@ -12,7 +12,7 @@ from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run.observe import ObserveSpec, ProfileSpec, PrometheusSpec
 from elastic_runtime.run.runobjects import PROMETHEUS_TOKEN
-from elastic_runtime.run.spec import OBSERVE_VERSION, RunSpec
+from elastic_runtime.run.spec import RunSpec
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.settings import Observe, Prometheus
 from tests.unit.provider.manifests_bench import SPEC, container_of, everything, objects_of, pods_of
@@ -50,8 +50,6 @@ def test_files_need_a_store_and_figures_do_not() -> None:
         operator(observe=Observe(timeline=True))
     spec = operator(observe=Observe(prometheus=Prometheus(token="/run/token", port=0))).spec("run")
     assert spec.observe == ObserveSpec(prometheus=PrometheusSpec(0, "/run/token"))
-    assert spec.version == OBSERVE_VERSION
-    assert operator().spec("run").version == 1
 
 
 def test_all_of_it_reaches_the_launcher() -> None:

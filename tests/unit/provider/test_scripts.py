@@ -10,7 +10,7 @@ from airflow.providers.common.compat.sdk import DAG, AirflowFailException, task
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run.shipment import MAX_UNPACKED, unpack
-from elastic_runtime.run.spec import MAX_PACKED, SCRIPTS_VERSION
+from elastic_runtime.run.spec import MAX_PACKED
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.settings.scripts import check_scripts, read_scripts
 from tests.unit.provider.operator_bench import operator, run_in, trying
@@ -91,11 +91,10 @@ class TestTheOperator:
         spec = run_in(fake).document.spec
         assert spec.scripts is not None
         assert unpack(spec.scripts) == {"fakes.py": Path(__file__).with_name("fakes.py").read_bytes()}
-        assert spec.version == SCRIPTS_VERSION
 
     def test_without_scripts_nothing_changes_for_older_images(self, fake: FakeCluster) -> None:
         operator(wait_for_completion=False).execute({"ti": trying()})
-        assert (run_in(fake).document.spec.scripts, run_in(fake).document.spec.version) == (None, 1)
+        assert run_in(fake).document.spec.scripts is None
 
     def test_looks_in_the_search_path_of_templates(self, fake: FakeCluster, folder: Path) -> None:
         with DAG("nightly", schedule=None, template_searchpath=[str(folder)]):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.launcher.decision.size_plan import planned
-from elastic_runtime.run.spec import PLAN_VERSION, PlanWindow, RunSpec
+from elastic_runtime.run.spec import PlanWindow, RunSpec
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.settings import SizePlan, SizeWindow, Workers
 
@@ -34,8 +34,7 @@ def test_it_reaches_the_launcher() -> None:
     assert spec.size_plan is not None
     assert spec.size_plan.windows == (PlanWindow(8, "22:00", "06:00"),)
     assert (spec.size_plan.otherwise, spec.size_plan.timezone) == (2, "Asia/Shanghai")
-    assert spec.version == PLAN_VERSION  # A runtime that would ignore the plan refuses the run.
-    assert operator(size_plan=None).spec("run").version == 1
+    assert operator(size_plan=None).spec("run").size_plan is None
 
 
 def test_one_without_a_plan_is_as_before() -> None:

@@ -16,7 +16,6 @@ from elastic_runtime.launcher.kubernetes.leadership import Leadership, take_over
 from elastic_runtime.launcher.kubernetes.platform import KubernetesPlatform
 from elastic_runtime.run.runobjects import (
     COMPLETE,
-    IDENTITY_VOLUME,
     LEASE,
     SPEC_KEY,
     STATUS_KEY,
@@ -80,15 +79,11 @@ def replica_set(run: RunSpec, replicas: int = 2) -> Plain:
     }
 
 
-def pod(
-    run: RunSpec, name: str, *, node: str = "", going: datetime | None = None, token: bool = False, **pod_status: Any
-) -> Plain:
+def pod(run: RunSpec, name: str, *, node: str = "", going: datetime | None = None, **pod_status: Any) -> Plain:
     metadata: Plain = {"name": name, "labels": labels(run.name, run.uid, Part.WORKER)}
     if going:
         metadata["deletionTimestamp"] = going.isoformat().replace("+00:00", "Z")
     pod_spec: Plain = {"nodeName": node} if node else {}
-    if token:
-        pod_spec["volumes"] = [{"name": IDENTITY_VOLUME, "projected": {}}]
     return {"metadata": metadata, "spec": pod_spec, "status": pod_status}
 
 

@@ -132,18 +132,12 @@ def test_what_is_wrong_is_said_at_once_and_in_words() -> None:
     assert str(refused.value) == "not a Odd: str, not int @ $.number; NoneType, not a number @ $.share"
 
 
-def test_a_status_of_an_older_launcher_is_read() -> None:
-    added = ("sample_throughput", "hardware", "lost_seconds")
-    plain = {name: value for name, value in to_plain(STATUS).items() if name not in added}
-    assert from_plain(Status, plain) == replace(STATUS, sample_throughput=Series(), hardware={}, lost_seconds={})
-
-
 def test_a_whole_number_is_a_number() -> None:
     assert from_plain(Odd, {"number": 3, "share": 1}).share == 1.0
     assert [type(value) for value in from_plain(Odd, {"number": 3, "values": [1, 0.5]}).values] == [float, float]
 
 
-def test_an_older_reader_survives_a_newer_writer() -> None:
+def test_an_unknown_key_is_passed_over() -> None:
     assert from_plain(Odd, {"number": 3, "colour": "red"}) == Odd(3)
 
 

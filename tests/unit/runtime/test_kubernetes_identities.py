@@ -15,14 +15,13 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from elastic_runtime.kubernetes import tokens
-from elastic_runtime.kubernetes.resources import PODS, REPLICA_SETS
+from elastic_runtime.kubernetes.resources import PODS
 from elastic_runtime.kubernetes.tokens import read_keys
 from elastic_runtime.protocol.wire import Hello
 from elastic_runtime.run import runobjects
-from elastic_runtime.run.runobjects import IDENTITY_VOLUME
 from tests.unit.runtime.fake_kubernetes import FakePlace
 from tests.unit.runtime.kubernetes_bench import Watched, pod
-from tests.unit.runtime.kubernetes_platform_bench import MOMENT, NAMES, RUN, within
+from tests.unit.runtime.kubernetes_platform_bench import MOMENT, RUN, within
 from tests.unit.runtime.token_issuer import Issuer
 
 AUDIENCE = runobjects.audience(RUN.name, RUN.uid)
@@ -31,13 +30,13 @@ UNCHECKED = "agents are known by the run's certificate alone"
 
 async def come(place: FakePlace, name: str = "a") -> Hello:
     """A pod that is given a token, and what its agent says."""
-    await place.create(PODS, pod(RUN, name, token=True, phase="Running"))
+    await place.create(PODS, pod(RUN, name, phase="Running"))
     await asyncio.sleep(MOMENT)
     return Hello(name, "n", 7, 1, "lo", token=await place.token(name, AUDIENCE))
 
 
 def silent(hello: Hello) -> Hello:
-    """As an older agent says it."""
+    """As an agent says it that cannot read its token."""
     return Hello(hello.worker, hello.node, hello.pid, hello.slots, hello.interface)
 
 
@@ -51,28 +50,16 @@ class TestToken:
 
         within(test)
 
-    def test_is_asked_for_where_the_manifest_gives_one(self) -> None:
+    def test_is_asked_for(self) -> None:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
             refusal = await watched.platform.prove(silent(await come(place)))
             assert refusal is not None
-            assert "If its image has an older elastic-runtime, build it anew" in refusal
+            assert "If its user cannot read that file, set fs_group" in refusal
 
         within(test)
 
-    def test_is_not_asked_for_in_a_run_of_an_older_provider(self) -> None:
-        async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
-            await place.create(PODS, pod(RUN, "a", phase="Running"))
-            await asyncio.sleep(MOMENT)
-            assert await watched.platform.prove(Hello("a", "n", 7, 1, "lo")) is None
-
-        within(test)
-
-    def test_is_asked_for_as_the_replica_set_says_while_there_is_no_news_of_pods(self) -> None:
-        async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
-            assert await watched.platform.prove(Hello("new", "n", 7, 1, "lo")) is None
-            volumes = {"spec": {"template": {"spec": {"volumes": [{"name": IDENTITY_VOLUME}]}}}}
-            await place.change(REPLICA_SETS, NAMES.worker, volumes)
-            await asyncio.sleep(MOMENT)
+    def test_is_asked_for_while_there_is_no_news_of_pods(self) -> None:
+        async def test(_place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
             assert await watched.platform.prove(Hello("new", "n", 7, 1, "lo")) is not None
 
         within(test)

@@ -94,8 +94,8 @@ class TestBegin:
             ({"data": {SPEC_KEY: '{"uid":"first"}'}}, InvalidDocument, "not a RunSpec"),
             (
                 {"data": {SPEC_KEY: to_json(RUN).replace('"version":1', '"version":99')}},
-                InvalidSettings,
-                "Upgrade elastic-runtime",
+                InvalidDocument,
+                "its version is 99, and version 1 is read here: have one release of elastic-runtime",
             ),
             ({"data": {SPEC_KEY: to_json(spec(uid="second"))}}, OwnershipLost, "another incarnation"),
         ],
@@ -253,7 +253,7 @@ class TestExitStatus:
             (status(RUN, Phase.SUSPENDED), runobjects.REPLACED, ""),
             (OwnershipLost("another"), runobjects.REPLACED, ""),
             (MissingRight("may not"), runobjects.COULD_NOT_RUN, "may not"),
-            (InvalidSettings("version", "is 99", "Upgrade"), runobjects.COULD_NOT_RUN, "version: is 99. Upgrade"),
+            (InvalidSettings("engine", "is x", "Write y"), runobjects.COULD_NOT_RUN, "engine: is x. Write y"),
             (InvalidDocument("no spec"), runobjects.COULD_NOT_RUN, "no spec"),
             (RunNotFound("gone"), runobjects.COULD_NOT_RUN, "gone"),
             (

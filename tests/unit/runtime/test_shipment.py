@@ -13,7 +13,7 @@ from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.net.framing import MAX_LINE
 from elastic_runtime.protocol.wire import Welcome, encode
 from elastic_runtime.run.shipment import MAX_UNPACKED, content, pack, unpack, with_content
-from elastic_runtime.run.spec import MAX_PACKED, MAX_SHIPPED, SCRIPTS_VERSION, RunSpec
+from elastic_runtime.run.spec import MAX_PACKED, MAX_SHIPPED, RunSpec
 
 PARTS = st.from_regex(r"[A-Za-z0-9_][-+.A-Za-z0-9_]{0,20}", fullmatch=True)
 NAMES = st.lists(PARTS.map("d{}".format), max_size=3).flatmap(
@@ -23,7 +23,7 @@ NAMES = st.lists(PARTS.map("d{}".format), max_size=3).flatmap(
 
 @given(files=st.dictionaries(NAMES, st.binary(max_size=300), min_size=1, max_size=20))
 def test_what_is_packed_is_what_is_unpacked_also_through_the_spec(files: dict[str, bytes]) -> None:
-    spec = RunSpec("run", "uid", ("python", "train.py"), scripts=pack(files), version=SCRIPTS_VERSION)
+    spec = RunSpec("run", "uid", ("python", "train.py"), scripts=pack(files))
     read = from_json(RunSpec, to_json(spec))
     assert read == spec
     assert read.scripts is not None

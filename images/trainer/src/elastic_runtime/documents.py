@@ -21,17 +21,19 @@ from typing import Any, TypeVar
 
 import cattrs
 from cattrs.errors import BaseValidationError
-from cattrs.gen import make_dict_unstructure_fn, override
+from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 from cattrs.strategies import configure_tagged_union
 from cattrs.v import format_exception
 
 from elastic_runtime.errors import ElasticError, InvalidDocument, InvalidSettings
+from elastic_runtime.marks import SPARSE, VERSION
 from elastic_runtime.printable import printable
-from elastic_runtime.sparse import SPARSE
 
 T = TypeVar("T")
 _LONGEST_PROBLEMS = 1000
 """Characters in which is said what is wrong with a document."""
+_LONGEST_VERSION = 20
+_ONE_RELEASE = "have one release of elastic-runtime and of the provider in Airflow and in all images"
 _UNREADABLE = (BaseValidationError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
 
 EARLIEST, LATEST = 1970, 2200
@@ -105,13 +107,10 @@ def _column(value: object, kind: Any) -> tuple[Any, ...]:
 
 
 def _member(value: object, kind: type[StrEnum]) -> StrEnum:
-    """One that only a newer version knows is read as the kind's ``UNKNOWN``, where it has that."""
     text = _exactly(value, str)
     try:
         return kind(text)
     except ValueError:
-        if unknown := kind.__members__.get("UNKNOWN"):
-            return unknown
         raise _Wrong(f"none of {', '.join(kind)}") from None
 
 
@@ -120,6 +119,25 @@ def _without_defaults(kind: type) -> Callable[[Any], dict[str, Any]]:
         each.name: override(omit_if_default=True) for each in fields(kind) if each.metadata == SPARSE
     }
     return make_dict_unstructure_fn(kind, _converter, **left_out)
+
+
+def _is_versioned(kind: Any) -> bool:
+    return is_dataclass(kind) and any(each.metadata == VERSION for each in fields(kind))
+
+
+def _of_one_version(kind: type, converter: cattrs.Converter) -> Callable[[Any, type], Any]:
+    """Looks at the version first: in a document of another one, whatever else is wrong follows from that."""
+    [own] = [each for each in fields(kind) if each.metadata == VERSION]
+    read = make_dict_structure_fn(kind, converter)
+
+    def structure(plain: Any, _: type) -> Any:
+        found = plain.get(own.name, own.default) if isinstance(plain, Mapping) else own.default
+        if type(found) is int and found != own.default:
+            told = f"its version is {printable(found, _LONGEST_VERSION)}, and version {own.default} is read here"
+            raise _Wrong(f"{told}: {_ONE_RELEASE}")
+        return read(plain, kind)
+
+    return structure
 
 
 _converter = cattrs.Converter(forbid_extra_keys=False)
@@ -136,6 +154,7 @@ _converter.register_structure_hook(StrEnum, _member)  # Hooks are found by class
 _converter.register_unstructure_hook_factory(
     lambda kind: is_dataclass(kind) and any(each.metadata == SPARSE for each in fields(kind)), _without_defaults
 )
+_converter.register_structure_hook_factory(_is_versioned, _of_one_version)
 _hasty = _converter.copy(detailed_validation=False)
 """Ends at the first thing that is wrong; the other one makes an error, of kilobytes, for each."""
 _FEW = 1000
@@ -159,7 +178,7 @@ def to_plain(document: object, kind: Any = None) -> Any:
 
 
 def from_plain(kind: type[T], plain: object) -> T:
-    """Read a document of type ``kind``; unknown keys are ignored so that an older reader survives a newer writer.
+    """Read a document of type ``kind``; unknown keys are ignored.
 
     Raises:
         InvalidDocument: with the path of every field that could not be read; of a large document, with the first

@@ -53,7 +53,7 @@ class FailureKind(StrEnum):
     EXECUTION_TIMEOUT = "execution_timeout"
     """The time is over that the task has for a try. Written by the task, never by a launcher."""
     UNKNOWN = "unknown"
-    """One of a newer launcher; the reason says it."""
+    """None is told."""
 
 
 class ElasticError(Exception):

@@ -15,12 +15,13 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from elastic_runtime.documents import from_json, to_json, to_plain
 from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.marks import VERSION
 from elastic_runtime.run.status import MAX_USAGE, Series, Status
 from elastic_training.identity.naming import TaskIdentity
 
@@ -86,9 +87,9 @@ class Document:
     status: Status
     """As it was when this was written; final, unless the run went on with another try or could not be waited for."""
     cost: Cost | None = None
-    version: int = 1
+    version: int = field(default=1, metadata=VERSION)
     folder: str | None = None
-    """Of the run's checkpoints, under the prefix of its task; None: it has none, or this is older than the field."""
+    """Of the run's checkpoints, under the prefix of its task; None: it has none."""
 
     @property
     def task(self) -> TaskIdentity:

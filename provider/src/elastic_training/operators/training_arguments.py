@@ -12,17 +12,8 @@ from uuid import uuid4
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run.hostfile import check_hostfile
-from elastic_runtime.run.observe import ObserveSpec
 from elastic_runtime.run.shipment import pack
-from elastic_runtime.run.spec import (
-    HOSTFILE_VERSION,
-    JUPYTER_VERSION,
-    OBSERVE_VERSION,
-    PLAN_VERSION,
-    SCRIPTS_VERSION,
-    RunSpec,
-    has_fixed_size,
-)
+from elastic_runtime.run.spec import RunSpec, has_fixed_size
 from elastic_training.airflow.versions import folder_of
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.connected import LOCAL
@@ -234,13 +225,6 @@ class TrainingArguments(TellsLineage):
         workers, lost = self._workers().spec(), recovery.spec()
         jupyter = jupyter_of(self.jupyter, pods=True)
         fixed_size = has_fixed_size(workers, lost) and self.size_plan is None
-        versions = (
-            PLAN_VERSION if self.size_plan is not None else 1,
-            SCRIPTS_VERSION if files else 1,
-            OBSERVE_VERSION if observe != ObserveSpec() else 1,
-            HOSTFILE_VERSION if self.hostfile else 1,
-            JUPYTER_VERSION if jupyter else 1,
-        )
         return RunSpec(
             name=name,
             uid=uid,
@@ -259,7 +243,6 @@ class TrainingArguments(TellsLineage):
             hostfile=self.hostfile or None,
             jupyter=jupyter.spec() if jupyter else None,
             engine=self.engine,
-            version=max(versions),
         )
 
     def rank_environment(self, *, fixed_size: bool) -> dict[str, str]:  # noqa: ARG002  # some engines' depends on it

@@ -19,7 +19,7 @@ from elastic_runtime.run.status_failure import without_quotes
 Hide = Callable[[str], str]
 _WORDED = frozenset(
     {
-        *(EventKind.FINISHED, EventKind.WARNING, EventKind.UNKNOWN),
+        *(EventKind.FINISHED, EventKind.WARNING),
         *(EventKind.CHECKPOINT, EventKind.CHECKPOINT_SKIPPED, EventKind.HANDOVER, EventKind.RESUMED),
     }
 )

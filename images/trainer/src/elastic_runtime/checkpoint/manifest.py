@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.marks import VERSION
 
 MANIFEST_VERSION = 1
 LONGEST_MANIFEST = 4 << 20
@@ -45,7 +46,7 @@ class Manifest:
     parts: tuple[Part, ...]
     handover: bool = False
     """Written because of a reclaim notice."""
-    version: int = MANIFEST_VERSION
+    version: int = field(default=MANIFEST_VERSION, metadata=VERSION)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -66,8 +67,6 @@ def decode_manifest(data: bytes) -> Manifest:
     if hashlib.sha256(text).hexdigest().encode() != digest:
         raise InvalidDocument("its manifest is torn or altered")
     manifest = from_json(Manifest, text)
-    if manifest.version > MANIFEST_VERSION:
-        raise InvalidDocument(f"its manifest has version {manifest.version}, newer than this runtime's")
     # So nothing is in it twice, nor anything else, and no value is written in another way than ours.
     if encode_manifest(manifest) != data:
         raise InvalidDocument("its manifest is not written as this runtime writes it")

@@ -144,7 +144,7 @@ class AgentReports:
     def _rank_said(self, worker: Worker, process: str, plain: Mapping[str, Any]) -> None:
         message = decode_rank_message(plain)
         if message is None:
-            return  # Of a version that knows more.
+            return  # Whatever a script has written there.
         check_rank(message)
         if isinstance(message, EngineWord):
             self._engine_word(worker, process, message)

@@ -223,7 +223,7 @@ def encode_rank_message(message: RankMessage | AgentWord) -> bytes:
 
 
 def decode_rank_message(plain: Mapping[str, object]) -> RankMessage | None:
-    """None for a type that this version does not know. Raises InvalidDocument."""
+    """None for a type that is not in it. Raises InvalidDocument."""
     return _OF_RANKS.read(plain)
 
 

@@ -13,11 +13,14 @@ from datetime import datetime
 from typing import Any
 
 from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.marks import SPARSE, VERSION
 from elastic_runtime.protocol import messages
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status_figures import GpuFigures
-from elastic_runtime.sparse import SPARSE
 from elastic_runtime.tracing.timeline import Mark
+
+WIRE_VERSION = 1
+"""Another one with each change of a message, also of those between a rank and the launcher, which agents pass on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ class Hello:
     """IP address there, by which the others reach it; empty: it is not told, nor wants to know of theirs."""
     token: str = field(default="", metadata=SPARSE, repr=False)
     """Secret. Proof that the agent is in the pod of the worker's name, where the place gives one; empty: none."""
+    version: int = field(default=WIRE_VERSION, metadata=VERSION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +249,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(plain: Mapping[str, Any]) -> Message:
-    """Raises InvalidDocument for a type that this version does not know, or a wrong field."""
+    """Raises InvalidDocument for a type that is not in it, or a wrong field."""
     message = _VOCABULARY.read(plain)
     if message is None:
         raise InvalidDocument(f"no message is of type {plain.get('type')!r}")

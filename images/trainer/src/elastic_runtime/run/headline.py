@@ -13,7 +13,7 @@ from typing import Any
 
 from elastic_runtime.documents import to_json
 from elastic_runtime.errors import FailureKind
-from elastic_runtime.run.status import MAX_MESSAGE, Phase, Series, Status, Usage, end_unknown, shortened
+from elastic_runtime.run.status import MAX_MESSAGE, Phase, Series, Status, Usage, shortened
 
 _NEVER = datetime(1, 1, 1, tzinfo=UTC)
 _NO_FIGURES: dict[str, Any] = {
@@ -48,9 +48,6 @@ class Headline:
     generation: int = 0
     step: int | None = None
     usage: tuple[Usage, ...] = ()
-
-    def __post_init__(self) -> None:
-        end_unknown(self)
 
 
 def without_figures(status: Status) -> Status:

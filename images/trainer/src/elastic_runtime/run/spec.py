@@ -13,22 +13,13 @@ from enum import StrEnum
 from typing import Self
 
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.marks import VERSION
 from elastic_runtime.run.hostfile import check_hostfile
 from elastic_runtime.run.jupyter import JupyterSpec
 from elastic_runtime.run.observe import ObserveSpec
 
-SPEC_VERSION = 6
-"""The newest that this runtime understands."""
-PLAN_VERSION = 2
-"""Of specs with a size plan, which an older runtime would ignore."""
-SCRIPTS_VERSION = 3
-"""Of specs with shipped files, the same."""
-OBSERVE_VERSION = 4
-"""Of specs that ask for traces or figures, the same."""
-HOSTFILE_VERSION = 5
-"""Of specs that say where the hostfile is to be, the same."""
-JUPYTER_VERSION = 6
-"""Of specs with Jupyter beside the workers, which an older launcher would not end."""
+SPEC_VERSION = 1
+"""Another one with each change of the fields: a runtime that does not know one would train another run."""
 LOG_LIMIT = 1024**3
 """Bytes."""
 
@@ -313,8 +304,7 @@ class RunSpec:
     """Beside the workers, where these are pods."""
     restart: RestartSpec = field(default_factory=RestartSpec)
     """Of engines that restart their ranks: only ``torchrun`` does."""
-    version: int = 1
-    """The oldest that a runtime has to understand."""
+    version: int = field(default=SPEC_VERSION, metadata=VERSION)
 
     @property
     def fixed_size(self) -> bool:
@@ -328,12 +318,6 @@ class RunSpec:
             )
         if self.size_plan:
             self.size_plan.check(self.workers)
-        if self.version > SPEC_VERSION:
-            raise InvalidSettings(
-                "version",
-                f"spec version {self.version} is newer than this runtime's {SPEC_VERSION}",
-                "Upgrade elastic-runtime in the trainer's image",
-            )
         if self.observe.saves and self.checkpoint is None:
             problem = "there is no checkpoint store to keep what it leaves"
             raise InvalidSettings("observe", problem, 'Write checkpoint_uri="s3://bucket/runs"')

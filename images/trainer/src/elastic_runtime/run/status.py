@@ -10,17 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
 
 from elastic_runtime.errors import FailureKind
+from elastic_runtime.marks import SPARSE, VERSION
 from elastic_runtime.run.status_failure import FirstFailure
 from elastic_runtime.run.status_figures import GpuFigures, Hardware
-from elastic_runtime.sparse import SPARSE
 
 STATUS_VERSION = 1
-"""Another one only when a field changes its meaning or is taken away. Fields that are added have defaults: readers of
-an older version pass over them, and a newer reader takes an older status. Members may be added to enums that have an
-``UNKNOWN``: an older reader reads that instead."""
+"""Another one with each change of the fields, or of the members of an enum."""
 MAX_EVENTS = 200
 MAX_HISTORY = 500
 MAX_PAST_WORKERS = 50
@@ -65,8 +62,6 @@ class Phase(StrEnum):
     """Fewer workers than the minimum; waiting, holding no step back."""
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    UNKNOWN = "unknown"
-    """One of a newer launcher; the run is not over."""
 
     @property
     def final(self) -> bool:
@@ -88,8 +83,6 @@ class WorkerState(StrEnum):
     """Gone after a notice or a scale-in."""
     LOST = "lost"
     """Gone without a word."""
-    UNKNOWN = "unknown"
-    """One of a newer launcher; the worker is here."""
 
     @property
     def gone(self) -> bool:
@@ -130,8 +123,6 @@ class EventKind(StrEnum):
     """What the script did, or did not, that costs steps or may go wrong; the message says what helps."""
     FINISHED = "finished"
     """Final: succeeded or failed."""
-    UNKNOWN = "note"
-    """One of a newer launcher; the message says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,29 +238,6 @@ class Outputs:
     bytes: int
 
 
-class Ended(Protocol):
-    """What says how a run ended."""
-
-    @property
-    def phase(self) -> Phase:
-        """See :class:`Status`."""
-
-    @property
-    def finished(self) -> datetime | None:
-        """See :class:`Status`."""
-
-    @property
-    def failure(self) -> FailureKind | None:
-        """See :class:`Status`."""
-
-
-def end_unknown(told: Ended) -> None:
-    """Have a run whose phase is unknown, and which is over, be failed: nobody knows that it has succeeded."""
-    if told.phase is Phase.UNKNOWN and told.finished is not None:
-        object.__setattr__(told, "phase", Phase.FAILED)
-        object.__setattr__(told, "failure", told.failure or FailureKind.UNKNOWN)
-
-
 @dataclass(frozen=True, slots=True)
 class Status:
     """How a run is doing."""
@@ -309,8 +277,7 @@ class Status:
     hardware: Mapping[str, Hardware] = field(default_factory=dict)
     """Figures over time by the name of the worker, of those that are present and, as far as there is room, past."""
     lost_seconds: Mapping[str, float] = field(default_factory=dict)
-    """By :class:`.status_figures.LostTime`, as of :attr:`updated`; a cause that is left out is not known. Empty: by an
-    older launcher."""
+    """By :class:`.status_figures.LostTime`, as of :attr:`updated`; a cause that is left out is not known."""
     workers: tuple[WorkerStatus, ...] = ()
     events: tuple[Event, ...] = ()
     """The newest :data:`MAX_EVENTS`."""
@@ -341,10 +308,7 @@ class Status:
     """Ranks that ended by themselves with another code than 0."""
     forced_resets: int = 0
     """Worlds that were ended by a loss or a failure."""
-    version: int = STATUS_VERSION
-
-    def __post_init__(self) -> None:
-        end_unknown(self)
+    version: int = field(default=STATUS_VERSION, metadata=VERSION)
 
     @property
     def tells_no_step(self) -> bool:

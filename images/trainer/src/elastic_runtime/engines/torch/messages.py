@@ -229,7 +229,7 @@ def read_rank_word(plain: Mapping[str, Any]) -> RankWord:
 
 
 def read_session_word(plain: Mapping[str, Any]) -> SessionWord | None:
-    """None for a type that this version does not know. Raises InvalidDocument."""
+    """None for a type that is not in it. Raises InvalidDocument."""
     return _OF_SESSIONS.read(plain)
 
 

@@ -13,20 +13,18 @@ from dataclasses import dataclass
 
 from elastic_runtime.errors import ElasticError, InvalidDocument, RunNotFound
 from elastic_runtime.kubernetes.client import Client
-from elastic_runtime.kubernetes.objects import Json
 from elastic_runtime.kubernetes.tokens import Bound, Keys, key_id, verify
 from elastic_runtime.printable import LONG, printable
 from elastic_runtime.protocol.wire import Hello
 from elastic_runtime.run import runobjects
-from elastic_runtime.run.runobjects import IDENTITY_VOLUME
 from elastic_runtime.run.spec import RunSpec
 
 log = logging.getLogger(__name__)
 
 NOT_SERVED = ". Kubernetes serves them from 1.20 on, unless its feature ServiceAccountIssuerDiscovery is off"
 NO_TOKEN = (
-    f"it shows no token, though its pod has one in {runobjects.IDENTITY_TOKEN}. If its image has an older "
-    "elastic-runtime, build it anew. If its user cannot read that file, set fs_group"
+    f"it shows no token, though its pod has one in {runobjects.IDENTITY_TOKEN}. If its user cannot read that file, set "
+    "fs_group"
 )
 
 
@@ -37,8 +35,6 @@ class Expected:
     namespace: str
     uid: str | None
     """None: the pod is not known, as there is no news of pods."""
-    has_token: bool
-    """Whether its manifest gives it one."""
 
 
 class Identities:
@@ -61,8 +57,6 @@ class Identities:
 
     async def prove(self, hello: Hello) -> str | None:
         """See :class:`~elastic_runtime.launcher.platform.WorkerSet`."""
-        if not hello.token and not self._expected(hello.worker).has_token:
-            return None  # A run of an older provider.
         try:
             key = await self._keys.find(key_id(hello.token))
         except ElasticError as error:
@@ -110,8 +104,3 @@ def mismatch(bound: Bound, worker: str, expected: Expected) -> str | None:
     if expected.uid not in (None, bound.uid):
         return "its token is of an earlier pod of that name"
     return None
-
-
-def gives_token(pod_spec: Json) -> bool:
-    """Whether a pod that is so specified has a token for the launcher."""
-    return any(each.get("name") == IDENTITY_VOLUME for each in pod_spec.get("volumes") or ())

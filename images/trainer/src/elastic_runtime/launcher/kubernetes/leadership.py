@@ -160,7 +160,7 @@ async def read_spec(client: Client, run: str, uid: str) -> tuple[RunSpec, Object
 
 
 def _uid_in(text: str) -> object:
-    """Of a spec that may be of a later version than this runtime understands."""
+    """Of a spec that this runtime may not be able to read."""
     try:
         return json.loads(text).get("uid")
     except (ValueError, AttributeError) as error:

@@ -18,7 +18,7 @@ from elastic_runtime.launcher.decision.facts import LeadershipState, Refusal
 from elastic_runtime.launcher.kubernetes import diagnosis
 from elastic_runtime.launcher.kubernetes.deletion_costs import DeletionCosts
 from elastic_runtime.launcher.kubernetes.enrichment import Enrichment
-from elastic_runtime.launcher.kubernetes.identities import Expected, Identities, gives_token
+from elastic_runtime.launcher.kubernetes.identities import Expected, Identities
 from elastic_runtime.launcher.kubernetes.leadership import Leadership
 from elastic_runtime.launcher.kubernetes.publishing import Publisher
 from elastic_runtime.launcher.kubernetes.reclaims import Reclaims
@@ -275,11 +275,8 @@ class KubernetesPlatform:
 
     def _expected(self, worker: str) -> Expected:
         """Of an agent's own name, which is its pod's."""
-        if pod := self._pods.objects.get(worker):
-            return Expected(self._client.namespace, pod.uid, gives_token(pod.spec))
-        workers = self._set.objects.get(self._names.worker)
-        template = workers.spec.get("template") or {} if workers else {}
-        return Expected(self._client.namespace, None, gives_token(template.get("spec") or {}))
+        pod = self._pods.objects.get(worker)
+        return Expected(self._client.namespace, pod.uid if pod else None)
 
     def _alive(self) -> list[str]:
         return [name for name, pod in self._pods.objects.items() if not pod.stopped]

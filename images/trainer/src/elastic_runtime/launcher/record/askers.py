@@ -33,7 +33,7 @@ class Askers:
 
 
 def _read(requests: str | None) -> dict[str, Mapping[str, object]]:
-    """By name; what another version, or somebody else, has written, is nobody's."""
+    """By name; what somebody else has written, is nobody's."""
     try:
         plain = parse_json(requests) if requests else []
     except InvalidDocument:
