@@ -43,8 +43,6 @@ BUILD_HOROVOD = ROOT / "images" / "trainer" / "build-horovod.sh"
 TORCH = "2.13.0"
 HOROVOD = "0.28.1"
 HOROVOD_PATCH = BUILD_HOROVOD.parent / "patches" / f"horovod-{HOROVOD}.patch"
-HOROVOD_RECIPE = 5
-"""Raise it when ``build-horovod.sh`` or the patch changes what is built: wheels of the old recipe are not used then."""
 PROGRESS_SECONDS = 10.0
 
 
@@ -248,6 +246,11 @@ def compiled(environment: Path) -> list[str | Path]:
     return [environment / "bin" / "python", "-c", program]
 
 
+def horovod_recipe() -> str:
+    """Of what is built: another text when the script or the patch is another one."""
+    return hashlib.sha256(BUILD_HOROVOD.read_bytes() + HOROVOD_PATCH.read_bytes()).hexdigest()[:12]
+
+
 def horovod_wheel(python: Path, frameworks: Sequence[str], progress: Progress) -> Path:
     """Horovod's wheel for these frameworks, Python and platform: from the user's cache, or built into it.
 
@@ -260,7 +263,7 @@ def horovod_wheel(python: Path, frameworks: Sequence[str], progress: Progress) -
     )
     told = subprocess.run([python, "-c", program, *frameworks], check=True, capture_output=True, text=True)
     *versions, platform = told.stdout.split()
-    key = f"horovod-{HOROVOD}-{'-'.join(versions)}-{sys.implementation.cache_tag}-{platform}-{HOROVOD_RECIPE}"
+    key = f"horovod-{HOROVOD}-{'-'.join(versions)}-{sys.implementation.cache_tag}-{platform}-{horovod_recipe()}"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "elastic-training" / "wheels" / key
     folder.mkdir(parents=True, exist_ok=True)

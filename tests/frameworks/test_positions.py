@@ -85,15 +85,6 @@ def test_accelerate_leaves_out_no_sample_and_repeats_less_than_a_step_at_each_ch
     assert sum(used.values()) - epochs * samples <= allowed
 
 
-def test_accelerate_goes_on_from_a_checkpoint_without_a_position(tmp_path: Path) -> None:
-    """As earlier versions wrote them: by the step, in a world of the same size."""
-    (tmp_path / "step-000000007").mkdir()
-    checkpoint = CheckpointAtRestart(Accelerator(1), tmp_path, signal="SIGUSR2")
-    step = checkpoint.resume()
-    assert step == 7
-    assert len(list(checkpoint.batches(loader_of(20, 4, 0, 1), epochs=3))) == 15 - 7
-
-
 def test_accelerate_with_a_loader_that_has_a_position_of_its_own_is_refused(tmp_path: Path) -> None:
     loader = loader_of(20, 4, 0, 1)
     loader.use_stateful_dataloader = True

@@ -98,7 +98,7 @@ def test_where_none_is_whole_the_warning_says_that_the_training_starts_over(
 
 
 @KINDS
-def test_what_earlier_versions_wrote_is_taken_and_what_is_added_later_is_no_damage(
+def test_lost_sizes_cost_no_checkpoint_and_what_is_added_later_is_no_damage(
     tmp_path: Path, write: Write, suffix: str
 ) -> None:
     newest = write_checkpoint(tmp_path, 10, write, suffix)

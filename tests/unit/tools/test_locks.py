@@ -168,6 +168,17 @@ def test_torch_and_horovod_are_the_same_wherever_they_are_named() -> None:
     assert f"version={environments.HOROVOD}\n" in environments.BUILD_HOROVOD.read_text()
 
 
+@pytest.mark.parametrize("changed", ["BUILD_HOROVOD", "HOROVOD_PATCH"])
+def test_a_wheel_that_was_built_otherwise_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    before = environments.horovod_recipe()
+    assert environments.horovod_recipe() == before
+    (tmp_path / "changed").write_bytes(getattr(environments, changed).read_bytes() + b"\n")
+    monkeypatch.setattr(environments, changed, tmp_path / "changed")
+    assert environments.horovod_recipe() != before
+
+
 def test_another_source_of_horovod_is_not_built(tmp_path: Path) -> None:
     script = tmp_path / "build-horovod.sh"
     shutil.copytree(environments.HOROVOD_PATCH.parent, tmp_path / "patches")

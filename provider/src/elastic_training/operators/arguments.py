@@ -20,7 +20,6 @@ _LINES = "nothing: each line has its worker and rank; log_ranks=[...] says which
 _SAYS_WHY = "nothing: what Kubernetes says of pods that do not run is always in the log"
 _RESULT = "nothing: results come without a sidecar"
 FOREIGN = {
-    "checkpoint": "checkpoint_uri=...",
     "checkpoint_dir": "checkpoint_uri=...",
     **dict.fromkeys(
         ("conn_id", "aws_conn_id", "gcp_conn_id", "google_cloud_conn_id", "wasb_conn_id", "azure_conn_id"),

@@ -81,7 +81,7 @@ class TrainingRunTrigger(BaseTrigger):
         self._cleared = False
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Only what differs from the defaults, so that an older triggerer understands it during an upgrade."""
+        """Only what differs from the defaults."""
         kwargs: dict[str, Any] = {
             "cluster": self.cluster,
             "name": self.ref.name,

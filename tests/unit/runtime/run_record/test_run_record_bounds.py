@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from datetime import timedelta
 
 from elastic_runtime.documents import from_json, to_json
@@ -88,8 +87,6 @@ class TestUsage:
         again.since = clock.now
         clock.tick(5)
         assert later.status([again], {}, 1).usage == (Usage(None, None, 15.0, 15.0),)
-        older = RunRecord(RunSpec("run", "uid", ("true",)), clock, replace(before, usage=()))
-        assert older.status([], {}, 1).usage == (Usage(None, None, 10.0, 0.0),)
 
 
 MANY, LONG = 1500, "ü" * 5000

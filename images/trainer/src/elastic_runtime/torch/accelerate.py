@@ -19,7 +19,6 @@ Under ``ElasticTorchOperator(restart=Restart(...))``.
 from __future__ import annotations
 
 import json
-import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +34,6 @@ from elastic_runtime.torch.restarts import (
 )
 
 _POSITION = "position.json"
-_log = logging.getLogger(__name__)
 
 
 class CheckpointAtRestart:
@@ -62,7 +60,6 @@ class CheckpointAtRestart:
         self._request = RestartRequest(signal, every)
         self._epoch, self._shares = 0, 0
         """Where :meth:`batches` is: in this epoch, after so many batches of one rank."""
-        self._steps_without_position = 0
 
     def resume(self) -> int:
         """Load the newest whole checkpoint; returns its step, 0 where there is none. A collective.
@@ -77,11 +74,8 @@ class CheckpointAtRestart:
         path, step = found
         self._accelerator.load_state(str(path))
         self._save_every.is_at(step)
-        try:
-            position = json.loads((path / _POSITION).read_bytes())
-            self._epoch, self._shares = int(position["epoch"]), int(position["shares"])
-        except FileNotFoundError:  # Written by an earlier version.
-            self._steps_without_position = step
+        position = json.loads((path / _POSITION).read_bytes())
+        self._epoch, self._shares = int(position["epoch"]), int(position["shares"])
         return step
 
     def batches(self, loader: Any, epochs: int = 1) -> Iterator[Any]:
@@ -101,12 +95,6 @@ class CheckpointAtRestart:
             problem = "a StatefulDataLoader skips what its own rank had, and does so already in load_state"
             raise InvalidSettings("CheckpointAtRestart.batches", problem, "Leave out use_stateful_dataloader=True")
         ranks = self._ranks_of(loader)
-        if self._steps_without_position:
-            self._epoch, begun = divmod(self._steps_without_position, max(1, len(loader)))
-            self._shares, self._steps_without_position = begun * ranks, 0
-            _log.warning(
-                "the checkpoint says no position in the data: goes on in epoch %d, as of this world", self._epoch
-            )
         while self._epoch < epochs:
             loader.set_epoch(self._epoch)
             skipped = self._shares // ranks

@@ -105,6 +105,6 @@ def _recorded(folder: Path) -> Mapping[str, Any]:
     try:
         with (folder / SIZES).open("rb") as stream:
             sizes = json.loads(stream.read(_LONGEST_SIZES))
-    except (OSError, ValueError, RecursionError):  # There are none, as of earlier versions.
+    except (OSError, ValueError, RecursionError):  # Then what the formats say of themselves has to do.
         return {}
     return sizes if isinstance(sizes, dict) else {}

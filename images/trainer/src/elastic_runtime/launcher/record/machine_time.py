@@ -30,8 +30,7 @@ class MachineTime:
     """Counts from look to look: what a worker did at one look, it has done until the next.
 
     Args:
-        previous: the status of the launcher before, whose seconds are continued. One that did not tell them apart yet
-            has seconds on machines that are not known.
+        previous: the status of the launcher before, whose seconds are continued.
     """
 
     def __init__(self, previous: Status | None) -> None:
@@ -39,8 +38,6 @@ class MachineTime:
         self._looks: dict[str, _Look] = {}
         for each in previous.usage if previous else ():
             _add(self._past, (each.capacity_type, each.instance_type), each.seconds, each.idle_seconds)
-        if previous and previous.worker_seconds and not previous.usage:
-            _add(self._past, _UNKNOWN, sum(previous.worker_seconds.values()), 0.0)
 
     def look(self, worker: Worker, now: datetime, *, idle: bool) -> None:
         """``idle``: the worker has no rank in a world that trains."""

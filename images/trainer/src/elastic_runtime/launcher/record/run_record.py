@@ -149,7 +149,7 @@ class RunRecord:
         self._events.extend(previous.events)
         self._history.extend(previous.history)
         self.rank_failures, self.forced_resets = previous.rank_failures, previous.forced_resets
-        self._starts = max(previous.starts, previous.generation)  # A launcher of before did not count them.
+        self._starts = previous.starts
         self.event(EventKind.RESTARTED, "a new launcher has taken over")
 
     @property
