@@ -128,7 +128,7 @@ def _is_versioned(kind: Any) -> bool:
 def _of_one_version(kind: type, converter: cattrs.Converter) -> Callable[[Any, type], Any]:
     """Looks at the version first: in a document of another one, whatever else is wrong follows from that."""
     [own] = [each for each in fields(kind) if each.metadata == VERSION]
-    read = make_dict_structure_fn(kind, converter)
+    read: Callable[[Any, type], Any] = make_dict_structure_fn(kind, converter)
 
     def structure(plain: Any, _: type) -> Any:
         found = plain.get(own.name, own.default) if isinstance(plain, Mapping) else own.default
