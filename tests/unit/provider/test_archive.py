@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -256,6 +257,17 @@ class TestWhere:
         assert len(the().tries) == 2
         assert the().report_url.startswith("s3://kept/reports/")
         assert the().status.reason == "it broke"
+
+    def test_a_document_of_another_version_is_not_read_and_the_log_says_why(
+        self, fake: FakeCluster, store: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        fake.script(lambda: fake.succeed(NAME))
+        operator(checkpoint_uri=store).execute({"ti": trying()})
+        path = Path(unquote(urlsplit(the(1).report_url).path)).with_suffix(".json")
+        plain = json.loads(path.read_text())
+        path.write_text(json.dumps(plain | {"version": 2, "status": "of tomorrow"}))
+        assert kept(1) is None
+        assert "its version is 2, and version 1 is read here: have one release" in caplog.text
 
     @pytest.mark.parametrize("wrong", ["nowhere://x", "s3://", "relative/folder"])
     def test_a_wrong_setting_is_a_warning(

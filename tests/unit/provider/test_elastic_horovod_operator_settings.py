@@ -73,7 +73,7 @@ class TestAtParse:
             ({"command": ["mpirun", "python", "train.py"]}, "command"),
             ({"command": ["python", "-m", "torch.distributed.run", "train.py"]}, "command"),
             ({"tolerations": []}, "tolerations"),
-            ({"checkpoint": "s3://bucket/runs"}, "checkpoint"),
+            ({"checkpoint_dir": "s3://bucket/runs"}, "checkpoint_dir"),
         ],
     )
     def test_what_cannot_work_is_refused(self, settings: dict[str, Any], field: str) -> None:
