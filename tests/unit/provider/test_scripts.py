@@ -92,7 +92,7 @@ class TestTheOperator:
         assert spec.scripts is not None
         assert unpack(spec.scripts) == {"fakes.py": Path(__file__).with_name("fakes.py").read_bytes()}
 
-    def test_without_scripts_nothing_changes_for_older_images(self, fake: FakeCluster) -> None:
+    def test_without_scripts_nothing_is_shipped(self, fake: FakeCluster) -> None:
         operator(wait_for_completion=False).execute({"ti": trying()})
         assert run_in(fake).document.spec.scripts is None
 
