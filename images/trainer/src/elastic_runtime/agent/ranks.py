@@ -26,13 +26,13 @@ from elastic_runtime.agent.zygote_client import ZygoteClient
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.net.framing import LineReader, decode_line
+from elastic_runtime.pace import Seldom
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol.plausible import LINES, check_rank
 from elastic_runtime.protocol.rank_link import HOSTFILE, OUTPUTS, AgentWord, decode_rank_message, encode_rank_message
 from elastic_runtime.protocol.rank_names import RankName
 from elastic_runtime.protocol.wire import AgentMessage, Hosts, Output, RankExited, RankSaid, RankStarted, Ready
 from elastic_runtime.script.stacks import SIGNAL as STACK_SIGNAL
-from elastic_runtime.seldom import Seldom
 
 log = logging.getLogger(__name__)
 

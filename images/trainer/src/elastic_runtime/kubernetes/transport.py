@@ -15,6 +15,7 @@ from elastic_runtime.kubernetes.errors import translate, unreachable
 from elastic_runtime.kubernetes.objects import Json
 from elastic_runtime.kubernetes.retry import persistently
 from elastic_runtime.net.sockets import end_when_silent
+from elastic_runtime.pace import Pace
 
 if TYPE_CHECKING:
     import aiohttp
@@ -59,7 +60,7 @@ class Transport:
 
     def __init__(self, api_client: Any) -> None:
         self._api_client = api_client
-        self._turn = 0.0
+        self._pace: Pace | None = None
         self._cut_off = -math.inf
 
     async def close(self) -> None:
@@ -74,9 +75,9 @@ class Transport:
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
         """Pieces of an answer without end, as they come."""
-        now = asyncio.get_running_loop().time()
-        self._turn = max(now, self._turn + 1 / OPENINGS)
-        await asyncio.sleep(self._turn - now)
+        if self._pace is None:  # Its clock is the event loop's.
+            self._pace = Pace(OPENINGS, 1, asyncio.get_running_loop().time)
+        await asyncio.sleep(self._pace.pay(1))
         async with AsyncExitStack() as stack:
             response = await persistently(lambda: stack.enter_async_context(self._open(request, None)))
             if transport := _transport(response):

@@ -13,11 +13,11 @@ from elastic_runtime.engines.base import Session
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.launcher.agents import AgentConnection
 from elastic_runtime.launcher.gathering import Gathering
-from elastic_runtime.launcher.lobby import Pace
 from elastic_runtime.launcher.platform import Platform
 from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.launcher.record.run_record import RunRecord
 from elastic_runtime.launcher.worker_pool import Worker, WorkerPool
+from elastic_runtime.pace import Pace
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol.plausible import check_rank
 from elastic_runtime.protocol.rank_link import (
@@ -85,8 +85,8 @@ class AgentReports:
         self._pool.add(connection, utc_now())
         self._platform.came(connection.hello.worker)
         now = asyncio.get_running_loop().time
-        self._tidings[connection.hello.worker] = Pace(TIDINGS_AT_ONCE / TIDINGS, now)
-        self._engine_words[connection.hello.worker] = Pace(ENGINE_WORDS_AT_ONCE / ENGINE_WORDS, now)
+        self._tidings[connection.hello.worker] = Pace(TIDINGS, TIDINGS_AT_ONCE, now)
+        self._engine_words[connection.hello.worker] = Pace(ENGINE_WORDS, ENGINE_WORDS_AT_ONCE, now)
         self._on_change()
 
     def said(self, connection: AgentConnection, message: AgentMessage) -> None:  # noqa: C901  # one case a message
@@ -159,7 +159,7 @@ class AgentReports:
             session.committed()
             if self._rank(process) == 0:
                 self._pool.progressed(message.step)
-        if not isinstance(message, Progress | Metrics | BatchSize) and self._tidings[worker.name].pay(1 / TIDINGS):
+        if not isinstance(message, Progress | Metrics | BatchSize) and self._tidings[worker.name].pay(1):
             raise InvalidDocument("more words about checkpoints than there can be checkpoints")
         if isinstance(message, OutputsSaved | Returned) and self._rank(process) != 0:
             return
@@ -173,7 +173,7 @@ class AgentReports:
 
     def _engine_word(self, worker: Worker, process: str, message: EngineWord) -> None:
         self._pool.check_running(worker, process)  # Nobody speaks for a rank of another worker.
-        if self._engine_words[worker.name].pay(1 / ENGINE_WORDS):
+        if self._engine_words[worker.name].pay(1):
             raise InvalidDocument("more words to the engine than ranks have to say")
         if session := self._session():
             session.heard(str(RankName.parse(process).rank), message.word)

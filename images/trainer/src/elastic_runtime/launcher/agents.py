@@ -23,15 +23,15 @@ from typing import Any
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.launcher.client_hello import client_hello
 from elastic_runtime.launcher.hearing import CHUNK, Hearing
-from elastic_runtime.launcher.lobby import Lobby, Pace, Turns
+from elastic_runtime.launcher.lobby import Lobby, Turns
 from elastic_runtime.net.certificates import launcher_context, watchword
 from elastic_runtime.net.descriptors import descriptor_limit
+from elastic_runtime.pace import Pace, Seldom
 from elastic_runtime.printable import LONG, printable
 from elastic_runtime.protocol.plausible import check_agent, check_hello
 from elastic_runtime.protocol.rank_names import WorkerName
 from elastic_runtime.protocol.wire import AgentMessage, Hello, LauncherMessage, Message, Welcome, encode
 from elastic_runtime.run.spec import RunSpec
-from elastic_runtime.seldom import Seldom
 
 log = logging.getLogger(__name__)
 
@@ -198,7 +198,8 @@ class AgentServer:
     async def _accept(self, listening: socket.socket, context: SSLContext, word: bytes) -> None:
         """Until cancelled. What the system cannot give now, it may give later."""
         loop = asyncio.get_running_loop()
-        pace, doors = Pace(1.0, loop.time), [_Door(Lobby(seats), Turns(HANDSHAKES, loop.time)) for seats in self._seats]
+        pace = Pace(ARRIVALS, ARRIVALS, loop.time)
+        doors = [_Door(Lobby(seats), Turns(HANDSHAKES, loop.time)) for seats in self._seats]
         while True:
             try:
                 sock, address = await loop.sock_accept(listening)
@@ -210,7 +211,7 @@ class AgentServer:
             task = self._track(self._serve(guest, context, lambda hello: doors[word in hello]))
             task.add_done_callback(guest.forget)
             self._seat(self._silent, guest, task)
-            await asyncio.sleep(pace.pay(1 / ARRIVALS))
+            await asyncio.sleep(pace.pay(1))
 
     def _seat(self, lobby: Lobby, guest: _Guest, task: asyncio.Task[None]) -> None:
         if lobby.enter(guest.address, task):

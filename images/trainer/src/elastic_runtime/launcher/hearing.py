@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
-from elastic_runtime.launcher.lobby import Pace
 from elastic_runtime.net.framing import LineReader
+from elastic_runtime.pace import Pace
 from elastic_runtime.protocol.wire import Message, Output, decode
 
 HELLO = 8192
@@ -38,7 +38,7 @@ class Hearing:
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader, self._lines = reader, LineReader(HELLO)
         self._found: Iterator[dict[str, Any]] = iter(())
-        self._pace = Pace(BURST, asyncio.get_running_loop().time)
+        self._pace = Pace(1.0, BURST, asyncio.get_running_loop().time)
         self._owed = 0.0
 
     def welcome(self) -> None:

@@ -1,28 +1,11 @@
-"""What keeps strangers from taking the place, the time or the memory of agents: seats, turns and a pace."""
+"""What keeps strangers from taking the place, the time or the memory of agents: seats and turns."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
-
-class Pace:
-    """So much a second: of what has come, whoever brought it pays seconds, and waits once it has spent too many.
-
-    Args:
-        burst: seconds that may be spent ahead.
-        now: monotonic seconds.
-    """
-
-    def __init__(self, burst: float, now: Callable[[], float]) -> None:
-        self._burst, self._now = burst, now
-        self._paid_until = now() - burst  # Not 0: a machine that has just booted counts from there.
-
-    def pay(self, seconds: float) -> float:
-        """Returns the seconds to wait now, which may be 0."""
-        now = self._now()
-        self._paid_until = max(self._paid_until, now - self._burst) + seconds
-        return max(0.0, self._paid_until - now)
+from elastic_runtime.pace import Pace
 
 
 class Lobby:
@@ -74,8 +57,7 @@ class Turns:
     """
 
     def __init__(self, rate: float, now: Callable[[], float]) -> None:
-        self._rate, self._now = rate, now
-        self._left, self._counted = rate, now()
+        self._pace = Pace(rate, rate, now)
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -91,22 +73,20 @@ class Turns:
 
     def give_back(self) -> None:
         """Somebody's try has not failed."""
-        self._left += 1
+        self._pace.give_back()
         self._go_on()
 
     def _go_on(self) -> None:
-        now = self._now()
-        self._left = min(self._rate, self._left + self._rate * (now - self._counted))
-        self._counted = now
-        while self._left >= 1 and self._waiting:
+        while self._waiting and self._pace.take():
             address = min(self._waiting, key=lambda each: len(self._waiting[each]))
             turn = self._waiting[address][-1]
             self._forget(address, turn)
-            if not turn.done():
-                self._left -= 1
+            if turn.done():
+                self._pace.give_back()
+            else:
                 turn.set_result(None)
         if self._waiting and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later((1 - self._left) / self._rate, self._again)
+            self._timer = asyncio.get_running_loop().call_later(self._pace.until_next(), self._again)
 
     def _again(self) -> None:
         self._timer = None

@@ -18,10 +18,10 @@ from elastic_runtime.errors import InvalidDocument, InvalidSettings
 from elastic_runtime.launcher.exposition import CONTENT_TYPE, exposition
 from elastic_runtime.launcher.lobby import Lobby, Turns
 from elastic_runtime.net.http_head import parse_headers
+from elastic_runtime.pace import Seldom
 from elastic_runtime.printable import printable
 from elastic_runtime.run.observe import PrometheusSpec
 from elastic_runtime.run.status import Status
-from elastic_runtime.seldom import Seldom
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ from elastic_runtime.errors import InvalidDocument, RunNotFound
 from elastic_runtime.launcher.lease import LeaseAge
 from elastic_runtime.launcher.local.workers import LocalWorkers
 from elastic_runtime.launcher.platform import Platform
+from elastic_runtime.pace import Seldom
 from elastic_runtime.printable import printable
 from elastic_runtime.retry import Retry, RetryPolicy
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Status
-from elastic_runtime.seldom import Seldom
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from datetime import datetime
 from typing import TextIO
 
 from elastic_runtime.documents import time_to_text
+from elastic_runtime.pace import Seldom
 from elastic_runtime.printable import printable
 from elastic_runtime.run.spec import LOG_LIMIT
-from elastic_runtime.seldom import Seldom
 
 log = logging.getLogger(__name__)
 
