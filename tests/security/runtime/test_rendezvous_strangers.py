@@ -22,6 +22,7 @@ from elastic_runtime.engines.horovod.rendezvous_server import MAX_LOGGED, MAX_OF
 from elastic_runtime.engines.horovod.rendezvous_tokens import authorization
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.net.http_head import parse_headers
+from elastic_runtime.net.seats import Seats
 from tests.unit.runtime.driver_bench import SOON, bench, in_thread, wait_until
 from tests.unit.runtime.rendezvous_bench import Place
 from tests.unit.runtime.rendezvous_bench import adapted as adapted_place
@@ -262,7 +263,7 @@ def test_idle_connections_do_not_keep_a_world_from_forming(place: Place, monkeyp
     """1,200, of which the server keeps fewer."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, 4096), hard), hard))
-    place.server._most_strangers = 200
+    place.server._strangers = Seats(200)
     try:
         with ExitStack() as stack:
             for index in range(1200):
@@ -273,14 +274,14 @@ def test_idle_connections_do_not_keep_a_world_from_forming(place: Place, monkeyp
                 reading = in_thread(partial(place.ask, "GET", f"/{scope}/3", host="b"))
                 assert place.ask("PUT", f"/{scope}/3", b"address") == (200, b"")
                 assert reading.result(SOON) == (200, b"address")
-            assert sum(map(len, place.server._strangers.values())) <= 200
+            assert len(place.server._strangers) <= 200
             wait_until(lambda: len(place.server._connections) <= 201)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_of_too_many_strangers_the_busiest_address_loses(place: Place) -> None:
-    place.server._most_strangers = 3
+    place.server._strangers = Seats(3)
     with ExitStack() as stack:
         patient = stack.enter_context(closing(socket.create_connection(("127.0.0.1", place.port), timeout=SOON)))
         for _ in range(10):

@@ -5,44 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from elastic_runtime.net.seats import Seats
 from elastic_runtime.pace import Pace
 
 
-class Lobby:
-    """Where connections sit until they have said who they are: so many, and whoever comes always gets a seat.
-
-    The one that has sat longest goes for it, of the address that has the most: one address cannot keep another out,
-    and on one address a flood must fill all seats in the milliseconds that an agent needs.
-
-    Args:
-        seats: how many.
-    """
-
-    def __init__(self, seats: int) -> None:
-        self._seats = seats
-        self._sitting: dict[str, dict[asyncio.Task[None], None]] = {}
-
-    def __len__(self) -> int:
-        return sum(map(len, self._sitting.values()))
+class Lobby(Seats[asyncio.Task[None]]):
+    """Seats of tasks, which are cancelled when they have to go."""
 
     def enter(self, address: str, task: asyncio.Task[None]) -> bool:
-        """Seat it until it leaves or ends. Whether another one had to go, which is cancelled."""
-        full = len(self) >= self._seats
-        if full:
-            most = max(self._sitting.values(), key=len)
-            oldest = next(iter(most))
-            del most[oldest]
-            oldest.cancel()
-        self._sitting.setdefault(address, {})[task] = None
+        """Seat it until it leaves or ends. Whether another one had to go."""
+        gone = self.take(address, task)
+        if gone is not None:
+            gone.cancel()
         task.add_done_callback(lambda _: self.leave(address, task))
-        return full
-
-    def leave(self, address: str, task: asyncio.Task[None]) -> None:
-        """It has said who it is, or has gone. Idempotent."""
-        if (sitting := self._sitting.get(address)) is not None:
-            sitting.pop(task, None)
-            if not sitting:
-                del self._sitting[address]
+        return gone is not None
 
 
 class Turns:

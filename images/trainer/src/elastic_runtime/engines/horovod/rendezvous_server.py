@@ -24,7 +24,7 @@ import logging
 import resource
 import socket
 import threading
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -32,6 +32,7 @@ from elastic_runtime.engines.horovod.rendezvous_http import Connection, Request
 from elastic_runtime.engines.horovod.rendezvous_store import Store
 from elastic_runtime.engines.horovod.rendezvous_tokens import Tokens
 from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.net.seats import Seats
 
 log = logging.getLogger(__name__)
 
@@ -101,9 +102,8 @@ class RendezvousServer:
         self._connections: set[Connection] = set()
         self._of_host: Counter[str] = Counter()
         """How many of them are a rank's."""
-        self._strangers: dict[str, dict[Connection, None]] = defaultdict(dict)
-        """The others, by address, oldest first."""
-        self._most_strangers = most_strangers()
+        self._strangers: Seats[Connection] = Seats(most_strangers())
+        """The others."""
         self._updates: dict[str, Connection] = {}
         """Who asks for :data:`HOSTS_UPDATED`."""
         self._threads: Counter[str] = Counter()
@@ -157,27 +157,17 @@ class RendezvousServer:
     def arrived(self, connection: Connection) -> None:
         """One more stranger. If they are too many, the address with most of them loses its oldest."""
         self._connections.add(connection)
-        self._strangers[connection.peer][connection] = None
-        if sum(map(len, self._strangers.values())) > self._most_strangers:
-            busiest = max(self._strangers, key=lambda peer: len(self._strangers[peer]))
-            oldest = next(iter(self._strangers[busiest]))
-            self._no_stranger(oldest)
-            oldest.abort()
+        if (gone := self._strangers.take(connection.peer, connection)) is not None:
+            gone.abort()
 
     def left(self, connection: Connection) -> None:
         """It is gone."""
         self._connections.discard(connection)
-        self._no_stranger(connection)
+        self._strangers.leave(connection.peer, connection)
         if host := connection.host:
             self._of_host[host] -= 1
             if self._updates.get(host) is connection:
                 del self._updates[host]
-
-    def _no_stranger(self, connection: Connection) -> None:
-        if of_peer := self._strangers.get(connection.peer):
-            of_peer.pop(connection, None)
-            if not of_peer:
-                del self._strangers[connection.peer]
 
     def admit(self, connection: Connection, authorization: str) -> int:
         """See :class:`~elastic_runtime.engines.horovod.rendezvous_http.Server`."""
@@ -190,7 +180,7 @@ class RendezvousServer:
                 connection.peer,
             )
             return 403
-        self._no_stranger(connection)
+        self._strangers.leave(connection.peer, connection)
         if self._of_host[host] >= MAX_OF_A_HOST:
             return 429
         connection.host = host
