@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
 
 from elastic_runtime.errors import ClusterUnavailable, InvalidDocument, RunNotFound, StoreUnavailable
+from elastic_training.concurrency.newest import Newest
 
 AGAIN = 15.0
 """Seconds for which what was silent is not asked."""
@@ -33,7 +33,7 @@ class Outages:
     """For threads and event loops: nothing here blocks."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, _Outage] = OrderedDict()
+        self._known: Newest[str, _Outage] = Newest(MOST)
         self._lock = threading.Lock()
 
     @contextmanager
@@ -72,9 +72,6 @@ class Outages:
     def _note(self, name: str, message: str) -> None:
         with self._lock:
             self._known[name] = _Outage(message, monotonic() + AGAIN)
-            self._known.move_to_end(name)
-            while len(self._known) > MOST:
-                self._known.popitem(last=False)
 
     def _forget(self, name: str) -> None:
         with self._lock:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -26,6 +25,7 @@ from elastic_training import archive
 from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.registry import cluster_called, location, own_name
 from elastic_training.concurrency.bridge import run
+from elastic_training.concurrency.newest import Newest
 from elastic_training.console.asking import Deadline
 from elastic_training.identity.ownership import Owner
 
@@ -58,7 +58,7 @@ class LateKeeping:
     """For the background of an API server's requests, in threads; one of them at a time."""
 
     def __init__(self) -> None:
-        self._due: OrderedDict[str, float] = OrderedDict()
+        self._due: Newest[str, float] = Newest(MOST)
         """When a run of that uid may be looked at again."""
         self._busy = threading.Lock()
 
@@ -68,7 +68,8 @@ class LateKeeping:
             return  # The next look sees them, too.
         try:
             for each in self._chosen(seen):
-                self._note(each, math.inf if self._is_kept(each) or self._keep(each) else monotonic() + AGAIN)
+                kept = self._is_kept(each) or self._keep(each)
+                self._due[each.ref.uid] = math.inf if kept else monotonic() + AGAIN
         finally:
             self._busy.release()
 
@@ -82,12 +83,6 @@ class LateKeeping:
             and (each.failure is not FailureKind.LAUNCHER_LOST or each.updated < sure)
         ]
         return due[:AT_ONCE]
-
-    def _note(self, each: Ended, when: float) -> None:
-        self._due[each.ref.uid] = when
-        self._due.move_to_end(each.ref.uid)
-        while len(self._due) > MOST:
-            self._due.popitem(last=False)
 
     @staticmethod
     def _is_kept(each: Ended) -> bool:

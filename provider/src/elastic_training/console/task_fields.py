@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Collection, Mapping
 
 from elastic_training.airflow.rendered import rendered_of_tasks
+from elastic_training.concurrency.newest import Newest
 from elastic_training.identity.ownership import Owner
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ class TaskFields:
     """Remembers them by the owner: they do not change while it owns its run, nor come later. For threads."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[Owner, Mapping[str, str]] = OrderedDict()
+        self._known: Newest[Owner, Mapping[str, str]] = Newest(MOST)
         self._lock = threading.Lock()
 
     def of(self, owners: Collection[Owner]) -> dict[Owner, Mapping[str, str]]:
@@ -36,9 +36,7 @@ class TaskFields:
             asked = self._asked(missing[begin : begin + AT_ONCE])
             found |= asked
             with self._lock:
-                self._known |= asked
-                while len(self._known) > MOST:
-                    self._known.popitem(last=False)
+                self._known.update(asked)
         return {each: found.get(each, {}) for each in owners}
 
     def _asked(self, owners: Collection[Owner]) -> dict[Owner, Mapping[str, str]]:

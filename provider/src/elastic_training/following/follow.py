@@ -20,6 +20,7 @@ from typing import Protocol
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ClusterUnavailable, ElasticError, OwnershipLost, RunNotFound
 from elastic_runtime.printable import printable
+from elastic_runtime.retry import Retry, RetryPolicy
 from elastic_runtime.run.status import MAX_REASON, EventKind, Phase, Status
 from elastic_training.clusters.base import LOG_START, LogLease, LogLines, Quiet, RunRef, StatusChanged
 from elastic_training.clusters.cluster import Cluster
@@ -32,6 +33,7 @@ _RENEWALS = 6
 """Of a lease, in its length: some may fail."""
 _LINE = 256 * 1024
 """Characters of a line of the run's log; places read no longer ones."""
+_RETRY = RetryPolicy(first=2.0, longest=60.0)
 _LAST_NOTE = 3.0
 """Seconds to note at the end how far the log has come: a triggerer that ends does not wait for long."""
 
@@ -68,9 +70,8 @@ class Pace:
     """Longest time between two looks at clock and lease: a triggerer has a thousand runs to look at."""
     lease: float = 600.0
     """Longest time between two renewals of the lease; a shorter lease is renewed six times in its length."""
-    retry: float = 2.0
-    """First pause when the cluster does not answer; doubles up to ``retry_maximum``."""
-    retry_maximum: float = 60.0
+    retry: RetryPolicy = _RETRY
+    """When the cluster does not answer."""
 
 
 class Log(audience.Log, Protocol):
@@ -144,21 +145,21 @@ class Follower:
             await self._note_at_last()
 
     async def _follow(self) -> Followed:
-        pause = self._pace.retry
+        retry = Retry(self._pace.retry)
         while True:
             try:
                 ending = await self._watch()
             except ClusterUnavailable as error:
+                pause = retry.failed()
                 self._log.warning("%s; trying again in %g s", printable(error), pause)
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, self._pace.retry_maximum)
                 ending = Ending.DEADLINE if self._too_late() else None
             except RunNotFound as error:
                 return Followed(Ending.VANISHED, self._status, str(error))
             except OwnershipLost as error:
                 return Followed(Ending.SUPERSEDED, self._status, str(error))
             else:
-                pause = self._pace.retry
+                retry.succeeded()
             if ending:
                 return Followed(ending, self._status, self._status.reason if self._status else "")
 
