@@ -126,10 +126,10 @@ def test_a_launcher_gone_without_a_word_is_a_failure_that_says_so(kind: Kind) ->
 
 def test_the_world_follows_the_size_and_a_request_counts_once(kind: Kind) -> None:
     ref = started(kind, workers=2)
-    assert run(kind.cluster.set_size(ref, 3, "wish 1"))
+    assert run(kind.cluster.ask(ref, 3, "wish 1")).new
     assert until(kind, ref, training(3)).target_size == 3
-    assert run(kind.cluster.set_size(ref, 1, "wish 2"))
-    assert not run(kind.cluster.set_size(ref, 3, "wish 1"))
+    assert run(kind.cluster.ask(ref, 1, "wish 2")).new
+    assert not run(kind.cluster.ask(ref, 3, "wish 1")).new
     assert run(kind.cluster.size(ref)) == 1
     status = until(kind, ref, training(1))
     assert [world.size for world in status.history if world.size] == [2, 3, 1]
@@ -144,7 +144,7 @@ def test_a_change_counts_from_the_size_that_was_asked_for_and_only_once(kind: Ki
     if kind.tells_who_asked:
         told = [event.message for event in status.events if event.kind is EventKind.SIZE_ASKED]
         assert told == ["3 workers asked for, 1 before, by task nightly.more of monday"]
-    run(kind.cluster.set_size(ref, 2, "wish 2"))
+    run(kind.cluster.ask(ref, 2, "wish 2"))
     again = run(kind.cluster.ask(ref, SizeWish("+2"), "wish 1"))
     assert (again.new, again.request) == (False, first.request)
     assert run(kind.cluster.size(ref)) == 2
@@ -166,7 +166,7 @@ def test_named_workers_leave_and_are_not_replaced(kind: Kind) -> None:
 def test_a_size_out_of_bounds_is_refused(kind: Kind, workers: int) -> None:
     ref = run(kind.cluster.claim(kind.spec(), OWNER)).ref
     with pytest.raises(InvalidSettings, match="1 to 3"):
-        run(kind.cluster.set_size(ref, workers, "wish"))
+        run(kind.cluster.ask(ref, SizeWish(str(workers)), "wish"))
     assert run(kind.cluster.size(ref)) == 1
 
 

@@ -105,7 +105,7 @@ def test_a_function_of_the_dag_file_trains_through_a_resize(kind: Kind, train: A
     kind.name = instance.pushed["run_name"]
     ref = run(kind.cluster.find(kind.name))
     until(kind, ref, training(1))
-    assert run(kind.cluster.set_size(ref, 2, "more"))
+    assert run(kind.cluster.ask(ref, 2, "more")).new
     if isinstance(kind, FakeKind):  # Which runs nothing.
         kind.finish(ref)
         return

@@ -46,7 +46,7 @@ def test_airflows_role_is_enough_for_the_whole_life_of_a_run(
         cluster = standin.cluster(SPEAKS, connection=connection)
         ref = run(cluster.claim(standin.spec(), OWNER)).ref
         assert run(cluster.claim(standin.spec(), OWNER)).outcome is ClaimOutcome.ADOPTED
-        assert run(cluster.set_size(ref, 2, "a wish"))
+        assert run(cluster.ask(ref, 2, "a wish")).new
         assert run(cluster.size(ref)) == 2
 
         log_lease = run(cluster.take_log_lease(ref, OWNER))

@@ -154,7 +154,7 @@ class PodRun(ResizedRun):
 
     def resize(self, workers: int) -> None:
         """See :class:`ResizedRun`."""
-        assert run(self._cluster.set_size(self.ref, workers, uuid4().hex))
+        assert run(self._cluster.ask(self.ref, workers, uuid4().hex)).new
 
     def delete_pods(self, part: Part) -> None:
         """As an eviction does, with the grace period of the pods; returns at once."""

@@ -66,7 +66,7 @@ ASKED: dict[str, Callable[[Cluster], Coroutine[Any, Any, Any]]] = {
     "find": lambda cluster: cluster.find("run"),
     "status": lambda cluster: cluster.status(REF),
     "owner": lambda cluster: cluster.owner(REF),
-    "set_size": lambda cluster: cluster.set_size(REF, 1, "a wish"),
+    "ask": lambda cluster: cluster.ask(REF, 1, "a wish"),
     "reclaim": lambda cluster: cluster.reclaim(REF, "w0", timedelta(seconds=1)),
     "cancel": lambda cluster: cluster.cancel(REF, "enough", OWNER),
     "collect": lambda cluster: cluster.collect(REF, OWNER),

@@ -245,9 +245,9 @@ class TestManyAtOnce:
         async def race() -> None:
             cluster = Interleaved(seed)
             ref = (await cluster.claim(spec(0), "me")).ref
-            await asyncio.gather(*(cluster.set_size(ref, 4, "wish") for _ in range(callers)))
-            await cluster.set_size(ref, 1, "another")
-            assert not await cluster.set_size(ref, 4, "wish")
+            await asyncio.gather(*(cluster.ask(ref, 4, "wish") for _ in range(callers)))
+            await cluster.ask(ref, 1, "another")
+            assert not (await cluster.ask(ref, 4, "wish")).new
             assert await cluster.size(ref) == 1
 
         run_virtually(race())

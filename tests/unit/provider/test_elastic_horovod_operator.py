@@ -28,7 +28,7 @@ from tests.unit.provider.operator_bench import NAME, deferred, operator, ref_in,
 class TestInTheWorker:
     def test_success_returns_the_result_document(self, fake: FakeCluster) -> None:
         def train_on() -> None:
-            run(fake.set_size(ref_in(fake), 3, "wish"))
+            run(fake.ask(ref_in(fake), 3, "wish"))
             fake.publish(NAME, step=40, metrics={"loss": 0.1})
 
         fake.script(train_on, lambda: fake.succeed(NAME))

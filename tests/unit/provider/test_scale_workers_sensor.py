@@ -94,7 +94,7 @@ def test_it_asks_only_once_and_fails_when_it_is_overruled(fake: FakeCluster) -> 
     ref = train(fake)
     more = sensor()
     done(more)
-    run(fake.set_size(ref, 1, "somebody else"))
+    run(fake.ask(ref, 1, "somebody else"))
     with pytest.raises(AirflowException, match="since then 1"):
         done(more)
     assert run(fake.size(ref)) == 1
@@ -173,7 +173,7 @@ class TestSizes:
     def test_an_absolute_size_is_asked_again_by_a_new_try(self, fake: FakeCluster) -> None:
         ref = train(fake)
         done(sensor())
-        run(fake.set_size(ref, 1, "somebody else"))
+        run(fake.ask(ref, 1, "somebody else"))
         done(sensor(), try_number=2)
         assert run(fake.size(ref)) == 3
 
@@ -196,7 +196,7 @@ class TestSizes:
 
     def test_named_workers_go_and_are_not_replaced(self, fake: FakeCluster) -> None:
         ref = train(fake)
-        run(fake.set_size(ref, 4, "somebody else"))
+        run(fake.ask(ref, 4, "somebody else"))
         assert not done(sensor(release=["worker-1", "worker-2"]))
         assert done(sensor(release=["worker-1", "worker-2"]))
         status = run(fake.status(ref))

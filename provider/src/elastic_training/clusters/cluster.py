@@ -36,7 +36,7 @@ from elastic_training.clusters.claiming import BeforeTakeover, Claiming
 from elastic_training.clusters.document import RunDocument, SizeRequest
 from elastic_training.clusters.place import Place, checked
 from elastic_training.clusters.sizing import TRIES, Asked
-from elastic_training.clusters.wish import SizeWish
+from elastic_training.clusters.wish import SizeWish, size_wish
 
 
 class Cluster:
@@ -125,11 +125,7 @@ class Cluster:
         await self._read(ref)  # After it: so it was this incarnation's.
         return scale.workers
 
-    async def set_size(self, ref: RunRef, workers: int, request: str) -> bool:
-        """Ask for another number of workers, once: :meth:`ask`, with whether this call changed something."""
-        return (await self.ask(ref, SizeWish(str(max(workers, 0))), request)).new
-
-    async def ask(self, ref: RunRef, wish: SizeWish, request: str, by: str = "") -> Asked:
+    async def ask(self, ref: RunRef, wish: SizeWish | int | str, request: str | None = None, by: str = "") -> Asked:
         """Ask for another size, once.
 
         What a wish comes to is noted with the run before anything is changed. So a change as ``"+2"`` counts from the
@@ -137,18 +133,21 @@ class Cluster:
 
         Args:
             ref: of the run.
-            wish: the size, within the run's bounds, or the workers to give up.
+            wish: the size, within the run's bounds, or the workers to give up; or what a user has written as a size.
             request: names the wish; the same wish is carried out at most once per incarnation, so that a repeated
-                call does not undo what others have asked for since.
+                call does not undo what others have asked for since. None: this one is not repeated.
             by: who asks, for people: the run's log and events tell. Empty: nobody who is known.
 
         Returns:
             What it came to, and whether this call carried it out.
 
         Raises:
-            InvalidSettings: outside the run's bounds, or a worker to give up is not there.
+            InvalidSettings: no size, outside the run's bounds, or a worker to give up is not there.
             RunNotFound: no such run, or one that is ending.
         """
+        if not isinstance(wish, SizeWish):
+            wish = size_wish(wish, None, clip=False)
+        request = request or secrets.token_hex(16)
         return await sizing.ask(self._place, wish, request, lambda: self._read(ref), partial(self._change, ref), by)
 
     async def request(self, ref: RunRef, name: str) -> SizeRequest | None:
@@ -176,15 +175,21 @@ class Cluster:
         asked = secrets.token_hex(8)
         await self._change(ref, lambda found: replace(found, stacks=asked))
 
-    async def cancel(self, ref: RunRef, reason: str, owner: str) -> None:
+    async def cancel(self, ref: RunRef, reason: str, owner: str | None) -> None:
         """Ask the run to end, and return without waiting; its documents stay. Harmless when repeated or over.
+
+        Args:
+            ref: of the run.
+            reason: for people.
+            owner: whose run is ended; None: whosever it is by then.
 
         Raises:
             OwnershipLost: somebody else owns the run.
         """
 
         def asked(found: RunDocument) -> RunDocument:
-            found.check_owner(owner)
+            if owner is not None:
+                found.check_owner(owner)
             return found.asked_to_end(reason)
 
         with suppress(RunNotFound):

@@ -6,10 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any
-from uuid import uuid4
 
 from elastic_runtime.errors import ClusterUnavailable, Conflict, RunNotFound
-from elastic_training.clusters.wish import SizeWish
 from elastic_training.concurrency.bridge import run
 from elastic_training.console.asking import LOOK, Deadline
 from elastic_training.console.page import NO_TRAINING, Found, find, settings_of
@@ -23,7 +21,7 @@ def scale(task: TaskIdentity, workers: int, person: str) -> None:
         InvalidSettings: outside the run's bounds.
         ElasticError: there is no run, it is over, or its place does not answer.
     """
-    _change(task, lambda found: found.cluster.ask(found.ref, SizeWish(str(workers)), f"page-{uuid4().hex}", person))
+    _change(task, lambda found: found.cluster.ask(found.ref, workers, by=person))
 
 
 def notice(task: TaskIdentity, worker: str, seconds: float) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
-from uuid import uuid4
 
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.printable import LONG, printable
@@ -15,7 +14,6 @@ from elastic_training.clusters.base import RunSummary
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.connected import CONNECTION_TYPE, read_location
 from elastic_training.clusters.registry import get_cluster
-from elastic_training.clusters.wish import size_wish
 from elastic_training.concurrency.bridge import run
 from elastic_training.hooks.checks import check
 from elastic_training.hooks.form import HIDDEN, form_fields, placeholders
@@ -97,13 +95,11 @@ class ElasticTrainingHook(BaseHook):
         return await self.cluster.status(await self.cluster.find(name))
 
     async def _scale(self, name: str, workers: int | str) -> int:
-        wish = size_wish(workers, None, clip=False)
-        asked = await self.cluster.ask(await self.cluster.find(name), wish, f"hook {uuid4().hex}", "a hook")
+        asked = await self.cluster.ask(await self.cluster.find(name), workers, by="a hook")
         return asked.request.workers
 
     async def _cancel(self, name: str, reason: str) -> None:
-        ref = await self.cluster.find(name)
-        await self.cluster.cancel(ref, reason, await self.cluster.owner(ref))
+        await self.cluster.cancel(await self.cluster.find(name), reason, None)
 
     def test_connection(self) -> tuple[bool, str]:
         """What the form's button tests, and what is wrong, with the remedy; without secrets. Takes 40 s at most."""

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
 
-from elastic_runtime.errors import InvalidSettings, OwnershipLost, RunNotFound
+from elastic_runtime.errors import InvalidSettings, RunNotFound
 from elastic_training.airflow.sdk import AirflowException, AirflowFailException, BaseOperator
 from elastic_training.archive import Keeper
 from elastic_training.clusters.base import RunRef, StatusChanged
@@ -128,10 +128,7 @@ class CancelTrainingOperator(BaseOperator):
     async def _cancel(self, cluster: Cluster, ref: RunRef) -> None:
         # A run that is over is left as it is: its result may still have to be taken.
         while not (await cluster.status(ref)).phase.final:
-            try:
-                await cluster.cancel(ref, f"task {self.task_id} of DAG {self.dag_id} ends it", await cluster.owner(ref))
-            except OwnershipLost:
-                continue  # A new try of the training has just adopted it.
+            await cluster.cancel(ref, f"task {self.task_id} of DAG {self.dag_id} ends it", None)
             self.log.info("The training run %s was asked to end", ref.name)
             async with aclosing(cluster.watch(ref, None, _BEAT)) as updates:
                 async for update in updates:

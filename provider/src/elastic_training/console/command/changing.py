@@ -5,15 +5,10 @@ from __future__ import annotations
 import getpass
 import sys
 from datetime import timedelta
-from uuid import uuid4
 
-from elastic_runtime.errors import Conflict, OwnershipLost
-from elastic_training.clusters.wish import size_wish
+from elastic_runtime.errors import Conflict
 from elastic_training.console.command.finding import Chosen
 from elastic_training.console.command.output import fit, say
-
-_TRIES = 3
-"""A run whose owner changes faster than that is somebody's who does not want it ended."""
 
 
 async def scale(chosen: Chosen, workers: str) -> None:
@@ -23,9 +18,8 @@ async def scale(chosen: Chosen, workers: str) -> None:
         InvalidSettings: it is not a size, or outside the run's bounds.
         Conflict: the run is over.
     """
-    wish = size_wish(workers, None, clip=False)
     await _check_alive(chosen)
-    asked = await chosen.cluster.ask(chosen.ref, wish, f"command {uuid4().hex}", _person())
+    asked = await chosen.cluster.ask(chosen.ref, workers, by=_person())
     say(f"run {chosen.ref.name}: {asked.request.workers} workers asked for")
 
 
@@ -58,19 +52,11 @@ def confirmed(chosen: Chosen) -> bool:
 
 
 async def end(chosen: Chosen) -> None:
-    """Ask the run to end. Raises OwnershipLost when it changes hands all the time."""
+    """Ask the run to end."""
     if (status := await chosen.cluster.status(chosen.ref)).phase.final:
         say(f"run {chosen.ref.name} is over: {status.phase}")
         return
-    for attempt in range(_TRIES):
-        try:
-            owner = await chosen.cluster.owner(chosen.ref)
-            await chosen.cluster.cancel(chosen.ref, f"{_person()} has ended it with elastic-training", owner)
-        except OwnershipLost:  # A new try of its task has just adopted it.
-            if attempt == _TRIES - 1:
-                raise
-        else:
-            break
+    await chosen.cluster.cancel(chosen.ref, f"{_person()} has ended it with elastic-training", None)
     say(f"run {chosen.ref.name} was asked to end")
 
 
