@@ -14,8 +14,7 @@ from elastic_runtime.run.status import Phase
 from elastic_training.clusters.base import LOG_START
 from elastic_training.clusters.registry import substituted
 from elastic_training.concurrency.bridge import run
-from elastic_training.decorators.elastic_horovod import elastic_horovod_task
-from elastic_training.decorators.elastic_torch import elastic_torch_task
+from elastic_training.decorators.training import elastic_horovod_task, elastic_torch_task
 from elastic_training.outcome.result import result_document
 from elastic_training.settings import Workers
 from tests.contract.cluster_kinds import FakeKind, Kind

@@ -48,7 +48,7 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "task-decorators": [
             {
-                "class-name": f"elastic_training.decorators.elastic_{engine}.elastic_{engine}_task",
+                "class-name": f"elastic_training.decorators.training.elastic_{engine}_task",
                 "name": f"elastic_{engine}",
             }
             for engine in ("horovod", "torch")

@@ -14,7 +14,7 @@ from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run.shipment import unpack
 from elastic_runtime.script.function import ARGUMENTS, FUNCTION
 from elastic_training.clusters.fake import FakeCluster
-from elastic_training.decorators.elastic_horovod import ElasticHorovodDecoratedOperator, elastic_horovod_task
+from elastic_training.decorators.training import ElasticHorovodDecoratedOperator, elastic_horovod_task
 from elastic_training.settings import Workers
 from tests.unit.provider.operator_bench import deferred, run_in, trying
 

@@ -17,7 +17,7 @@ from elastic_runtime.agent.command import parse
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run.spec import RestartSpec
 from elastic_training.clusters.fake import FakeCluster
-from elastic_training.decorators.elastic_torch import ElasticTorchDecoratedOperator
+from elastic_training.decorators.training import ElasticTorchDecoratedOperator
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.operators.elastic_torch import ElasticTorchOperator
 from elastic_training.settings import Observe, Restart, Workers

@@ -10,7 +10,7 @@ HEAVY = ("torch", "horovod", "sklearn", "numpy", "boto3", "kubernetes", "kuberne
 DAG_FILE = """
 from datetime import timedelta
 from airflow.providers.common.compat.sdk import DAG
-from elastic_training.decorators.elastic_horovod import elastic_horovod_task
+from elastic_training.decorators.training import elastic_horovod_task
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.operators.elastic_torch import ElasticTorchOperator
 from elastic_training.operators.end_training import CancelTrainingOperator, DeleteTrainingOperator
