@@ -15,7 +15,7 @@ from horovod.common.exceptions import HostsUpdatedInterrupt
 from horovod.torch.elastic import TorchState
 
 from elastic_runtime.errors import StatesDiffer
-from elastic_runtime.protocol.rank_link import HandoverWanted, RankLink, encode_rank_message
+from elastic_runtime.protocol.rank_link import Handover, RankLink, encode_rank_message
 from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState, GlobalBatches
 from elastic_runtime.training.state.verification import FEWEST_COMMITS
@@ -148,7 +148,7 @@ def a_notice_to_any_rank_has_the_first_write(folder: Path) -> None:
         state = DurableState(step=4, checkpoint=CheckpointSpec(folder.as_uri()), link=link)
         state.sync()
         if hvd.rank() == 1:
-            agent.sendall(encode_rank_message(HandoverWanted("worker-1", datetime.now(UTC))))
+            agent.sendall(encode_rank_message(Handover("worker-1", datetime.now(UTC))))
         state.commit()
         state.on_run_end()
         link.close()

@@ -36,7 +36,6 @@ from elastic_runtime.protocol.wire import (
     AgentMessage,
     Heartbeat,
     Hello,
-    Noticed,
     Output,
     RankExited,
     RankSaid,
@@ -45,6 +44,7 @@ from elastic_runtime.protocol.wire import (
     decode,
     encode,
 )
+from elastic_runtime.run.rundir import ReclaimNotice
 from elastic_runtime.run.spec import CheckpointSpec, RunSpec
 from elastic_runtime.run.status import MAX_METRICS, Event, EventKind, Phase, Status, WorkerState, WorkerStatus
 from elastic_runtime.run.status_figures import GpuFigures
@@ -121,7 +121,7 @@ def test_a_hello_that_no_agent_says_is_refused(hello: Hello) -> None:
         Heartbeat(0.0, 0, gpus=(GpuFigures(0, "x", 101.0),)),
         Heartbeat(0.0, 0, gpus=(GpuFigures(0, "x", None, -1),)),
         Heartbeat(0.0, 0, gpus=(GpuFigures(0, "x", None, None, 10**30),)),
-        Noticed("x" * 1000, NOON),
+        ReclaimNotice("x" * 1000, NOON),
     ],
 )
 def test_what_that_worker_cannot_say_is_refused(message: AgentMessage) -> None:
@@ -141,9 +141,9 @@ NONSENSE = [
     b'{"type":"heartbeat","cpu_percent":1' + b"0" * 400 + b',"memory_bytes":1}\n',
     b"[" * 100_000 + b"\n",
     b'{"type":"rank_said","rank_id":"w.0.0~0","message":' + b'{"a":' * 50_000 + b"\n",
-    raw(type="noticed", source="x", deadline="9999-12-31T23:59:59-12:00"),
-    raw(type="noticed", source="x", deadline="0001-01-01T00:00:00+14:00"),
-    raw(type="noticed", source="x", deadline=7),
+    raw(type="reclaim_notice", source="x", deadline="9999-12-31T23:59:59-12:00"),
+    raw(type="reclaim_notice", source="x", deadline="0001-01-01T00:00:00+14:00"),
+    raw(type="reclaim_notice", source="x", deadline=7),
     raw(type="rank_exited", rank_id=["w"], code=0),
     raw(type=["hello"]),
 ]
@@ -209,7 +209,7 @@ def test_a_worker_that_its_place_does_not_know_is_turned_away(tls: Path) -> None
 
 def test_a_deadline_at_the_end_of_time_is_no_error(tls: Path) -> None:
     async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
-        worker.writer.write(raw(type="noticed", source="::group::\nx", deadline="2200-12-31T23:59:59Z"))
+        worker.writer.write(raw(type="reclaim_notice", source="::group::\nx", deadline="2200-12-31T23:59:59Z"))
         status = await place.until(lambda status: any(event.kind is EventKind.NOTICE for event in status.events))
         [notice] = [event.message for event in status.events if event.kind is EventKind.NOTICE]
         assert notice.endswith("(:\\x3agroup::\\x0ax)")

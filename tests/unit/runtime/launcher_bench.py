@@ -16,7 +16,8 @@ from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.net.certificates import agent_context
 from elastic_runtime.net.framing import decode_line
-from elastic_runtime.protocol.wire import CommitDeadline, Heartbeat, Hello, Welcome, decode, encode
+from elastic_runtime.protocol.rank_link import CommitDeadline
+from elastic_runtime.protocol.wire import Heartbeat, Hello, Welcome, decode, encode
 from elastic_runtime.run.spec import RunSpec, Timing
 from elastic_runtime.run.status import Status
 from tests.unit.runtime.agent_bench import SOON, handshakes

@@ -9,7 +9,7 @@ from typing import Any
 from elastic_runtime.net.framing import LineReader
 from elastic_runtime.protocol.rank_link import (
     AgentWord,
-    HandoverWanted,
+    Handover,
     RankLink,
     RankMessage,
     decode_rank_message,
@@ -58,7 +58,7 @@ class Agent:
         return [message for message in decoded if message is not None]
 
     def give_notice(self) -> None:
-        self.say(HandoverWanted("worker-1", datetime(2026, 11, 21, tzinfo=UTC)))
+        self.say(Handover("worker-1", datetime(2026, 11, 21, tzinfo=UTC)))
 
     def say(self, word: AgentWord) -> None:
         self._socket.sendall(encode_rank_message(word))

@@ -22,12 +22,11 @@ from elastic_runtime.documents import to_json, write_atomically
 from elastic_runtime.errors import ClusterUnavailable
 from elastic_runtime.net import certificates
 from elastic_runtime.protocol import rank_link
+from elastic_runtime.protocol.rank_link import Handover
 from elastic_runtime.protocol.wire import (
-    Handover,
     Heartbeat,
     Host,
     Hosts,
-    Noticed,
     Output,
     RankExited,
     RankStarted,
@@ -182,7 +181,7 @@ def test_tells_of_a_notice_and_ends_at_its_deadline(tls: Path, tmp_path: Path, s
             async with asyncio.timeout(SOON):
                 await task
             await desk.until(lambda: desk.ends == ["worker-0"])
-            [noticed] = desk.of(Noticed)
+            [noticed] = desk.of(ReclaimNotice)
             assert noticed.source == {"sigterm": "sigterm", "file": "spot"}[source]
             assert noticed.deadline <= utc_now()
 
@@ -198,7 +197,7 @@ def test_a_notice_that_cannot_be_read_is_one_for_now(tls: Path, tmp_path: Path) 
             async with asyncio.timeout(SOON):
                 await task
             await desk.until(lambda: desk.ends == ["worker-0"])
-            assert [each.source for each in desk.of(Noticed)] == ["file"]
+            assert [each.source for each in desk.of(ReclaimNotice)] == ["file"]
 
     asyncio.run(run())
 
@@ -222,7 +221,7 @@ def test_tells_what_the_metadata_service_announces(tls: Path) -> None:
             async with asyncio.timeout(SOON):
                 await task
             await desk.until(lambda: desk.ends == ["worker-0"])
-            assert desk.of(Noticed) == [Noticed("aws", deadline)]
+            assert desk.of(ReclaimNotice) == [ReclaimNotice("aws", deadline)]
 
     asyncio.run(run())
 

@@ -29,7 +29,7 @@ from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
 from elastic_runtime.net import certificates
 from elastic_runtime.net.certificates import launcher_context
 from elastic_runtime.protocol.plausible import TOKEN
-from elastic_runtime.protocol.wire import Hello, Noticed, Output, RankExited, Ready, Release, StartRank
+from elastic_runtime.protocol.wire import Hello, Output, RankExited, Ready, Release, StartRank
 from elastic_runtime.retry import RetryPolicy
 from elastic_runtime.run.rundir import ReclaimNotice
 from tests.paced import has_ended
@@ -243,11 +243,11 @@ class TestSigterm:
             async with listening(tls, SLEEPER) as desk, agent(tls, desk.port) as task:
                 await ready(desk)
                 os.kill(os.getpid(), signal.SIGTERM)
-                await desk.until(lambda: bool(desk.of(Noticed)))
+                await desk.until(lambda: bool(desk.of(ReclaimNotice)))
                 desk.arrivals[0].abort()
                 async with asyncio.timeout(SOON):
                     await task
-                assert [len(desk.arrivals), desk.of(Noticed)[0].source] == [1, "sigterm"]
+                assert [len(desk.arrivals), desk.of(ReclaimNotice)[0].source] == [1, "sigterm"]
 
         asyncio.run(run())
 

@@ -9,7 +9,7 @@ import torch
 
 from elastic_runtime.checkpoint.file import FileStore
 from elastic_runtime.clock import utc_now
-from elastic_runtime.protocol.rank_link import CheckpointFailed, CheckpointWritten, HandoverWanted
+from elastic_runtime.protocol.rank_link import CheckpointFailed, CheckpointWritten, Handover
 from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState, load_checkpoint
 from elastic_runtime.training.checkpointing.between_commits import Overdue
@@ -146,7 +146,7 @@ def raise_unavailable(error: OSError) -> None:
 
 
 def notice(agent: Agent, seconds: float = 60.0) -> None:
-    agent.say(HandoverWanted("worker-1", utc_now() + timedelta(seconds=seconds)))
+    agent.say(Handover("worker-1", utc_now() + timedelta(seconds=seconds)))
 
 
 def test_a_stream_of_another_thread_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

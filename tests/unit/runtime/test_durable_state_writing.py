@@ -17,7 +17,7 @@ from elastic_runtime.checkpoint.file import FileStore
 from elastic_runtime.checkpoint.store import Draft
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import InvalidSettings, OwnershipLost, StoreUnavailable
-from elastic_runtime.protocol.rank_link import CheckpointFailed, CheckpointWritten, HandoverWanted, Metrics
+from elastic_runtime.protocol.rank_link import CheckpointFailed, CheckpointWritten, Handover, Metrics
 from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState, load_checkpoint
 from elastic_runtime.training.state.collectives import Agreements
@@ -138,13 +138,13 @@ def test_a_notice_that_others_have_heard_before_is_served_once(
     monkeypatch.undo()
     clock.now += 5
     deadline = utc_now() + timedelta(seconds=30)
-    agent.say(HandoverWanted("worker-1", deadline, 1))
-    agent.say(HandoverWanted("worker-2", deadline, 2))
+    agent.say(Handover("worker-1", deadline, 1))
+    agent.say(Handover("worker-2", deadline, 2))
     state.step = 2
     state.commit()
     agent.until(CheckpointWritten)
     clock.now += 5
-    agent.say(HandoverWanted("worker-2", deadline, 2))
+    agent.say(Handover("worker-2", deadline, 2))
     state.step = 3
     state.commit()
     state.finish()

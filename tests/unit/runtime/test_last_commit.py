@@ -17,7 +17,7 @@ from elastic_runtime.checkpoint.file import FileStore
 from elastic_runtime.checkpoint.store import Draft, open_store
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import OwnershipLost, StoreUnavailable
-from elastic_runtime.protocol.rank_link import CheckpointWritten, LastCommitBy
+from elastic_runtime.protocol.rank_link import CheckpointWritten, CommitDeadline
 from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState, load_checkpoint
 from elastic_runtime.torch.family import TORCH
@@ -124,7 +124,7 @@ class Stand:
     def taken_at(self, seconds: float, keeper: str = "") -> datetime:
         """Everybody will be, so many seconds from now."""
         deadline = self.wall + timedelta(seconds=self.clock.now - 1000.0 + seconds)
-        self.agent.say(LastCommitBy(deadline, keeper))
+        self.agent.say(CommitDeadline(deadline, keeper))
         return deadline
 
     def wait(self, looks: int = 1) -> None:
@@ -209,7 +209,7 @@ class TestState:
     def test_goes_on_at_once_when_somebody_stays(self, stand: Stand) -> None:
         stand.train(2)
         stand.taken_at(2.0)
-        stand.meanwhile = lambda: stand.agent.say(LastCommitBy(None)) if stand.looks == 5 else None
+        stand.meanwhile = lambda: stand.agent.say(CommitDeadline(None)) if stand.looks == 5 else None
         stand.train(3)
         assert stand.looks == 5
 

@@ -20,10 +20,9 @@ from elastic_runtime.launcher.decision.facts import LeadershipState
 from elastic_runtime.launcher.worker_pool import WorkerPool
 from elastic_runtime.net import certificates
 from elastic_runtime.net.framing import decode_line
-from elastic_runtime.protocol.rank_link import CheckpointWritten, EngineWord, encode_rank_message
+from elastic_runtime.protocol.rank_link import CheckpointWritten, CommitDeadline, EngineWord, encode_rank_message
 from elastic_runtime.protocol.wire import (
     AgentMessage,
-    CommitDeadline,
     RankExited,
     RankSaid,
     RankStarted,

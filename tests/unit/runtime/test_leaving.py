@@ -11,7 +11,7 @@ import pytest
 import elastic_runtime
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.protocol.rank_link import HandoverWanted, LastCommitBy, RankLink
+from elastic_runtime.protocol.rank_link import CommitDeadline, Handover, RankLink
 from elastic_runtime.script import leaving
 from elastic_runtime.script.leaving import MOST_CALLBACKS, Leaving, Notice
 from tests.unit.runtime.rank_bench import Agent
@@ -31,7 +31,7 @@ class Rank:
     def at(self, seconds: float) -> datetime:
         return self.now + timedelta(seconds=seconds)
 
-    def hears(self, *words: HandoverWanted | LastCommitBy) -> list[Notice]:
+    def hears(self, *words: Handover | CommitDeadline) -> list[Notice]:
         """What it is told of these at the next look."""
         for word in words:
             self.agent.say(word)
@@ -49,30 +49,30 @@ class TestWhatIsTold:
     def test_who_leaves_and_when(self, rank: Rank) -> None:
         assert rank.hears() == []
         other = rank.at(20)
-        assert rank.hears(HandoverWanted("worker-2", other)) == [Notice(other, ("worker-2",), False, False)]
+        assert rank.hears(Handover("worker-2", other)) == [Notice(other, ("worker-2",), False, False)]
         assert rank.hears() == []
 
     def test_of_several_at_once_in_one_call(self, rank: Rank) -> None:
-        words = HandoverWanted("worker-2", rank.at(20)), HandoverWanted("worker-1", rank.at(10))
+        words = Handover("worker-2", rank.at(20)), Handover("worker-1", rank.at(10))
         assert rank.hears(*words) == [Notice(rank.at(10), ("worker-1", "worker-2"), True, False)]
 
     def test_again_when_it_gets_worse_and_not_otherwise(self, rank: Rank) -> None:
-        assert len(rank.hears(HandoverWanted("worker-2", rank.at(20)))) == 1
-        assert len(rank.hears(HandoverWanted("worker-2", rank.at(20)))) == 0
-        assert len(rank.hears(HandoverWanted("worker-2", rank.at(10)))) == 1
-        assert len(rank.hears(HandoverWanted("worker-3", rank.at(15)))) == 1
-        assert [notice.everyone for notice in rank.hears(LastCommitBy(rank.at(10)))] == [True]
-        assert len(rank.hears(LastCommitBy(rank.at(10)))) == 0
-        assert len(rank.hears(LastCommitBy(None))) == 0
+        assert len(rank.hears(Handover("worker-2", rank.at(20)))) == 1
+        assert len(rank.hears(Handover("worker-2", rank.at(20)))) == 0
+        assert len(rank.hears(Handover("worker-2", rank.at(10)))) == 1
+        assert len(rank.hears(Handover("worker-3", rank.at(15)))) == 1
+        assert [notice.everyone for notice in rank.hears(CommitDeadline(rank.at(10)))] == [True]
+        assert len(rank.hears(CommitDeadline(rank.at(10)))) == 0
+        assert len(rank.hears(CommitDeadline(None))) == 0
 
     def test_nothing_of_a_deadline_that_has_passed(self, rank: Rank) -> None:
-        words = HandoverWanted("worker-2", rank.at(20)), LastCommitBy(rank.at(20))
+        words = Handover("worker-2", rank.at(20)), CommitDeadline(rank.at(20))
         rank.now += timedelta(seconds=21)
         assert rank.hears(*words) == []
         assert rank.leaving.newest() is None
 
     def test_a_callback_that_comes_late_hears_of_what_is_known(self, rank: Rank) -> None:
-        rank.hears(HandoverWanted("worker-2", rank.at(20)))
+        rank.hears(Handover("worker-2", rank.at(20)))
         late: list[Notice] = []
         rank.leaving.add(late.append)
         assert rank.hears() == []
@@ -86,7 +86,7 @@ class TestCallbacks:
         second: list[Notice] = []
         rank.leaving.add(lambda _: 1 / 0)
         rank.leaving.add(second.append)
-        rank.hears(HandoverWanted("worker-2", rank.at(20)))
+        rank.hears(Handover("worker-2", rank.at(20)))
         assert len(second) == 1
         assert "training goes on" in caplog.text
         assert "ZeroDivisionError" in caplog.text
@@ -98,9 +98,9 @@ class TestCallbacks:
         waited: list[bool] = []
         rank.leaving.add(lambda _: waited.append(release.wait(30)))
         with caplog.at_level(logging.WARNING):
-            rank.hears(HandoverWanted("worker-2", rank.at(0.05)))
+            rank.hears(Handover("worker-2", rank.at(0.05)))
         assert "training goes on beside it" in caplog.text
-        assert rank.hears(HandoverWanted("worker-3", rank.at(0.05))) == [], "not beside the one that still runs"
+        assert rank.hears(Handover("worker-3", rank.at(0.05))) == [], "not beside the one that still runs"
         assert waited == []
         release.set()
         assert rank.leaving._running is not None
@@ -114,7 +114,7 @@ class TestCallbacks:
         monkeypatch.setattr(leaving, "shared_link", lambda: agent.link)
         seen: list[datetime | None] = []
         rank.leaving.add(lambda _: seen.append(elastic_runtime.notice()))
-        rank.hears(HandoverWanted("worker-2", rank.at(20)))
+        rank.hears(Handover("worker-2", rank.at(20)))
         assert seen == [rank.at(20)]
 
     def test_there_are_only_so_many(self, rank: Rank) -> None:
@@ -142,14 +142,14 @@ class TestOfAScript:
 
         assert elastic_runtime.notice() is None
         deadline = utc_now().replace(microsecond=0) + timedelta(seconds=30)
-        agent.say(HandoverWanted("worker-1", deadline))
+        agent.say(Handover("worker-1", deadline))
         assert elastic_runtime.notice() == deadline
         assert elastic_runtime.notice() == deadline
         assert told == [Notice(deadline, ("worker-1",), mine=True, everyone=False)]
 
     def test_notice_does_without_a_callback(self, agent: Agent) -> None:
         deadline = utc_now().replace(microsecond=0) + timedelta(seconds=30)
-        agent.say(LastCommitBy(deadline))
+        agent.say(CommitDeadline(deadline))
         assert elastic_runtime.notice() == deadline
 
 

@@ -16,8 +16,8 @@ from elastic_runtime.protocol.rank_link import (
     RANK_FD,
     RANK_FD_INODE,
     AgentWord,
-    HandoverWanted,
-    LastCommitBy,
+    CommitDeadline,
+    Handover,
     MayEnd,
     Progress,
     RankLink,
@@ -26,8 +26,8 @@ from elastic_runtime.protocol.rank_link import (
     encode_rank_message,
 )
 
-WANTED = HandoverWanted("worker-1", datetime(2026, 1, 2, tzinfo=UTC))
-LAST = LastCommitBy(datetime(2026, 1, 3, tzinfo=UTC))
+WANTED = Handover("worker-1", datetime(2026, 1, 2, tzinfo=UTC))
+LAST = CommitDeadline(datetime(2026, 1, 3, tzinfo=UTC))
 
 
 @pytest.fixture
@@ -66,8 +66,8 @@ def test_hears_what_was_said_since_and_never_waits(pair: tuple[RankLink, socket.
     agent.sendall(line + b'{"type":"colour"}\n' + line[:10])
     assert heard(link) == [WANTED]
     assert heard(link) == []
-    agent.sendall(line[10:] + encode_rank_message(LAST) + encode_rank_message(LastCommitBy(None)))
-    assert heard(link) == [WANTED, LAST, LastCommitBy(None)]
+    agent.sendall(line[10:] + encode_rank_message(LAST) + encode_rank_message(CommitDeadline(None)))
+    assert heard(link) == [WANTED, LAST, CommitDeadline(None)]
 
 
 def test_remembers_who_leaves_and_no_more_than_so_many(pair: tuple[RankLink, socket.socket]) -> None:
@@ -76,9 +76,9 @@ def test_remembers_who_leaves_and_no_more_than_so_many(pair: tuple[RankLink, soc
     agent.sendall(encode_rank_message(WANTED) + encode_rank_message(LAST))
     link.hear()
     for number in range(MOST_LEAVING + 5):
-        agent.sendall(encode_rank_message(HandoverWanted(f"other-{number}", later)))
+        agent.sendall(encode_rank_message(Handover(f"other-{number}", later)))
         link.hear()
-    agent.sendall(encode_rank_message(HandoverWanted("worker-1", later)))
+    agent.sendall(encode_rank_message(Handover("worker-1", later)))
     link.hear()
     assert (len(link.leaving), link.leaving["worker-1"], link.last_commit) == (MOST_LEAVING, later, LAST)
 

@@ -18,7 +18,7 @@ import pytest
 
 from elastic_runtime.agent.zygote import LEFTOVER_GRACE
 from elastic_runtime.clock import utc_now
-from elastic_runtime.protocol.rank_link import RANK_FD, HandoverWanted
+from elastic_runtime.protocol.rank_link import RANK_FD, Handover
 from elastic_runtime.protocol.wire import RankExited, RankSaid, Ready
 from elastic_runtime.world import WORLD
 from tests.unit.runtime.worker_bench import SOON, Worker, code, with_worker
@@ -228,7 +228,7 @@ class TestLink:
         async def test(worker: Worker) -> None:
             worker.ranks.start_rank("a", code(rank), {}, None)
             await worker.until(lambda: bool(worker.of(RankSaid)))
-            worker.ranks.tell(HandoverWanted("worker-7", utc_now()))
+            worker.ranks.tell(Handover("worker-7", utc_now()))
             await worker.until(lambda: worker.code("a") is not None)
             assert worker.lines("a", "stdout") == ["['worker-7']"]
 
@@ -248,7 +248,7 @@ class TestLink:
 
         async def test(worker: Worker) -> None:
             pid = await worker.start("a", code(rank))
-            worker.ranks.tell(HandoverWanted("worker-7", utc_now()))
+            worker.ranks.tell(Handover("worker-7", utc_now()))
             gone(pid)  # Nothing is read meanwhile: its words, and its end, are all there at once.
             await worker.until(lambda: worker.code("a") is not None)
             assert [said.message["step"] for said in worker.of(RankSaid)] == [0, 1, 2, 3]

@@ -32,7 +32,7 @@ from elastic_runtime.engines.torch.messages import (
 )
 from elastic_runtime.engines.torch.store import AgentStore
 from elastic_runtime.net.framing import LineReader
-from elastic_runtime.protocol.rank_link import EngineWord, HandoverWanted, RankLink, encode_rank_message
+from elastic_runtime.protocol.rank_link import EngineWord, Handover, RankLink, encode_rank_message
 
 
 def text(value: bytes) -> str:
@@ -198,7 +198,7 @@ def test_a_rank_that_waits_for_the_commit_to_agree_at_hears_that_its_world_is_br
 
 
 def test_a_notice_is_something_to_agree_upon_with_others(bench: Bench) -> None:
-    notice = encode_rank_message(HandoverWanted("worker-1", utc_now()))
+    notice = encode_rank_message(Handover("worker-1", utc_now()))
     bench.session.sock.sendall(notice)
     bench.enter(4)  # Nothing was said before.
     bench.session.sock.sendall(notice)

@@ -14,7 +14,7 @@ from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.net.framing import LineReader, decode_line, encode_line
 from elastic_runtime.protocol import rank_link, wire
 from elastic_runtime.protocol.messages import type_of
-from elastic_runtime.protocol.rank_link import HandoverWanted, decode_rank_message, encode_rank_message
+from elastic_runtime.protocol.rank_link import Handover, decode_rank_message, encode_rank_message
 from elastic_runtime.protocol.wire import decode, encode
 from elastic_runtime.run.spec import CheckpointSpec, RecoverySpec, RunSpec, WorkersSpec
 
@@ -50,7 +50,7 @@ def built(kind: type[Any]) -> st.SearchStrategy[Any]:
         wire.TellRank: {"word": objects},
         wire.StartRank: {"environment": texts},
         wire.Output: {"lines": st.lists(st.text()).map(tuple), "time": moments},
-        wire.Noticed: {"deadline": moments},
+        wire.ReclaimNotice: {"deadline": moments},
         wire.Handover: {"deadline": moments},
         wire.CommitDeadline: {"deadline": st.none() | moments},
         wire.Welcome: {"spec": specs},
@@ -98,8 +98,8 @@ class TestMessages:
             '{"type":"rank_exited","rank_id":"a"}',
             '{"type":"rank_exited","rank_id":"a","code":"0"}',
             '{"type":"rank_exited","rank_id":"a","code":true}',
-            '{"type":"noticed","source":"aws","deadline":"2026-01-01T00:00:00"}',
-            '{"type":"noticed","source":"aws","deadline":"soon"}',
+            '{"type":"reclaim_notice","source":"aws","deadline":"2026-01-01T00:00:00"}',
+            '{"type":"reclaim_notice","source":"aws","deadline":"soon"}',
             '{"type":"output","rank_id":"a","stream":"stdout","lines":[1],"time":"2026-01-01T00:00:00Z"}',
         ],
     )
@@ -147,9 +147,9 @@ class TestLines:
 
 
 def test_a_handover_is_a_line() -> None:
-    wanted = HandoverWanted("worker-1", datetime(2026, 1, 2, 3, 4, 5, 678000, UTC), 3)
+    wanted = Handover("worker-1", datetime(2026, 1, 2, 3, 4, 5, 678000, UTC), 3)
     assert decode_line(encode_rank_message(wanted)) == {
-        "type": "handover_wanted",
+        "type": "handover",
         "worker": "worker-1",
         "deadline": "2026-01-02T03:04:05.678Z",
         "number": 3,

@@ -16,10 +16,8 @@ from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.launcher.agents import AgentConnection
 from elastic_runtime.launcher.decision.facts import Ending, SlotFact, WorkerFact
 from elastic_runtime.launcher.worker_pool import Worker, WorkerPool
-from elastic_runtime.protocol.rank_link import RESTART_SIGNAL, TrainingEnded
+from elastic_runtime.protocol.rank_link import RESTART_SIGNAL, CommitDeadline, Handover, TrainingEnded
 from elastic_runtime.protocol.wire import (
-    CommitDeadline,
-    Handover,
     Hello,
     Host,
     Hosts,

@@ -77,7 +77,7 @@ WIRE: list[wire.Message] = [
     wire.Hello("worker-0", "node", 1, 1, "lo", token="a.b.c"), wire.Ready(True, "detail"),
     wire.RankStarted("worker-0.0.0", 1),
     wire.RankExited("worker-0.0.0", 0), wire.RankSaid("worker-0.0.0", {"type": "progress", "step": 1}),
-    wire.Output("worker-0.0.0", "stdout", ("line",), NOON), wire.Heartbeat(1.0, 1), wire.Noticed("aws", NOON),
+    wire.Output("worker-0.0.0", "stdout", ("line",), NOON), wire.Heartbeat(1.0, 1), wire.ReclaimNotice("aws", NOON),
     wire.Welcome(SPEC, "worker-0"), wire.StartRank("worker-0.0.0", 0, {"A": "b"}), wire.StopRank("worker-0.0.0", 1.0),
     wire.Handover("worker-0", NOON), wire.CommitDeadline(NOON, "worker-0.0.0"), wire.Release("reason"),
     wire.TellRank("worker-0.0.0", {"type": "left_out"}), wire.Hosts((wire.Host("10.0.0.7", 2),)),
@@ -85,8 +85,8 @@ WIRE: list[wire.Message] = [
 RANK: list[rank_link.RankMessage | rank_link.AgentWord] = [
     rank_link.Progress(1), rank_link.Metrics({"loss": 0.5}, 1), rank_link.Resumed("file:///a", 1),
     rank_link.CheckpointWritten("file:///a", 1, NOON, True, 1.0), rank_link.CheckpointSkipped("file:///a", "reason"),
-    rank_link.CheckpointFailed(1, "reason"), rank_link.HandoverWanted("worker-0", NOON),
-    rank_link.LastCommitBy(NOON, "worker-0.0.0"), rank_link.Returned('{"a": 1}'),
+    rank_link.CheckpointFailed(1, "reason"), rank_link.Handover("worker-0", NOON),
+    rank_link.CommitDeadline(NOON, "worker-0.0.0"), rank_link.Returned('{"a": 1}'),
     rank_link.OutputsSaved(2, 30), rank_link.EngineWord({"type": "ready_for_world"}),
 ]  # fmt: skip
 ATTRIBUTES = {"step": 1, "a": {"$tuple": [1, {"$float": "inf"}]}, "b": {"$items": [[{"$tuple": [1]}, None]]}}

@@ -28,18 +28,15 @@ from elastic_runtime.errors import ClusterUnavailable, InvalidDocument
 from elastic_runtime.net.framing import decode_line
 from elastic_runtime.net.sockets import end_when_silent
 from elastic_runtime.printable import printable
-from elastic_runtime.protocol.rank_link import OWN_LOCAL_RANK, EngineWord, HandoverWanted, LastCommitBy, MayEnd
+from elastic_runtime.protocol.rank_link import OWN_LOCAL_RANK, CommitDeadline, EngineWord, Handover, MayEnd
 from elastic_runtime.protocol.wire import (
     AgentMessage,
-    CommitDeadline,
     DumpStacks,
-    Handover,
     Heartbeat,
     Hello,
     Hosts,
     LetEnd,
     Message,
-    Noticed,
     Release,
     SaveTraces,
     StartRank,
@@ -238,7 +235,7 @@ class Agent:
             log.warning("connection to the launcher: %s", printable(error))
             return None
 
-    async def _obey(self, reader: asyncio.StreamReader, ranks: Ranks) -> Parting:  # noqa: C901, PLR0912  # one case a message
+    async def _obey(self, reader: asyncio.StreamReader, ranks: Ranks) -> Parting:  # noqa: C901  # one case a message
         while message := await self._receive(reader):
             match message:
                 case StartRank():
@@ -247,10 +244,8 @@ class Agent:
                     stop = asyncio.create_task(ranks.stop_rank(rank_id, grace, interrupt, stacks=stacks))
                     self._stops.add(stop)
                     stop.add_done_callback(self._stops.discard)
-                case Handover(worker, deadline, number):
-                    ranks.tell(HandoverWanted(worker, deadline, number))
-                case CommitDeadline(deadline, keeper):
-                    ranks.tell(LastCommitBy(deadline, keeper))
+                case Handover() | CommitDeadline():
+                    ranks.tell(message)
                 case TellRank(rank_id, word):
                     ranks.tell_one(rank_id, EngineWord(word))
                 case LetEnd(rank_id):
@@ -320,4 +315,4 @@ class Agent:
 
     def _tell_notice(self, notice: ReclaimNotice) -> None:
         self._notice = notice
-        self._send(Noticed(notice.source, notice.deadline))
+        self._send(notice)

@@ -36,7 +36,6 @@ from elastic_runtime.protocol.rank_names import RankName
 from elastic_runtime.protocol.wire import (
     AgentMessage,
     Heartbeat,
-    Noticed,
     Output,
     RankExited,
     RankSaid,
@@ -44,6 +43,7 @@ from elastic_runtime.protocol.wire import (
     Ready,
     TracesSaved,
 )
+from elastic_runtime.run.rundir import ReclaimNotice
 from elastic_runtime.run.status import EventKind, WorkerState
 
 log = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ class AgentReports:
             case TracesSaved():
                 self._gathering.saved(worker.name, message)
                 return
-            case Noticed(source, deadline):
+            case ReclaimNotice(source, deadline):
                 self.noticed(worker, source, deadline)
         self._on_change()
 

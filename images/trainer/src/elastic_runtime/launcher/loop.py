@@ -51,7 +51,7 @@ from elastic_runtime.launcher.telling_again import TellingAgain
 from elastic_runtime.launcher.worker_pool import WorkerPool
 from elastic_runtime.net import certificates
 from elastic_runtime.printable import printable
-from elastic_runtime.protocol.wire import CommitDeadline
+from elastic_runtime.protocol.rank_link import CommitDeadline
 from elastic_runtime.run.shipment import unpack
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Checkpoint, EventKind, Phase, Status

@@ -19,12 +19,10 @@ from elastic_runtime.launcher.decision.facts import Ending, SlotFact, WorkerFact
 from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.launcher.stops import Stopped, Stops
 from elastic_runtime.printable import printable
-from elastic_runtime.protocol.rank_link import RESTART_SIGNAL, TrainingEnded
+from elastic_runtime.protocol.rank_link import RESTART_SIGNAL, CommitDeadline, Handover, TrainingEnded
 from elastic_runtime.protocol.rank_names import RankName, WorkerName
 from elastic_runtime.protocol.wire import (
-    CommitDeadline,
     DumpStacks,
-    Handover,
     Heartbeat,
     Host,
     Hosts,

@@ -32,7 +32,6 @@ from elastic_runtime.protocol.wire import (
     AgentMessage,
     Heartbeat,
     Hello,
-    Noticed,
     Output,
     RankExited,
     RankSaid,
@@ -40,6 +39,7 @@ from elastic_runtime.protocol.wire import (
     TracesSaved,
 )
 from elastic_runtime.run.hostfile import is_address
+from elastic_runtime.run.rundir import ReclaimNotice
 from elastic_runtime.run.status import MAX_GPU_NAME
 
 COUNT = 2**53
@@ -120,7 +120,7 @@ def check_agent(message: AgentMessage, worker: str, slots: int) -> None:
             _demand(len(files) <= TRACES, "files", len(files), f"more than {TRACES}")
             for each in files:
                 _demand(_TRACE.fullmatch(each), "files", each, "not the name of a trace")
-        case Noticed(source):
+        case ReclaimNotice(source):
             _demand(len(source) <= RANK_ID, "source", source, "too long")
 
 

@@ -185,8 +185,8 @@ _OF_RANKS: messages.Vocabulary[RankMessage] = messages.Vocabulary(RankMessage)
 
 
 @dataclass(frozen=True, slots=True)
-class HandoverWanted:
-    """Agent to rank: some worker of the run will be taken; have a durable checkpoint before the deadline."""
+class Handover:
+    """Launcher to agent, agent to rank: some worker of the run will be taken; have a durable checkpoint by then."""
 
     worker: str
     """Who leaves."""
@@ -196,8 +196,8 @@ class HandoverWanted:
 
 
 @dataclass(frozen=True, slots=True)
-class LastCommitBy:
-    """Agent to rank: every worker of the world will be taken; stop at a commit that is durable by then."""
+class CommitDeadline:
+    """Launcher to agent, agent to rank: every worker of the world will be taken; stop at a commit durable by then."""
 
     deadline: datetime | None
     """Of the first of them; of the keeper, if one is named. None takes it back: some will stay."""
@@ -210,7 +210,7 @@ class MayEnd:
     """Agent to rank, to :class:`TrainingEnded`: all others have ended theirs, or the world is broken; go on."""
 
 
-NoticeWord = HandoverWanted | LastCommitBy
+NoticeWord = Handover | CommitDeadline
 """What :meth:`RankLink.hear` finds."""
 AgentWord = NoticeWord | EngineWord | MayEnd
 _OF_AGENTS: messages.Vocabulary[AgentWord] = messages.Vocabulary(AgentWord)
@@ -251,7 +251,7 @@ class RankLink:
         """Called with each word of the agent by :meth:`hear`."""
         self.leaving: dict[str, datetime] = {}
         """Workers that were said to be taken, and when."""
-        self.last_commit = LastCommitBy(None)
+        self.last_commit = CommitDeadline(None)
         """The newest of these words."""
         self._may_end = False
         self._read_ahead: queue.SimpleQueue[NoticeWord | MayEnd] | None = None
@@ -294,7 +294,7 @@ class RankLink:
             if isinstance(word, MayEnd):
                 self._may_end = True
                 continue
-            if isinstance(word, LastCommitBy):
+            if isinstance(word, CommitDeadline):
                 self.last_commit = word
             elif word.worker in self.leaving or len(self.leaving) < MOST_LEAVING:
                 self.leaving[word.worker] = word.deadline

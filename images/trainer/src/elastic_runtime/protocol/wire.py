@@ -15,6 +15,8 @@ from typing import Any
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.marks import SPARSE, VERSION
 from elastic_runtime.protocol import messages
+from elastic_runtime.protocol.rank_link import CommitDeadline, Handover
+from elastic_runtime.run.rundir import ReclaimNotice
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status_figures import GpuFigures
 from elastic_runtime.tracing.timeline import Mark
@@ -104,14 +106,6 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
-class Noticed:
-    """Agent: this worker will be taken."""
-
-    source: str
-    deadline: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class TracesSaved:
     """Agent: what it was told to save, or to merge, is done as far as it can be."""
 
@@ -149,26 +143,6 @@ class StopRank:
     """Signal for its own process alone, which may have children to work with until it has ended; 0: SIGTERM for all."""
     stacks: bool = field(default=False, metadata=SPARSE)
     """Have it write first where it stands."""
-
-
-@dataclass(frozen=True, slots=True)
-class Handover:
-    """Launcher: tell your ranks that a worker will be taken."""
-
-    worker: str
-    deadline: datetime
-    number: int = 0
-    """Of the notice, counted from 1 by this launcher."""
-
-
-@dataclass(frozen=True, slots=True)
-class CommitDeadline:
-    """Launcher: tell your ranks that every worker of the world will be taken, or (None) that some will stay."""
-
-    deadline: datetime | None
-    """Of the first of them; of the keeper, if one is named."""
-    keeper: str = ""
-    """Rank id of who is to make the last commit durable, when the world is over and its ranks wait for another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +198,7 @@ class Release:
     reason: str
 
 
-AgentMessage = Hello | Ready | RankStarted | RankExited | RankSaid | Output | Heartbeat | Noticed | TracesSaved
+AgentMessage = Hello | Ready | RankStarted | RankExited | RankSaid | Output | Heartbeat | ReclaimNotice | TracesSaved
 LauncherMessage = (
     Welcome
     | StartRank

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.protocol.rank_link import HandoverWanted, NoticeWord, RankLink
+from elastic_runtime.protocol.rank_link import Handover, NoticeWord, RankLink
 from elastic_runtime.training.checkpointing.last_commit import CAUTION, MARGIN, CommitInterval
 from elastic_runtime.training.checkpointing.writer import CheckpointWriter
 
@@ -181,5 +181,5 @@ class BetweenCommits:
     def _take_in(self, now: float) -> None:
         while self._words:
             word = self._words.popleft()
-            if isinstance(word, HandoverWanted) and not self._is_handled(word.number):
+            if isinstance(word, Handover) and not self._is_handled(word.number):
                 self.overdue.noticed(now, now + (word.deadline - utc_now()).total_seconds())

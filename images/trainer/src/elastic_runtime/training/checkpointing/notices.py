@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.protocol.rank_link import LastCommitBy, NoticeWord, RankLink
+from elastic_runtime.protocol.rank_link import CommitDeadline, NoticeWord, RankLink
 from elastic_runtime.script.leaving import call_back
 from elastic_runtime.training.checkpointing.last_commit import LastCommit
 
@@ -34,7 +34,7 @@ class Notices:
         call_back()
 
     def _heard(self, word: NoticeWord) -> None:
-        if isinstance(word, LastCommitBy):
+        if isinstance(word, CommitDeadline):
             left = None if word.deadline is None else (word.deadline - utc_now()).total_seconds()
             self.last_commit.expect_end(None if left is None else self._clock() + left, word.keeper)
         else:
