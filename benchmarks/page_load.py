@@ -40,7 +40,7 @@ from benchmarks.harness.sections import Section, write_section  # noqa: E402
 from benchmarks.page.runs import lay_down, task_of  # noqa: E402
 from elastic_training.archive import reading  # noqa: E402
 from elastic_training.concurrency import bridge  # noqa: E402
-from elastic_training.console import access, page, task_fields  # noqa: E402
+from elastic_training.console import access, page, runs  # noqa: E402
 from elastic_training.console.app import build  # noqa: E402
 
 RUNS, LOOKERS, REQUESTS = 200, 5, 20
@@ -70,7 +70,7 @@ def _served() -> Iterator[str]:
         patch.object(access, "get_auth_manager", lambda: manager),
         patch.object(page, "rendered_fields", of_task),
         patch.object(reading, "rendered_fields", of_task),
-        patch.object(task_fields, "rendered_of_tasks", of_tasks),
+        patch.object(runs, "rendered_of_tasks", of_tasks),
     ):
         thread.start()
         try:

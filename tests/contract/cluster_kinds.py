@@ -19,12 +19,12 @@ from elastic_runtime.run import runobjects
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.runobjects import Part
 from elastic_runtime.run.spec import RunSpec, Timing, WorkersSpec
-from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.kubernetes import connection
-from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
+from elastic_training.clusters.kubernetes.place import KubernetesCluster
 from elastic_training.clusters.local import TIMES, LocalCluster
+from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
 from tests import paced
 from tests.contract.distribution.sqlite_place import SqlitePlace

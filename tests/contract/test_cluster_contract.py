@@ -1,14 +1,15 @@
-"""What every cluster promises: :class:`elastic_training.clusters.base.Cluster`, checked on each kind."""
+"""What every cluster promises: :class:`elastic_training.clusters.cluster.Cluster`, checked on each kind."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from elastic_runtime.errors import FailureKind, InvalidSettings, OwnershipLost, RunNotFound
 from elastic_runtime.run.status import EventKind, Phase, Status, WorkerState
-from elastic_training.clusters.base import (
+from elastic_training.clusters.types import (
     LOG_START,
     ClaimOutcome,
     RunRef,
@@ -126,10 +127,10 @@ def test_a_launcher_gone_without_a_word_is_a_failure_that_says_so(kind: Kind) ->
 
 def test_the_world_follows_the_size_and_a_request_counts_once(kind: Kind) -> None:
     ref = started(kind, workers=2)
-    assert run(kind.cluster.ask(ref, 3, "wish 1")).new
+    assert not run(kind.cluster.ask(ref, 3, "wish 1")).done
     assert until(kind, ref, training(3)).target_size == 3
-    assert run(kind.cluster.ask(ref, 1, "wish 2")).new
-    assert not run(kind.cluster.ask(ref, 3, "wish 1")).new
+    assert not run(kind.cluster.ask(ref, 1, "wish 2")).done
+    assert run(kind.cluster.ask(ref, 3, "wish 1")).done
     assert run(kind.cluster.size(ref)) == 1
     status = until(kind, ref, training(1))
     assert [world.size for world in status.history if world.size] == [2, 3, 1]
@@ -139,14 +140,14 @@ def test_the_world_follows_the_size_and_a_request_counts_once(kind: Kind) -> Non
 def test_a_change_counts_from_the_size_that_was_asked_for_and_only_once(kind: Kind) -> None:
     ref = started(kind, workers=1)
     first = run(kind.cluster.ask(ref, SizeWish("+2"), "wish 1", "task nightly.more of monday"))
-    assert (first.new, first.request.workers, first.request.by) == (True, 3, "task nightly.more of monday")
+    assert (first.done, first.workers, first.by) == (False, 3, "task nightly.more of monday")
     status = until(kind, ref, training(3))
     if kind.tells_who_asked:
         told = [event.message for event in status.events if event.kind is EventKind.SIZE_ASKED]
         assert told == ["3 workers asked for, 1 before, by task nightly.more of monday"]
     run(kind.cluster.ask(ref, 2, "wish 2"))
     again = run(kind.cluster.ask(ref, SizeWish("+2"), "wish 1"))
-    assert (again.new, again.request) == (False, first.request)
+    assert again == replace(first, done=True)
     assert run(kind.cluster.size(ref)) == 2
 
 
@@ -157,7 +158,7 @@ def test_named_workers_leave_and_are_not_replaced(kind: Kind) -> None:
     with pytest.raises(InvalidSettings, match="has no worker"):
         run(kind.cluster.ask(ref, SizeWish("-1", release=("nobody",)), "wish 0"))
     asked = run(kind.cluster.ask(ref, SizeWish("-1", release=(victim,)), "wish 1"))
-    assert asked.request.workers == run(kind.cluster.size(ref)) == 2
+    assert asked.workers == run(kind.cluster.size(ref)) == 2
     status = until(kind, ref, training(2))
     assert sorted(worker.name for worker in status.workers if worker.state is WorkerState.TRAINING) == others
 

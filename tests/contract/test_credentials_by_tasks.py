@@ -11,8 +11,8 @@ from airflow.providers.common.compat.sdk import DAG, AirflowFailException
 
 from elastic_runtime.documents import to_json
 from elastic_runtime.run.status import Phase
-from elastic_training.clusters.base import LOG_START
 from elastic_training.clusters.registry import substituted
+from elastic_training.clusters.types import LOG_START
 from elastic_training.concurrency.bridge import run
 from elastic_training.decorators.training import elastic_horovod_task
 from elastic_training.settings import Workers

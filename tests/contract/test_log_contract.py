@@ -8,7 +8,7 @@ from contextlib import aclosing
 import pytest
 
 from elastic_runtime.errors import OwnershipLost
-from elastic_training.clusters.base import (
+from elastic_training.clusters.types import (
     LOG_START,
     LogLines,
     Quiet,

@@ -11,8 +11,8 @@ from airflow.providers.common.compat.sdk import DAG
 
 from elastic_runtime.errors import FailureKind
 from elastic_runtime.run.status import Phase
-from elastic_training.clusters.base import LOG_START
 from elastic_training.clusters.registry import substituted
+from elastic_training.clusters.types import LOG_START
 from elastic_training.concurrency.bridge import run
 from elastic_training.decorators.training import elastic_horovod_task, elastic_torch_task
 from elastic_training.outcome.result import result_document
@@ -104,7 +104,7 @@ def test_a_function_of_the_dag_file_trains_through_a_resize(kind: Kind, train: A
     kind.name = instance.pushed["run_name"]
     ref = run(kind.cluster.find(kind.name))
     until(kind, ref, training(1))
-    assert run(kind.cluster.ask(ref, 2, "more")).new
+    assert not run(kind.cluster.ask(ref, 2, "more")).done
     if isinstance(kind, FakeKind):  # Which runs nothing.
         kind.finish(ref)
         return

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 
 from elastic_runtime.run.status import Phase, Status
-from elastic_training.clusters.base import (
+from elastic_training.clusters.types import (
     LogLines,
     RunRef,
     StatusChanged,

@@ -16,9 +16,9 @@ from elastic_runtime.run.headline import headline
 from elastic_runtime.run.runobjects import ObjectNames, Part
 from elastic_runtime.run.spec import RunSpec, WorkersSpec
 from elastic_runtime.run.status import Phase, Status
-from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.claims import Times
-from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
+from elastic_training.clusters.kubernetes.place import KubernetesCluster
+from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
 from elastic_training.settings import Pods
 from tests.kubernetes_namespace import CONNECTION, Namespace

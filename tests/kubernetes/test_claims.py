@@ -27,10 +27,10 @@ from elastic_runtime.kubernetes.objects import Json, Object
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, JOBS, REPLICA_SETS, Kind
 from elastic_runtime.run import runobjects
 from elastic_runtime.run.status import Phase
-from elastic_training.clusters.base import ClaimOutcome
 from elastic_training.clusters.claims import Times
-from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
 from elastic_training.clusters.kubernetes.documents import compare_and_set, creation, removal
+from elastic_training.clusters.kubernetes.place import KubernetesCluster
+from elastic_training.clusters.types import ClaimOutcome
 from elastic_training.concurrency.bridge import run
 from tests.kubernetes.standin import OWNER, StandIn
 from tests.kubernetes.wires import as_account

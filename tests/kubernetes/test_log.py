@@ -9,9 +9,9 @@ from contextlib import aclosing
 import pytest
 
 from elastic_runtime.run.status import Phase
-from elastic_training.clusters.base import LOG_START, LogLines, RunRef, StatusChanged
 from elastic_training.clusters.cluster import Cluster
-from elastic_training.clusters.kubernetes.watching import batches
+from elastic_training.clusters.kubernetes.watching import run_watch
+from elastic_training.clusters.types import LOG_START, LogLines, RunRef, StatusChanged
 from tests.kubernetes.loops import run
 from tests.kubernetes.standin import OWNER, StandIn
 from tests.kubernetes.wires import wired
@@ -74,8 +74,8 @@ def test_the_whole_log_comes_before_the_final_status(standin: StandIn) -> None:
 def test_watchers_that_are_replaced_again_and_again_miss_nothing(
     standin: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "BATCHES", 1e9)
-    monkeypatch.setattr(batches, "LEAST", 0.0)
+    monkeypatch.setattr(run_watch, "BATCHES", 1e9)
+    monkeypatch.setattr(run_watch, "LEAST", 0.0)
     cluster = standin.cluster(COUNTS)
     ref = run(cluster.claim(standin.spec(), OWNER)).ref
     standin.without_workers(ref)

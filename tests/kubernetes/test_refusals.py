@@ -15,8 +15,8 @@ from elastic_runtime.errors import FailureKind, PermanentError
 from elastic_runtime.run.runobjects import selector
 from elastic_runtime.run.spec import RecoverySpec
 from elastic_runtime.run.status import Phase, Status
-from elastic_training.clusters.base import RunRef
-from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
+from elastic_training.clusters.kubernetes.place import KubernetesCluster
+from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
 from elastic_training.settings import SecretRef
 from elastic_training.settings.pods import Hardware

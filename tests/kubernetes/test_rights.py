@@ -14,7 +14,7 @@ from elastic_runtime.kubernetes.resources import PODS
 from elastic_runtime.run import runobjects
 from elastic_runtime.run.runobjects import Part
 from elastic_runtime.run.status import Phase, WorkerState, WorkerStatus
-from elastic_training.clusters.base import ClaimOutcome, LogLines, StatusChanged
+from elastic_training.clusters.types import ClaimOutcome, LogLines, StatusChanged
 from tests.kubernetes.loops import run
 from tests.kubernetes.standin import OWNER, StandIn
 from tests.kubernetes.wires import as_account
@@ -46,7 +46,7 @@ def test_airflows_role_is_enough_for_the_whole_life_of_a_run(
         cluster = standin.cluster(SPEAKS, connection=connection)
         ref = run(cluster.claim(standin.spec(), OWNER)).ref
         assert run(cluster.claim(standin.spec(), OWNER)).outcome is ClaimOutcome.ADOPTED
-        assert run(cluster.ask(ref, 2, "a wish")).new
+        assert not run(cluster.ask(ref, 2, "a wish")).done
         assert run(cluster.size(ref)) == 2
 
         log_lease = run(cluster.take_log_lease(ref, OWNER))

@@ -14,11 +14,11 @@ import pytest
 from elastic_runtime.errors import ClusterUnavailable, MissingRight, RunNotFound
 from elastic_runtime.kubernetes.transport import Request, Transport
 from elastic_runtime.run.status import Phase, Status
-from elastic_training.clusters.base import LOG_START, LogLines, Quiet, RunRef, StatusChanged
 from elastic_training.clusters.kubernetes import connection
 from elastic_training.clusters.kubernetes.access import Access
 from elastic_training.clusters.kubernetes.watching import hub as watch
 from elastic_training.clusters.kubernetes.watching.hub import Hub, watching
+from elastic_training.clusters.types import LOG_START, LogLines, Quiet, RunRef, StatusChanged
 from tests.kubernetes.loops import run
 from tests.kubernetes.standin import OWNER, SLEEPS, StandIn
 from tests.kubernetes.wires import as_account, wired

@@ -12,7 +12,7 @@ import pytest
 from elastic_runtime.protocol.rank_names import WorkerName
 from elastic_runtime.run.runobjects import ObjectNames, Part, selector
 from elastic_runtime.run.status import EventKind, Phase, Status, WorkerState
-from elastic_training.clusters.base import ClaimOutcome
+from elastic_training.clusters.types import ClaimOutcome
 from elastic_training.concurrency.bridge import run
 from tests.contract.cluster_kinds import OWNER, KubernetesKind, leaving_nothing
 from tests.contract.watching import NEWER, over, training, until

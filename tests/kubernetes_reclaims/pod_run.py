@@ -13,8 +13,8 @@ from elastic_runtime.protocol.rank_names import WorkerName
 from elastic_runtime.run.runobjects import PART_LABEL, Part, selector
 from elastic_runtime.run.spec import RunSpec, Timing, WorkersSpec
 from elastic_runtime.run.status import Phase, Status, WorkerState
-from elastic_training.clusters.base import ClaimOutcome
-from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
+from elastic_training.clusters.kubernetes.place import KubernetesCluster
+from elastic_training.clusters.types import ClaimOutcome
 from elastic_training.concurrency.bridge import run
 from elastic_training.settings import Pods, PodShape, Volume
 from tests.kubernetes_namespace import CONNECTION, IMAGE, Namespace
@@ -154,7 +154,7 @@ class PodRun(ResizedRun):
 
     def resize(self, workers: int) -> None:
         """See :class:`ResizedRun`."""
-        assert run(self._cluster.ask(self.ref, workers, uuid4().hex)).new
+        assert not run(self._cluster.ask(self.ref, workers, uuid4().hex)).done
 
     def delete_pods(self, part: Part) -> None:
         """As an eviction does, with the grace period of the pods; returns at once."""

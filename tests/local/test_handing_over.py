@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.agent.notices.local import FILE_INTERVAL
+from elastic_runtime.agent.notices import FILE_INTERVAL
 from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.run.status import EventKind, Status, WorkerState
 from tests.local.conftest import Start

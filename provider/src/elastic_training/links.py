@@ -17,9 +17,9 @@ from elastic_runtime.errors import ElasticError
 from elastic_training.airflow.sdk import BaseOperatorLink, XCom, conf
 from elastic_training.archive.document import report_uri
 from elastic_training.archive.where import address_of
-from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import SECTION, namespace_of
+from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
 from elastic_training.identity.ownership import Owner
 from elastic_training.identity.page_address import has_pages, page_path, report_query

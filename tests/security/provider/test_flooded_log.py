@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from elastic_runtime.kubernetes.objects import Pod
-from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.kubernetes.watching import log
 from elastic_training.clusters.kubernetes.watching.cursor import Cursor
+from elastic_training.clusters.types import RunRef
 
 LINE = b"2026-03-01T12:00:00.000000000Z " + b"x" * 65536 + b"\n"
 PIECES = 1000

@@ -11,7 +11,7 @@ import pytest
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run.spec import RunSpec, WorkersSpec
 from elastic_training.clusters.fake import FakeCluster
-from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
+from elastic_training.clusters.kubernetes.place import KubernetesCluster
 from elastic_training.clusters.wish import SizeWish, size_wish
 from elastic_training.concurrency.bridge import run
 from elastic_training.following.follow import Follower

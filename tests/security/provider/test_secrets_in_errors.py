@@ -22,12 +22,11 @@ from elastic_runtime.kubernetes.errors import unreachable
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Status
 from elastic_training.clusters.kubernetes.access import Access, read_access
-from elastic_training.clusters.kubernetes.connection import client
-from elastic_training.clusters.kubernetes.kubeconfig import load
+from elastic_training.clusters.kubernetes.connection import client, load
 from elastic_training.clusters.kubernetes.manifests.objects import render, run_objects
 from elastic_training.clusters.kubernetes.manifests.template import merge
 from elastic_training.concurrency.bridge import run
-from elastic_training.operators.arguments import check_checkpoint_uri, check_environment
+from elastic_training.operators.checks import check_checkpoint_uri, check_environment
 from elastic_training.redaction.masking import mask, mask_in_loop, secrets_of
 from elastic_training.redaction.values import remember_secrets
 from elastic_training.settings import Pods, Volume

@@ -19,10 +19,10 @@ from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Phase, Status
-from elastic_training.clusters.base import LOG_START, RunRef
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.local import LocalCluster
 from elastic_training.clusters.registry import get_cluster
+from elastic_training.clusters.types import LOG_START, RunRef
 from elastic_training.concurrency.bridge import run
 
 SPEC = RunSpec(name="run", uid="1", command=("python",))

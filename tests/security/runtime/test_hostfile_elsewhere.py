@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.agent.hostfile import write_hostfile
+from elastic_runtime.agent.ranks import write_hostfile
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.protocol.wire import Host
 from elastic_runtime.run.spec import RunSpec

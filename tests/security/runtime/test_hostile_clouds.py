@@ -12,7 +12,7 @@ from elastic_runtime.checkpoint import open_store
 from elastic_runtime.checkpoint.azure import bucket as azure_bucket
 from elastic_runtime.checkpoint.checkpoints import Checkpoints
 from elastic_runtime.checkpoint.gcs import bucket as gcs_bucket
-from elastic_runtime.checkpoint.gcs import session as gcs_session
+from elastic_runtime.checkpoint.gcs import bucket as gcs_session
 from elastic_runtime.checkpoint.objects.trouble import trouble
 from elastic_runtime.errors import InvalidSettings, StoreUnavailable
 from tests import azure_server, gcs_server

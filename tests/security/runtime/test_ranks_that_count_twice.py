@@ -7,7 +7,7 @@ import sys
 import traceback
 from functools import partial
 
-from elastic_runtime.engines.horovod.rendezvous_store import Store
+from elastic_runtime.engines.horovod.rendezvous_server import Store
 from tests.unit.runtime.driver_bench import SOON, bench, in_thread, wait_until
 
 

@@ -16,10 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime.engines.horovod import rendezvous_http, rendezvous_server, rendezvous_store
-from elastic_runtime.engines.horovod.rendezvous_http import MAX_BODY, MAX_HEAD, parse_request
+from elastic_runtime.engines.horovod import rendezvous_http, rendezvous_server
+from elastic_runtime.engines.horovod.rendezvous_http import MAX_BODY, MAX_HEAD, authorization, parse_request
 from elastic_runtime.engines.horovod.rendezvous_server import MAX_LOGGED, MAX_OF_A_HOST, RendezvousServer
-from elastic_runtime.engines.horovod.rendezvous_tokens import authorization
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.net.http_head import parse_headers
 from elastic_runtime.net.seats import Seats
@@ -230,8 +229,8 @@ def test_a_body_that_drips_takes_no_core(place: Place) -> None:
 
 
 def test_a_rank_fills_no_memory(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous_store, "MAX_KEYS", 10)
-    monkeypatch.setattr(rendezvous_store, "MAX_BYTES", 1000)
+    monkeypatch.setattr(rendezvous_server, "MAX_KEYS", 10)
+    monkeypatch.setattr(rendezvous_server, "MAX_BYTES", 1000)
     scope = "/global_process_set_hash_1"
     assert [place.ask("PUT", f"{scope}/{key}", b"")[0] for key in range(12)] == [200] * 10 + [403] * 2
     assert [place.ask("PUT", f"{scope}/0", size * b"x")[0] for size in (1000, 1001)] == [200, 403]

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from elastic_runtime.checkpoint import open_store, validate_store_uri
-from elastic_runtime.checkpoint.azure import client as azure_client
+from elastic_runtime.checkpoint.azure import bucket as azure_client
 from elastic_runtime.errors import InvalidSettings
 from tests import azure_server, gcs_server
 from tests.faulty_proxy import Refuse, Send, faulty_proxy, matching

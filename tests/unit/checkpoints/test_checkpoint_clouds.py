@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from elastic_runtime.checkpoint import open_store
-from elastic_runtime.checkpoint.azure import client as azure_client
+from elastic_runtime.checkpoint.azure import bucket as azure_client
 from elastic_runtime.checkpoint.checkpoints import Checkpoints, opened_checkpoint
 from elastic_runtime.checkpoint.gcs import bucket as gcs_bucket
 from elastic_runtime.checkpoint.objects import store as object_store

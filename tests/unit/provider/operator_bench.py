@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
-from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.fake import FakeCluster, FakeRun
+from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
 from elastic_training.identity.naming import run_name
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator

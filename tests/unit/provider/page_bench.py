@@ -17,7 +17,7 @@ from fastapi import FastAPI
 
 from elastic_training.archive import reading
 from elastic_training.archive.outages import Outages
-from elastic_training.console import access, asking, page, task_fields
+from elastic_training.console import access, asking, page, runs
 from elastic_training.console.app import build
 from tests.unit.provider.operator_bench import trying
 
@@ -65,7 +65,7 @@ def rendering(monkeypatch: pytest.MonkeyPatch, root: Path, store: str | None = N
         return {each: rendered[each] for each in ids if each in rendered}
 
     monkeypatch.setattr(page, "rendered_fields", of_task)
-    monkeypatch.setattr(task_fields, "rendered_of_tasks", of_tasks)
+    monkeypatch.setattr(runs, "rendered_of_tasks", of_tasks)
     monkeypatch.setattr(page, "rendered_of_run", of_run)
     monkeypatch.setattr(reading, "rendered_fields", of_task)
     return rendered

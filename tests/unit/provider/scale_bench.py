@@ -9,8 +9,8 @@ import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
 from elastic_runtime.run.spec import RunSpec, WorkersSpec
-from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.fake import FakeCluster
+from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
 from elastic_training.identity.naming import run_name
 from elastic_training.identity.ownership import Owner

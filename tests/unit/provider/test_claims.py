@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from elastic_runtime.errors import FailureKind, InvalidDocument, OwnershipLost, RunNotFound
 from elastic_runtime.run.spec import RunSpec, WorkersSpec
 from elastic_runtime.run.status import Phase, Status
-from elastic_training.clusters.base import Claim, ClaimOutcome
 from elastic_training.clusters.claims import Action, Observed, Times, decide_claim
 from elastic_training.clusters.document import (
     MAX_REQUESTS,
@@ -26,6 +25,7 @@ from elastic_training.clusters.document import (
     read_requests,
 )
 from elastic_training.clusters.fake import FakeCluster
+from elastic_training.clusters.types import Claim, ClaimOutcome
 from tests.unit.provider.virtual_time import run_virtually
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -247,7 +247,7 @@ class TestManyAtOnce:
             ref = (await cluster.claim(spec(0), "me")).ref
             await asyncio.gather(*(cluster.ask(ref, 4, "wish") for _ in range(callers)))
             await cluster.ask(ref, 1, "another")
-            assert not (await cluster.ask(ref, 4, "wish")).new
+            assert (await cluster.ask(ref, 4, "wish")).done
             assert await cluster.size(ref) == 1
 
         run_virtually(race())

@@ -17,12 +17,12 @@ from elastic_runtime.errors import ClusterUnavailable, FailureKind
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import RunSpec, WorkersSpec
 from elastic_runtime.run.status import WorkerState
-from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.local import LocalCluster
 from elastic_training.clusters.registry import substituted
+from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
-from elastic_training.console.command import changing, log
+from elastic_training.console.command import actions, log
 from elastic_training.console.command.main import main
 from elastic_training.identity.ownership import Owner
 
@@ -158,7 +158,7 @@ def test_an_end_is_confirmed(
     assert main(["end", "nightly-train"]) == 1
     assert nightly.named("nightly-train").document.cancelled is None
     monkeypatch.setattr("sys.stdin.readline", lambda _limit: "yes\n")
-    monkeypatch.setattr(changing.getpass, "getuser", lambda: "ada")
+    monkeypatch.setattr(actions.getpass, "getuser", lambda: "ada")
     assert main(["end", "nightly-train"]) == 0
     assert nightly.named("nightly-train").document.cancelled == "ada has ended it with elastic-training"
 

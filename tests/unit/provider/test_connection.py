@@ -14,9 +14,9 @@ from airflow.api_fastapi.core_api.services.ui.connections import HookMetaService
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from elastic_runtime.errors import FailureKind, InvalidSettings, RunNotFound
-from elastic_training.clusters.connected import location_of, read_location
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.kubernetes import rights
+from elastic_training.clusters.location import location_of, read_location
 from elastic_training.clusters.registry import own_name, own_name_in_loop, substituted
 from elastic_training.concurrency.bridge import run
 from elastic_training.hooks.elastic_training import ElasticTrainingHook

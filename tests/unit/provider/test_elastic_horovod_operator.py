@@ -13,8 +13,8 @@ from airflow.providers.common.compat.sdk import DAG, AirflowException, AirflowFa
 from elastic_runtime.errors import FailureKind, InvalidSettings
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Phase
-from elastic_training.clusters.base import differing
 from elastic_training.clusters.fake import FakeCluster
+from elastic_training.clusters.types import differing
 from elastic_training.concurrency.bridge import run
 from elastic_training.exceptions import TrainingCancelled, TrainingFailed, TrainingHopeless
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator

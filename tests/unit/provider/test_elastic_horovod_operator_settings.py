@@ -16,7 +16,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run.spec import WorkersSpec
 from elastic_training.clusters.fake import FakeCluster
-from elastic_training.operators.arguments import FOREIGN
+from elastic_training.operators.checks import FOREIGN
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.operators.elastic_training import ElasticTrainingOperator
 from elastic_training.settings import Checkpoints, Pods, PodShape, Recovery, SecretRef, Volume, Workers

@@ -11,7 +11,7 @@ import pytest
 from elastic_runtime.errors import FailureKind
 from elastic_runtime.run.status_failure import MAX_TRACEBACK, FirstFailure
 from elastic_training.clusters.fake import FakeCluster
-from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
+from elastic_training.clusters.kubernetes.place import KubernetesCluster
 from elastic_training.clusters.local import LocalCluster
 from elastic_training.exceptions import TrainingFailed
 from elastic_training.outcome.failure_block import failure_block

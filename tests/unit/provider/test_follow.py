@@ -14,8 +14,8 @@ import pytest
 from elastic_runtime.errors import ClusterUnavailable, FailureKind
 from elastic_runtime.run.spec import RunSpec, Timing
 from elastic_runtime.run.status import Phase
-from elastic_training.clusters.base import LOG_START, LogLines, RunRef, Update
 from elastic_training.clusters.fake import FakeCluster
+from elastic_training.clusters.types import LOG_START, LogLines, RunRef, Update
 from elastic_training.concurrency.bridge import run
 from elastic_training.following.follow import Ending, Followed, Follower
 from tests.unit.provider.virtual_time import run_virtually

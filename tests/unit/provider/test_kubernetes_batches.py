@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from elastic_training.clusters.base import LogLines
-from elastic_training.clusters.kubernetes.watching.batches import BATCHES, NOTES, Batches
+from elastic_training.clusters.kubernetes.watching.run_watch import BATCHES, NOTES, Batches
+from elastic_training.clusters.types import LogLines
 
 
 class Source:

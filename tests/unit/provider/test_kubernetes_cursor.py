@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_runtime.errors import InvalidDocument
-from elastic_training.clusters.base import LOG_START
 from elastic_training.clusters.kubernetes.watching.cursor import Cursor, Passing, Stamp, split
+from elastic_training.clusters.types import LOG_START
 
 EPOCH = 1_760_000_000
 stamps = st.tuples(st.integers(EPOCH, EPOCH + 3), st.integers(0, 2))

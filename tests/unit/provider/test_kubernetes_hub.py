@@ -14,8 +14,8 @@ from elastic_runtime.kubernetes.resources import CONFIG_MAPS, JOBS
 from elastic_runtime.run import runobjects
 from elastic_runtime.run.runobjects import Part
 from elastic_runtime.run.status import Phase, Status
-from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.kubernetes.watching.hub import Hub
+from elastic_training.clusters.types import RunRef
 from tests.unit.provider.kubernetes_objects import BEGAN, SPEC, root_map, status_map
 from tests.unit.provider.virtual_time import run_virtually
 from tests.unit.runtime.fake_kubernetes import FakePlace, Plain

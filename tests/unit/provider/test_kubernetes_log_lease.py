@@ -9,12 +9,12 @@ import pytest
 
 from elastic_runtime.kubernetes.objects import Json, Object
 from elastic_runtime.kubernetes.resources import Kind
-from elastic_training.clusters.base import RunRef
-from elastic_training.clusters.kubernetes import cluster as module
 from elastic_training.clusters.kubernetes import connection
+from elastic_training.clusters.kubernetes import place as module
 from elastic_training.clusters.kubernetes.access import Access, read_access
-from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
 from elastic_training.clusters.kubernetes.documents.root import document
+from elastic_training.clusters.kubernetes.place import KubernetesCluster
+from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
 from tests.unit.provider.kubernetes_objects import SPEC, root_map
 

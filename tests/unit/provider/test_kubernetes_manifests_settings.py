@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from elastic_runtime.run import runobjects
-from elastic_training.clusters.kubernetes.manifests.placement import SPOT
+from elastic_training.clusters.kubernetes.manifests.pod import SPOT
 from elastic_training.settings import Pods, PodShape, SecretRef, Volume
 from elastic_training.settings.pods import Hardware
 from tests.unit.provider.manifests_bench import SPEC, container_of, everything, objects_of, pods_of

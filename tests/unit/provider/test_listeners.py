@@ -14,8 +14,8 @@ import pytest
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Phase, Status
-from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.fake import FakeCluster
+from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
 from elastic_training.following.follow import Ending, Followed, Follower
 from elastic_training.listeners import listeners_of

@@ -9,9 +9,9 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 from elastic_runtime.errors import InvalidSettings, RunNotFound
 from elastic_runtime.run.spec import RunSpec, WorkersSpec
 from elastic_runtime.run.status import EventKind
-from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.registry import substituted
+from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
 from elastic_training.identity.naming import run_name
 from elastic_training.operators.reclaim_worker import ReclaimWorkerOperator

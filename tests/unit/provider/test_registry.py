@@ -10,7 +10,7 @@ import pytest
 from elastic_runtime.errors import InvalidSettings, RunNotFound
 from elastic_training.clusters import registry
 from elastic_training.clusters.fake import FakeCluster
-from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
+from elastic_training.clusters.kubernetes.place import KubernetesCluster
 from elastic_training.clusters.local import LocalCluster
 from elastic_training.clusters.registry import check_cluster, get_cluster, has_pods, split_name, substituted
 from elastic_training.concurrency.bridge import run

@@ -24,8 +24,7 @@ from elastic_runtime.run.status import (
 from elastic_runtime.run.status_failure import MAX_TRACEBACK, FirstFailure
 from elastic_runtime.run.status_figures import GpuFigures, Hardware, HardwareColumn
 from elastic_training.cost.bill import bill, plain_bill
-from elastic_training.report import MOST_CURVES, MOST_WORKERS, render_report
-from elastic_training.report.failure import why
+from elastic_training.report import MOST_CURVES, MOST_WORKERS, render_report, why
 from tests.unit.provider.reported import EMPTY, FAILED, NOON, RUN, WORKER, Page, at
 
 

@@ -16,9 +16,9 @@ from elastic_runtime.run.headline import Headline
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Phase
 from elastic_training.clusters import local_files
-from elastic_training.clusters.base import RunRef, RunSummary
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.registry import substituted
+from elastic_training.clusters.types import RunRef, RunSummary
 from elastic_training.concurrency.bridge import run
 from elastic_training.console.command.main import main
 from elastic_training.identity.ownership import Owner

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run.spec import NoticeService, RecoveryMode, Timing, WorkersSpec
-from elastic_training.operators.arguments import check_environment, command_words
+from elastic_training.operators.checks import check_environment, command_words
 from elastic_training.settings import Checkpoints, Recovery, Workers
 from elastic_training.settings.values import parse_bool
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.launcher.decision.size_plan import planned
+from elastic_runtime.launcher.decision.sizing import planned
 from elastic_runtime.run.spec import PlanWindow, RunSpec
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.settings import SizePlan, SizeWindow, Workers

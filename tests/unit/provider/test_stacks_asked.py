@@ -11,8 +11,8 @@ from elastic_runtime.errors import RunNotFound
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import RunSpec
 from elastic_training.clusters import local_files
-from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.fake import FakeCluster
+from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
 
 SPEC = RunSpec(name="run", uid="1", command=("python", "train.py"))

@@ -17,9 +17,9 @@ from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Phase, Series, Status
 from elastic_runtime.run.status_figures import Hardware
 from elastic_training.archive.document import without_curves
-from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.registry import substituted
+from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
 from elastic_training.identity.ownership import Owner
 from elastic_training.triggers import training_run

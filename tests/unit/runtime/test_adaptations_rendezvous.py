@@ -13,7 +13,7 @@ import pytest
 from horovod.runner.common.util.hosts import SlotInfo
 from horovod.runner.http.http_server import RendezvousHTTPServer
 
-from elastic_runtime.engines.horovod import rendezvous_store
+from elastic_runtime.engines.horovod import rendezvous_server
 from elastic_runtime.engines.horovod.rendezvous import NEXT_ASSIGNMENT, ElasticHandler
 from elastic_runtime.engines.horovod.rendezvous_server import RendezvousServer
 from tests.unit.runtime.driver_bench import SOON, in_thread, wait_until
@@ -70,12 +70,12 @@ class TestWaitingGet:
         adapted.server.start(ElasticHandler(adapted.driver, print, print))
 
     def test_is_answered_at_once_when_the_key_is_there(self, adapted: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(rendezvous_store, "LONG_POLL", 2 * SOON)
+        monkeypatch.setattr(rendezvous_server, "LONG_POLL", 2 * SOON)
         adapted.ask("PUT", "/global/3", b"value")
         assert adapted.ask("GET", "/global/3") == (200, b"value")
 
     def test_ends_when_no_key_comes(self, adapted: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(rendezvous_store, "LONG_POLL", 0.01)
+        monkeypatch.setattr(rendezvous_server, "LONG_POLL", 0.01)
         assert adapted.ask("GET", "/global/3") == (404, b"")
 
 
@@ -130,7 +130,7 @@ class TestRequests:
         assert adapted.ask("GET", "/global/3") == (200, b"new")
 
     def test_end_a_scope_when_all_ranks_are_done(self, adapted: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(rendezvous_store, "LONG_POLL", 0.01)
+        monkeypatch.setattr(rendezvous_server, "LONG_POLL", 0.01)
         adapted.driver.ranks = {"a": 0, "b": 1}
         adapted.server.init([SlotInfo(host, rank, 0, rank, 2, 1, 2) for rank, host in enumerate("ab")])
         adapted.ask("PUT", "/global/0", b"value")
@@ -142,7 +142,7 @@ class TestRequests:
     def test_end_what_a_rank_has_stored_for_a_process_set(
         self, adapted: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(rendezvous_store, "LONG_POLL", 0.01)
+        monkeypatch.setattr(rendezvous_server, "LONG_POLL", 0.01)
         scope = "/cross_0_process_set_hash_1234"
         for key in ("rank_1", "1"):
             adapted.ask("PUT", f"{scope}/{key}", b"value")

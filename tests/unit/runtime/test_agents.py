@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.launcher import agents, hearing
+from elastic_runtime.launcher import agents
 from elastic_runtime.net import certificates
 from elastic_runtime.net.certificates import LAUNCHER, agent_context, launcher_context
 from elastic_runtime.net.framing import decode_line
@@ -244,7 +244,7 @@ class TestAgent:
     def test_one_that_talks_too_long_or_nonsense_is_gone(
         self, tls: Path, rest: bytes, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(hearing, "MESSAGE", 2000)
+        monkeypatch.setattr(agents, "MESSAGE", 2000)
 
         async def run() -> None:
             async with listening(tls, spec()) as desk, dialled(desk, agent_context(tls)) as client:

@@ -8,7 +8,7 @@ import pytest
 
 from elastic_runtime.kubernetes.diagnosis import MAX_WORDS, cause, needs_events, of_pod, warning_of
 from elastic_runtime.kubernetes.objects import Event, Object, Pod
-from elastic_runtime.launcher.kubernetes.diagnosis import Trouble, refusal, troubles
+from elastic_runtime.launcher.kubernetes.platform import Trouble, refusal, troubles
 
 NO_GPU = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu"
 NOT_FOUND = (

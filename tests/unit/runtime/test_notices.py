@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.agent.notices import Source, heed, local, sources
+from elastic_runtime.agent import notices
+from elastic_runtime.agent.notices import Source, heed, sources
 from elastic_runtime.agent.notices.services import NO_METADATA
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import to_json, write_atomically
@@ -92,7 +93,7 @@ def test_sigterm_leaves_as_much_time_as_whoever_sends_it() -> None:
     async def run() -> None:
         terminated, before = asyncio.Event(), utc_now()
         terminated.set()
-        notice = await local.sigterm(terminated, 25.0)
+        notice = await notices.sigterm(terminated, 25.0)
         assert notice.source == "sigterm"
         assert 25 <= (notice.deadline - before).total_seconds() < 30
 
@@ -103,7 +104,7 @@ def test_a_file_is_read_once_it_is_there(tmp_path: Path) -> None:
     notice = ReclaimNotice("drill", utc_now().replace(microsecond=0))
 
     async def run() -> None:
-        reading = asyncio.create_task(local.written(tmp_path / "notice.json"))
+        reading = asyncio.create_task(notices.written(tmp_path / "notice.json"))
         await asyncio.sleep(0)
         write_atomically(tmp_path / "notice.json", to_json(notice))
         async with asyncio.timeout(10):

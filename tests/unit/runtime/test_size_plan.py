@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.launcher.decision.size_plan import planned, zone_of
+from elastic_runtime.launcher.decision.sizing import planned, zone_of
 from elastic_runtime.run.spec import MAX_PLAN_WINDOWS, PlanWindow, RunSpec, SizePlan, WorkersSpec
 
 NIGHTS = SizePlan("Asia/Shanghai", 2, (PlanWindow(8, "22:00", "06:00"),))

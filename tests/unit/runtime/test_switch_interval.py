@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from elastic_runtime.training.checkpointing.switch_interval import SOON, SwitchInterval
+from elastic_runtime.training.checkpointing.writer import SOON, SwitchInterval
 
 
 @pytest.fixture(autouse=True)

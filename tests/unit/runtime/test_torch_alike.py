@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from elastic_runtime.engines.torch.alike import alike
+from elastic_runtime.engines.torch.parallel import alike
 
 
 def among(*modules: nn.Module) -> list[bool]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from airflow.providers.common.compat.sdk import DAG
 
-from elastic_training.clusters.connected import read_location
+from elastic_training.clusters.location import read_location
 from tests.documented import ROOT, blocks
 from tests.documented_fragments import COMMANDS, FRAGMENTS, Commands, Fragment
 from tests.unit.tools.test_documents import BLOCKS, DAGS, OF_THE_PROVIDER

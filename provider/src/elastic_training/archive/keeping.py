@@ -22,9 +22,9 @@ from elastic_runtime.run.status import Status
 from elastic_training.archive.document import NAME, TRIES, Cost, Document, file_name, report_uri, written
 from elastic_training.archive.reading import read_document
 from elastic_training.archive.where import address_of, credentials, newest, opened
-from elastic_training.clusters.base import RunRef, StatusChanged
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.document import RunDocument
+from elastic_training.clusters.types import RunRef, StatusChanged
 from elastic_training.concurrency.bridge import ask_airflow
 from elastic_training.concurrency.daemons import in_daemon
 from elastic_training.cost.price_book import cost_of

@@ -17,7 +17,7 @@ from elastic_runtime.checkpoint.store import CheckpointStore, has_plain_host, op
 from elastic_runtime.errors import InvalidSettings
 from elastic_training.airflow.sdk import conf
 from elastic_training.archive.document import folder
-from elastic_training.clusters.connected import LOCAL
+from elastic_training.clusters.location import LOCAL
 from elastic_training.clusters.registry import SECTION, local_settings, location
 from elastic_training.identity.naming import TaskIdentity
 from elastic_training.settings.store_credentials import store_credentials

@@ -10,10 +10,10 @@ from elastic_runtime.errors import ClusterUnavailable, Conflict, RunNotFound
 from elastic_runtime.retry import within
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Status
-from elastic_training.clusters.base import Claim, ClaimOutcome
 from elastic_training.clusters.claims import Action, Observed, Step, decide_claim
 from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.place import Place
+from elastic_training.clusters.types import Claim, ClaimOutcome
 
 BeforeTakeover = Callable[[RunDocument, Status], Awaitable[object]]
 """Told of a run as it is before another try adopts or removes it."""

@@ -19,24 +19,28 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.errors import ClusterUnavailable, Conflict, OwnershipLost, RunNotFound
+from elastic_runtime.errors import ClusterUnavailable, Conflict, InvalidSettings, OwnershipLost, RunNotFound
 from elastic_runtime.retry import within
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Status
-from elastic_training.clusters import sizing
-from elastic_training.clusters.base import Claim, LogLease, RunRef, RunSummary, Update
 from elastic_training.clusters.claiming import BeforeTakeover, Claiming
 from elastic_training.clusters.document import RunDocument, SizeRequest
-from elastic_training.clusters.place import Place, checked
-from elastic_training.clusters.sizing import TRIES, Asked
+from elastic_training.clusters.place import Place, Scale, checked
+from elastic_training.clusters.types import Claim, LogLease, RunRef, RunSummary, Update
 from elastic_training.clusters.wish import SizeWish, size_wish
+
+TRIES = 20
+"""How often a change is decided anew before this gives up. Others change a document about once a second."""
+LONGEST_NAME = 300
+"""Characters of who asks."""
+Change = Callable[[Callable[[RunDocument], RunDocument], RunDocument | None], Awaitable[RunDocument]]
 
 
 class Cluster:
@@ -125,7 +129,9 @@ class Cluster:
         await self._read(ref)  # After it: so it was this incarnation's.
         return scale.workers
 
-    async def ask(self, ref: RunRef, wish: SizeWish | int | str, request: str | None = None, by: str = "") -> Asked:
+    async def ask(
+        self, ref: RunRef, wish: SizeWish | int | str, request: str | None = None, by: str = ""
+    ) -> SizeRequest:
         """Ask for another size, once.
 
         What a wish comes to is noted with the run before anything is changed. So a change as ``"+2"`` counts from the
@@ -139,7 +145,7 @@ class Cluster:
             by: who asks, for people: the run's log and events tell. Empty: nobody who is known.
 
         Returns:
-            What it came to, and whether this call carried it out.
+            What it came to, as this call found it: ``done`` if it had been carried out before.
 
         Raises:
             InvalidSettings: no size, outside the run's bounds, or a worker to give up is not there.
@@ -148,7 +154,7 @@ class Cluster:
         if not isinstance(wish, SizeWish):
             wish = size_wish(wish, None, clip=False)
         request = request or secrets.token_hex(16)
-        return await sizing.ask(self._place, wish, request, lambda: self._read(ref), partial(self._change, ref), by)
+        return await _ask(self._place, wish, request, lambda: self._read(ref), partial(self._change, ref), by)
 
     async def request(self, ref: RunRef, name: str) -> SizeRequest | None:
         """What is known of a request for a size; None: it was never heard, or long ago. Raises RunNotFound."""
@@ -165,9 +171,9 @@ class Cluster:
             RunNotFound: no such run.
         """
         found = await self._read(ref)
-        await sizing.check_present(self._place, found, worker)
+        await _check_present(self._place, found, worker)
         if not await self._place.reclaim(found, worker, grace):
-            raise sizing.no_worker(found, worker, ())
+            raise _no_worker(found, worker, ())
         return utc_now() + grace
 
     async def dump_stacks(self, ref: RunRef) -> None:
@@ -280,7 +286,7 @@ class Cluster:
         Args:
             ref: of the run.
             cursor: where to begin in the log; None: no log at all.
-            beat: seconds of silence after which a :class:`~elastic_training.clusters.base.Quiet` comes.
+            beat: seconds of silence after which a :class:`~elastic_training.clusters.types.Quiet` comes.
 
         Raises:
             RunNotFound: the run is gone.
@@ -311,3 +317,69 @@ class Cluster:
                     raise
                 known = None  # It was old, perhaps.
         raise ClusterUnavailable(f"the run {ref.name} {self._place.where} is changed by others all the time")
+
+
+# Asking for a size, the same in every place: noted, then carried out, and never twice.
+
+
+async def _ask(
+    place: Place, wish: SizeWish, name: str, read: Callable[[], Awaitable[RunDocument]], change: Change, by: str = ""
+) -> SizeRequest:
+    """See :meth:`Cluster.ask <elastic_training.clusters.cluster.Cluster.ask>`.
+
+    Args:
+        place: where the run is.
+        wish: for a size.
+        name: of the request.
+        read: the run's document.
+        change: it, as what the function makes of it.
+        by: who asks, for people.
+    """
+    found = await read()
+    for _ in range(TRIES):
+        scale = await place.scale(found.ref.name)
+        # After it: so that was this incarnation's, and its version is the condition for changing it.
+        found = await read()
+        request = found.requested(name)
+        if request is not None and request.done:
+            return request
+        with suppress(Conflict):
+            if request is None:
+                request = await _understood(place, wish, name, scale, found, by)
+                noted = request
+                found = await change(lambda current: current.asked_for(noted), found)  # noqa: B023  # called at once
+                request = found.requested(name) or noted
+            for worker in wish.release:  # First: then those that go for the smaller size are these.
+                await place.reclaim(found, worker, timedelta(seconds=found.spec.timing.leave_grace))
+            await place.resize(found, scale, request.workers)
+            # Killed before this line, the next call sets the same size again; the other way round, it never would.
+            await change(lambda current: current.resized(name), found)
+            return request
+    raise ClusterUnavailable(f"the size of {found.ref.name} is changed by others all the time")
+
+
+async def _understood(
+    place: Place, wish: SizeWish, name: str, scale: Scale, found: RunDocument, by: str
+) -> SizeRequest:
+    if wish.relative and not scale.workers:
+        raise RunNotFound(f"the run {found.ref.name} has no workers any more")
+    target = wish.target(scale.workers, found.spec.workers)
+    for worker in wish.release:
+        await _check_present(place, found, worker)
+    now = utc_now()
+    kept = now.replace(microsecond=now.microsecond // 1000 * 1000)  # As the document will have it.
+    return SizeRequest(name, target, kept, done=False, by=by[:LONGEST_NAME])
+
+
+async def _check_present(place: Place, found: RunDocument, worker: str) -> None:
+    """Raises InvalidSettings when the run has no such worker."""
+    status = (await place.observe(found)).status
+    present = [each.name for each in status.workers if not each.state.gone]
+    if worker not in present:
+        raise _no_worker(found, worker, present)
+
+
+def _no_worker(found: RunDocument, worker: str, present: Sequence[str]) -> InvalidSettings:
+    """The error."""
+    known = ", ".join(present) or "none"
+    return InvalidSettings("worker", f"the run {found.ref.name} has no worker {worker!r}", f"Name one of: {known}")

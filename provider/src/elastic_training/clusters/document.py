@@ -14,7 +14,7 @@ from elastic_runtime.documents import from_plain
 from elastic_runtime.errors import InvalidDocument, OwnershipLost
 from elastic_runtime.run.headline import Headline
 from elastic_runtime.run.spec import RunSpec
-from elastic_training.clusters.base import LOG_START, RunRef, RunSummary
+from elastic_training.clusters.types import LOG_START, RunRef, RunSummary
 
 NOBODY = ""
 """Token of a log lease that was revoked: the run has a new owner, who does not watch it yet."""

@@ -26,11 +26,11 @@ from elastic_runtime.errors import Conflict, FailureKind, RunNotFound
 from elastic_runtime.run.headline import headline
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Event, EventKind, Phase, Status, WorkerState, WorkerStatus, World
-from elastic_training.clusters.base import LogLines, RunSummary
 from elastic_training.clusters.claims import Observed, Times
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.place import PolledPlace, Scale
+from elastic_training.clusters.types import LogLines, RunSummary
 
 
 @dataclass

@@ -28,13 +28,13 @@ from elastic_runtime.run.rundir import ReclaimNotice, RunDir
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Phase, Status
 from elastic_training.clusters import local_files as files
-from elastic_training.clusters.base import LogLines, RunSummary
 from elastic_training.clusters.claims import Observed, Times
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.local_process import kill_session, process_lives, read_starter, start_launcher
 from elastic_training.clusters.local_python import NEEDED, SETTING, check_python
 from elastic_training.clusters.place import PolledPlace, Scale, in_thread
+from elastic_training.clusters.types import LogLines, RunSummary
 
 TIMES = Times(claim=90.0, order=math.inf, delete=60.0, delete_order=30.0, creation=0.0, pause=0.05)
 """A claim never kills a launcher. A creator holds the lock, so that what is read as incomplete has none any more."""

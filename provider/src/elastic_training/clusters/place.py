@@ -17,9 +17,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from elastic_runtime.errors import InvalidSettings, RunNotFound
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Status
-from elastic_training.clusters.base import LogLines, Quiet, RunRef, RunSummary, StatusChanged, Update, differing
 from elastic_training.clusters.claims import Observed, Times
 from elastic_training.clusters.document import RunDocument
+from elastic_training.clusters.types import LogLines, Quiet, RunRef, RunSummary, StatusChanged, Update, differing
 
 T = TypeVar("T")
 S = TypeVar("S")

@@ -16,7 +16,7 @@ from pathlib import Path
 from elastic_runtime.errors import InvalidSettings
 from elastic_training.airflow.sdk import conf
 from elastic_training.clusters.cluster import Cluster
-from elastic_training.clusters.connected import CONNECTION_ID, LOCAL, Location, location_in_loop, location_of
+from elastic_training.clusters.location import CONNECTION_ID, LOCAL, Location, location_in_loop, location_of
 from elastic_training.kubernetes_syntax import dns_label
 from elastic_training.settings.pods import Pods
 from elastic_training.settings.templating import is_template
@@ -118,7 +118,7 @@ def cluster_called(name: str, pods: Pods | None = None) -> Cluster:
     if place := _place(name):
         return _made_by(place, name.partition("/")[2] or None)
     connection, namespace = split_name(name)
-    from elastic_training.clusters.kubernetes.cluster import KubernetesCluster
+    from elastic_training.clusters.kubernetes.place import KubernetesCluster
 
     return KubernetesCluster(connection, namespace, pods)
 

@@ -62,6 +62,7 @@ MOST_ERRORS = 10
 Id = Annotated[str, Field(min_length=1, max_length=250)]
 Index = Annotated[int, Field(ge=-1, le=1_000_000)]
 User = Annotated[Any, Depends(get_user)]
+Try = Annotated[int | None, Query(ge=1, le=1_000_000)]
 
 
 class Ids(BaseModel):
@@ -102,7 +103,6 @@ async def _ids(
 
 
 Asked = Annotated[Ids, Depends(_ids)]
-Try = Annotated[int | None, Query(ge=1, le=1_000_000)]
 
 
 def build() -> FastAPI:

@@ -22,8 +22,8 @@ from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ElasticError, FailureKind
 from elastic_runtime.printable import printable
 from elastic_training import archive
-from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.registry import cluster_called, location, own_name
+from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
 from elastic_training.concurrency.newest import Newest
 from elastic_training.console.asking import Deadline

@@ -17,9 +17,9 @@ from elastic_runtime.run.status import Status
 from elastic_training import archive
 from elastic_training.airflow.rendered import rendered_fields, rendered_of_run
 from elastic_training.archive import Kept
-from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import cluster_called, own_name
+from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
 from elastic_training.concurrency.daemons import in_daemon
 from elastic_training.console import asking

@@ -13,9 +13,9 @@ from elastic_runtime.documents import to_plain
 from elastic_runtime.errors import ClusterUnavailable, ElasticError
 from elastic_runtime.run.headline import Headline
 from elastic_training.airflow.sdk import conf
-from elastic_training.clusters.base import RunRef, RunSummary
-from elastic_training.clusters.connected import LOCAL
+from elastic_training.clusters.location import LOCAL
 from elastic_training.clusters.registry import SECTION, cluster_called, own_name
+from elastic_training.clusters.types import RunRef, RunSummary
 from elastic_training.concurrency.bridge import run
 from elastic_training.concurrency.daemons import in_daemon
 from elastic_training.console import asking

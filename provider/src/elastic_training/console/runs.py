@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from operator import attrgetter
+from time import monotonic
 from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.prices.book import Price
+from elastic_runtime.run.status import MAX_USAGE, Usage
 from elastic_runtime.run.status_failure import without_quotes
+from elastic_training.airflow.rendered import rendered_of_tasks
+from elastic_training.concurrency.newest import Newest
 from elastic_training.console.late import Ended
 from elastic_training.console.places import FoundRun, RecentRuns, plain_run
-from elastic_training.console.spending import Spending
-from elastic_training.console.task_fields import TaskFields
+from elastic_training.cost.bill import bill
+from elastic_training.cost.price_book import named_book, read_book
 from elastic_training.identity.ownership import Owner
 from elastic_training.redaction.values import masked
 
 PATIENCE = 3.0
 """Seconds for all places together."""
 _NEVER = datetime(1, 1, 1, tzinfo=UTC)
+FRESH = 60.0
+"""Seconds after which a price book is read again."""
+MOST_BOOKS = 100
+"""Price books that are remembered."""
+log = logging.getLogger(__name__)
+MOST = 10_000
+"""Tries that are remembered."""
+AT_ONCE = 200
+"""Tries that are asked for in one question."""
+_NAMES = ("cluster", "checkpoint_uri", "checkpoint_conn_id", "price_book")
+_LONGEST = 2000
+"""Characters of a field; what is longer is none of ours."""
 
 
 class Wanted(BaseModel):
@@ -148,3 +168,78 @@ def _is_wanted(each: FoundRun, owner: Owner, wanted: Wanted) -> bool:
         and wanted.phase in ("", each.headline.phase.value)
         and wanted.search.lower() in words
     )
+
+
+# What each run of the list has cost so far: its machines' seconds by the price book of its task, or the deployment's.
+#
+# Unlike the page of a run, it asks no cloud for its prices of the hour.
+
+
+class Spending:
+    """Price books as they were lately. For threads."""
+
+    def __init__(self) -> None:
+        self._books: dict[str, tuple[float, Mapping[str, Price] | None]] = {}
+        self._lock = threading.Lock()
+
+    def cost(self, usage: Iterable[Usage], given: str | None) -> Decimal | None:
+        """In dollars; None: nothing of it has a price.
+
+        Args:
+            usage: seconds by kind of machine.
+            given: the task's ``price_book``.
+        """
+        book = self._book(named_book(given))
+        made = bill(tuple(usage)[:MAX_USAGE], book) if book else None
+        return made.cost if made and made.priced else None
+
+    def _book(self, name: str) -> Mapping[str, Price] | None:
+        with self._lock:
+            until, book = self._books.get(name, (0.0, None))
+            if monotonic() < until:
+                return book
+            try:
+                book = read_book(name)
+            except InvalidSettings:  # Said on the page of each run that has it.
+                book = None
+            if len(self._books) >= MOST_BOOKS:
+                self._books.clear()
+            self._books[name] = (monotonic() + FRESH, book)
+            return book
+
+
+# What the list has to know of the tasks of its runs, asked of Airflow's database once for each try.
+
+
+class TaskFields:
+    """Remembers them by the owner: they do not change while it owns its run, nor come later. For threads."""
+
+    def __init__(self) -> None:
+        self._known: Newest[Owner, Mapping[str, str]] = Newest(MOST)
+        self._lock = threading.Lock()
+
+    def of(self, owners: Collection[Owner]) -> dict[Owner, Mapping[str, str]]:
+        """Cluster, store and price book as the task has them; nothing where Airflow does not tell."""
+        with self._lock:
+            found = {each: self._known[each] for each in owners if each in self._known}
+        missing = [each for each in dict.fromkeys(owners) if each not in found]
+        for begin in range(0, len(missing), AT_ONCE):
+            asked = self._asked(missing[begin : begin + AT_ONCE])
+            found |= asked
+            with self._lock:
+                self._known.update(asked)
+        return {each: found.get(each, {}) for each in owners}
+
+    def _asked(self, owners: Collection[Owner]) -> dict[Owner, Mapping[str, str]]:
+        ids = {each: (each.dag_id, each.run_id, each.task_id, each.map_index) for each in owners}
+        try:
+            rendered = rendered_of_tasks(set(ids.values()))
+        except Exception as error:  # noqa: BLE001  # a database's, Airflow's: the list is one without these
+            log.warning("Airflow does not tell the settings of %d runs' tasks: %s", len(ids), type(error).__name__)
+            return {}
+        return {each: _ours(rendered.get(its, {})) for each, its in ids.items()}
+
+
+def _ours(fields: Mapping[str, object]) -> dict[str, str]:
+    texts = {name: fields.get(name) for name in _NAMES}
+    return {name: each for name, each in texts.items() if isinstance(each, str) and len(each) <= _LONGEST}

@@ -15,17 +15,16 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ClusterUnavailable, ElasticError, OwnershipLost, RunNotFound
 from elastic_runtime.printable import printable
 from elastic_runtime.retry import Retry, RetryPolicy
 from elastic_runtime.run.status import MAX_REASON, EventKind, Phase, Status
-from elastic_training.clusters.base import LOG_START, LogLease, LogLines, Quiet, RunRef, StatusChanged
 from elastic_training.clusters.cluster import Cluster
-from elastic_training.following.log_sources import Sources
-from elastic_training.following.rank_lines import read_line
+from elastic_training.clusters.types import LOG_START, LogLease, LogLines, Quiet, RunRef, StatusChanged
+from elastic_training.following.rank_lines import Source, read_line
 from elastic_training.listeners import audience
 from elastic_training.listeners.audience import Audience, Listener
 
@@ -36,6 +35,8 @@ _LINE = 256 * 1024
 _RETRY = RetryPolicy(first=2.0, longest=60.0)
 _LAST_NOTE = 3.0
 """Seconds to note at the end how far the log has come: a triggerer that ends does not wait for long."""
+NAME = "elastic_training"
+"""Before the source's name, where the task's logger has no children."""
 
 
 class Ending(StrEnum):
@@ -273,3 +274,33 @@ def summary(status: Status) -> str:
     """What a person wants to see change; not the step, which always does."""
     world = f"{status.world_size} ranks in generation {status.generation}, {status.target_size} workers wanted"
     return f"{status.phase}, {world}: {printable(status.reason, MAX_REASON)}"
+
+
+# A logger for each source of a run's lines, beside a task's own: Airflow's viewer filters by its name and level.
+
+
+class Sources:
+    """Call it with a source.
+
+    Args:
+        log: the task's own, or a trigger's.
+    """
+
+    def __init__(self, log: Any) -> None:
+        self._log = log
+        self._loggers: dict[Source, Any] = {Source.OTHER: log}
+
+    def __call__(self, source: Source) -> Any:
+        """Its logger."""
+        if source not in self._loggers:
+            self._loggers[source] = self._named(source)
+        return self._loggers[source]
+
+    def _named(self, source: Source) -> Any:
+        if isinstance(self._log, logging.Logger):  # Below Airflow 3: as its children they go where it goes.
+            return self._log.getChild(source)
+        if not hasattr(self._log, "bind"):
+            return self._log
+        import structlog  # a dependency of those versions of Airflow that log so
+
+        return structlog.get_logger(f"{NAME}.{source}")

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from elastic_runtime.errors import ElasticError, InvalidSettings, PermanentError
 from elastic_runtime.kubernetes.client import Client
-from elastic_training.clusters.connected import LOCAL, Location
 from elastic_training.clusters.kubernetes import connection
 from elastic_training.clusters.kubernetes.access import ask_once
 from elastic_training.clusters.kubernetes.rights import Right, missing
 from elastic_training.clusters.local_files import private_folder
 from elastic_training.clusters.local_python import ALWAYS, FRAMEWORKS, HOROVOD, NEEDED, modules_of
+from elastic_training.clusters.location import LOCAL, Location
 from elastic_training.clusters.registry import local_settings
 from elastic_training.concurrency.daemons import in_daemon
-from elastic_training.operators.arguments import check_checkpoint_uri
+from elastic_training.operators.checks import check_checkpoint_uri
 from elastic_training.settings.store_credentials import store_credentials
 
 PATIENCE = 40.0

@@ -10,10 +10,10 @@ from elastic_runtime.errors import ElasticError
 from elastic_runtime.printable import LONG, printable
 from elastic_runtime.run.status import Status
 from elastic_training.airflow.sdk import BaseHook
-from elastic_training.clusters.base import RunSummary
 from elastic_training.clusters.cluster import Cluster
-from elastic_training.clusters.connected import CONNECTION_TYPE, read_location
+from elastic_training.clusters.location import CONNECTION_TYPE, read_location
 from elastic_training.clusters.registry import get_cluster
+from elastic_training.clusters.types import RunSummary
 from elastic_training.concurrency.bridge import run
 from elastic_training.hooks.checks import check
 from elastic_training.hooks.form import HIDDEN, form_fields, placeholders
@@ -96,7 +96,7 @@ class ElasticTrainingHook(BaseHook):
 
     async def _scale(self, name: str, workers: int | str) -> int:
         asked = await self.cluster.ask(await self.cluster.find(name), workers, by="a hook")
-        return asked.request.workers
+        return asked.workers
 
     async def _cancel(self, name: str, reason: str) -> None:
         await self.cluster.cancel(await self.cluster.find(name), reason, None)

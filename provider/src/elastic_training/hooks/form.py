@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from elastic_training.clusters.connected import DEFAULT_KUBERNETES, KUBERNETES, LOCAL
+from elastic_training.clusters.location import DEFAULT_KUBERNETES, KUBERNETES, LOCAL
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import OwnershipLost, RunNotFound
 from elastic_runtime.printable import printable
 from elastic_training.airflow.sdk import conf
-from elastic_training.clusters.base import RunSummary
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import SECTION
+from elastic_training.clusters.types import RunSummary
 from elastic_training.identity.ownership import Owner, read_owner
 from elastic_training.settings.values import real_number
 

@@ -14,9 +14,9 @@ from elastic_runtime.errors import ElasticError, InvalidDocument, RunNotFound
 from elastic_runtime.printable import printable
 from elastic_runtime.run.status import Checkpoint, Phase, Status
 from elastic_training.airflow.versions import remember, task_state_store
-from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import cluster_called
+from elastic_training.clusters.types import RunRef
 from elastic_training.exceptions import TrainingFailed
 from elastic_training.following.follow import Log
 from elastic_training.identity.naming import TaskIdentity

@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings, RunNotFound
-from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.cluster import Cluster
+from elastic_training.clusters.types import RunRef
 from elastic_training.identity.deployment import deployment
 from elastic_training.identity.naming import TaskIdentity
 from elastic_training.identity.ownership import read_owner

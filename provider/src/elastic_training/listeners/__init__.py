@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from elastic_runtime.clock import utc_now
-from elastic_training.clusters.base import Claim, ClaimOutcome
+from elastic_training.clusters.types import Claim, ClaimOutcome
 from elastic_training.listeners.audience import Audience, Listener, Log
 from elastic_training.listeners.callbacks import CallbackListener, TrainingCallback
 from elastic_training.listeners.changes import Change, ChangeKind

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run.spec import RunSpec
-from elastic_training.operators.arguments import FOREIGN
+from elastic_training.operators.checks import FOREIGN
 from elastic_training.operators.elastic_training import ElasticTrainingOperator
 from elastic_training.settings.observe import Observe
 from elastic_training.settings.restart import Restart, check_restartable, restart_of

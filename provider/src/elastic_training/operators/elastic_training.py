@@ -22,10 +22,10 @@ from elastic_training.airflow.sdk import (
 )
 from elastic_training.airflow.versions import is_in_loop, policies_are_asked
 from elastic_training.assets import tell_outlets
-from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.cluster import Cluster
-from elastic_training.clusters.connected import LOCAL
+from elastic_training.clusters.location import LOCAL
 from elastic_training.clusters.registry import get_cluster, own_name
+from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
 from elastic_training.cost.price_book import cost_of
 from elastic_training.following.follow import Ending, Followed, Follower
@@ -37,7 +37,7 @@ from elastic_training.lifecycle.task_memory import TaskMemory, name_of_run
 from elastic_training.links import addresses
 from elastic_training.listeners import listeners_of, tell_of_claim
 from elastic_training.listeners.callbacks import TrainingCallback, check_callbacks, path_of
-from elastic_training.operators.arguments import as_cluster, check_foreign, exit_codes
+from elastic_training.operators.checks import as_cluster, check_foreign, exit_codes
 from elastic_training.operators.ending import EndsRuns
 from elastic_training.operators.mapped import unmapping
 from elastic_training.operators.starting import StartsRuns

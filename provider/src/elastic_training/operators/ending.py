@@ -7,9 +7,9 @@ from typing import Any
 from elastic_runtime.errors import OwnershipLost, RetryableError, RunNotFound
 from elastic_runtime.run.status import Phase, Status
 from elastic_training.archive import Keeper
-from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import cluster_called, location
+from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
 from elastic_training.identity.ownership import Owner, read_owner
 from elastic_training.lifecycle.retention import sweep

@@ -11,12 +11,12 @@ from typing import Any
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run.status import Phase, Status, WorkerState
 from elastic_training.airflow.sdk import AirflowException, AirflowFailException, BaseOperator
-from elastic_training.clusters.base import RunRef, StatusChanged
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import check_cluster, get_cluster
+from elastic_training.clusters.types import RunRef, StatusChanged
 from elastic_training.concurrency.bridge import run
 from elastic_training.lifecycle.training_task import TrainingTask
-from elastic_training.operators.arguments import check_foreign
+from elastic_training.operators.checks import check_foreign
 from elastic_training.settings.templating import is_template
 from elastic_training.settings.values import Duration, IntOrTemplate, parse_bool, seconds_of
 

@@ -9,7 +9,7 @@ from typing import Any
 from elastic_runtime.clock import utc_now
 from elastic_training.airflow.sdk import BaseOperator, conf
 from elastic_training.concurrency.bridge import run
-from elastic_training.operators.arguments import check_foreign
+from elastic_training.operators.checks import check_foreign
 from elastic_training.operators.scale_task import FIELDS, IfFinished, ScalesTraining, verdict_of
 from elastic_training.settings.values import IntOrTemplate, parse_bool, seconds_of
 

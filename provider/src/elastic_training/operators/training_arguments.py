@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar
 from uuid import uuid4
 
+from elastic_runtime.agent.devices import pools
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run.hostfile import check_hostfile
 from elastic_runtime.run.shipment import pack
 from elastic_runtime.run.spec import RunSpec, has_fixed_size
 from elastic_training.airflow.versions import folder_of
 from elastic_training.clusters.cluster import Cluster
-from elastic_training.clusters.connected import LOCAL
+from elastic_training.clusters.location import LOCAL
 from elastic_training.clusters.registry import check_cluster, cluster_called, has_pods, location
 from elastic_training.concurrency.bridge import run
 from elastic_training.cost.price_book import check_price_book, read_book
@@ -24,7 +26,7 @@ from elastic_training.identity.naming import run_name
 from elastic_training.kubernetes_syntax import image as image_name
 from elastic_training.lifecycle.clearing import OnClear
 from elastic_training.links import LinksOfTask
-from elastic_training.operators.arguments import (
+from elastic_training.operators.checks import (
     FOREIGN,
     as_cluster,
     check_checkpoint_uri,
@@ -36,12 +38,11 @@ from elastic_training.operators.arguments import (
 )
 from elastic_training.operators.lineage import TellsLineage
 from elastic_training.operators.mapped import check_partial
-from elastic_training.operators.this_machine import check_gpus, check_only_in_pods, only_in_pods
 from elastic_training.redaction.values import masked, remember_secrets
 from elastic_training.settings.checkpoints import Checkpoints
 from elastic_training.settings.jupyter import jupyter_of
 from elastic_training.settings.observe import Observe
-from elastic_training.settings.pods import pods_of
+from elastic_training.settings.pods import Pods, pods_of
 from elastic_training.settings.recovery import Recovery
 from elastic_training.settings.scripts import check_scripts, read_scripts
 from elastic_training.settings.size_plan import SizePlan
@@ -331,3 +332,53 @@ class TrainingArguments(TellsLineage):
         name = run_name(self.dag_id, "dry_run", self.task_id)
         self.remember_secrets()
         print(masked(run(self.creating_cluster().plan(self.spec(name)))))  # noqa: T201  # what Airflow's dry_run is for
+
+
+# What means nothing, or cannot be had, where workers are processes of this machine: ``cluster="local"``.
+
+
+def only_in_pods(image: Any, pods: Any, workers: Any, hostfile: Any) -> Iterator[str]:
+    """Names of arguments that are given, and are about pods alone; templates are not looked into.
+
+    The arguments are the operator's.
+    """
+    if image and not is_template(image):
+        yield "image"
+    if pods != Pods() and not is_template(pods):
+        yield "pods"
+    if hostfile:
+        yield "hostfile"
+    if not isinstance(workers, Workers):
+        return
+    if not is_template(workers.spot) and parse_bool("workers.spot", workers.spot):
+        yield "workers.spot"
+    if workers.shm and not is_template(workers.shm):
+        yield "workers.shm"
+
+
+def check_only_in_pods(image: Any, pods: Any, workers: Any, hostfile: Any) -> None:
+    """For a cluster that is ``"local"`` in the DAG file. Raises InvalidSettings."""
+    for name in only_in_pods(image, pods, workers, hostfile):
+        raise InvalidSettings(
+            name,
+            'it is about pods, and with cluster="local" workers are processes of this machine',
+            'Write cluster="CONNECTION", of a connection of type kubernetes or elastic_training, or leave it out',
+        )
+
+
+def check_gpus(workers: Workers, environment: Mapping[str, str]) -> None:
+    """Whether this machine has the GPUs of a worker. A ``machine`` only gives the slots here.
+
+    Args:
+        workers: the operator's, rendered.
+        environment: of the ranks; it may name the visible devices.
+
+    Raises:
+        InvalidSettings: it has fewer, so that ranks would train on its CPUs.
+    """
+    wanted = int(workers.gpus or 0)
+    here = max(map(len, pools({**environment, **os.environ}).values()), default=0)
+    if wanted > here:
+        found = "no GPU that is visible" if here == 0 else f"{here} visible GPU{'' if here == 1 else 's'}"
+        remedy = f"Write slots={workers.slots or wanted} alone for so many ranks on its CPUs, or name another cluster"
+        raise InvalidSettings("workers.gpus", f"a worker is to have {wanted}, and this machine has {found}", remedy)

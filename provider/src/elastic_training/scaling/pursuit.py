@@ -10,8 +10,8 @@ from datetime import datetime
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ElasticError, PermanentError, RetryableError, RunNotFound
-from elastic_training.clusters.base import StatusChanged
 from elastic_training.clusters.registry import cluster_called
+from elastic_training.clusters.types import StatusChanged
 from elastic_training.following.follow import Log, summary
 from elastic_training.scaling.airflow_tasks import Prospect, Sight, look_at
 from elastic_training.scaling.request import ScaleRequest, ScaleState, Verdict

@@ -146,13 +146,11 @@ class ScaleRequest:
             return Verdict(ScaleState.WAITING, missing)
         asked = await cluster.ask(ref, self.wish, self.request, self.by)
         if not self.wait:
-            return Verdict(
-                ScaleState.REACHED, f"asked for {asked.request.workers} workers", told(status, asked.request)
-            )
-        if asked.new:
-            words = f"asked for {asked.request.workers} workers; {status.world_size} ranks train"
+            return Verdict(ScaleState.REACHED, f"asked for {asked.workers} workers", told(status, asked))
+        if not asked.done:
+            words = f"asked for {asked.workers} workers; {status.world_size} ranks train"
             return Verdict(ScaleState.WAITING, words)
-        return judge(status, asked.request, spec.workers.slots, await cluster.size(ref), self.wish.release)
+        return judge(status, asked, spec.workers.slots, await cluster.size(ref), self.wish.release)
 
 
 def told(status: Status, asked: SizeRequest) -> dict[str, Any]:

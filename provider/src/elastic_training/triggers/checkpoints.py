@@ -17,8 +17,8 @@ from elastic_runtime.printable import printable
 from elastic_runtime.retry import Retry, RetryPolicy
 from elastic_runtime.run.status import Checkpoint
 from elastic_training.airflow.versions import event_trigger
-from elastic_training.clusters.base import RunSummary
 from elastic_training.clusters.registry import cluster_called, own_name_in_loop
+from elastic_training.clusters.types import RunSummary
 from elastic_training.identity.deployment import deployment
 from elastic_training.identity.ownership import Owner, read_owner
 from elastic_training.triggers.checkpoint_cursor import Cursor

@@ -15,8 +15,8 @@ from elastic_runtime.errors import OwnershipLost, RunNotFound
 from elastic_training.airflow.versions import task_state, triggers_are_told_of_kills
 from elastic_training.archive import Keeper
 from elastic_training.archive.document import without_curves
-from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.registry import cluster_called
+from elastic_training.clusters.types import RunRef
 from elastic_training.following.follow import Ending, Followed, Follower
 from elastic_training.identity.ownership import read_owner
 from elastic_training.listeners import listeners_of

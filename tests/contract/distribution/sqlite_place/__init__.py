@@ -19,13 +19,13 @@ from elastic_runtime.run.headline import headline
 from elastic_runtime.run.rundir import ReclaimNotice, RunDir
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Phase, Status
-from elastic_training.clusters.base import LogLines, RunSummary
 from elastic_training.clusters.claims import Observed, Times
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.local_files import read_lines
 from elastic_training.clusters.local_process import kill_session, process_lives, read_starter, start_launcher
 from elastic_training.clusters.place import PolledPlace, Scale, in_thread
+from elastic_training.clusters.types import LogLines, RunSummary
 
 TABLE = "CREATE TABLE IF NOT EXISTS runs (name TEXT PRIMARY KEY, document TEXT, version INTEGER)"
 

@@ -11,8 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime.engines.horovod.rendezvous_http import MAX_BODY, Connection, Request, parse_request
-from elastic_runtime.engines.horovod.rendezvous_tokens import Tokens, authorization
+from elastic_runtime.engines.horovod.rendezvous_http import (
+    MAX_BODY,
+    Connection,
+    Request,
+    Tokens,
+    authorization,
+    parse_request,
+)
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.net.http_head import parse_headers
 from tests.security.fuzz.inputs import spoiled, thorough

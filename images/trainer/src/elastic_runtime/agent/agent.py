@@ -12,22 +12,24 @@ import socket
 from collections.abc import Sequence
 from datetime import timedelta
 from enum import StrEnum
+from pathlib import Path
 
 from elastic_runtime.agent import devices, dialling, hardware, notices
 from elastic_runtime.agent.gpus import Gpus
-from elastic_runtime.agent.identity import read_token
-from elastic_runtime.agent.rank_environment import rank_environment
 from elastic_runtime.agent.ranks import Ranks
 from elastic_runtime.agent.saving import Saving
 from elastic_runtime.agent.scripts import Scripts
 from elastic_runtime.agent.settings import AgentSettings
 from elastic_runtime.clock import utc_now
+from elastic_runtime.documents import to_json
 from elastic_runtime.engines.base import Engine
 from elastic_runtime.engines.registry import find_engine
 from elastic_runtime.errors import ClusterUnavailable, InvalidDocument
 from elastic_runtime.net.framing import decode_line
 from elastic_runtime.net.sockets import end_when_silent
 from elastic_runtime.printable import printable
+from elastic_runtime.protocol import rank_link
+from elastic_runtime.protocol.plausible import TOKEN
 from elastic_runtime.protocol.rank_link import OWN_LOCAL_RANK, CommitDeadline, EngineWord, Handover, MayEnd
 from elastic_runtime.protocol.wire import (
     AgentMessage,
@@ -49,6 +51,7 @@ from elastic_runtime.protocol.wire import (
 )
 from elastic_runtime.run.rundir import ReclaimNotice
 from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.world import WORLD
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +62,8 @@ STILL_HERE = timedelta(seconds=90)
 :data:`.notices.services.STALE`, after which an announcement of the same deadline does not count any more."""
 REST = timedelta(minutes=15)
 """After which a worker that was released for no reason of its own offers itself again: its node may be cleared."""
+THE_RUNS_OWN = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TORCH_NCCL_ASYNC_ERROR_HANDLING")
+"""Variables of which an engine gives no more than a default."""
 
 
 class Parting(StrEnum):
@@ -316,3 +321,61 @@ class Agent:
     def _tell_notice(self, notice: ReclaimNotice) -> None:
         self._notice = notice
         self._send(notice)
+
+
+# The environment that a rank is started with, beside its agent's own.
+
+
+def rank_environment(
+    spec: RunSpec, order: StartRank, worker: str, slots: int, pools: devices.Pools, world: str
+) -> dict[str, str]:
+    """What the run gives, what the engine gives, and what helpers in the rank look for.
+
+    Args:
+        spec: of the run.
+        order: the launcher's.
+        worker: the agent's name.
+        slots: of this worker.
+        pools: its devices.
+        world: of the engine, as :data:`WORLD` has it.
+    """
+    environment = {
+        **spec.environment,
+        **order.environment,
+        **{name: spec.environment[name] for name in THE_RUNS_OWN if name in spec.environment},
+        **devices.slot_environment(order.slot, slots, pools),
+        **devices.local_environment(order.environment, order.slot, slots, pools),
+        WORLD: world,
+        rank_link.RUN_NAME: spec.name,
+        rank_link.WORKER_NAME: worker,
+        rank_link.SLOT: str(order.slot),
+        # As long as the launcher gives an agent: it has to miss the rank too, before the others can go on.
+        rank_link.PEER_SILENCE: str(spec.timing.agent_silence),
+    }
+    if spec.fixed_size:
+        environment[rank_link.FIXED_SIZE] = "1"
+    if spec.checkpoint:
+        environment[rank_link.CHECKPOINT] = to_json(spec.checkpoint)
+    return environment
+
+
+# What proves to the launcher which worker this is: a token in a file, which whoever wrote it renews.
+
+
+def read_token(file: Path | None) -> str:
+    """The token as it is now; empty where there is no file, or none that can be read: the launcher then decides.
+
+    It is read for each connection, since it changes. Neither log nor error holds any of it.
+    """
+    if file is None:
+        return ""
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(TOKEN + 1).strip()
+    except OSError as error:
+        log.warning("cannot read this pod's token: %s", printable(error))
+        return ""
+    if len(content) > TOKEN or not content.isascii():
+        log.warning("cannot use this pod's token: %s is not ASCII text of at most %d bytes", file, TOKEN)
+        return ""
+    return content.decode()

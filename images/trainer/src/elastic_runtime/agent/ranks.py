@@ -13,17 +13,17 @@ import socket
 import struct
 import termios
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from elastic_runtime.agent.hostfile import write_hostfile
 from elastic_runtime.agent.output_lines import OutputLines
 from elastic_runtime.agent.scripts import new_folder
 from elastic_runtime.agent.zygote import LEFTOVER_GRACE
 from elastic_runtime.agent.zygote_client import ZygoteClient
 from elastic_runtime.clock import utc_now
+from elastic_runtime.documents import write_atomically
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.net.framing import LineReader, decode_line
 from elastic_runtime.pace import Seldom
@@ -31,7 +31,8 @@ from elastic_runtime.printable import printable
 from elastic_runtime.protocol.plausible import LINES, check_rank
 from elastic_runtime.protocol.rank_link import HOSTFILE, OUTPUTS, AgentWord, decode_rank_message, encode_rank_message
 from elastic_runtime.protocol.rank_names import RankName
-from elastic_runtime.protocol.wire import AgentMessage, Hosts, Output, RankExited, RankSaid, RankStarted, Ready
+from elastic_runtime.protocol.wire import AgentMessage, Host, Hosts, Output, RankExited, RankSaid, RankStarted, Ready
+from elastic_runtime.run.hostfile import is_address
 from elastic_runtime.script.stacks import SIGNAL as STACK_SIGNAL
 
 log = logging.getLogger(__name__)
@@ -341,3 +342,27 @@ class Ranks:
         texts = tuple(line.decode(errors="replace") for line in lines)
         for begin in range(0, len(texts), LINES):
             self._send(Output(rank_id, stream, texts[begin : begin + LINES], utc_now()))
+
+
+# The worker's file with the hosts of the present world, new for each world.
+#
+# One line a host, ``ADDRESS slots=N``, by the lowest rank there; ``N`` counts the ranks of the world, not all that
+# would fit. Workers with one address (those of this machine) are one host, since DeepSpeed takes each host once.
+
+
+def write_hostfile(path: Path, hosts: Iterable[Host]) -> None:
+    """Replace it, whole. What cannot be written is a warning: training goes on without.
+
+    Args:
+        path: of the file, in a folder that is made if need be. A link in its place is replaced and not followed; a
+            folder that is reached by one is refused.
+        hosts: as the launcher has said.
+    """
+    text = "".join(f"{each.address} slots={each.slots}\n" for each in hosts if is_address(each.address))
+    try:
+        if path.parent.resolve() != path.parent:
+            raise OSError(f"{path.parent} is, or is behind, a link to {path.parent.resolve()}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text, 0o644)
+    except OSError as error:
+        log.warning("no hostfile: %s cannot be written: %s", printable(path), printable(error))

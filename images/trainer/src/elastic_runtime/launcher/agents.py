@@ -2,7 +2,7 @@
 
 Whoever reaches the port may try. Until it has begun TLS (:mod:`.client_hello`), and then until it has said who it is, a
 connection has one of a few seats, a few seconds and a few KiB (:mod:`.lobby`), apart from those whose ClientHello knows
-the run (:func:`~elastic_runtime.net.certificates.watchword`); after that, a pace (:mod:`.hearing`).
+the run (:func:`~elastic_runtime.net.certificates.watchword`); after that, a pace (:class:`Hearing`).
 What an agent says is checked against the run and against who it is (:mod:`elastic_runtime.protocol.plausible`). Whether
 it is in the worker that it says it is, the place knows (:meth:`~elastic_runtime.launcher.platform.WorkerSet.prove`).
 """
@@ -13,7 +13,7 @@ import asyncio
 import logging
 import socket
 from asyncio import sslproto
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -22,15 +22,15 @@ from typing import Any
 
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.launcher.client_hello import client_hello
-from elastic_runtime.launcher.hearing import CHUNK, Hearing
 from elastic_runtime.launcher.lobby import Lobby, Turns
 from elastic_runtime.net.certificates import launcher_context, watchword
 from elastic_runtime.net.descriptors import descriptor_limit
+from elastic_runtime.net.framing import LineReader
 from elastic_runtime.pace import Pace, Seldom
 from elastic_runtime.printable import LONG, printable
 from elastic_runtime.protocol.plausible import check_agent, check_hello
 from elastic_runtime.protocol.rank_names import WorkerName
-from elastic_runtime.protocol.wire import AgentMessage, Hello, LauncherMessage, Message, Welcome, encode
+from elastic_runtime.protocol.wire import AgentMessage, Hello, LauncherMessage, Message, Output, Welcome, decode, encode
 from elastic_runtime.run.spec import RunSpec
 
 log = logging.getLogger(__name__)
@@ -60,6 +60,20 @@ TOLD = 1000
 """Workers of which the log says why they were refused, at most; of each once, until it is connected."""
 PAUSE = 0.2
 """Seconds before another try, when this process cannot take a connection."""
+Prove = Callable[[Hello], Awaitable[str | None]]
+"""As :meth:`elastic_runtime.launcher.platform.WorkerSet.prove`."""
+HELLO = 8192
+"""Bytes of the first line, most of which are the agent's token."""
+MESSAGE = 1024 * 1024
+"""Bytes of any later one; a rank's output comes in pieces of 128 KiB at most, which JSON's escapes may make six times
+as long."""
+CHUNK = 65536
+MESSAGES, BYTES, OUTPUT_LINES = 2000.0, 16e6, 100_000.0
+"""Of one agent in a second."""
+BURST = 1.0
+"""Seconds' worth that may come at once."""
+TURN = 0.01
+"""Seconds' worth after which it is somebody else's turn."""
 
 
 @dataclass(slots=True, eq=False)
@@ -115,10 +129,6 @@ class _Door:
 
     lobby: Lobby
     turns: Turns
-
-
-Prove = Callable[[Hello], Awaitable[str | None]]
-"""As :meth:`elastic_runtime.launcher.platform.WorkerSet.prove`."""
 
 
 async def _believe(_hello: Hello) -> str | None:
@@ -326,3 +336,48 @@ async def _handshake(sock: socket.socket, context: SSLContext) -> tuple[asyncio.
         lambda: protocol, sock, ssl=context, ssl_handshake_timeout=GREETING
     )
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+class Hearing:
+    """What one agent says, read at a pace that leaves the others their time, and the launcher its memory.
+
+    A message, a byte and a line of output each cost a share of a second. An agent that sends more than a second's worth
+    in a second is not read for a while; then its side of the connection fills up, and it has to wait.
+
+    Args:
+        reader: of the connection; its own limit is :data:`CHUNK`.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader, self._lines = reader, LineReader(HELLO)
+        self._found: Iterator[dict[str, Any]] = iter(())
+        self._pace = Pace(1.0, BURST, asyncio.get_running_loop().time)
+        self._owed = 0.0
+
+    def welcome(self) -> None:
+        """It is an agent: its lines may be longer from now on."""
+        self._lines.allow(MESSAGE)
+
+    async def next(self) -> Message | None:
+        """The next message; None when the agent has hung up.
+
+        Raises:
+            InvalidDocument: it talks nonsense, or too long.
+            OSError: the connection is lost.
+        """
+        while (plain := next(self._found, None)) is None:
+            data = await self._reader.read(CHUNK)
+            if not data:
+                return None
+            await self._pay(len(data) / BYTES)
+            self._found = self._lines.feed(data)
+        message = decode(plain)
+        lines = len(message.lines) if isinstance(message, Output) else 0
+        await self._pay(1 / MESSAGES + lines / OUTPUT_LINES)
+        return message
+
+    async def _pay(self, seconds: float) -> None:
+        self._owed += seconds
+        if self._owed >= TURN:
+            owed, self._owed = self._owed, 0.0
+            await asyncio.sleep(self._pace.pay(owed))

@@ -110,7 +110,7 @@ class PlanWindow:
 
 @dataclass(frozen=True, slots=True)
 class SizePlan:
-    """How many workers at which times: see :mod:`elastic_runtime.launcher.decision.size_plan`."""
+    """How many workers at which times: see :mod:`elastic_runtime.launcher.decision.sizing`."""
 
     timezone: str
     """Name in the IANA database."""

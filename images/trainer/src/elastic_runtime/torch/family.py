@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import io
+import os
 import pickle
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -20,12 +22,13 @@ from elastic_runtime.torch.archives import read_archive
 from elastic_runtime.torch.digests import digests
 from elastic_runtime.torch.host_copies import HostCopier
 from elastic_runtime.torch.optimizers import load_optimizer
-from elastic_runtime.torch.profiling import Profiling
 from elastic_runtime.training.family import HasState, HostCopies, Tree
 from elastic_runtime.training.trees import map_tensors, tensors_by_path, tensors_of
+from elastic_runtime.world import current_world
 
 _Like = tuple[Tensor, str]
 """A tensor of the device ``meta``, and the type of the device that it is on elsewhere."""
+PROFILED = ".pt.trace.json.gz"
 
 
 class TorchFamily:
@@ -218,3 +221,48 @@ def load(data: bytes) -> Tree:
 
 def _alike(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and one.dtype == other.dtype and one.device == other.device
+
+
+# torch's profiler, for the steps that a run asks for.
+
+
+class Profiling:
+    """Sees global steps ``first`` to ``first + count`` from commit to commit, and writes one file."""
+
+    def __init__(self, folder: Path, asked: str) -> None:
+        first, _, count = asked.partition(":")
+        self._first, self._end, self._folder = int(first), int(first) + int(count), folder
+        self._profiler: Any = None
+        self._over = False
+
+    def committed(self, step: int) -> None:
+        """This rank has committed that step."""
+        if self._over:
+            return
+        if self._profiler is None and self._first <= step < self._end:
+            self._start()
+        elif self._profiler is not None and step >= self._end:
+            self.end()
+
+    def _start(self) -> None:
+        import torch
+        from torch import profiler
+
+        kinds = {profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA}
+        self._profiler = profiler.profile(
+            activities=kinds if torch.cuda.is_available() else {profiler.ProfilerActivity.CPU}
+        )
+        self._profiler.start()
+        atexit.register(self.end)
+
+    def end(self) -> None:
+        """Write what there is."""
+        profiler, self._profiler, self._over = self._profiler, None, True
+        if profiler is None:
+            return
+        profiler.stop()
+        world = current_world()
+        rank = f"rank-{world.rank}-" if world.connected else ""
+        hidden = self._folder / f".{os.getpid()}.json.gz"
+        profiler.export_chrome_trace(str(hidden))
+        hidden.rename(self._folder / f"{rank}{world.name or os.getpid()}{PROFILED}")

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import getpass
+import shlex
+import shutil
+import subprocess
 import sys
 from argparse import Namespace
+from datetime import timedelta
 from pathlib import Path
 
+from elastic_runtime.errors import Conflict, InvalidSettings
+from elastic_runtime.run.status import Status, WorkerStatus
+from elastic_training.clusters.cluster import Cluster
 from elastic_training.concurrency.bridge import close, run
-from elastic_training.console.command import changing, pruning
-from elastic_training.console.command.entering import enter
+from elastic_training.console.command import pruning
 from elastic_training.console.command.exit_status import DONE, REFUSED, USAGE
 from elastic_training.console.command.finding import Chosen, choose, listing
 from elastic_training.console.command.log import print_log
-from elastic_training.console.command.output import complain, say
+from elastic_training.console.command.output import complain, fit, say
 from elastic_training.console.command.showing import tell_run, tell_runs
 from elastic_training.console.places import known_places
 from elastic_training.lifecycle.retention import configured
@@ -66,11 +73,11 @@ def _of_a_run(places: list[str], arguments: Namespace) -> int:
         case "show":
             tell_run(chosen.found, run(chosen.cluster.status(chosen.ref)), as_json=arguments.json)
         case "scale":
-            run(changing.scale(chosen, arguments.workers))
+            run(scale(chosen, arguments.workers))
         case "notice":
-            run(changing.notice(chosen, arguments.worker, arguments.seconds))
+            run(notice(chosen, arguments.worker, arguments.seconds))
         case "stacks":
-            run(changing.stacks(chosen))
+            run(stacks(chosen))
         case "logs":
             run(print_log(chosen, follow=arguments.follow, last=arguments.lines))
         case "exec":
@@ -88,10 +95,10 @@ def _end(chosen: Chosen, sure: bool) -> int:
     if not sure and not sys.stdin.isatty():
         complain("end asks at a terminal whether you mean it; elsewhere, write --yes")
         return USAGE
-    if not sure and not changing.confirmed(chosen):
+    if not sure and not confirmed(chosen):
         complain("nothing was done")
         return REFUSED
-    run(changing.end(chosen))
+    run(end(chosen))
     return DONE
 
 
@@ -101,3 +108,116 @@ def _write(page: str, path: str | None) -> None:
         return
     Path(path).write_text(page, encoding="utf-8", errors="replace")
     say(f"written to {path}")
+
+
+# What a person asks of a run at a terminal, by the same ways as tasks do.
+
+
+async def scale(chosen: Chosen, workers: str) -> None:
+    """Ask for a number of workers.
+
+    Raises:
+        InvalidSettings: it is not a size, or outside the run's bounds.
+        Conflict: the run is over.
+    """
+    await _check_alive(chosen)
+    asked = await chosen.cluster.ask(chosen.ref, workers, by=_person())
+    say(f"run {chosen.ref.name}: {asked.workers} workers asked for")
+
+
+async def notice(chosen: Chosen, worker: str, seconds: float) -> None:
+    """Tell a worker that it will be taken.
+
+    Raises:
+        InvalidSettings: the run has no such worker.
+        Conflict: the run is over.
+    """
+    await _check_alive(chosen)
+    deadline = await chosen.cluster.reclaim(chosen.ref, worker, timedelta(seconds=seconds))
+    say(f"run {chosen.ref.name}: {worker} was told that it will be taken at {deadline:%H:%M:%S}Z")
+
+
+async def stacks(chosen: Chosen) -> None:
+    """Have each rank write into the run's log where it stands. Raises Conflict when the run is over."""
+    await _check_alive(chosen)
+    await chosen.cluster.dump_stacks(chosen.ref)
+    say(f"run {chosen.ref.name}: its ranks write into its log where they stand, soon")
+
+
+def confirmed(chosen: Chosen) -> bool:
+    """Whether whoever sits at the terminal wants it ended; blocks."""
+    head = chosen.found.headline
+    step = "" if head.step is None else f", step {head.step}"
+    sys.stderr.write(fit(f"End the run {chosen.ref.name} in {chosen.found.place} ({head.phase}{step})?") + " yes/no: ")
+    sys.stderr.flush()
+    return sys.stdin.readline(100).strip().lower() == "yes"
+
+
+async def end(chosen: Chosen) -> None:
+    """Ask the run to end."""
+    if (status := await chosen.cluster.status(chosen.ref)).phase.final:
+        say(f"run {chosen.ref.name} is over: {status.phase}")
+        return
+    await chosen.cluster.cancel(chosen.ref, f"{_person()} has ended it with elastic-training", None)
+    say(f"run {chosen.ref.name} was asked to end")
+
+
+async def _check_alive(chosen: Chosen) -> None:
+    status = await chosen.cluster.status(chosen.ref)
+    if status.phase.final:
+        raise Conflict(f"the run {chosen.ref.name} is over: {status.phase} ({status.reason})")
+
+
+def _person() -> str:
+    try:
+        return fit(getpass.getuser(), 63)
+    except (KeyError, OSError):  # In a container, perhaps, whose user has no name.
+        return "somebody"
+
+
+# A way into a worker, for a person who has the right to it: Kubernetes' own, with that person's own credentials.
+
+
+def enter(cluster: Cluster, status: Status, name: str | None, run_it: bool) -> int:
+    """Print the command that opens a shell in a worker, or run it.
+
+    Args:
+        cluster: of the run.
+        status: its present one.
+        name: of the worker; None: that of rank 0, or the first.
+        run_it: whether to run it here, on this terminal.
+
+    Returns:
+        The exit status: of the command, if it was run.
+
+    Raises:
+        Conflict: no worker of the run is there.
+        InvalidSettings: the run has no such worker, or there is nothing that could be run here.
+    """
+    worker = _worker(status, name)
+    words = cluster.shell_in(worker.name)
+    if not words:
+        pids = ", ".join(map(str, worker.pids)) or "not known"
+        if run_it:
+            problem = f"{worker.name} runs on this machine, as the processes {pids}"
+            raise InvalidSettings("--run", problem, "Look at them with py-spy, gdb or strace; /proc/PID/cwd is where")
+        say(f"{worker.name} runs on this machine; its agent and ranks are the processes {pids}")
+        return 0
+    if not run_it:
+        say(shlex.join(words))
+        return 0
+    if shutil.which(words[0]) is None:
+        raise InvalidSettings("--run", f"{words[0]} is not installed here", f"Run elsewhere: {shlex.join(words)}")
+    return subprocess.run(words, check=False).returncode  # a list; names are checked by Kubernetes
+
+
+def _worker(status: Status, name: str | None) -> WorkerStatus:
+    present = [each for each in status.workers if not each.state.gone]
+    if not present:
+        raise Conflict(f"no worker of the run {status.run} is there: {status.phase} ({status.reason})")
+    if name is None:
+        return next((each for each in present if 0 in each.ranks), present[0])
+    if found := [each for each in present if each.name == name]:
+        return found[0]
+    names = ", ".join(each.name for each in present)
+    raise InvalidSettings("WORKER", f"{name!r} is not there", f"Write one of {names}")

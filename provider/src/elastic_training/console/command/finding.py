@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings, RunNotFound
-from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import cluster_called, own_name
+from elastic_training.clusters.types import RunRef
 from elastic_training.console.command.output import complain
 from elastic_training.console.places import FoundRun, Listing, list_runs
 

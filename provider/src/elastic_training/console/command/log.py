@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from elastic_training.clusters.base import LOG_START, LogLines, Quiet
+from elastic_training.clusters.types import LOG_START, LogLines, Quiet
 from elastic_training.console.command.finding import Chosen
 from elastic_training.console.command.output import complain, say
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ElasticError
-from elastic_training.clusters.base import RunSummary
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import cluster_called, own_name
+from elastic_training.clusters.types import RunSummary
 from elastic_training.console.command.finding import PATIENCE
 from elastic_training.console.command.output import complain, say, say_table, time_text
 from elastic_training.identity.deployment import deployment

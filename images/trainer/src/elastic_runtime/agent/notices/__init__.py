@@ -10,19 +10,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from elastic_runtime.agent.notices import local
 from elastic_runtime.agent.notices.services import Metadata, cloud_notice
 from elastic_runtime.clock import utc_now
+from elastic_runtime.documents import from_json
+from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.printable import printable
 from elastic_runtime.run.rundir import ReclaimNotice
 
 log = logging.getLogger(__name__)
 
 Source = Coroutine[Any, Any, ReclaimNotice | None]
+FILE_INTERVAL = 0.05
+"""Seconds between two looks for the file."""
 
 
 def sources(terminated: asyncio.Event, grace: float, file: Path | None, metadata: Metadata) -> tuple[Source, ...]:
@@ -34,7 +37,7 @@ def sources(terminated: asyncio.Event, grace: float, file: Path | None, metadata
         file: path that a notice may be written to, atomically.
         metadata: which metadata service to ask.
     """
-    return local.sigterm(terminated, grace), local.written(file), cloud_notice(metadata)
+    return sigterm(terminated, grace), written(file), cloud_notice(metadata)
 
 
 async def heed(sources: Iterable[Source], tell: Callable[[ReclaimNotice], None]) -> None:
@@ -78,3 +81,39 @@ async def _listen(source: Source, queue: asyncio.Queue[ReclaimNotice]) -> None:
 
 def _seconds_until(moment: datetime) -> float:
     return max(0.0, (moment - utc_now()).total_seconds())
+
+
+# Notices that need no cloud: the agent is terminated, or a file says so.
+
+
+async def sigterm(terminated: asyncio.Event, grace: float) -> ReclaimNotice:
+    """SIGTERM: of kubelet when the pod is deleted or its node is drained, of the local worker set when it scales in.
+
+    Args:
+        terminated: set by the signal's handler.
+        grace: seconds from SIGTERM to SIGKILL, as whoever sends it keeps them.
+    """
+    await terminated.wait()
+    return ReclaimNotice("sigterm", utc_now() + timedelta(seconds=grace))
+
+
+async def written(file: Path | None) -> ReclaimNotice | None:
+    """A :class:`ReclaimNotice` as JSON; for drills and tests.
+
+    Args:
+        file: path at which it may appear, atomically.
+    """
+    if file is None:
+        return None
+    while (notice := _read(file)) is None:  # noqa: ASYNC110 - it is somebody else who writes it
+        await asyncio.sleep(FILE_INTERVAL)
+    return notice
+
+
+def _read(file: Path) -> ReclaimNotice | None:
+    try:
+        return from_json(ReclaimNotice, file.read_bytes())
+    except FileNotFoundError:
+        return None
+    except InvalidDocument:
+        return ReclaimNotice("file", utc_now())  # Somebody wanted something; the earliest deadline is the safe reading.

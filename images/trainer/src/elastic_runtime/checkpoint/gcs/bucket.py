@@ -20,10 +20,10 @@ from functools import cached_property, partial
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from elastic_runtime.checkpoint.gcs.session import KEY_VARIABLE, new_session, not_installed
 from elastic_runtime.checkpoint.objects.bucket import (
     ATTEMPTS,
     CONNECT_TIMEOUT,
+    CONNECTIONS,
     MOST_LISTED,
     PAGE,
     READ_TIMEOUT,
@@ -54,6 +54,9 @@ _PAUSES = RetryPolicy(first=0.5, longest=4.0, jitter=True)
 _REQUEST = {"stream": True, "allow_redirects": False}  # another host would be shown the token
 _RESUME, _CANCELLED = 308, 499
 """What an upload is answered with that is not at its end, and one that was given up."""
+KEY_VARIABLE = "ELASTIC_TRAINING_GCS_KEY"
+"""Environment: a key of a service account, as JSON. Without it Google's default credentials are used."""
+_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 
 
 class GcsBucket(Bucket):
@@ -294,3 +297,65 @@ def _words(body: bytes) -> tuple[str, str]:
         return printable(str(error["message"])), printable(str(error["errors"][0]["reason"]), 60)
     except (LookupError, TypeError, ValueError, RecursionError):
         return printable(body.decode(errors="replace")), ""
+
+
+# A session with Google: who we are.
+
+
+def new_session(uri: str, variables: Mapping[str, str]) -> Any:
+    """A session of requests, whose tokens are renewed.
+
+    Args:
+        uri: for messages.
+        variables: environment.
+
+    Raises:
+        InvalidSettings: google-auth is not installed, or the key is none.
+        google.auth.exceptions.GoogleAuthError: there are no credentials.
+    """
+    try:
+        from google.auth.transport.requests import AuthorizedSession
+        from requests.adapters import HTTPAdapter
+    except ImportError as error:
+        raise not_installed(uri) from error
+
+    # It hands the timeouts of a request on to that for its token.
+    session = AuthorizedSession(_credentials(uri, variables))
+    for scheme in ("https://", "http://"):
+        session.mount(scheme, HTTPAdapter(pool_maxsize=CONNECTIONS + 2))
+    return session
+
+
+def not_installed(uri: str) -> InvalidSettings:
+    """The error for a library that is missing."""
+    remedy = "Install elastic-runtime[gcs] where the ranks run"
+    return InvalidSettings("checkpoint", f"{uri} needs google-auth and requests, of which one is not installed", remedy)
+
+
+def _credentials(uri: str, variables: Mapping[str, str]) -> Any:
+    import google.auth
+    from google.auth.credentials import AnonymousCredentials
+
+    if text := variables.get(KEY_VARIABLE):
+        return _of_key(uri, text)
+    if variables.get("STORAGE_EMULATOR_HOST"):
+        return AnonymousCredentials()
+    found, _ = google.auth.default(scopes=[_SCOPE])
+    return found
+
+
+def _of_key(uri: str, text: str) -> Any:
+    """Of the kinds that are a secret by themselves: others name files, servers, or programs that are run."""
+    from google.auth.exceptions import GoogleAuthError
+    from google.oauth2 import credentials, service_account
+
+    try:
+        key = json.loads(text)
+        if key["type"] == "service_account":
+            return service_account.Credentials.from_service_account_info(key, scopes=[_SCOPE])
+        if key["type"] == "authorized_user":
+            return credentials.Credentials.from_authorized_user_info(key, scopes=[_SCOPE])
+    except (LookupError, TypeError, ValueError, RecursionError, GoogleAuthError):
+        pass  # What it says may quote the key.
+    problem = f"for {uri}, {KEY_VARIABLE} is not the key of a service account or user"
+    raise InvalidSettings("checkpoint", problem, "Write the JSON as Google gave it")

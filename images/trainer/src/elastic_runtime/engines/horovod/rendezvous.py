@@ -13,8 +13,8 @@ from typing import Any
 from horovod.runner.elastic.rendezvous import GET_RANK_AND_SIZE
 from horovod.runner.gloo_run import create_run_env_vars, create_slot_env_vars
 
+from elastic_runtime.engines.horovod.rendezvous_http import TOKEN
 from elastic_runtime.engines.horovod.rendezvous_server import HOSTS_UPDATED, Handler
-from elastic_runtime.engines.horovod.rendezvous_tokens import TOKEN
 from elastic_runtime.errors import InvalidDocument
 
 NEXT_ASSIGNMENT = "next_assignment"

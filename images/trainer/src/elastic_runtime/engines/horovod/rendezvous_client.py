@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from elastic_runtime.engines.gloo_sockets import cut
 from elastic_runtime.engines.horovod.rendezvous import GLOBAL, NEXT_ASSIGNMENT, ROLL_CALL
-from elastic_runtime.engines.horovod.rendezvous_tokens import TOKEN, authorization
+from elastic_runtime.engines.horovod.rendezvous_http import TOKEN, authorization
 
 while_waiting: list[Callable[[], None]] = []
 """Called every :data:`LOOK` seconds while this rank waits for the next world, connected to nobody."""

@@ -6,7 +6,10 @@ Who asks is known before anything else is looked at: ``Authorization`` names a r
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import re
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -31,6 +34,9 @@ REASONS = {
 _END = b"\r\n\r\n"
 _FIRST = re.compile(r"(GET|PUT|DELETE) /([A-Za-z0-9_.-]{1,320})/([A-Za-z0-9_.:-]{1,320}) HTTP/1\.[01]", re.ASCII)
 _LENGTH = re.compile(r"[0-9]{1,6}", re.ASCII)
+TOKEN = "HOROVOD_GLOO_RENDEZVOUS_TOKEN"  # noqa: S105 - the variable's name
+"""Environment variable of a rank."""
+_SCHEME = "Bearer "
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,3 +156,32 @@ class Connection(asyncio.Protocol):
             head = f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
             self._transport.write(head.encode("ascii") + body)
             self._transport.close()
+
+
+# Who asks the rendezvous: each rank has a token of its own, which names its host and proves it.
+#
+# A rank finds its token in the environment variable :data:`TOKEN`; the amended Horovod (``images/trainer/patches``)
+# and :mod:`~elastic_runtime.engines.horovod.rendezvous_client` send it with every request, as ``Authorization: Bearer
+# …``. The environment is handed over by the agent, over mutual TLS and a pipe. It is a secret: it belongs into no log.
+
+
+class Tokens:
+    """Makes the tokens of one rendezvous server, and knows them again; those of another one are worth nothing here."""
+
+    def __init__(self) -> None:
+        self._secret = secrets.token_bytes(32)
+
+    def of(self, host: str) -> str:
+        """The token of this host, in Horovod's sense: the id of a rank."""
+        return f"{host}.{hmac.new(self._secret, host.encode(), hashlib.sha256).hexdigest()}"
+
+    def host(self, authorization: str) -> str | None:
+        """Whose token this value of the header ``Authorization`` carries; None: nobody's."""
+        token = authorization.removeprefix(_SCHEME)
+        host = token.rpartition(".")[0]
+        return host if hmac.compare_digest(self.of(host).encode(), token.encode()) else None
+
+
+def authorization(token: str) -> dict[str, str]:
+    """The header that carries a token."""
+    return {"Authorization": f"{_SCHEME}{token}"}

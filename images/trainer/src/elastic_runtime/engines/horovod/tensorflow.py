@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from elastic_runtime.engines.horovod.imports import when_imported
+from elastic_runtime.engines.horovod.frameworks import when_imported
 
 _LOST = (tf.errors.UnknownError, tf.errors.AbortedError, tf.errors.CancelledError)
 """What TensorFlow makes of the status of Horovod's operations when a rank is lost; the last one of those beside it."""

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 from elastic_runtime.errors import Conflict, ElasticError, OwnershipLost, RetryableError, RunNotFound
 from elastic_runtime.kubernetes.client import Client
+from elastic_runtime.kubernetes.diagnosis import Cause, cause, of_maker, of_pod
 from elastic_runtime.kubernetes.objects import Object, Pod
 from elastic_runtime.kubernetes.reflector import Reflector
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, PODS, REPLICA_SETS, Kind, V
 from elastic_runtime.kubernetes.retry import UNTIL_BACK
 from elastic_runtime.launcher.decision.facts import LeadershipState, Refusal
-from elastic_runtime.launcher.kubernetes import diagnosis
 from elastic_runtime.launcher.kubernetes.deletion_costs import DeletionCosts
 from elastic_runtime.launcher.kubernetes.enrichment import Enrichment
 from elastic_runtime.launcher.kubernetes.identities import Expected, Identities
@@ -40,6 +41,8 @@ END_PATIENCE = 45.0
 """Seconds to wait for the end of the worker pods once the run is over; those of a dead node never end."""
 LAST_WRITE = 3.0
 """Seconds for a last writing of the status by a launcher that makes way."""
+MAX_TROUBLES = 3
+"""Different ones that a refusal tells."""
 
 
 class KubernetesPlatform:
@@ -311,10 +314,10 @@ class KubernetesPlatform:
         self._on_change()
 
     def _workers_changed(self) -> None:
-        found = diagnosis.troubles(
+        found = troubles(
             self._set.objects.get(self._names.worker), self._pods.objects.values(), self._enrichment.warnings
         )
-        self._refusal = diagnosis.refusal(found)
+        self._refusal = refusal(found)
         for trouble in found:
             if trouble.cause.words not in self._told:
                 self._told.add(trouble.cause.words)
@@ -323,3 +326,47 @@ class KubernetesPlatform:
         self._replacing.look()
         self._moved.set()
         self._on_change()
+
+
+# Why a run has fewer workers than it wants, in sentences. Pure.
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One thing that keeps worker pods from running."""
+
+    cause: Cause
+    pods: tuple[str, ...] = ()
+    """Names; none when it keeps pods from being made at all."""
+
+    @property
+    def sentence(self) -> str:
+        """For people, with the remedy."""
+        more = f" and {len(self.pods) - 1} more" if len(self.pods) > 1 else ""
+        who = f"worker pod {self.pods[0]}{more}" if self.pods else "making worker pods"
+        return f"Kubernetes says of {who}: {self.cause}"
+
+
+def troubles(replica_set: Object | None, pods: Iterable[Pod], warnings: Mapping[str, str]) -> tuple[Trouble, ...]:
+    """What keeps workers from running, each once.
+
+    Args:
+        replica_set: of the workers, if it is there.
+        pods: of the workers.
+        warnings: newest warning event by uid of a pod, as ``REASON: MESSAGE``.
+    """
+    found: dict[str, list[str]] = {}
+    if replica_set and (words := of_maker(replica_set)):
+        found[words] = []
+    for pod in pods:
+        if words := of_pod(pod, warnings.get(pod.uid, "")):
+            found.setdefault(words, []).append(pod.name)
+    return tuple(Trouble(cause(words), tuple(sorted(names))) for words, names in found.items())
+
+
+def refusal(found: tuple[Trouble, ...]) -> Refusal | None:
+    """The same for the decision, which waits a while before it believes that there is no hope."""
+    if not found:
+        return None
+    sentences = [each.sentence for each in found[:MAX_TROUBLES]]
+    return Refusal("; ".join(sentences), any(each.cause.hopeless for each in found))

@@ -8,10 +8,10 @@ from __future__ import annotations
 from elastic_runtime.errors import Conflict
 from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS
-from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.kubernetes.documents import root
 from elastic_training.clusters.place import checked
+from elastic_training.clusters.types import RunRef
 
 
 async def find(client: Client, name: str) -> RunDocument | None:

@@ -14,12 +14,12 @@ from dataclasses import replace
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.kubernetes.nodes import spot_values
 from elastic_runtime.run import runobjects
 from elastic_runtime.run.jupyter import JupyterSpec
 from elastic_runtime.run.runobjects import ObjectNames, Part
 from elastic_runtime.run.spec import RunSpec
-from elastic_training.clusters.kubernetes.manifests import placement, template
-from elastic_training.clusters.kubernetes.manifests.restricted import restrict
+from elastic_training.clusters.kubernetes.manifests import template
 from elastic_training.clusters.kubernetes.manifests.volumes import (
     Mounted,
     certificates,
@@ -30,6 +30,7 @@ from elastic_training.clusters.kubernetes.manifests.volumes import (
     secret_environment,
     worker_volumes,
 )
+from elastic_training.settings.machines import INSTANCE_TYPE, Machine
 from elastic_training.settings.pod_rules import is_model
 from elastic_training.settings.pods import Pods, PodShape
 
@@ -48,6 +49,13 @@ STAY = {
 for they leave without losing a step."""
 NODE_VARIABLE = "ELASTIC_TRAINING_NODE"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+NODE_LOSS_SECONDS = 10
+"""A pod on a node that has gone silent is replaced so long after Kubernetes has noticed (which takes it 40 s or so).
+Its default of 300 s suits services; a silent worker has been lost to its training by then anyway."""
+SPOT = spot_values()
+"""How clouds and autoscalers label nodes that may be taken back; their taints use the same keys."""
+_NODE_LOSS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def ports(spec: RunSpec) -> dict[str, int]:
@@ -234,8 +242,8 @@ def _finished(spec_of_pod: dict[str, Any], spec: RunSpec, pods: Pods, part: Part
             **pod["metadata"].get("annotations", {}),
         }
         if pods.hardware.spot:
-            placement.off_spot(finished)
-    placement.leave_lost_nodes(finished)
+            off_spot(finished)
+    leave_lost_nodes(finished)
     restrict(finished, pods)
     return pod
 
@@ -254,11 +262,11 @@ def _equip(spec_of_pod: dict[str, Any], container: dict[str, Any], pods: Pods) -
         # Of what a device plugin hands out, the request is always the limit.
         resources["limits"] = {**resources.get("limits", {}), hardware.gpu_resource: str(hardware.gpus)}
         container["resources"] = resources
-        placement.tolerate_devices(spec_of_pod, hardware.gpu_resource)
+        tolerate_devices(spec_of_pod, hardware.gpu_resource)
     if hardware.machine:
-        placement.onto_machine(spec_of_pod, hardware.machine)
+        onto_machine(spec_of_pod, hardware.machine)
     if hardware.spot:
-        placement.onto_spot(spec_of_pod)
+        onto_spot(spec_of_pod)
 
 
 def check_image(pods: Pods) -> None:
@@ -288,3 +296,105 @@ def _plain(value: Any) -> Any:
 def _given(**fields: Any) -> dict[str, Any]:
     """Without those that say nothing."""
     return {key: value for key, value in fields.items() if value not in (None, "", [], {})}
+
+
+# Pod Security "restricted": no root, no privilege, no capability, the runtime's system call filter. Pure.
+#
+# Fills in what a pod does not say itself. Only a pod template can say otherwise, and where its namespace enforces
+# "restricted", such a pod is refused by the API server.
+
+
+def restrict(spec: dict[str, Any], pods: Pods) -> None:
+    """Every container of the pod, also those that a template has brought."""
+    identity = {"runAsUser": pods.run_as_user, "runAsGroup": pods.run_as_group, "fsGroup": pods.fs_group}
+    spec["securityContext"] = {
+        "runAsNonRoot": True,
+        **{key: int(value) for key, value in identity.items() if value is not None},
+        "seccompProfile": {"type": "RuntimeDefault"},
+        **(spec.get("securityContext") or {}),
+    }
+    for container in (*spec.get("initContainers", ()), *spec["containers"]):
+        container["securityContext"] = {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            **(container.get("securityContext") or {}),
+        }
+
+
+# On which nodes pods may run: capacity that the cloud may take back, and nodes that are gone. Pure.
+#
+# Works on finished pod specs, and adds to what a user or a pod template has said, never instead of it.
+
+
+def onto_spot(spec: dict[str, Any]) -> None:
+    """Only nodes that carry one of the labels, whatever their taints say about that."""
+    _require_any(spec, [{"matchExpressions": [each]} for each in _spot("In")])
+    _tolerate(spec, [_tolerance(key) for key in SPOT])
+
+
+def off_spot(spec: dict[str, Any]) -> None:
+    """Only nodes that carry none of the labels; unless the pod asks for one of them itself."""
+    if not SPOT.keys() & _keys(spec):
+        _require_any(spec, [{"matchExpressions": _spot("NotIn")}])
+
+
+def _spot(operator: str) -> list[dict[str, Any]]:
+    """``In``: nodes that may be taken back. ``NotIn``: all others, those without the labels included."""
+    return [{"key": key, "operator": operator, "values": values} for key, values in SPOT.items()]
+
+
+def tolerate_devices(spec: dict[str, Any], resource: str) -> None:
+    """The taint that keeps others off nodes with devices, as Kubernetes' plugin ExtendedResourceToleration does it."""
+    _tolerate(spec, [_tolerance(resource)])
+
+
+def onto_machine(spec: dict[str, Any], machine: Machine) -> None:
+    """Only nodes of that type; unless the pod names an instance type itself."""
+    if INSTANCE_TYPE not in _keys(spec):
+        spec["nodeSelector"] = {**machine.selector, **(spec.get("nodeSelector") or {})}
+    _tolerate(spec, [_tolerance(key) for key in machine.tolerations])
+
+
+def leave_lost_nodes(spec: dict[str, Any]) -> None:
+    """Soon, unless the pod says itself how long it wants to wait."""
+    named = {toleration.get("key") for toleration in spec.get("tolerations", ())}
+    _tolerate(
+        spec,
+        [
+            {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": NODE_LOSS_SECONDS}
+            for key in _NODE_LOSS
+            if key not in named
+        ],
+    )
+
+
+def _tolerance(key: str) -> dict[str, Any]:
+    return {"key": key, "operator": "Exists", "effect": "NoSchedule"}
+
+
+def _tolerate(spec: dict[str, Any], tolerations: Sequence[dict[str, Any]]) -> None:
+    present = spec.setdefault("tolerations", [])
+    present.extend(toleration for toleration in tolerations if toleration not in present)
+
+
+def _require_any(spec: dict[str, Any], terms: Sequence[dict[str, Any]]) -> None:
+    """One of the terms *and* what is required already.
+
+    Terms of a node selector are alternatives, so "and" is each of the old with each of the new.
+    """
+    affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {}).setdefault(_REQUIRED, {})
+    before = affinity.get("nodeSelectorTerms") or [{}]
+    affinity["nodeSelectorTerms"] = [_both(old, new) for old in before for new in terms]
+
+
+def _both(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    expressions = [*old.get("matchExpressions", ()), *new["matchExpressions"]]
+    return {**old, "matchExpressions": expressions}
+
+
+def _keys(spec: Mapping[str, Any]) -> set[str]:
+    """Labels of nodes that the pod asks for."""
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    terms = (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or ()
+    expressions = [expression for term in terms for expression in term.get("matchExpressions", ())]
+    return {*(spec.get("nodeSelector") or {}), *(str(expression.get("key")) for expression in expressions)}

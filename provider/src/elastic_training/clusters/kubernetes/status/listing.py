@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from elastic_runtime.kubernetes.objects import Object, Pod
 from elastic_runtime.run import runobjects
 from elastic_runtime.run.runobjects import Part
-from elastic_training.clusters.base import RunRef, RunSummary
 from elastic_training.clusters.kubernetes.status import diagnosis
 from elastic_training.clusters.kubernetes.status.judgement import read_headline
+from elastic_training.clusters.types import RunRef, RunSummary
 
 
 def summaries(maps: Iterable[Object], launchers: Iterable[Pod]) -> tuple[list[RunSummary], list[RunRef]]:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.printable import printable
-from elastic_training.clusters.base import LOG_START
+from elastic_training.clusters.types import LOG_START
 
 LONGEST = 1 << 20
 """Bytes kept of a line; a rank that writes more without a line end writes no log."""

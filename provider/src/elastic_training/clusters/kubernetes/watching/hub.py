@@ -25,13 +25,13 @@ from elastic_runtime.kubernetes.reflector import Reflector
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, JOBS, PODS
 from elastic_runtime.run import runobjects
 from elastic_runtime.run.runobjects import ObjectNames, Part
-from elastic_training.clusters.base import RunRef
 from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.kubernetes import connection
 from elastic_training.clusters.kubernetes.access import Access
 from elastic_training.clusters.kubernetes.documents.root import document, of_run
 from elastic_training.clusters.kubernetes.status.diagnosis import age
 from elastic_training.clusters.kubernetes.status.judgement import news_in
+from elastic_training.clusters.types import RunRef
 
 HEARTBEAT = 1.0
 STALL = 5.0

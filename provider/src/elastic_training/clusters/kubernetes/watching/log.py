@@ -17,10 +17,10 @@ from elastic_runtime.kubernetes.resources import PODS
 from elastic_runtime.net.lines import LineSplitter
 from elastic_runtime.retry import Retry, RetryPolicy
 from elastic_runtime.run import runobjects
-from elastic_training.clusters.base import LogLines, RunRef
 from elastic_training.clusters.kubernetes.status import diagnosis
 from elastic_training.clusters.kubernetes.watching.cursor import LONGEST, Cursor, Passing, split
 from elastic_training.clusters.kubernetes.watching.hub import Hub
+from elastic_training.clusters.types import LogLines, RunRef
 
 SILENCE = 15.0
 """Seconds after which a launcher that nobody needs any more is not listened to any longer."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+import math
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from typing import Protocol
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.kubernetes.objects import Event
 from elastic_runtime.run.status import Status
-from elastic_training.clusters.base import Quiet, RunRef, StatusChanged, Update
 from elastic_training.clusters.kubernetes import connection
 from elastic_training.clusters.kubernetes.documents import compare_and_set
 from elastic_training.clusters.kubernetes.status import diagnosis
@@ -22,10 +25,10 @@ from elastic_training.clusters.kubernetes.status.judgement import (
     read_published,
 )
 from elastic_training.clusters.kubernetes.status.snapshot import read_seen
-from elastic_training.clusters.kubernetes.watching.batches import Batches
 from elastic_training.clusters.kubernetes.watching.cursor import Cursor
 from elastic_training.clusters.kubernetes.watching.hub import Hub, watching
 from elastic_training.clusters.kubernetes.watching.log import Tail
+from elastic_training.clusters.types import LogLines, Quiet, RunRef, StatusChanged, Update
 
 LINGER = 10.0
 """Seconds that the end of a watch waits for the launcher's last lines after the final status."""
@@ -37,6 +40,12 @@ LOOKS = 5.0
 """Closer looks a second at runs whose launcher does not run, of all runs together: each is a handful of requests."""
 _RECENT = 10.0
 """Seconds in which a launcher usually starts, so that nobody asks why it does not."""
+BATCHES = 20.0
+"""Batches of lines that are passed on in a second, at most, of all runs of this process together."""
+NOTES = 5.0
+"""Requests a second that note how far a log has come, the same."""
+LEAST = 1.0
+"""Seconds between two of either, for one run."""
 
 
 async def updates(
@@ -197,3 +206,66 @@ class _Run:
     def _pace(self, least: float, rate: float) -> float:
         """Seconds between two of a kind for this run, so that all runs together stay under that rate."""
         return max(least, self._hub.runs / rate)
+
+
+# When lines of a log are passed on, and when it is noted in the cluster how far they have come.
+#
+# Each is little for one run and much for a thousand in one triggerer: to note is a request; and what is passed on
+# wakes Airflow's supervisor, which then looks into its database. So both happen the less often for one run the more
+# runs there are, at whole seconds, so that many runs wake it at one time, and each time after another while, so that
+# runs that began together do not stay together. What was passed on and not noted comes again, if the triggerer is
+# killed; not if it ends.
+
+
+class Source(Protocol):
+    """Where the lines come from."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there are lines to take."""
+
+    def take(self) -> LogLines:
+        """What has come since the last time; may be nothing."""
+
+
+class Batches:
+    """Of one run.
+
+    Args:
+        source: of the lines.
+        runs: how many runs this process waits for.
+    """
+
+    def __init__(self, source: Source, runs: Callable[[], int]) -> None:
+        self._source = source
+        self._runs = runs
+        self._batch_due = self._note_due = 0.0
+        self._noted = True
+
+    def next(self, now: float, *, last: bool) -> LogLines | None:
+        """What is to be passed on or to be noted at this time.
+
+        Args:
+            now: seconds, by any clock.
+            last: the run is over, and all that there is has come.
+        """
+        note = last or now >= self._note_due
+        if not (self._source.waiting and (last or now >= self._batch_due)) and (self._noted or not note):
+            return None
+        self._batch_due = self._after(now, BATCHES)
+        if note:
+            self._note_due = self._after(now, NOTES)
+        self._noted = note
+        return replace(self._source.take(), note=note)
+
+    @property
+    def due(self) -> float:
+        """When to ask again, unless something comes before."""
+        return min(
+            self._batch_due if self._source.waiting else math.inf,
+            math.inf if self._noted else self._note_due,
+        )
+
+    def _after(self, now: float, rate: float) -> float:
+        pause = random.uniform(0.5, 1.5) * self._runs() / rate  # noqa: S311  # spreads load, guards nothing
+        return math.floor(now + max(LEAST, pause))

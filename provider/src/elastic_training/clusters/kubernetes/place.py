@@ -20,7 +20,6 @@ from elastic_runtime.run import runobjects
 from elastic_runtime.run.headline import headline
 from elastic_runtime.run.runobjects import ObjectNames, Part
 from elastic_runtime.run.spec import RunSpec
-from elastic_training.clusters.base import Claim, RunRef, RunSummary, Update
 from elastic_training.clusters.claiming import BeforeTakeover
 from elastic_training.clusters.claims import Observed, Times
 from elastic_training.clusters.cluster import Cluster
@@ -38,6 +37,7 @@ from elastic_training.clusters.kubernetes.status.snapshot import read_seen
 from elastic_training.clusters.kubernetes.watching.hub import cached_root
 from elastic_training.clusters.kubernetes.watching.run_watch import updates
 from elastic_training.clusters.place import Place, Scale
+from elastic_training.clusters.types import Claim, RunRef, RunSummary, Update
 from elastic_training.settings.pods import Pods
 
 P = ParamSpec("P")

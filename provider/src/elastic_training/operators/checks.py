@@ -8,7 +8,7 @@ from pathlib import PurePath
 from urllib.parse import urlsplit
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_training.clusters.connected import LOCAL
+from elastic_training.clusters.location import LOCAL
 from elastic_training.settings.templating import is_template
 
 _SHAPE = "pods=Pods(worker=PodShape({}=...))"
