@@ -202,6 +202,14 @@ def test_a_cancelled_run_ends_and_keeps_its_documents(kind: Kind) -> None:
     assert run(kind.cluster.claim(kind.spec(), NEWER)).outcome is ClaimOutcome.REPLACED
 
 
+def test_a_run_is_cancelled_whosever_it_is(kind: Kind) -> None:
+    ref = started(kind)
+    with pytest.raises(OwnershipLost):
+        run(kind.cluster.cancel(ref, "of another", NEWER))
+    run(kind.cluster.cancel(ref, "of anybody", None))
+    assert "of anybody" in until(kind, ref, over).reason
+
+
 def test_delete_ends_a_living_run_and_is_harmless_when_repeated(kind: Kind) -> None:
     ref = started(kind)
     run(kind.cluster.delete(ref, OWNER))

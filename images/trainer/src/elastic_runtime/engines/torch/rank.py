@@ -336,7 +336,7 @@ class Standstill:
 # that was stopped, or slow, while a peer came to an ``all_reduce`` and ended waits for its own piece to be sent, until
 # the group's time is out, with every socket shut. A script's ``work.wait()``, as within torch's Python functions,
 # looks every second whether the world is broken. What waits within C++, as the reducer of ``DistributedDataParallel``,
-# cannot be had back: there :class:`~.standstill.Standstill` tells it.
+# cannot be had back: there :class:`Standstill` tells it.
 
 
 def watch_waits(is_broken: Callable[[], bool]) -> None:
