@@ -14,7 +14,7 @@ from elastic_runtime.run.status import EventKind
 from tests.local.conftest import Start
 from tests.paced import Script, Undisturbed, has_ended
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.mark.parametrize("start", ["torch"], indirect=True)
@@ -55,6 +55,7 @@ def test_a_rank_whose_piece_gloo_has_forgotten_goes_on(start: Start, tmp_path: P
         timing=Timing(stop_grace=1.0),
         recovery=RecoverySpec(backoff=0.1),
     )
+    run.patience = 100.0  # Without a word of the rank it would be timing.forming, 120 s.
     run.at("sent")
     asleep, lost = run.rank_pid(1), run.rank_pid(0)
     os.kill(lost, signal.SIGKILL)
