@@ -123,6 +123,8 @@ class Run:
             return (tasks["train"]["state"], tasks["train"]["try_number"]) == ("success", try_number)
 
         self.until(over, "success")
+        # A clear while the scheduler marks the DAG run as a success is lost: its tasks are never scheduled.
+        self.until(lambda: self.airflow.api.run_state(self.dag_id, self.run_id) == "success", "the DAG run's end")
         (folder / "end").unlink()
         result = self.airflow.api.xcom(self.dag_id, self.run_id, "train")
         assert result["steps"] > 0
