@@ -359,7 +359,7 @@ def rank_environment(
     return environment
 
 
-# What proves to the launcher which worker this is: a token in a file, which whoever wrote it renews.
+# What proves to the launcher which worker this is: a token in a file that the kubelet renews.
 
 
 def read_token(file: Path | None) -> str:

@@ -117,7 +117,7 @@ def read_keys(answer: object) -> dict[str, Key]:
     jwt = _jwt()
     listed = answer.get("keys") if isinstance(answer, Mapping) else None
     if not isinstance(listed, list):
-        raise InvalidDocument("the API server's keys are no JSON Web Key Set")
+        raise InvalidDocument("the API server's keys are not a JSON Web Key Set")
     found: dict[str, Key] = {}
     for each in listed[:MAX_KEYS]:
         if not _usable(each):
