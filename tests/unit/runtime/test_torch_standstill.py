@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 
-from elastic_runtime.engines.torch.rank import Standstill
+from elastic_runtime.engines.torch.cutting import Standstill
 
 PATIENCE = 10.0
 

@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch._C._distributed_c10d import HashStore, ProcessGroupGloo, Work
 
-from elastic_runtime.engines.torch.rank import watch_waits
-from elastic_runtime.engines.torch.sending import Stuck
+from elastic_runtime.engines.torch.sending import Stuck, watch_waits
 
 Groups = dict[int, ProcessGroupGloo]
 

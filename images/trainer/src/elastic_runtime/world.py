@@ -97,6 +97,13 @@ class World(Place, Protocol):
         They are torch's, or numpy's arrays where the script uses TensorFlow.
         """
 
+    def settle(self) -> None:
+        """Wait for collectives that have returned and may still run, as on a GPU: a commit copies their results.
+
+        Raises:
+            Exception: the engine's, if a rank is lost. Their results are not valid then.
+        """
+
     def change(self) -> None:
         """A state calls it on all ranks at once, at a commit, for the engine to end this world and make the next.
 

@@ -88,6 +88,9 @@ class HubWorld:
     def broadcast(self, tensors: Sequence[Any]) -> None:
         raise NotImplementedError("ranks of this engine have no tensors")
 
+    def settle(self) -> None:
+        """Its collectives have ended when they return."""
+
     def change(self) -> None:
         raise WorldChanges
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import torch
 
@@ -14,18 +14,6 @@ from elastic_runtime.torch.per_rank import check_same_on_every_rank
 from elastic_runtime.torch.sharded import is_of_parts
 from elastic_runtime.training.checkpointing.parts import read_parts
 from elastic_runtime.training.state import durable
-
-
-@runtime_checkable
-class SettlingWorld(Protocol):
-    """A world whose collectives may be under way when they have returned."""
-
-    def settle(self) -> None:
-        """Have them behind it: a save copies, in the GPU's queue, what they have brought.
-
-        Raises:
-            Exception: the engine's, where a rank is lost. Then they may have brought anything.
-        """
 
 
 class DurableState(durable.DurableState):
@@ -69,7 +57,7 @@ class DurableState(durable.DurableState):
         super().finish()
 
     def _settle(self) -> None:
-        if isinstance(self._world, SettlingWorld) and self._world.connected:
+        if self._world.connected:
             self._world.settle()
 
     def _read(self, stored: StoredCheckpoint) -> dict[str, Any]:

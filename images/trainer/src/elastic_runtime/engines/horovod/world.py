@@ -70,6 +70,9 @@ class HorovodWorld:
         """See :class:`World`."""
         _framework().broadcast(tensors)
 
+    def settle(self) -> None:
+        """Horovod's collectives have ended when they return."""
+
     def change(self) -> None:
         """Always with a sync to follow."""
         from horovod.common.exceptions import HostsUpdatedInterrupt

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import faulthandler
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import torch
 
 LOOK = 0.5
 """Seconds between two cuts: a connection may be made, or a collective begin, just after one."""
 LONG = 15.0
 """Seconds after which the rank says where it stands; and for which one that hangs has stood there."""
+IDLE = 0.01
+"""Share of a processor below which a thread waits."""
 _STDERR = 2
+_TORCH = f"{Path(torch.__file__).parent}/"
+_Place = tuple[int, int]
 log = logging.getLogger(__name__)
 
 
@@ -71,3 +80,30 @@ class Cutting:
                 told = True
                 log.warning("the world is broken for %.0f s, and this rank has not left it; it stands at:", self._long)
                 faulthandler.dump_traceback(_STDERR)
+
+
+class Standstill:
+    """How long one thread has waited inside torch. Waits in other code, such as a data loader or a store, do not count.
+
+    Args:
+        thread: its identity, as of :func:`threading.get_ident`.
+    """
+
+    def __init__(self, thread: int) -> None:
+        self._thread = thread
+        self._place: _Place | None = None
+        self._since = self._used = 0.0
+
+    def seconds(self) -> float:
+        """For which it has, at this look and at all those before that were told more than 0."""
+        place, now = self._look(), time.monotonic()
+        used = time.clock_gettime(time.pthread_getcpuclockid(self._thread)) if place else 0.0
+        if place is None or place != self._place or used - self._used > IDLE * (now - self._since):
+            self._place, self._since, self._used = place, now, used
+        return now - self._since if place else 0.0
+
+    def _look(self) -> _Place | None:
+        frame: FrameType | None = sys._current_frames().get(self._thread)
+        if frame is None or not frame.f_code.co_filename.startswith(_TORCH):
+            return None
+        return id(frame), frame.f_lasti

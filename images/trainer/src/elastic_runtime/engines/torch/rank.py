@@ -10,14 +10,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from functools import cache, wraps
-from pathlib import Path
-from types import FrameType
+from functools import cache
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore, Work
+from torch._C._distributed_c10d import HashStore
 from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
@@ -25,11 +23,11 @@ from elastic_runtime.engines.gloo_sockets import GlooSockets
 from elastic_runtime.engines.through_worlds import ending_with_its_word, into_world, through_worlds
 from elastic_runtime.engines.torch.channel import Channel, StoreTimeout, WorldLost
 from elastic_runtime.engines.torch.communicators import abort_communicators, complete_collectives
-from elastic_runtime.engines.torch.cutting import Cutting
+from elastic_runtime.engines.torch.cutting import Cutting, Standstill
 from elastic_runtime.engines.torch.meshes import forget_meshes
 from elastic_runtime.engines.torch.messages import AnotherWanted, EnterWorld
 from elastic_runtime.engines.torch.parallel import Wrappers
-from elastic_runtime.engines.torch.sending import Stuck, wait_for
+from elastic_runtime.engines.torch.sending import Stuck, watch_waits
 from elastic_runtime.engines.torch.store import AgentStore
 from elastic_runtime.protocol.rank_link import LocalRankRead, RankLink, shared_link
 from elastic_runtime.script import kept_outputs
@@ -47,10 +45,6 @@ which each rank has one; Gloo for others."""
 _OF_PEERS = re.compile(r"gloo|ProcessGroup|c10d|NCCL|[Cc]onnection (closed|reset|refused)|[Bb]roken pipe")
 _NOBODY: tuple[int, frozenset[int]] = 0, frozenset()
 log = logging.getLogger(__name__)
-IDLE = 0.01
-"""Seconds of the processor's in one of the clock's below which a thread waits."""
-_TORCH = f"{Path(torch.__file__).parent}/"
-_Place = tuple[int, int]
 
 
 class WorldChanges(Exception):
@@ -297,72 +291,3 @@ def _by_hand() -> None:
 def this_rank() -> Rank:
     """Of this process."""
     return Rank(shared_link())
-
-
-# Whether a rank's training thread waits inside torch for what does not come.
-
-
-class Standstill:
-    """Of one thread. What it waits for in other code, such as a loader of data, a store or a compiler, is not meant.
-
-    Args:
-        thread: its identity, as of :func:`threading.get_ident`.
-    """
-
-    def __init__(self, thread: int) -> None:
-        self._thread = thread
-        self._place: _Place | None = None
-        self._since = self._used = 0.0
-
-    def seconds(self) -> float:
-        """For which it has, at this look and at all those before that were told more than 0."""
-        place, now = self._look(), time.monotonic()
-        used = time.clock_gettime(time.pthread_getcpuclockid(self._thread)) if place else 0.0
-        if place is None or place != self._place or used - self._used > IDLE * (now - self._since):
-            self._place, self._since, self._used = place, now, used
-        return now - self._since if place else 0.0
-
-    def _look(self) -> _Place | None:
-        frame: FrameType | None = sys._current_frames().get(self._thread)
-        if frame is None or not frame.f_code.co_filename.startswith(_TORCH):
-            return None
-        return id(frame), frame.f_lasti
-
-
-# Waits for collectives of Gloo's that their broken world would never end.
-#
-# Gloo (as in torch 2.13: ``gloo/transport/tcp/pair.cc``) forgets a piece that it could not send to a peer that is
-# gone: ``write`` leaves it in ``tx_``, and ``signalException`` tells those alone whose pieces are elsewhere. So a rank
-# that was stopped, or slow, while a peer came to an ``all_reduce`` and ended waits for its own piece to be sent, until
-# the group's time is out, with every socket shut. A script's ``work.wait()``, as within torch's Python functions,
-# looks every second whether the world is broken. What waits within C++, as the reducer of ``DistributedDataParallel``,
-# cannot be had back: there :class:`Standstill` tells it.
-
-
-def watch_waits(is_broken: Callable[[], bool]) -> None:
-    """From now on, where all of this process's collectives are Gloo's: NCCL's end otherwise.
-
-    Args:
-        is_broken: whether the present world is; such a wait raises :class:`~.sending.Stuck` then.
-    """
-    if torch.accelerator.is_available() or not dist.is_gloo_available():
-        return
-    wait = Work.wait
-
-    @wraps(wait)
-    def watched(work: Work, *timeout: Any, **named: Any) -> bool:
-        if timeout or named or not _is_collective(work):
-            return wait(work, *timeout, **named)
-        wait_for(work, is_broken, patience=None)
-        return True
-
-    Work.wait = watched  # type: ignore[method-assign, assignment]
-
-
-def _is_collective(work: Work) -> bool:
-    """Not a message to or from one rank: to stop waiting for one is to close its connection."""
-    try:
-        work.get_future()
-    except (RuntimeError, NotImplementedError):
-        return False
-    return True

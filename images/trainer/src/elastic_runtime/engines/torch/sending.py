@@ -16,11 +16,13 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import wraps
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import Work
 
 from elastic_runtime.torch.own_group import PATIENCE, keep, own_group
 
@@ -136,3 +138,38 @@ def _byte() -> Tensor:
 def _wait(works: Any) -> None:
     for work in works:
         work.wait(PATIENCE)
+
+
+def watch_waits(is_broken: Callable[[], bool]) -> None:
+    """Let a script's ``work.wait()`` look every second whether the world is broken, and raise :class:`Stuck` then.
+
+    A rank that was stopped, or slow, while a peer came to an ``all_reduce`` and ended waits for its own piece to be
+    sent, until the group's timeout, with every socket shut: ``write`` in ``pair.cc`` leaves that piece in ``tx_``, and
+    ``signalException`` tells only those whose pieces are elsewhere. Waits within C++, as of the reducer of
+    ``DistributedDataParallel``, cannot be interrupted: :class:`~.cutting.Standstill` finds those. NCCL's collectives
+    end otherwise, so nothing is done where there are GPUs.
+
+    Args:
+        is_broken: whether the present world is.
+    """
+    if torch.accelerator.is_available() or not dist.is_gloo_available():
+        return
+    wait = Work.wait
+
+    @wraps(wait)
+    def watched(work: Work, *timeout: Any, **named: Any) -> bool:
+        if timeout or named or not _is_collective(work):
+            return wait(work, *timeout, **named)
+        wait_for(work, is_broken, patience=None)
+        return True
+
+    Work.wait = watched  # type: ignore[method-assign, assignment]
+
+
+def _is_collective(work: Work) -> bool:
+    """Not a message to or from one rank: to stop waiting for one is to close its connection."""
+    try:
+        work.get_future()
+    except (RuntimeError, NotImplementedError):
+        return False
+    return True

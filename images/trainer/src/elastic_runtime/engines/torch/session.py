@@ -143,8 +143,7 @@ class TorchSession:
 
     async def close(self, grace: float) -> None:
         """See :class:`Session`."""
-        facts = self._facts()
-        awaited = [rank_id for rank_id, rank in facts.here.items() if self._world.told_broken and not rank.ready]
+        awaited = worlds.absent(self._facts(), told_broken=True) if self._world.told_broken else ()
         self._closing = True
         self._end_wait()
         self._runner.stop_ranks(stacks=awaited)

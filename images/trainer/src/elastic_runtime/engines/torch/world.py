@@ -87,7 +87,7 @@ class TorchWorld:
         self.settle()
 
     def settle(self) -> None:
-        """See :meth:`~elastic_runtime.torch.durable.SettlingWorld.settle`."""
+        """See :class:`World`."""
         self.this_rank().settle()
 
     def exchange(self, out: Mapping[int, Sequence[torch.Tensor]], into: Mapping[int, Sequence[torch.Tensor]]) -> None:

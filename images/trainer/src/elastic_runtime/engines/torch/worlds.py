@@ -127,10 +127,16 @@ def late(facts: Facts, *, told_broken: bool) -> tuple[str, ...]:
         told_broken: its members know that it is broken, so that all are to be ready for another; else it is
             connecting, and those that are connected wait for the others.
     """
-    waits = {rank_id for rank_id, rank in facts.here.items() if rank.ready or (rank.connected and not told_broken)}
-    absent = [rank_id for rank_id in facts.here if rank_id not in waits]
+    missing = absent(facts, told_broken=told_broken)
+    waits = set(facts.here).difference(missing)
     spared = () if waits.intersection(facts.holders) else facts.holders  # With them the state would go.
-    return tuple(rank_id for rank_id in absent if rank_id not in spared)
+    return tuple(rank_id for rank_id in missing if rank_id not in spared)
+
+
+def absent(facts: Facts, *, told_broken: bool) -> tuple[str, ...]:
+    """Members of a world that is not complete which have not come to it, or back from it, by rank; see :func:`late`."""
+    here = facts.here.items()
+    return tuple(rank_id for rank_id, rank in here if not rank.ready and (told_broken or not rank.connected))
 
 
 def _before_the_first(facts: Facts) -> Decision:

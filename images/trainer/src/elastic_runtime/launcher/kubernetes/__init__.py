@@ -1,4 +1,1 @@
-"""The launcher in a pod: its platform are a namespace. Names and keys: :mod:`elastic_runtime.run.runobjects`.
-
-Only :mod:`.api` knows a Kubernetes client; everything else asks :class:`~.interface.Api`, in plain JSON objects.
-"""
+"""The launcher in a pod: its platform is a namespace. Names and keys: :mod:`elastic_runtime.run.runobjects`."""
