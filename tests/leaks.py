@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-GRACE = 2.0
+GRACE = 6.0
 """Seconds in which a process or a thread that is ending may end."""
 _PR_SET_CHILD_SUBREAPER = 36
 _CLUSTER_BINARIES, _CLUSTER_STATE = "/elastic-training/kubernetes/", "/elastic-training-cluster-"
