@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import shutil
+import subprocess
+import sys
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -20,6 +26,7 @@ from elastic_runtime.checkpoint import open_store
 from elastic_runtime.checkpoint.checkpoints import Checkpoints, PartStream, StoredCheckpoint
 from elastic_runtime.checkpoint.manifest import decode_manifest
 from elastic_runtime.errors import InvalidDocument, InvalidSettings
+from elastic_runtime.protocol.rank_link import CheckpointSkipped, Resumed
 from elastic_runtime.torch.family import TORCH
 from elastic_runtime.torch.own_group import let_go
 from elastic_runtime.torch.restarts import newest_checkpoint
@@ -27,7 +34,11 @@ from elastic_runtime.torch.sharded.reading import Reading
 from elastic_runtime.torch.sharded.stored import is_other, read_whole
 from elastic_runtime.torch.whole import SIZES, damage
 from elastic_runtime.training.checkpointing.parts import ATTRIBUTES, read_parts
+from elastic_runtime.training.state.resuming import take_newest
+from elastic_runtime.training.state.values import StateValues
+from elastic_runtime.training.trees import tensors_of
 from tests.security.runtime.hostile_checkpoints import NOON, lay, manifest, part
+from tests.unit.runtime.rank_bench import Agent
 
 MANY = 2**44
 """Elements."""
@@ -51,6 +62,12 @@ def world() -> Iterator[Alone]:
         if thread.name == "own-group-ends":
             thread.join()
     dist.destroy_process_group()
+
+
+@pytest.fixture
+def agent() -> Iterator[Agent]:
+    with closing(Agent()) as agent:
+        yield agent
 
 
 @pytest.fixture
@@ -196,6 +213,110 @@ def test_an_optimizer_that_does_not_take_it_says_so(folder: Path, world: Alone) 
     other["optimizer"]["param_groups"] = []
     with pytest.raises(InvalidSettings, match="the optimizer that it makes does not fit"):
         newest_to_ranks(stored(folder, {names()[0]: shard(HONEST_LAYOUT, other)}), world)
+
+
+def another(**entries: Any) -> bytes:
+    """Whole, and of another script: with these in the place of what :func:`tree` has."""
+    state = {**tree(), **entries}
+    return shard([(tuple(each.shape), (0,) * each.ndim, "") for each in tensors_of(TORCH, state)], state)
+
+
+FOREIGN: dict[str, bytes] = {
+    "another shape": another(model={"weight": torch.ones(3, 3)}),
+    "another type": another(model={"weight": torch.ones(2, 2, dtype=torch.float64)}),
+    "other names": another(model={"weight": torch.ones(2, 2), "bias\nlauncher: forged": 1}),
+    "no tensor": another(model={"weight": 7}),
+    "other groups": another(optimizer={**tree()["optimizer"], "param_groups": []}),
+    "more parameters": another(optimizer={**tree()["optimizer"], "state": {7: {"momentum_buffer": torch.ones(2, 2)}}}),
+    "another placement": shard([HONEST_LAYOUT[0], ((2, 2), (0, 0), "S0")]),
+}
+
+
+@pytest.mark.parametrize("data", FOREIGN.values(), ids=FOREIGN)
+def test_a_whole_one_of_another_model_is_passed_over_for_one_that_fits(
+    folder: Path,
+    world: Alone,
+    agent: Agent,
+    data: bytes,
+) -> None:
+    """And where none fits, the script is another one: it does not begin anew."""
+    checkpoints = stored(folder, {names()[0]: data})
+    model, optimizer = build()
+    reading = Reading(checkpoints, cast(Any, world), model, optimizer)
+    values = StateValues(TORCH, SimpleNamespace(step=0), {"step": 0})
+
+    def read(stored: StoredCheckpoint) -> dict[str, Any]:
+        reading.lead(stored)
+        return {}
+
+    assert take_newest(checkpoints, read, values, agent.link)
+    skipped, resumed = agent.heard()
+    assert isinstance(skipped, CheckpointSkipped)
+    assert "does not fit" in skipped.reason
+    assert len(skipped.reason.splitlines()) == 1
+    assert isinstance(resumed, Resumed)
+    assert resumed.step == 1
+    assert torch.equal(model.state_dict()["weight"], torch.ones(2, 2))
+    assert torch.equal(optimizer.state_dict()["state"][0]["momentum_buffer"], torch.ones(2, 2))
+    assert len(optimizer.param_groups) == 1
+
+    [honest] = folder.glob("ckpt-*-s000000000001-*")
+    shutil.rmtree(honest)
+    with pytest.raises(InvalidSettings, match="does not fit"):
+        take_newest(checkpoints, read, values, agent.link)
+
+
+def test_nothing_of_one_that_was_passed_over_stays_in_the_optimizer(folder: Path, world: Alone) -> None:
+    """The one before it, which has no optimizer's state, would leave that of the other."""
+    checkpoints = stored(folder, {names()[0]: shard(HONEST_LAYOUT)})
+    reading = Reading(checkpoints, cast(Any, world), *build())
+    [(newer, _)] = [checkpoints.newest(lambda found: found, lambda *_: None) or (None, None)]
+    assert newer is not None
+    reading.lead(newer)
+    bare = {name: state for name, state in tree().items() if name == "model"}
+    without = stored(folder.with_name("other"), {names()[0]: shard(HONEST_LAYOUT[:1], bare)})
+    with pytest.raises(InvalidSettings, match="does not fit"):
+        newest(without, reading.lead)
+
+
+def rank_of_two(rank: int, folder: Path) -> None:
+    """On rank 1 alone the optimizer is another one."""
+    store = dist.FileStore(str(folder / "rendezvous"), 2)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=30))
+    checkpoints = Checkpoints(open_store((folder / "run").as_uri()), fence=1, keep=2)
+    model, optimizer = build()
+    if rank:
+        optimizer = torch.optim.SGD([{"params": [each]} for each in (*model.parameters(), torch.ones(1))], lr=0.1)
+    reading = Reading(checkpoints, cast(Any, SimpleNamespace(rank=rank, size=2)), model, optimizer)
+    try:
+        if rank == 0:
+            checkpoints.newest(reading.lead, lambda *_: None)
+        else:
+            reading.follow()
+    except InvalidSettings as error:
+        if rank == 0:
+            reading.end(error)
+        sys.stdout.write(str(error))
+        sys.stdout.flush()
+    os._exit(0)  # The group's threads may wait for the other rank.
+
+
+@pytest.mark.timeout(300)  # Two processes import torch.
+def test_what_does_not_fit_one_rank_fits_none_and_nobody_waits(folder: Path) -> None:
+    stored(folder, {names()[0]: shard(HONEST_LAYOUT)})
+    code = f"from {__name__} import *; rank_of_two(int(sys.argv[1]), Path(sys.argv[2]))"
+    ranks = [
+        subprocess.Popen((sys.executable, "-c", code, str(rank), str(folder.parent)), stdout=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    try:
+        words = [each.communicate(timeout=250)[0] for each in ranks]
+    finally:
+        for each in ranks:
+            each.kill()
+            each.wait()
+    assert words[0] == words[1]
+    assert "the optimizer that it makes does not fit" in words[0]
 
 
 @pytest.mark.parametrize(

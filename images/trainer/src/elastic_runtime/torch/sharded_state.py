@@ -256,7 +256,11 @@ class ShardedState(DurableState):
             return others
 
         checkpoints.claim()
-        found = (spec.resume or lost) and take_newest(checkpoints, read, self._values, self._link)
+        try:
+            found = (spec.resume or lost) and take_newest(checkpoints, read, self._values, self._link)
+        except InvalidSettings as error:
+            reading.end(error)
+            raise
         reading.end()
         return found
 

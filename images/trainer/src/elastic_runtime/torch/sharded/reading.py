@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from elastic_runtime.checkpoint.checkpoints import Checkpoints, StoredCheckpoint
-from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.errors import InvalidDocument, InvalidSettings
 from elastic_runtime.printable import printable
 from elastic_runtime.torch.sharded import exchange
 from elastic_runtime.torch.sharded.boxes import Box
@@ -17,6 +18,8 @@ from elastic_runtime.torch.sharded.trees import Outline, Targets, leaves_of
 from elastic_runtime.world import World
 
 _END = b""
+_REFUSED = b"!"
+"""Begins the last word of rank 0 where the run cannot go on; no name of a checkpoint begins so."""
 
 
 class Reading:
@@ -38,6 +41,8 @@ class Reading:
     ) -> None:
         self._checkpoints, self._world = checkpoints, world
         self._model, self._optimizer = model, optimizer
+        self._has_taken = False
+        """Whether the optimizer was given something, which may have been passed over later."""
         self.tries = 0
         """Checkpoints that were read, the last one whole."""
 
@@ -46,40 +51,66 @@ class Reading:
 
         Raises:
             InvalidDocument: a rank cannot.
+            InvalidSettings: it does not fit what a rank has built.
         """
         exchange.broadcast(stored.name.encode(), 0)
         self._read(stored)
         return stored
 
-    def end(self) -> None:
-        """On rank 0: there is no other to be read."""
-        exchange.broadcast(_END, 0)
+    def end(self, refusal: InvalidSettings | None = None) -> None:
+        """On rank 0: there is no other to be read.
+
+        Args:
+            refusal: why the run cannot go on, which is then raised on all other ranks.
+        """
+        words = refusal and [refusal.field, refusal.problem, refusal.remedy]
+        exchange.broadcast(_REFUSED + json.dumps(words).encode() if words else _END, 0)
 
     def follow(self) -> bool:
-        """On all others, to the end. Returns whether the last one was read by all."""
+        """On all others, to the end. Returns whether the last one was read by all.
+
+        Raises:
+            InvalidSettings: rank 0 says that the run cannot go on.
+        """
         found = False
         while name := exchange.broadcast(b"", 0):
+            if name.startswith(_REFUSED):
+                raise InvalidSettings(*json.loads(name.removeprefix(_REFUSED)))
             try:
                 self._read(name.decode("ascii"))
                 found = True
-            except InvalidDocument:
+            except (InvalidDocument, InvalidSettings):
                 found = False
         return found
 
     def _read(self, stored: StoredCheckpoint | str) -> None:
         self.tries += 1
-        problem = ""
+        self._together(lambda: self._fill(stored))
+        self._has_taken = True
+        self._together(self._targets.take)
+
+    def _together(self, act: Callable[[], None]) -> None:
+        """On all ranks: what a rank cannot do, none has done."""
+        problem: str | list[str] = ""
         try:
-            found = self._checkpoints.stored(stored) if isinstance(stored, str) else stored
-            read_tensors(found, self._world.rank / self._world.size, self._make)
+            act()
         except InvalidDocument as error:
             problem = printable(error)
-        for rank, each in enumerate(exchange.gather_values(problem)):
-            if each:
+        except InvalidSettings as error:
+            problem = [error.field, error.problem, error.remedy]
+        found = exchange.gather_values(problem)
+        for rank, each in enumerate(found):
+            if isinstance(each, str) and each:
                 raise InvalidDocument(f"rank {rank} cannot read it: {each}")
-        self._targets.take()
+        for each in found:
+            if each:
+                raise InvalidSettings(*each)
+
+    def _fill(self, stored: StoredCheckpoint | str) -> None:
+        found = self._checkpoints.stored(stored) if isinstance(stored, str) else stored
+        read_tensors(found, self._world.rank / self._world.size, self._make)
 
     def _make(self, outline: Outline) -> tuple[Sequence[Tensor], Sequence[Box]]:
-        self._targets = Targets(self._model, self._optimizer, outline)
+        self._targets = Targets(self._model, self._optimizer, outline, demands_optimizer=self._has_taken)
         tensors = self._targets.tensors
         return tensors, [leaf.box for leaf in leaves_of(tensors)]

@@ -112,13 +112,21 @@ class Targets:
         model: sharded in the present world.
         optimizer: of its parameters; None: none is kept.
         wanted: what is received.
+        demands_optimizer: whether the optimizer has to get a state, since it may have another one's.
 
     Raises:
         InvalidSettings: it does not fit.
         InvalidDocument: it is no outline of a model's and an optimizer's state.
     """
 
-    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, wanted: Outline) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer | None,
+        wanted: Outline,
+        *,
+        demands_optimizer: bool = False,
+    ) -> None:
         self._model, self._optimizer = model, optimizer
         placements = iter(wanted.placements)
         if not isinstance(wanted.tree, dict) or not isinstance(wanted.tree.get("model"), dict):
@@ -130,6 +138,8 @@ class Targets:
             if optimizer is None:
                 raise _not_fitting("optimizer", "there is none")
             self.tree["optimizer"] = self._of_optimizer(optimizer, wanted.tree["optimizer"], placements)
+        elif demands_optimizer and optimizer is not None:
+            raise _not_fitting("optimizer", "it has none, and another one's was loaded before")
         self.tensors: list[Tensor] = tensors_of(TORCH, self.tree)
 
     def _of_model(self, wanted: Any, placements: Any) -> Tree:
@@ -137,7 +147,7 @@ class Targets:
         if not all(type(name) is str for name in wanted):
             raise InvalidDocument("it has no state of a model")
         if missing := sorted(set(mine) ^ set(wanted)):
-            raise _not_fitting("model", f"{missing[0]} is only in one of both")
+            raise _not_fitting("model", f"{printable(missing[0])} is only in one of both")
         tree = {}
         for name, value in wanted.items():
             if not isinstance(value, Tensor):
@@ -146,7 +156,7 @@ class Targets:
                 next(placements)
                 own = mine[name]
                 if not isinstance(own, Tensor) or own.shape != value.shape or own.dtype != value.dtype:
-                    raise _not_fitting("model", f"{name} is another tensor")
+                    raise _not_fitting("model", f"{printable(name)} is another tensor")
                 tree[name] = own
         return tree
 
@@ -167,7 +177,10 @@ class Targets:
         """Once the tensors have what they are to have: the model has it, and the optimizer gets it."""
         plain = {name: value for name, value in self.tree["model"].items() if not isinstance(value, Tensor)}
         if plain:
-            self._model.load_state_dict(plain, strict=False)
+            try:
+                self._model.load_state_dict(plain, strict=False)
+            except Exception as error:  # the script's own code too, given what it may not have written
+                raise _not_fitting("model", f"its load_state_dict fails: {printable(error)}") from error
         if self._optimizer is not None and "optimizer" in self.tree:
             try:
                 load_optimizer(self._optimizer, self.tree["optimizer"])

@@ -19,6 +19,12 @@ def take_newest(
     One that does not fit is passed over only for one that does: somebody else must have written it, as this script
     could not have gone on from it. If none fits, the script is another one, and must not begin anew unnoticed.
 
+    Args:
+        checkpoints: of the run.
+        read: raises InvalidDocument for one that is broken, and InvalidSettings for one that does not fit.
+        values: receive what is read.
+        link: to the agent.
+
     Raises:
         InvalidSettings: the newest one does not fit them, and none before it does.
         StoreUnavailable: the store does not answer.
@@ -28,10 +34,9 @@ def take_newest(
 
     def take(stored: StoredCheckpoint) -> None:
         nonlocal before
-        found = read(stored)
         before = before or values.copied()
         try:
-            values.take(found, stored.uri)
+            values.take(read(stored), stored.uri)
         except InvalidSettings as error:
             values.put_back(before)
             misfits.append(error)
