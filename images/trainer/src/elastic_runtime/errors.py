@@ -7,6 +7,7 @@
     │   ├── InvalidSettings       a value that the user gave; names the field and the remedy (is also a ValueError)
     │   ├── InvalidDocument       a spec, status or message that cannot be read (is also a ValueError)
     │   ├── OwnershipLost         a newer try, or a newer launcher, owns the run now
+    │   │   └── FenceTaken        another run has the same fence in its store
     │   ├── StatesDiffer          ranks of one training have different states; names the entry and the ranks
     │   ├── MissingRight          the cluster's access rules do not allow it; names the right and how to grant it
     │   └── RunFailed             the training itself ended without success; carries a FailureKind
@@ -90,6 +91,10 @@ class InvalidDocument(PermanentError, ValueError):
 
 class OwnershipLost(PermanentError):
     """A newer try of the task, or a newer launcher, owns the run; this one must not touch it."""
+
+
+class FenceTaken(OwnershipLost):
+    """Another run has the same fence, as it began in the same second, and has claimed the store first."""
 
 
 class StatesDiffer(PermanentError):

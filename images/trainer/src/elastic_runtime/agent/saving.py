@@ -22,7 +22,7 @@ from elastic_runtime.agent.scripts import new_folder
 from elastic_runtime.checkpoint import rights
 from elastic_runtime.checkpoint.store import CheckpointStore, open_store
 from elastic_runtime.documents import from_json, to_json
-from elastic_runtime.errors import ClusterUnavailable, ElasticError, InvalidDocument
+from elastic_runtime.errors import ClusterUnavailable, ElasticError, FenceTaken, InvalidDocument
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol.plausible import TRACES as MOST_TOLD
 from elastic_runtime.protocol.wire import SaveTraces, TracesSaved
@@ -83,6 +83,8 @@ class Saving:
         """Bytes that were saved of each file that stays."""
         self._names: list[str] = []
         self._turn = asyncio.Lock()
+        self._has_claimed = self._is_refused = False
+        """The store for this run; another one has the same fence."""
         self._retired = False
         """Whether this agent has looked for what is too old."""
 
@@ -124,14 +126,23 @@ class Saving:
         async with self._turn:
             running = frozenset(self._running())
             try:
-                await asyncio.to_thread(self._pass, running)
+                if not self._is_refused:
+                    await asyncio.to_thread(self._pass, running)
+            except FenceTaken as error:
+                self._is_refused = True
+                log.warning("traces are not saved: %s", printable(error))
             except (ElasticError, OSError) as error:
                 log.warning("traces are not saved now: %s", printable(error))
             return tuple(self._names)
 
     async def merge(self, marks: Sequence[Mark]) -> str | None:
         """Merge all generations' timelines, in a process of its own; the name of the merged one, if there is one."""
-        if not self._observe.timeline:
+        if not self._observe.timeline or self._is_refused:
+            return None
+        try:
+            await asyncio.to_thread(self._claim_to_merge)
+        except ElasticError as error:
+            log.warning("the timeline is not merged: %s", printable(error))
             return None
         fence = self._checkpoint.fence
         words = ("-m", "elastic_runtime.tracing.traces", self._checkpoint.uri, str(fence))
@@ -171,6 +182,7 @@ class Saving:
         folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             with closing(open_store(self._checkpoint.uri, self._variables)) as store:
+                self._claim(store)
                 for name in due:
                     try:
                         self._save(store.write_file, name, folder)
@@ -180,6 +192,15 @@ class Saving:
                 self._retire(store)
         finally:
             os.close(folder)
+
+    def _claim(self, store: CheckpointStore) -> None:
+        if not self._has_claimed:
+            store.claim_beside(self._checkpoint.fence, self._checkpoint.owner)
+            self._has_claimed = True
+
+    def _claim_to_merge(self) -> None:
+        with closing(open_store(self._checkpoint.uri, self._variables)) as store:
+            self._claim(store)
 
     def _retire(self, store: CheckpointStore) -> None:
         if self._retired:

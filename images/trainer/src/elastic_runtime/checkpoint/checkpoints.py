@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Protocol, TypeVar
 
 from elastic_runtime.checkpoint.joint import Joint, await_others, bring
 from elastic_runtime.checkpoint.manifest import Manifest, Part, decode_manifest, encode_manifest
-from elastic_runtime.checkpoint.store import NAME, CheckpointStore, Contribution, open_store
+from elastic_runtime.checkpoint.store import NAME, CheckpointStore, Contribution, Draft, open_store
 from elastic_runtime.errors import ElasticError, InvalidDocument, InvalidSettings, StoreUnavailable
 from elastic_runtime.printable import printable
 
@@ -199,7 +199,7 @@ class Checkpoints:
         with self.store.begin(name) as draft:
             written = _write_parts(parts, draft)
             if joint is not None:
-                written += await_others(draft, joint)
+                written += self._brought(draft, joint)
             manifest = Manifest(step=step, time=time, fence=self.fence, parts=tuple(written), handover=handover)
             draft.publish(encode_manifest(manifest), self.fence, self.owner)
         try:
@@ -208,6 +208,14 @@ class Checkpoints:
         except StoreUnavailable as error:  # the checkpoint is there; the next one retires again
             _log.warning("old checkpoints stay for now: %s", printable(error))
         return StoredCheckpoint(self.store, name, manifest)
+
+    def _brought(self, draft: Draft, joint: Joint) -> list[Part]:
+        try:
+            return await_others(draft, joint)
+        except InvalidDocument as error:  # Somebody else has written there, and training goes on without this one.
+            raise StoreUnavailable(
+                f"{self.store.uri}: parts of {joint.name} are not those of a rank: {error}"
+            ) from error
 
     def new_name(self, step: int, time: datetime) -> str:
         """Of a checkpoint that is to be written."""
@@ -220,7 +228,9 @@ class Checkpoints:
     def _retire(self, published: str) -> None:
         # By time and not by step: after a resume from the one before a broken one, the newest in time are good.
         others = [name for name in self.store.names() if name != published]
-        usable = sorted(set(others) - self._unusable, key=_by_time, reverse=True)
+        # A process may have stood still since it published: what a newer owner has written since is not its to remove.
+        ours = [name for name in others if _numbers(name)[0] <= self.fence and name not in self._unusable]
+        usable = sorted(ours, key=_by_time, reverse=True)
         for name in [*usable[self.keep - 1 :], *self._unusable.intersection(others)]:
             self.store.delete(name)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from elastic_runtime.errors import OwnershipLost
+from elastic_runtime.errors import FenceTaken, OwnershipLost
 
 OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 """Of an owner, as a store keeps it."""
@@ -30,7 +30,8 @@ class Seen(NamedTuple):
             uri: of the store, for messages.
 
         Raises:
-            OwnershipLost: a higher token was seen, or this one from another run.
+            OwnershipLost: a higher token was seen.
+            FenceTaken: this one was, from another run.
         """
         if self.fence is None or self.fence < fence:
             return Seen(fence, owner)
@@ -38,7 +39,7 @@ class Seen(NamedTuple):
             raise OwnershipLost(f"{uri} belongs to a newer owner: its fence is {self.fence}, ours is {fence}")
         if owner and self.owner and owner != self.owner:
             problem = f"{uri} belongs to another run, {self.owner}, which began in the same second (fence {fence})"
-            raise OwnershipLost(f"{problem}. Let one run at a time train there")
+            raise FenceTaken(f"{problem}. Let one run at a time train there")
         return Seen(fence, owner or self.owner)
 
 

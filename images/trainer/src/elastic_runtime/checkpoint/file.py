@@ -36,6 +36,11 @@ _DRAFT = ".draft-"
 _TRASH = ".trash-"
 _ALIVE = ".alive"
 FENCE = ".fence"
+_LOCK = ".lock"
+LOCK_PATIENCE = 120.0
+"""Seconds to wait for those who hold the lock; they remove leftovers meanwhile, at most."""
+_LOCK_PAUSE = 0.02
+"""Seconds between two tries, since a wait in the kernel has no end."""
 _MOST_LISTED = 10_000
 """Files beside the checkpoints that are listed at a time."""
 _LONGEST_FENCE = 18
@@ -179,13 +184,27 @@ class FileStore(CheckpointStore):
         with _unavailable(self.root):
             rights.make_folders(self.root)
             os.close(rights.open_root(self.root))
-            handle = rights.create_file(self.root / ".lock", shared=self.is_shared, existing=True)
+            handle = rights.create_file(self.root / _LOCK, shared=self.is_shared, existing=True)
         try:
             with _unavailable(self.root):
-                fcntl.flock(handle, fcntl.LOCK_EX)
+                self._lock(handle)
             yield
         finally:
             os.close(handle)
+
+    def _lock(self, handle: int) -> None:
+        """Raises StoreUnavailable where somebody else does not let go of it, such as a stopped process."""
+        deadline = time.monotonic() + LOCK_PATIENCE
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    problem = f"another process has held {self.root / _LOCK} for {LOCK_PATIENCE:.0f} s"
+                    raise StoreUnavailable(problem) from None
+                time.sleep(_LOCK_PAUSE)
+            else:
+                return
 
     def raise_fence(self, fence: int, owner: str) -> None:
         """Remember ``fence``, under :meth:`locked`. Raises OwnershipLost as :meth:`Seen.claimed` does."""
@@ -210,6 +229,8 @@ class FileStore(CheckpointStore):
                 text = stream.read(_LONGEST_CLAIM + 1)
         except FileNotFoundError:
             return Seen()
+        except InvalidDocument as error:  # That is no checkpoint which could be passed over.
+            raise rights.everybodys(self.root / FENCE) from error
         finally:
             os.close(root)
         fence, _, owner = text.decode("ascii", "replace").partition(" ")
@@ -225,11 +246,10 @@ class FileStore(CheckpointStore):
     def _sweep(self) -> None:
         """Remove drafts of writers that are gone, and what a deleter that died left."""
         for entry in self.root.iterdir():
-            if entry.name.startswith(_TRASH) or (entry.name.startswith(_DRAFT) and not _is_alive(entry)):
+            is_left = entry.name.startswith((_TRASH, FENCE + "-"))
+            if is_left or (entry.name.startswith(_DRAFT) and not _is_alive(entry)):
                 with contextlib.suppress(OSError):
                     _remove(entry)
-            elif entry.name.startswith(FENCE + "-"):
-                entry.unlink(missing_ok=True)
 
 
 class _FileContribution(Contribution):

@@ -55,9 +55,14 @@ def open_root(path: Path) -> int:
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     if os.fstat(handle).st_mode & stat.S_IWOTH:
         os.close(handle)
-        remedy = f"Take that right away (chmod -R o-w {path}); where all files have it, mount with dir_mode=0770"
-        raise InvalidSettings("checkpoint", f"everybody may write to {path}, and so alter checkpoints", remedy)
+        raise everybodys(path)
     return handle
+
+
+def everybodys(path: Path) -> InvalidSettings:
+    """Of a place that everybody may write to."""
+    remedy = f"Take that right away (chmod -R o-w {path}); where all files have it, mount with dir_mode=0770"
+    return InvalidSettings("checkpoint", f"everybody may write to {path}, and so alter checkpoints", remedy)
 
 
 def open_folder(name: str, within: int) -> int:

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
-from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.errors import FenceTaken, InvalidSettings, OwnershipLost
 
 NAME = re.compile(r"ckpt-f([0-9]{1,18})-s([0-9]{1,18})-t([0-9]{1,18})-[0-9a-f]{1,64}")
 """Of a checkpoint: fence, step and time (milliseconds) in it. Whatever else lies beside them is none of ours."""
@@ -115,6 +115,23 @@ class CheckpointStore(ABC):
         Raises:
             OwnershipLost: it has seen a higher one, or this one of another owner.
         """
+
+    def claim_beside(self, fence: int, owner: str) -> None:
+        """Claim it before files beside the checkpoints are written, whose names hold the fence, and not the run.
+
+        A newer owner is no hindrance: its files have other names. Without an owner nothing is claimed.
+
+        Raises:
+            FenceTaken: they would be mixed with those of another run.
+        """
+        if not owner:
+            return
+        try:
+            self.claim(fence, owner)
+        except FenceTaken:
+            raise
+        except OwnershipLost:
+            return
 
     def prepare(self) -> None:  # noqa: B027  # most stores have nothing to prepare
         """Have ready what the first write needs, so that it does not have to wait in a moment of haste."""

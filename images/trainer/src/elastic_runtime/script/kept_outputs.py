@@ -4,7 +4,8 @@
 to ``outputs-FENCE/`` beside the checkpoints: after each durable checkpoint, before its worker leaves, and when its
 process ends. A rank that becomes the first one goes on from what is there. A folder in the store belongs to one owner
 of the run, by the fence in its name, so that a rank of an earlier one cannot overwrite anything; the newest that is not
-newer than one's own is gone on from. A file in a folder, ``plots/loss.png``, is called ``plots--loss.png`` there.
+newer than one's own is gone on from. Of two runs with the same fence, the first that claims the store has
+the folder. A file in a folder, ``plots/loss.png``, is called ``plots--loss.png`` there.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import BinaryIO
 
 from elastic_runtime.checkpoint.store import FILE, NAME, CheckpointStore, open_store
 from elastic_runtime.documents import from_json
-from elastic_runtime.errors import InvalidDocument, InvalidSettings, StoreUnavailable
+from elastic_runtime.errors import FenceTaken, InvalidDocument, InvalidSettings, StoreUnavailable
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol.rank_link import CHECKPOINT, OUTPUTS, WORKER_NAME, OutputsSaved, RankLink, shared_link
 from elastic_runtime.run.spec import CheckpointSpec
@@ -57,7 +58,7 @@ class KeptFolder:
         self.folder = folder
         self._spec, self._link = spec, link
         self._lock = threading.Lock()
-        self._is_first = self._was_first = False
+        self._is_first = self._was_first = self._has_claimed = False
         self._saved: dict[str, _Version] = {}
         self._refused: set[str] = set()
 
@@ -90,8 +91,11 @@ class KeptFolder:
         with self._lock:
             try:
                 with closing(open_store(spec.uri)) as store:
+                    if not self._has_claimed:
+                        store.claim_beside(spec.fence, spec.owner)
+                        self._has_claimed = True
                     act(store, spec.fence)
-            except InvalidSettings as error:
+            except (InvalidSettings, FenceTaken) as error:
                 self._spec = None
                 _log.warning("outputs are not kept: %s", printable(error))
             except (StoreUnavailable, OSError) as error:
