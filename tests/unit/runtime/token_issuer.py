@@ -16,9 +16,13 @@ Plain = dict[str, Any]
 HOUR = 3600.0
 
 
-@cache
 def private_key(algorithm: str, number: int = 0) -> PrivateKeyTypes:
     """For tokens of that algorithm; another number, another key."""
+    return _private_key(algorithm, number)  # To a cache, a default that is given makes another call.
+
+
+@cache
+def _private_key(algorithm: str, _number: int) -> PrivateKeyTypes:
     if algorithm.startswith("ES"):
         return ec.generate_private_key({"ES256": ec.SECP256R1(), "ES384": ec.SECP384R1()}[algorithm])
     return rsa.generate_private_key(65537, 2048)
