@@ -19,9 +19,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.kubernetes import tokens
+from elastic_runtime.kubernetes.resources import PODS
 from elastic_runtime.kubernetes.tokens import key_id
 from elastic_runtime.launcher import agents, loop
 from elastic_runtime.launcher.kubernetes.identities import Expected, Identities
+from elastic_runtime.launcher.kubernetes.platform import OUTLIVING
 from elastic_runtime.net import certificates
 from elastic_runtime.protocol.plausible import TOKEN, check_hello
 from elastic_runtime.protocol.wire import Heartbeat, Hello, decode, encode
@@ -29,6 +31,9 @@ from elastic_runtime.run import runobjects
 from elastic_runtime.run.status import Status, WorkerState
 from tests.unit.runtime.agent_bench import SOON
 from tests.unit.runtime.fake_kubernetes import FakePlace
+from tests.unit.runtime.kubernetes_bench import Watched, pod
+from tests.unit.runtime.kubernetes_platform_bench import MOMENT, within
+from tests.unit.runtime.kubernetes_platform_bench import RUN as WATCHED
 from tests.unit.runtime.launcher_bench import RUN, Place, Worker, launched
 from tests.unit.runtime.token_issuer import Issuer, claims, private_key
 
@@ -225,6 +230,67 @@ def test_one_that_tries_again_and_again_is_told_of_once(tls: Path, caplog: pytes
 
     guarded(tls, test)
     assert len([each for each in caplog.messages if "refusing an agent" in each]) == 2
+
+
+def test_one_whose_pod_is_gone_is_hung_up_on(tls: Path) -> None:
+    """It has dialled from elsewhere, with what was in the pod."""
+
+    async def test(place: Place, worker: Worker, server: FakePlace) -> None:
+        other = await Worker.dial(tls, place.port, "victim", ISSUER.sign(of("victim")))
+        await place.until(lambda status: alive(status) == {"w", "victim"})
+        place.strays["victim"] = "its pod is gone"
+        place.on_change()
+        status = await place.until(lambda status: alive(status) == {"w"})
+        assert "its pod is gone" in repr(status)
+        other.writer.transport.abort()
+
+    guarded(tls, test)
+
+
+def test_an_agent_does_not_outlive_its_pod_for_long() -> None:
+    async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
+        await place.create(PODS, pod(WATCHED, "victim", phase="Running"))
+        await asyncio.sleep(MOMENT)
+        watched.platform.came("victim")
+        assert watched.platform.stray("victim") is None
+        await place.remove(PODS, "victim")
+        await asyncio.sleep(MOMENT)
+        assert not watched.platform.expects("victim")
+        assert watched.platform.stray("victim") is None, "deleted by force, it may still write a checkpoint"
+        await asyncio.sleep(OUTLIVING + 1)
+        assert watched.platform.stray("victim.r3") == "its pod is gone"
+        watched.platform.gone("victim.r3")
+        assert watched.platform.stray("victim.r4") is None, "another connection, another time"
+
+    within(test)
+
+
+def test_while_there_is_no_news_of_pods_nobody_is_hung_up_on() -> None:
+    async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
+        await place.go_away()
+        await asyncio.sleep(OUTLIVING)
+        for _unused in range(2):
+            assert watched.platform.stray("newer-than-the-news") is None
+            await asyncio.sleep(2 * OUTLIVING)
+
+    within(test)
+
+
+def test_an_earlier_pod_s_token_is_found_out_when_there_is_news() -> None:
+    async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
+        audience = runobjects.audience(WATCHED.name, WATCHED.uid)
+        for _unused in range(2):
+            made = await place.create(PODS, pod(WATCHED, "victim", phase="Running"))
+            hello = Hello("victim", "n", 7, 1, "lo", token=await place.token("victim", audience))
+            await place.remove(PODS, "victim")
+            await asyncio.sleep(MOMENT)
+        assert await watched.platform.prove(hello) is None, "as long as nobody knows better"
+        again = await place.create(PODS, pod(WATCHED, "victim", phase="Running"))
+        assert again.uid != made.uid
+        await asyncio.sleep(MOMENT)
+        assert watched.platform.stray("victim") == "its token was of an earlier pod of that name"
+
+    within(test)
 
 
 def test_a_flood_of_unknown_keys_asks_the_api_server_once(tls: Path) -> None:

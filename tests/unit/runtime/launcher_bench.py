@@ -38,6 +38,7 @@ class Place:
     prove_: Callable[[Hello], Awaitable[str | None]] | None = None
     deadlines: dict[str, datetime] = field(default_factory=dict)
     warned: list[str] = field(default_factory=list)
+    strays: dict[str, str] = field(default_factory=dict)
     did: list[str] = field(default_factory=list)
     published: list[Status] = field(default_factory=list)
     port: int = 0
@@ -76,6 +77,9 @@ class Place:
 
     async def prove(self, hello: Hello, /) -> str | None:
         return await self.prove_(hello) if self.prove_ else None
+
+    def stray(self, worker: str, /) -> str | None:
+        return self.strays.get(worker)
 
     def refusal(self) -> Refusal | None:
         return None

@@ -256,6 +256,8 @@ class Launcher:
         for words in self._platform.warnings():
             self._record.event(EventKind.WARNING, words)
         for worker in self._pool.workers.values():
+            if not worker.connection.given_up and (stray := self._platform.stray(worker.name)):
+                worker.connection.give_up(stray)
             worker.machine = worker.machine or self._platform.machine(worker.name)
             deadline = self._platform.deadline(worker.name)
             if deadline is not None and (worker.deadline is None or deadline < worker.deadline):

@@ -79,6 +79,10 @@ class WorkerSet(Protocol):
         """
         return None
 
+    def stray(self, _worker: str, /) -> str | None:
+        """Why an agent that is connected cannot be of the run any more, for people; None: it may be."""
+        return None
+
     def refusal(self) -> Refusal | None:
         """What keeps workers that are wanted from coming, if something does."""
         return None

@@ -54,6 +54,8 @@ class Identities:
         self._expected = expected
         self._keys = Keys(client.token_keys, now)
         self._unread = False
+        self._shown: dict[str, str] = {}
+        """By pod: the uid that an agent has shown while there was no news of that pod."""
 
     async def prove(self, hello: Hello) -> str | None:
         """See :class:`~elastic_runtime.launcher.platform.WorkerSet`."""
@@ -69,9 +71,17 @@ class Identities:
         if key is None:
             return "its token is signed with no key that the API server publishes"
         try:
-            return mismatch(verify(hello.token, key, self._audience), hello.worker, expected)
+            bound = verify(hello.token, key, self._audience)
+            problem = mismatch(bound, hello.worker, expected)
+            if problem is None and expected.uid is None:
+                self._shown[hello.worker] = bound.uid
+            return problem
         except InvalidDocument as error:
             return str(error)
+
+    def confirms(self, pod: str, uid: str) -> bool:
+        """Whether an agent that was let in before there was news of its pod is in the pod that has that uid."""
+        return self._shown.get(pod, uid) == uid
 
     async def prepare(self) -> None:
         """Ask for the keys before the first agent connects, which would have to wait for them."""

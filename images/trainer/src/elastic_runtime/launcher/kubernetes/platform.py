@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 
 END_PATIENCE = 45.0
 """Seconds to wait for the end of the worker pods once the run is over; those of a dead node never end."""
+OUTLIVING = 60.0
+"""Seconds for which an agent stays connected whose pod is gone: deleted by force, its processes may write the last."""
 LAST_WRITE = 3.0
 """Seconds for a last writing of the status by a launcher that makes way."""
 MAX_TROUBLES = 3
@@ -77,6 +79,8 @@ class KubernetesPlatform:
         self._identities = Identities(client, spec, self._expected, self._loop.time)
         self._costs = DeletionCosts(client, self._pods)
         self._publisher = Publisher(leadership.write, self._ended)
+        self._absent: dict[str, float] = {}
+        """By name: since when the pods of connected agents are gone."""
         self._lease = LeaseAge(self._loop.time)
         self._resizing: asyncio.Task[None] | None = None
         self._lost = self._deleted = False
@@ -153,6 +157,16 @@ class KubernetesPlatform:
         """See :class:`Platform`."""
         return await self._identities.prove(hello)
 
+    def stray(self, worker: str, /) -> str | None:
+        """See :class:`Platform`. Somebody may have dialled from elsewhere with what was in a pod."""
+        name, pod, now = WorkerName.parse(worker).pod, self._pod_of(worker), self._loop.time()
+        if pod is not None or self._pods.trouble is not None:
+            self._absent.pop(name, None)
+            if pod is not None and not self._identities.confirms(name, pod.uid):
+                return "its token was of an earlier pod of that name"
+            return None
+        return "its pod is gone" if now - self._absent.setdefault(name, now) > OUTLIVING else None
+
     def refusal(self) -> Refusal | None:
         """See :class:`Platform`."""
         return self._refusal
@@ -184,6 +198,7 @@ class KubernetesPlatform:
 
     def gone(self, worker: str, /) -> None:
         """See :class:`Platform`."""
+        self._absent.pop(WorkerName.parse(worker).pod, None)
         self._replacing.gone(WorkerName.parse(worker).pod)
 
     def warnings(self) -> tuple[str, ...]:
