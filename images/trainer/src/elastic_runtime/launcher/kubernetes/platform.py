@@ -188,8 +188,10 @@ class KubernetesPlatform:
 
     def end(self, worker: str, /) -> str:
         """See :class:`Platform`."""
-        if pod := self._pod_of(worker):
-            self._replacing.end(pod)
+        pod = self._pod_of(worker)
+        if pod is None:
+            return "its pod is not there any more, as far as is known"
+        self._replacing.end(pod)
         return f"its pod is deleted unless it connects again within {REDIAL:.0f} s"
 
     def came(self, worker: str, /) -> None:
