@@ -32,7 +32,7 @@ export default defineConfig({
   plugins: [builtFrom()],
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   build: {
-    outDir: "../src/elastic_training/console/static",
+    outDir: "../src/elastic_training/static",
     emptyOutDir: true,
     assetsInlineLimit: 0,
     modulePreload: false,

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from elastic_training.console.app import PAGE_POLICY
 
 REPOSITORY = Path(__file__).parents[2]
-ASSETS = REPOSITORY / "provider/src/elastic_training/console/static"
+ASSETS = REPOSITORY / "provider/src/elastic_training/static"
 STATUS = json.loads((Path(__file__).parent / "status.json").read_text())
 TASK = "task?dag_id=digits&run_id=manual&task_id=train&map_index={MAP_INDEX}"
 

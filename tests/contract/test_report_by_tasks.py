@@ -15,6 +15,7 @@ from elastic_training.exceptions import TrainingFailed
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.settings import Recovery, Workers
 from tests.contract.cluster_kinds import trainer_python
+from tests.report_data import data_of
 from tests.unit.provider.fakes import FakeTaskInstance
 
 pytestmark = pytest.mark.timeout(120)
@@ -55,9 +56,8 @@ def test_the_rank_that_throws_stands_on_top_of_the_report(machine: Path) -> None
     assert (first.exit_code, first.message) == (1, "ValueError: no such sample: 4711")
     assert "in look_up" in first.traceback
     assert ti.pushed["failure"]["report"] == kept.report_url
-    page = kept.report()
-    top = page[: page.index("Over time")]
-    assert "worker-1" in top
-    assert "ValueError: no such sample: 4711" in top
-    assert "Traceback (most recent call last)" in top
-    assert "in look_up" in top
+    top = data_of(kept.report())["why"]
+    assert "worker-1" in top["who"]
+    assert "ValueError: no such sample: 4711" in top["message"]
+    assert "Traceback (most recent call last)" in top["traceback"]
+    assert "in look_up" in top["traceback"]

@@ -1,4 +1,4 @@
-/** Light or dark as Airflow's own page, in which this one is shown; else as the system. */
+/** Light or dark as Airflow's own page, in which this one is shown; else as the system. On paper, light. */
 export function followTheme(): void {
   const around = airflows();
   const system = matchMedia("(prefers-color-scheme: dark)");
@@ -9,6 +9,14 @@ export function followTheme(): void {
   look();
   system.addEventListener("change", look);
   if (around) new MutationObserver(look).observe(around, { attributeFilter: ["class", "data-theme"] });
+  addEventListener("beforeprint", () => (document.documentElement.dataset["theme"] = PRINT));
+  addEventListener("afterprint", look);
+}
+
+const PRINT = "print";
+
+export function isPrinting(): boolean {
+  return document.documentElement.dataset["theme"] === PRINT;
 }
 
 function airflows(): HTMLElement | null {

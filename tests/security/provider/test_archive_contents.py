@@ -18,6 +18,8 @@ from elastic_training.archive import Kept, document, keep, keeping, reading
 from elastic_training.archive.document import MOST_TRIES
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.identity.ownership import Owner
+from elastic_training.report import render_report
+from tests.report_data import data_of
 from tests.unit.provider.operator_bench import operator, trying
 
 OWNER = Owner("nightly", "manual__2026", "train", -1, 1, "nonce", "here")
@@ -164,8 +166,11 @@ def test_an_altered_page_is_not_served_and_words_of_a_status_are_text(root: Path
     assert found is not None
     page = found.report()
     assert "steal" not in page
-    assert "<script" not in page
+    assert hostile not in page
+    assert "<script>" not in page
     assert "<img" not in page
+    assert data_of(page)["status"]["reason"] == hostile
+    assert render_report(ENDED).count("<script") == page.count("<script")
 
 
 def test_a_flood_of_tries_is_bounded(root: Path) -> None:

@@ -1,10 +1,9 @@
-"""Runs that are reported on, and a page as a browser takes it."""
+"""Runs that are reported on."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from html.parser import HTMLParser
 
 from elastic_runtime.errors import FailureKind
 from elastic_runtime.launcher.record.series import noted
@@ -65,22 +64,3 @@ RUN = Status(
 )
 EMPTY = Status("run", "uid", Phase.PENDING, "the launcher is starting", NOON)
 FAILED = replace(RUN, phase=Phase.FAILED, failure=FailureKind.RANK_FAILED, reason="rank 0 ended with code 1")
-
-
-class Page(HTMLParser):
-    """Notes what a page would fetch, its tags, and its text."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.fetched: list[str] = []
-        self.tags: set[str] = set()
-        self.text = ""
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        links = [(name, value) for name, value in attrs if name in ("src", "href", "srcset", "xlink:href")]
-        self.fetched += [f"{tag} {name}" for name, value in links if not (value or "").startswith("#")]
-
-    def handle_data(self, data: str) -> None:
-        self.text += data

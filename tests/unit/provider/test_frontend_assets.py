@@ -6,7 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 
 FRONTEND = Path(__file__).parents[3] / "provider" / "frontend"
-STATIC = files("elastic_training") / "console" / "static"
+STATIC = files("elastic_training") / "static"
 REMEDY = "the page is not built from these sources: run make frontend"
 
 

@@ -42,7 +42,14 @@ export function moment(time: string | null): string {
 }
 
 export function clock(seconds: number): string {
-  return new Date(seconds * 1000).toISOString().slice(11, 19);
+  const at = new Date(seconds * 1000);
+  return Number.isNaN(at.getTime()) ? NONE : at.toISOString().slice(11, 19);
+}
+
+/** ``11-22``. */
+export function day(seconds: number): string {
+  const at = new Date(seconds * 1000);
+  return Number.isNaN(at.getTime()) ? NONE : at.toISOString().slice(5, 10);
 }
 
 export function words(name: string): string {

@@ -16,7 +16,8 @@ const CATEGORIES: Record<string, Category> = {
 };
 
 export interface Mark {
-  time: number;
+  /** Unix seconds, or a step. */
+  at: number;
   category: Category;
   label: string;
 }
@@ -31,10 +32,62 @@ export function seconds(time: string): number {
 }
 
 /** Events that explain a change of size; checkpoints and the like are in the list only. */
+function explains(event: RunEvent): boolean {
+  return categoryOf(event) !== "other" && Number.isFinite(seconds(event.time));
+}
+
 export function marksOf(status: Status): Mark[] {
   return status.events
-    .map((event) => ({ time: seconds(event.time), category: categoryOf(event), label: event.message }))
-    .filter((mark) => mark.category !== "other" && Number.isFinite(mark.time));
+    .filter(explains)
+    .map((event) => ({ at: seconds(event.time), category: categoryOf(event), label: event.message }));
+}
+
+/** Each event as it is marked in the chart: its number among {@link marksOf}, a triangle for a checkpoint, or nothing. */
+export function signsOf(events: RunEvent[]): Map<RunEvent, string> {
+  let number = 0;
+  return new Map(
+    events.map((event) => [event, explains(event) ? String((number += 1)) : event.kind === "checkpoint" ? "▲" : ""]),
+  );
+}
+
+export function checkpointsOf(status: Status): number[] {
+  return status.events
+    .filter((event) => event.kind === "checkpoint")
+    .map((event) => seconds(event.time))
+    .filter(Number.isFinite);
+}
+
+/** Steps at which another world began. */
+export function worldsOf(status: Status): Mark[] {
+  return status.history.flatMap(({ step, size }) =>
+    step === null ? [] : [{ at: step, category: "resize" as const, label: `${size} ranks` }],
+  );
+}
+
+/** From the first that is known of the run to its end, or to now. */
+export function spanOf(status: Status): [number, number] {
+  const told = [...status.asked, ...status.history, ...status.events].map(({ time }) => time);
+  const known = [status.started, status.updated, ...told].flatMap((time) => (time === null ? [] : [seconds(time)]));
+  const end = status.finished === null ? Math.max(...known) : seconds(status.finished);
+  const start = Math.min(...known);
+  return [start, Math.max(end, start + 1)];
+}
+
+export interface Label {
+  x: number;
+  text: string;
+}
+
+/** Numbers of marks at these places, from 1; those that are closer than `apart` share one. Null: not in sight. */
+export function labelsOf(places: (number | null)[], apart: number): Label[] {
+  const groups: { x: number; first: number; last: number }[] = [];
+  places.forEach((x, at) => {
+    if (x === null) return;
+    const before = groups.at(-1);
+    if (before && x < before.x + apart) before.last = at + 1;
+    else groups.push({ x, first: at + 1, last: at + 1 });
+  });
+  return groups.map(({ x, first, last }) => ({ x, text: first === last ? `${first}` : `${first}–${last}` }));
 }
 
 export interface Sizes {

@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { idsIn, taskAddress } from "./address";
-import { bytes, duration, figure, moment, safeLink, whole } from "./format";
-import { joined, marksOf, sizesOf } from "./marks";
+import { bytes, clock, day, duration, figure, moment, safeLink, whole } from "./format";
+import { averaged, isLogarithmic } from "./curve";
+import { checkpointsOf, joined, labelsOf, marksOf, signsOf, sizesOf, spanOf, worldsOf } from "./marks";
 import type { RunEvent, Status } from "./types";
 import { stepOf, unknownTime } from "./unknown";
 
@@ -66,7 +67,49 @@ describe("marks", () => {
   it("leaves checkpoints and times that are none to the list", () => {
     const broken = { ...event("lost", 0), time: "no time" };
     const found = marksOf(status({ events: [event("checkpoint", 1), event("notice", 2, "taken"), broken] }));
-    expect(found).toEqual([{ time: 1_700_000_002, category: "notice", label: "taken" }]);
+    expect(found).toEqual([{ at: 1_700_000_002, category: "notice", label: "taken" }]);
+  });
+});
+
+describe("marks and the list of events", () => {
+  it("have the same numbers; a checkpoint is a triangle", () => {
+    const events = [event("started", 0), event("scaled", 1), event("checkpoint", 2), event("lost", 3)];
+    expect([...signsOf(events).values()]).toEqual(["", "1", "▲", "2"]);
+    expect(marksOf(status({ events })).length).toBe(2);
+    expect(checkpointsOf(status({ events }))).toEqual([1_700_000_002]);
+  });
+  it("share a number where they are crowded", () => {
+    const found = labelsOf([10, 10, 11, 50, null, 99, 100, 100], 40);
+    expect(found.map(({ text }) => text)).toEqual(["1–3", "4", "6–8"]);
+    expect(found.map(({ x }) => x)).toEqual([10, 50, 99]);
+  });
+  it("tell where worlds began, by step", () => {
+    const history = [1, 2].map((generation) => ({ time: at(0), size: 2, generation, step: generation === 1 ? null : 7 }));
+    expect(worldsOf(status({ history })).map((mark) => mark.at)).toEqual([7]);
+  });
+});
+
+describe("the time that is drawn", () => {
+  it("is that from the first that is known to the end", () => {
+    const asked = [{ time: at(-5), workers: 2 }];
+    expect(spanOf(status({ asked, started: at(3), finished: at(50) }))).toEqual([1_699_999_995, 1_700_000_050]);
+    expect(spanOf(status({ started: null, events: [event("lost", 70)] }))).toEqual([1_700_000_060, 1_700_000_070]);
+  });
+  it("is never nothing", () => {
+    expect(spanOf(status({ started: null }))).toEqual([1_700_000_060, 1_700_000_061]);
+  });
+});
+
+describe("curves", () => {
+  it("are on a logarithmic scale from a ratio of 20 on", () => {
+    expect(isLogarithmic([0.1, null, 2])).toBe(true);
+    expect(isLogarithmic([1, 19])).toBe(false);
+    expect(isLogarithmic([0, 100])).toBe(false);
+    expect(isLogarithmic([])).toBe(false);
+  });
+  it("are averaged over neighbors on both sides, and gaps stay", () => {
+    expect(averaged([1, 4, 1, null, 3], false)).toEqual([1, 2, 2.25, null, 3]);
+    expect(averaged([1, 100, 1e4], true).map((each) => Math.round(each ?? 0))).toEqual([1, 100, 10_000]);
   });
 });
 
@@ -102,6 +145,9 @@ describe("figures", () => {
     [whole(1234567), "1,234,567"],
     [moment("2026-11-22T10:00:00.123Z"), "2026-11-22 10:00:00"],
     [moment("<b>"), "–"],
+    [clock(1_700_000_000), "22:13:20"],
+    [clock(1e300), "–"],
+    [day(1_700_000_000), "11-14"],
   ])("%s", (found, wanted) => expect(found).toBe(wanted));
 });
 

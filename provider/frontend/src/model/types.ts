@@ -54,8 +54,18 @@ export interface FirstFailure {
   traceback: string;
 }
 
+/** Why a run has failed. */
+export interface Why {
+  /** Empty: nobody knows which rank it was. */
+  who: string;
+  message: string;
+  details: string;
+  traceback: string;
+}
+
 export interface Status {
   run: string;
+  uid: string;
   phase: string;
   reason: string;
   updated: string;
@@ -76,9 +86,6 @@ export interface Status {
   events: RunEvent[];
   history: { time: string; size: number; generation: number; step: number | null }[];
   asked: { time: string; workers: number }[];
-  checkpoint: { uri: string; step: number; time: string } | null;
-  rank_failures: number;
-  forced_resets: number;
   first_failure?: FirstFailure | null;
 }
 
@@ -130,6 +137,17 @@ export interface TaskPage {
     timeline: string | null;
     profiles: string[];
   };
+}
+
+/** What stands in a report's own page, as `elastic_training.report` writes it. */
+export interface Report {
+  status: Status;
+  cost: Cost | null;
+  /** Value by what it is. */
+  figures: Record<string, string>;
+  why: Why | null;
+  /** Sentences about what is not in it. */
+  left_out: string[];
 }
 
 export interface DagRunTask {

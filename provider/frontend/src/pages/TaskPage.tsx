@@ -1,15 +1,15 @@
-import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { fetchTask } from "../model/api";
 import { moment, safeLink } from "../model/format";
 import { type Polled, usePolled } from "../model/poll";
-import type { Status, TaskIds, TaskPage as Page } from "../model/types";
+import type { FirstFailure, Status, TaskIds, TaskPage as Page, Why } from "../model/types";
 import { Controls, useChanges } from "../parts/Controls";
 import { Metrics, SizeChart } from "../parts/Curves";
 import { Events } from "../parts/Events";
 import { Failure } from "../parts/Failure";
 import { HardwareCharts } from "../parts/HardwareCharts";
-import { Headline } from "../parts/Headline";
+import { figuresOf, Headline } from "../parts/Headline";
+import { Section } from "../parts/Section";
 import { CostTable, LostTime } from "../parts/Spent";
 import { Workers } from "../parts/Workers";
 
@@ -61,13 +61,13 @@ function Shown({ page, status, refresh }: { page: Page; status: Status; refresh:
   const editable = page.may_edit && page.live;
   return (
     <main>
-      {status.first_failure && <Failure failure={status.first_failure} />}
+      {status.first_failure && <Failure why={whyOf(status.first_failure)} />}
       {page.message && <p class="remark">{page.message}</p>}
       {page.hidden.includes("logs") && <p class="remark">What ranks wrote is hidden: you may not read this DAG's task logs.</p>}
       {page.hidden.includes("results") && (
         <p class="remark">Metrics, files and cost are hidden: you may not read this DAG's XComs.</p>
       )}
-      <Headline page={page} status={status} />
+      <Headline status={status} figures={figuresOf(page, status)} />
       {editable && <Controls changes={changes} target={status.target_size} limits={page.limits} />}
       <Section title="World size">
         <SizeChart status={status} />
@@ -96,14 +96,9 @@ function Shown({ page, status, refresh }: { page: Page; status: Status; refresh:
   );
 }
 
-function Section({ title, children }: { title: string; children: ComponentChildren }) {
-  const id = `section-${title.toLowerCase().replaceAll(" ", "-")}`;
-  return (
-    <section class="card" aria-labelledby={id}>
-      <h2 id={id}>{title}</h2>
-      {children}
-    </section>
-  );
+function whyOf({ rank, worker, step, message, traceback }: FirstFailure): Why {
+  const who = `${rank === null ? "A rank" : `Rank ${rank}`} on ${worker}`;
+  return { who, message, details: step === null ? "" : `at step ${step}`, traceback };
 }
 
 function Tries({ page, chosen, choose }: { page: Page; chosen: string | null; choose: (tried: string) => void }) {

@@ -1,6 +1,6 @@
 import { useMemo, useState } from "preact/hooks";
 import { figure, whole } from "../model/format";
-import { marksOf, sizesOf } from "../model/marks";
+import { checkpointsOf, marksOf, sizesOf, worldsOf } from "../model/marks";
 import type { Series, Status } from "../model/types";
 import { Chart } from "./Chart";
 
@@ -11,10 +11,18 @@ const LEGEND = [
   ["resize", "resize"],
 ] as const;
 
+interface SizeProps {
+  status: Status;
+  range?: [number, number];
+  numbered?: boolean;
+  sync?: string;
+}
+
 /** World size against the size asked, with what happened. */
-export function SizeChart({ status }: { status: Status }) {
+export function SizeChart({ status, numbered = true, ...more }: SizeProps) {
   const sizes = useMemo(() => sizesOf(status), [status]);
   const marks = useMemo(() => marksOf(status), [status]);
+  const checkpoints = useMemo(() => checkpointsOf(status), [status]);
   const shown = sizes.world.filter((size, at) => size !== null && size !== sizes.world[at - 1]);
   return (
     <>
@@ -24,11 +32,14 @@ export function SizeChart({ status }: { status: Status }) {
         across="time"
         xs={sizes.times}
         curves={[
-          { label: "ranks that train", values: sizes.world, stepped: true },
+          { label: "ranks that train", values: sizes.world, stepped: true, filled: true },
           { label: "workers asked for", values: sizes.asked, stepped: true, dashed: true },
         ]}
         marks={marks}
+        checkpoints={checkpoints}
         format={whole}
+        fromZero
+        {...{ numbered, ...more }}
       />
       <ul class="legend" aria-label="Marks">
         {LEGEND.map(([category, name]) => (
@@ -37,6 +48,7 @@ export function SizeChart({ status }: { status: Status }) {
             {name}: {marks.filter((mark) => mark.category === category).length}
           </li>
         ))}
+        <li>▲ durable checkpoint: {checkpoints.length}</li>
       </ul>
     </>
   );
@@ -66,19 +78,20 @@ export function Metrics({ status }: { status: Status }) {
           <Chart
             key={name}
             title={name}
-            summary={summary(series)}
+            summary={summaryOf(series)}
             across={across}
             xs={across === "step" ? series.steps : series.times}
-            curves={[{ label: name, values: series.values }]}
-            marks={marksOf(status)}
+            curves={[{ label: name, values: series.values, averaged: true }]}
+            marks={across === "step" ? worldsOf(status) : marksOf(status)}
           />
         ))}
       </div>
+      <p class="empty">Bold: moving average. Lines: {across === "step" ? "another world begins." : "as above."}</p>
     </>
   );
 }
 
-function summary({ values, steps }: Series): string {
+export function summaryOf({ values, steps }: Series): string {
   const [low, high] = [Math.min(...values), Math.max(...values)];
   return `newest ${figure(values.at(-1))} at step ${whole(steps.at(-1))}; from ${figure(low)} to ${figure(high)}`;
 }

@@ -1,6 +1,6 @@
-import { useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { moment, whole, words } from "../model/format";
-import { categoryOf } from "../model/marks";
+import { categoryOf, signsOf } from "../model/marks";
 import type { RunEvent } from "../model/types";
 
 /** Newest first, by kind and by words. */
@@ -8,6 +8,7 @@ export function Events({ events }: { events: RunEvent[] }) {
   const [kind, setKind] = useState("");
   const [text, setText] = useState("");
   const kinds = [...new Set(events.map((event) => event.kind))].sort();
+  const signs = useMemo(() => signsOf(events), [events]);
   const wanted = text.toLowerCase();
   const shown = events.filter(
     (event) =>
@@ -41,6 +42,7 @@ export function Events({ events }: { events: RunEvent[] }) {
         <table>
           <thead>
             <tr>
+              <th scope="col">Mark</th>
               <th scope="col">Time (UTC)</th>
               <th scope="col">What</th>
               <th scope="col">Step</th>
@@ -50,8 +52,9 @@ export function Events({ events }: { events: RunEvent[] }) {
           <tbody>
             {[...shown].reverse().map((event, at) => (
               <tr key={`${event.time} ${at}`}>
+                <td>{signs.get(event)}</td>
                 <td class="time">{moment(event.time)}</td>
-                <td>
+                <td class="what">
                   <span class={`swatch ${categoryOf(event)}`} aria-hidden="true" />
                   {words(event.kind)}
                 </td>

@@ -1,20 +1,17 @@
-import type { FirstFailure } from "../model/types";
+import type { Why } from "../model/types";
 
 /** The rank that failed first: of the others most fail because of it. */
-export function Failure({ failure }: { failure: FirstFailure }) {
-  const who = failure.rank === null ? "A rank" : `Rank ${failure.rank}`;
+export function Failure({ why }: { why: Why }) {
   return (
     <section class="failure" aria-labelledby="failure-title">
-      <h2 id="failure-title">
-        {who} on {failure.worker} failed first
-      </h2>
+      <h2 id="failure-title">{why.who ? `${why.who} failed first` : "Why it failed"}</h2>
       <p>
-        {failure.message}
-        {failure.step !== null && ` (at step ${failure.step})`}
+        {why.message}
+        {why.details && ` (${why.details})`}
       </p>
-      {failure.traceback && (
+      {why.traceback && (
         <pre tabIndex={0} aria-label="Traceback">
-          {failure.traceback}
+          {why.traceback}
         </pre>
       )}
     </section>

@@ -14,7 +14,7 @@ const FIGURES = [
   ["gpu_memory_bytes", "GPU memory", bytes],
 ] as const;
 /** Workers that are chosen at the start: those that train before those that are gone. */
-const FIRST = 4;
+const FIRST = 8;
 
 /** What the workers use, of all or some of them. */
 export function HardwareCharts({ status }: { status: Status }) {
@@ -85,6 +85,7 @@ function HardwareChart({ status, column, title, shown, format }: ChartProps) {
       across="time"
       xs={all.times}
       curves={told.map((name, at) => ({ label: name, values: all.values[at] ?? [] }))}
+      fromZero
       format={format}
     />
   );

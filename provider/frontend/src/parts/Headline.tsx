@@ -3,7 +3,7 @@ import type { Cost, Status, TaskPage } from "../model/types";
 import { stepOf, tellsNoStep, UNKNOWN } from "../model/unknown";
 
 /** Is it well, how fast, how big, what it cost: one glance. */
-export function Headline({ page, status }: { page: TaskPage; status: Status }) {
+export function Headline({ status, figures }: { status: Status; figures: Figure[] }) {
   return (
     <section aria-labelledby="phase-title" class={`headline ${status.phase}`}>
       <div class="verdict" aria-live="polite">
@@ -14,7 +14,7 @@ export function Headline({ page, status }: { page: TaskPage; status: Status }) {
         <p class="reason">{status.reason}</p>
       </div>
       <dl class="figures">
-        {figuresOf(page, status).map(([name, value, more]) => (
+        {figures.map(([name, value, more]) => (
           <div key={name}>
             <dt>{name}</dt>
             <dd>
@@ -28,9 +28,9 @@ export function Headline({ page, status }: { page: TaskPage; status: Status }) {
   );
 }
 
-type Figure = [name: string, value: string, more?: string];
+export type Figure = [name: string, value: string, more?: string];
 
-function figuresOf(page: TaskPage, status: Status): Figure[] {
+export function figuresOf(page: TaskPage, status: Status): Figure[] {
   const asked = page.limits ? `asked ${status.target_size} of ${page.limits.minimum}–${page.limits.maximum}` : "";
   const tellsNone = tellsNoStep(status);
   const figures: Figure[] = [

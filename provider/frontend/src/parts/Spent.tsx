@@ -1,13 +1,16 @@
 import { duration, words } from "../model/format";
+import { spanOf } from "../model/marks";
 import type { Cost, Status } from "../model/types";
 import { unknownTime } from "../model/unknown";
 import { money } from "./Headline";
 
 /** Where time went that was no training. */
 export function LostTime({ status }: { status: Status }) {
-  const causes = Object.entries(status.lost_seconds);
+  const causes = Object.entries(status.lost_seconds).sort(([, a], [, b]) => b - a);
   if (!causes.length) return <p class="empty">Not known: the launcher of this run does not count it.</p>;
   const unknown = unknownTime(status);
+  const [start, end] = spanOf(status);
+  const percent = (seconds: number): string => `${Math.min(100, (100 * seconds) / (end - start)).toFixed(1)} %`;
   const most = Math.max(...causes.map(([, seconds]) => seconds), 1e-9);
   return (
     <>
@@ -17,6 +20,7 @@ export function LostTime({ status }: { status: Status }) {
             <tr key={cause}>
               <th scope="row">{words(cause)}</th>
               <td>{duration(seconds)}</td>
+              <td>{percent(seconds)}</td>
               <td aria-hidden="true">
                 <meter min={0} max={most} value={seconds} />
               </td>

@@ -36,6 +36,7 @@ from elastic_training.console.limiter import Busy, Limiter
 from elastic_training.identity.deployment import deployment
 from elastic_training.identity.naming import TaskIdentity
 from elastic_training.redaction.values import masked
+from elastic_training.report import content_policy
 
 log = logging.getLogger(__name__)
 ASSETS = {"page.js": "text/javascript", "page.css": "text/css"}
@@ -43,7 +44,6 @@ PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 )
-REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox; frame-ancestors 'self'"
 NOT_BUILT = "The page is not built here: run make frontend in the repository, then restart the API server."
 STATUS_OF: dict[type[ElasticError], int] = {
     InvalidSettings: 422,
@@ -164,7 +164,9 @@ def _report(ids: Ids, user: Any, try_number: int | None) -> Response:
     html = page.report(ids.task(), try_number, rights(user, ids.dag_id))
     if html is None:
         raise HTTPException(404, "There is no run of this try, and nothing was kept of one")
-    return HTMLResponse(html, headers={"Content-Security-Policy": REPORT_POLICY})
+    # A sandbox without allow-same-origin: its script has no access to Airflow's cookies, storage and API.
+    policy = f"{content_policy()}; sandbox allow-scripts; frame-ancestors 'self'"
+    return HTMLResponse(html, headers={"Content-Security-Policy": policy})
 
 
 async def _aside(function: Callable[[list[Ended]], None], ended: list[Ended]) -> None:
@@ -197,7 +199,7 @@ def _change_routes(app: FastAPI, limiter: Limiter) -> None:
 
 
 def _static_routes(app: FastAPI) -> None:
-    static = files(__package__) / "static"
+    static = files("elastic_training") / "static"
 
     @app.get("/static/{name}")
     async def asset(name: str) -> Response:
