@@ -14,7 +14,6 @@ sys.path.insert(0, str(HERE.parent))
 from benchmarks.harness.sections import Section, read_measures, write_section  # noqa: E402  # the path above first
 from benchmarks.traces.costs import Priced, Side, read_costs, with_given  # noqa: E402
 from benchmarks.traces.made import FOLDER, MADE  # noqa: E402
-from benchmarks.traces.plot import page  # noqa: E402
 from benchmarks.traces.policy import Job, job_for, policies  # noqa: E402
 from benchmarks.traces.replays import CASES, Case, Replay, replay  # noqa: E402
 from benchmarks.traces.report import as_measures, head_lines, sensitivity_lines, trace_lines  # noqa: E402
@@ -55,10 +54,7 @@ def _run(options: argparse.Namespace) -> int:
     as_shipped = options == _parser().parse_args([])
     output: Path = options.output or (HERE if as_shipped else options.build)
     write_section(output, Section.TRACES, lines, as_measures(replays, price))
-    options.build.mkdir(parents=True, exist_ok=True)
-    drawn: Path = options.build / "traces.html"
-    drawn.write_text(page(replays), encoding="utf-8")
-    print("\n".join([*lines, "", f"Written to {output}; to look at: {drawn}"]))
+    print("\n".join([*lines, "", f"Written to {output}"]))
     return 0
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 
 from benchmarks import replay as program
 from benchmarks.harness.sections import read_measures
-from benchmarks.traces.plot import page
 from benchmarks.traces.policy import PolicyName, job_for
 from benchmarks.traces.replays import CASES, replay
 from benchmarks.traces.report import as_measures, has_target, trace_lines
@@ -44,16 +42,6 @@ class TestReport:
         (row,) = [line for line in trace_lines(stormy, replays, PRICE) if line.startswith("| ours, elastic | **0.")]
         assert f"**{replays[0].outcomes[PolicyName.ELASTIC].goodput:.3f}**" in row
 
-    def test_the_page_is_complete_in_itself(self) -> None:
-        made = parse_trace("small <1>", SMALL)
-        text = page(replay(made, job_for(made), POLICIES, CASES[:2]))
-        assert "http" not in text
-        assert "small &lt;1&gt;" in text
-        drawings = [part.partition("</svg>")[0] + "</svg>" for part in text.split("<svg")[1:]]
-        assert len(drawings) == 3  # the world over time, and the bars of two cases
-        for drawing in drawings:
-            ElementTree.fromstring("<svg" + drawing)
-
 
 class TestProgram:
     def test_replays_a_given_trace_and_leaves_the_projects_results_alone(self, tmp_path: Path) -> None:
@@ -63,7 +51,7 @@ class TestProgram:
         assert program.main([str(path), "--notice", "0.5@30", "--output", str(output), "--build", str(output)]) == 0
         assert read_measures(output)["trace_mine_given"]["section"] == "traces"
         assert "### mine" in (output / "RESULTS.md").read_text()
-        assert "50% with notice of 30 s" in (output / "traces.html").read_text()
+        assert "50% with notice of 30 s" in (output / "RESULTS.md").read_text()
         assert (program.HERE / "RESULTS.md").read_text() == before
 
     @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ FRAMEWORKS, SCRIPTS = "trainer-frameworks", "trainer-scripts"
             {"horovod", "image", "trainer", "horovod-tensorflow", FRAMEWORKS, SCRIPTS, *TENSORFLOW},
         ),
         ("requirements/tensorflow.in", "==2.15.1", "==2.15.0", {"horovod-tensorflow", *TENSORFLOW}),
-        ("provider/pyproject.toml", '"jinja2>=3"', '"jinja2>=3.1"', {"airflow"}),
+        ("provider/pyproject.toml", '"croniter>=2"', '"croniter>=3"', {"airflow"}),
         (
             "images/trainer/pyproject.toml",
             '"boto3>=1.36"',
