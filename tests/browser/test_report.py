@@ -16,7 +16,7 @@ from elastic_runtime.run.status import Event, EventKind, Phase, Series, Status, 
 from elastic_runtime.run.status_failure import FirstFailure
 from elastic_runtime.run.status_figures import Hardware
 from elastic_training.cost.bill import bill, plain_bill
-from elastic_training.report import render_report
+from elastic_training.report import content_policy, render_report
 from tests.browser.test_accessibility import AXE, assert_accessible
 
 RUN = from_json(Status, (Path(__file__).parent / "status.json").read_bytes())
@@ -152,3 +152,12 @@ def test_on_paper_it_is_light_and_whole(page: Any, tmp_path: Path) -> None:
     assert page.get_by_role("search").count() == 0
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_it_is_drawn_in_the_sandbox_in_which_airflow_serves_it(page: Any) -> None:
+    policy = f"{content_policy()}; sandbox allow-scripts; frame-ancestors 'self'"
+    headers = {"Content-Type": "text/html", "Content-Security-Policy": policy}
+    page.route("**/report", lambda route: route.fulfill(body=render_report(RUN), headers=headers))
+    page.goto("http://airflow.example/report")
+    page.locator("canvas").first.wait_for()
+    assert page.evaluate("self.origin") == "null", "not that of Airflow"
