@@ -51,9 +51,9 @@ FRAGMENTS = [
     Fragment("docs/gpus.md", "pool_slots=4", after='assert (train.pool, train.pool_slots) == ("gpus", 4)'),
     Fragment("docs/airflow.md", "Horovod(fusion_threshold_mb"),
     Fragment("docs/how-to/gpu-and-spot-nodes.md", "queue=", after='assert pods.queue == "team"'),
-    Fragment("docs/how-to/images.md", "image_pull_secrets", after="assert pods.image_pull_secrets"),
+    Fragment("docs/how-to/deploy.md", "image_pull_secrets", after="assert pods.image_pull_secrets"),
     Fragment("docs/kubernetes.md", "claim=\"datasets\""),
-    Fragment("docs/kubernetes.md", "Jupyter(token="),
+    Fragment("docs/kubernetes-settings.md", "Jupyter(token="),
     Fragment("docs/kubernetes.md", "dag.get_task", reason="prints manifests: tests/unit/provider tries dry_run"),
     Fragment("docs/observing.md", "Prometheus(token"),
     Fragment("docs/page.md", "render_report", reason="needs a run that is over: tests/unit/provider/test_report.py"),
@@ -96,15 +96,15 @@ COMMANDS = [
     Commands("docs/gpus.md", "make image CUDA=1", reason=_MINUTES),
     Commands("docs/gpus.md", "make gpu-check", run_by="tests/local/test_gpu_check.py"),
     Commands(
-        "docs/how-to/compose.md", "make compose-up", reason="needs Docker; tests/compose runs its services as processes"
+        "docs/how-to/deploy.md", "make compose-up", reason="needs Docker; tests/compose runs its services as processes"
     ),
-    Commands("docs/how-to/compose.md", "docker compose exec", reason="needs Docker"),
-    Commands("docs/how-to/helm-and-kubernetes-executor.md", "helm upgrade", reason=_CLUSTER),
-    Commands("docs/how-to/images.md", "create secret docker-registry", reason=_CLUSTER),
+    Commands("docs/how-to/deploy.md", "docker compose exec", reason="needs Docker"),
+    Commands("docs/how-to/deploy.md", "helm upgrade", reason=_CLUSTER),
+    Commands("docs/how-to/deploy.md", "create secret docker-registry", reason=_CLUSTER),
     Commands("docs/kubernetes.md", "deploy/rbac.yaml", reason=_CLUSTER),
     Commands("docs/kubernetes.md", "create clusterrolebinding", reason=_CLUSTER),
     Commands("docs/kubernetes.md", "get configmaps", reason=_CLUSTER),
-    Commands("docs/kubernetes.md", "create secret generic notebook", reason=_CLUSTER),
+    Commands("docs/kubernetes-settings.md", "create secret generic notebook", reason=_CLUSTER),
     Commands("docs/tensorflow.md", "make image FAMILY=tensorflow", reason=_MINUTES),
     Commands("docs/testing-on-kubernetes.md", "tools/cluster up", reason=_MINUTES),
 ]
