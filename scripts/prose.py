@@ -23,6 +23,7 @@ PAGES = (
     "docs/extending.md",
     "docs/failures.md",
     "docs/getting-started.md",
+    "docs/gpus.md",
     "docs/how-to/deploy.md",
     "docs/how-to/gpu-and-spot-nodes.md",
     "docs/kubernetes-security.md",

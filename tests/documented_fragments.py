@@ -48,7 +48,7 @@ FRAGMENTS = [
     Fragment("docs/airflow.md", "retry_policy=TrainingRetryPolicy()"),
     Fragment("docs/airflow.md", "FakeCluster()", reason="needs a context: tests/unit/provider/operator_bench.py"),
     Fragment("docs/cost.md", "price_book="),
-    Fragment("docs/gpus.md", "pool_slots=4", after='assert (train.pool, train.pool_slots) == ("gpus", 4)'),
+    Fragment("docs/how-to/gpu-and-spot-nodes.md", "pool_slots=4", after='assert (train.pool, train.pool_slots) == ("gpus", 4)'),
     Fragment("docs/airflow.md", "Horovod(fusion_threshold_mb"),
     Fragment("docs/how-to/gpu-and-spot-nodes.md", "queue=", after='assert pods.queue == "team"'),
     Fragment("docs/how-to/deploy.md", "image_pull_secrets", after="assert pods.image_pull_secrets"),
@@ -92,7 +92,7 @@ COMMANDS = [
     Commands("docs/getting-started.md", "elastic-training runs", run_by="tests/tutorial"),
     Commands("docs/getting-started.md", "pkill", run_by="tests/tutorial"),
     Commands("docs/getting-started.md", "elastic-training scale", run_by="tests/tutorial"),
-    Commands("docs/gpus.md", "airflow pools set", reason="needs Airflow's database"),
+    Commands("docs/how-to/gpu-and-spot-nodes.md", "airflow pools set", reason="needs Airflow's database"),
     Commands("docs/gpus.md", "make image CUDA=1", reason=_MINUTES),
     Commands("docs/gpus.md", "make gpu-check", run_by="tests/local/test_gpu_check.py"),
     Commands(
