@@ -19,6 +19,7 @@ PAGES = (
     "docs/command-line.md",
     "docs/comparison.md",
     "docs/configuration.md",
+    "docs/cost.md",
     "docs/examples.md",
     "docs/extending.md",
     "docs/failures.md",
