@@ -37,6 +37,7 @@ PAGES = (
     "docs/recovery.md",
     "docs/results.md",
     "docs/tensorflow.md",
+    "docs/testing-on-kubernetes.md",
     "docs/torch-distributed.md",
     "docs/training-script.md",
     "docs/troubleshooting.md",
