@@ -14,6 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (
     "README.md",
+    "SECURITY.md",
     "docs/airflow.md",
     "docs/checkpoints.md",
     "docs/command-line.md",
