@@ -60,7 +60,7 @@ def _tensors(state: Any) -> Iterator[torch.Tensor]:
 
 
 def by_us(stepper: Stepper) -> None:
-    """See the module."""
+    """Train under our launcher."""
     from elastic_runtime.torch import ShardedState, elastic
 
     @elastic.run(in_place=True)
@@ -79,7 +79,7 @@ def by_us(stepper: Stepper) -> None:
 
 
 def by_torchrun(stepper: Stepper, snapshots: Path) -> None:
-    """See the module."""
+    """Train under torchrun, from the newest snapshot."""
     dist.init_process_group("gloo")
     model, optimizer = build()
     number = _resumed(model, optimizer, snapshots)

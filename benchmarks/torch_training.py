@@ -78,7 +78,7 @@ class Stepper:
 
 
 def by_us(model: nn.Module, optimizer: torch.optim.Optimizer, stepper: Stepper, _snapshot: Path) -> None:
-    """See the module."""
+    """Train under our launcher."""
     from elastic_runtime.torch import DurableState, elastic
 
     @elastic.run(in_place=True)
@@ -94,7 +94,7 @@ def by_us(model: nn.Module, optimizer: torch.optim.Optimizer, stepper: Stepper, 
 
 
 def by_torchrun(model: nn.Module, optimizer: torch.optim.Optimizer, stepper: Stepper, snapshot: Path) -> None:
-    """See the module."""
+    """Train under torchrun, from the newest snapshot."""
     dist.init_process_group("gloo")
     number = _resumed(model, optimizer, snapshot)
     parallel = DistributedDataParallel(model)

@@ -48,7 +48,11 @@ FRAGMENTS = [
     Fragment("docs/airflow.md", "retry_policy=TrainingRetryPolicy()"),
     Fragment("docs/airflow.md", "FakeCluster()", reason="needs a context: tests/unit/provider/operator_bench.py"),
     Fragment("docs/cost.md", "price_book="),
-    Fragment("docs/how-to/gpu-and-spot-nodes.md", "pool_slots=4", after='assert (train.pool, train.pool_slots) == ("gpus", 4)'),
+    Fragment(
+        "docs/how-to/gpu-and-spot-nodes.md",
+        "pool_slots=4",
+        after='assert (train.pool, train.pool_slots) == ("gpus", 4)',
+    ),
     Fragment("docs/airflow.md", "Horovod(fusion_threshold_mb"),
     Fragment("docs/how-to/gpu-and-spot-nodes.md", "queue=", after='assert pods.queue == "team"'),
     Fragment("docs/how-to/deploy.md", "image_pull_secrets", after="assert pods.image_pull_secrets"),

@@ -26,7 +26,7 @@ class Case:
     name: str
     """In the legend."""
     batch: str
-    """See :class:`~benchmarks.batches.training.Settings`."""
+    """Field of :class:`~benchmarks.batches.training.Settings`."""
     plan: dict[int, int]
     """Epoch to world size; the first entry is that of epoch 0."""
 

@@ -38,7 +38,7 @@ class Policy:
     in_place: bool = True
     """Whether survivors keep their state over a change."""
     gather: float = 10.0
-    """See :attr:`elastic_runtime.launcher.decision.facts.DecisionSettings.gather`."""
+    """As :attr:`elastic_runtime.launcher.decision.facts.DecisionSettings.gather`."""
 
 
 def policies(ours: Costs, peer: Costs) -> tuple[Policy, ...]:
@@ -65,7 +65,7 @@ class Job:
     """Seconds that one worker alone would take for a global step: a second with 16."""
     scaling: Scaling = field(default_factory=Scaling)
     max_wait: float = 365 * 86400.0
-    """See :attr:`elastic_runtime.run.spec.RecoverySpec.max_wait`; by default the run waits however long it takes."""
+    """As :attr:`elastic_runtime.run.spec.RecoverySpec.max_wait`. By default, there is no limit."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.minimum <= self.fixed <= self.maximum:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import nn
+from typing_extensions import override
 
 from elastic_runtime.torch import DurableState
 
@@ -30,7 +31,7 @@ class Engine(Protocol):
         """Whether any rank says so; a collective."""
 
 
-class Horovod:
+class Horovod(Engine):
     """Runs under plain ``horovodrun`` too."""
 
     def __init__(self) -> None:
@@ -39,29 +40,29 @@ class Horovod:
         self._hvd: Any = horovod.torch
         self._hvd.init()
 
+    @override
     def optimizer(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> Any:
-        """See :class:`Engine`."""
         return self._hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
 
     def parallel(self, model: nn.Module) -> nn.Module:
         """The optimizer exchanges the gradients."""
         return model
 
+    @override
     def run(self, function: Callable[[DurableState], None]) -> Callable[[DurableState], None]:
-        """See :class:`Engine`."""
         wrapped: Callable[[DurableState], None] = self._hvd.elastic.run(function)
         return wrapped
 
+    @override
     def place(self) -> tuple[int, int]:
-        """See :class:`Engine`."""
         return self._hvd.rank(), self._hvd.size()
 
+    @override
     def any(self, mine: bool) -> bool:
-        """See :class:`Engine`."""
         return bool(self._hvd.allreduce(torch.tensor(float(mine)), name="any", op=self._hvd.Sum).item())
 
 
-class Distributed:
+class Distributed(Engine):
     """Runs under plain ``torchrun`` too."""
 
     def __init__(self) -> None:
@@ -74,20 +75,20 @@ class Distributed:
         """The wrapper exchanges the gradients."""
         return optimizer
 
+    @override
     def parallel(self, model: nn.Module) -> nn.Module:
-        """See :class:`Engine`."""
         return nn.parallel.DistributedDataParallel(model)
 
+    @override
     def run(self, function: Callable[[DurableState], None]) -> Callable[[DurableState], None]:
-        """See :class:`Engine`."""
         return self._elastic.run(function)
 
+    @override
     def place(self) -> tuple[int, int]:
-        """See :class:`Engine`."""
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
 
+    @override
     def any(self, mine: bool) -> bool:
-        """See :class:`Engine`."""
         said = torch.tensor(float(mine))
         torch.distributed.all_reduce(said)
         return bool(said.item())

@@ -37,7 +37,7 @@ tar -cf - {excluded} -- "$@" | {kubectl} exec --stdin {pod} -- tar -C {folder} -
 
 @dataclass(frozen=True, slots=True)
 class ClusterFolder:
-    """See the module."""
+    """A folder on a claim of the cluster, with a local copy."""
 
     kubeconfig: Path
     namespace: str

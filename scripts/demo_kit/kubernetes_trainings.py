@@ -16,10 +16,12 @@ from typing import Any
 
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
+from typing_extensions import override
 from urllib3.exceptions import HTTPError
 
 from demo_kit.airflow_stack import StackFailed
 from demo_kit.cluster_folder import ClusterFolder, kubectl
+from demo_kit.trainings import Trainings
 from elastic_runtime.documents import from_json
 from elastic_runtime.run.runobjects import STATUS_KEY, WATCHED, ObjectNames, Part, selector
 from elastic_runtime.run.status import Status
@@ -38,8 +40,8 @@ _END_PATIENCE = 90.0
 
 
 @dataclass(frozen=True, slots=True)
-class KubernetesTrainings:
-    """See :class:`~demo_kit.trainings.Trainings`."""
+class KubernetesTrainings(Trainings):
+    """Trainings in the pods of a cluster."""
 
     kubeconfig: Path
     namespace: str
@@ -50,11 +52,11 @@ class KubernetesTrainings:
     more: Mapping[str, object] = field(default_factory=dict)
     """Parameters of the DAG, beside those of :attr:`params`."""
     umask: int = 0
-    """See :class:`~demo_kit.trainings.Trainings`. Airflow and the pods may write into one folder as different users."""
+    """Create the folder. Airflow and the pods may write into one folder as different users."""
 
     @property
+    @override
     def environment(self) -> Mapping[str, str]:
-        """See :class:`~demo_kit.trainings.Trainings`."""
         extra = {"kube_config_path": str(self.kubeconfig), "namespace": self.namespace}
         return {
             "AIRFLOW__ELASTIC_TRAINING__LOCAL_PYTHON": str(self.trainer),
@@ -62,12 +64,12 @@ class KubernetesTrainings:
         }
 
     @property
+    @override
     def params(self) -> Mapping[str, object]:
-        """See :class:`~demo_kit.trainings.Trainings`."""
         return {"cluster": CONNECTION, "folder": str(self.folder), **self.more}
 
+    @override
     def status(self, run: str) -> Status | None:
-        """See :class:`~demo_kit.trainings.Trainings`."""
         try:
             found = self._core().read_namespaced_config_map(ObjectNames(run).status, self.namespace)
         except HTTPError:
@@ -79,8 +81,9 @@ class KubernetesTrainings:
         text = (found.data or {}).get(STATUS_KEY)
         return from_json(Status, text) if text else None
 
+    @override
     def log(self, run: str) -> list[str]:
-        """See :class:`~demo_kit.trainings.Trainings`. Of the launchers' pods that are still there, oldest first."""
+        """Return the logs of the launchers' remaining pods, oldest first."""
         core = self._core()
         pods = self.pods(run, Part.LAUNCHER)
         pods.sort(key=lambda pod: pod.metadata.creation_timestamp)
@@ -99,8 +102,9 @@ class KubernetesTrainings:
         """Present pods of a run, or of all."""
         return list(self._core().list_namespaced_pod(self.namespace, label_selector=selector(run=run, part=part)).items)
 
+    @override
     def end_all(self) -> None:
-        """See :class:`~demo_kit.trainings.Trainings`. Deletes the runs, and waits until no pod of them is left."""
+        """Delete the runs, and wait until none of their pods is left."""
         core = self._core()
         for root in core.list_namespaced_config_map(self.namespace, label_selector=selector(part=Part.ROOT)).items:
             with suppress(ApiException):

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from typing_extensions import override
+
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.status import Status
@@ -39,7 +41,7 @@ class Trainings(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class LocalTrainings:
+class LocalTrainings(Trainings):
     """Processes of this machine."""
 
     root: Path
@@ -48,34 +50,34 @@ class LocalTrainings:
     """Interpreter of the trainer's environment."""
 
     @property
+    @override
     def environment(self) -> Mapping[str, str]:
-        """See :class:`Trainings`."""
         return {
             "AIRFLOW__ELASTIC_TRAINING__LOCAL_PYTHON": str(self.trainer),
             "AIRFLOW__ELASTIC_TRAINING__LOCAL_ROOT": str(self.root),
         }
 
     @property
+    @override
     def params(self) -> Mapping[str, object]:
-        """See :class:`Trainings`."""
         return {}
 
     @property
+    @override
     def umask(self) -> int:
-        """See :class:`Trainings`."""
         return -1
 
+    @override
     def status(self, run: str) -> Status | None:
-        """See :class:`Trainings`."""
         with suppress(ElasticError):
             return RunDir(self.root / run).read_status()
         return None
 
+    @override
     def log(self, run: str) -> list[str]:
-        """See :class:`Trainings`."""
         return RunDir(self.root / run).log.read_text(encoding="utf-8").splitlines()
 
+    @override
     def end_all(self) -> None:
-        """See :class:`Trainings`."""
         for path in self.root.glob("[!.]*"):
             RunDir(path).ask_to_end("the Airflow that wanted it is being stopped")

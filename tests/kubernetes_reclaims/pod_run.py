@@ -121,14 +121,12 @@ class PodRun(ResizedRun):
     # Looking
 
     def look(self) -> Status | None:
-        """See :class:`PacedRun`."""
         try:
             return run(self._cluster.status(self.ref))
         except RunNotFound:
             return None
 
     def is_over(self) -> bool:
-        """See :class:`PacedRun`."""
         status = self.look()
         return status is None or status.phase.final
 
@@ -153,7 +151,6 @@ class PodRun(ResizedRun):
     # Making things happen
 
     def resize(self, workers: int) -> None:
-        """See :class:`ResizedRun`."""
         assert not run(self._cluster.ask(self.ref, workers, uuid4().hex)).done
 
     def delete_pods(self, part: Part) -> None:
@@ -173,7 +170,6 @@ class PodRun(ResizedRun):
         self._kubectl("delete", "pod", WorkerName.parse(name).pod, "--grace-period=0", "--force", "--wait=false")
 
     def kill_rank(self, rank: int) -> None:
-        """See :class:`ResizedRun`."""
         self._kubectl(
             "exec", WorkerName.parse(self.worker(rank).name).pod, "--", "sh", "-c", f"kill -9 {self.rank_pid(rank)}"
         )

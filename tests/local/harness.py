@@ -111,14 +111,12 @@ class ScriptedRun(ResizedRun):
     # Looking
 
     def look(self) -> Status | None:
-        """See :class:`PacedRun`."""
         try:
             return self.folder.read_status()
         except RunNotFound:
             return None
 
     def is_over(self) -> bool:
-        """See :class:`PacedRun`."""
         return self.launcher.poll() is not None
 
     def agent_pid(self, worker: str) -> int:
@@ -127,17 +125,14 @@ class ScriptedRun(ResizedRun):
         return next(each.pids[0] for each in status.workers if each.name == worker)
 
     def log(self) -> str:
-        """See :class:`PacedRun`."""
         return self.folder.log.read_text(encoding="utf-8")
 
     # Making things happen
 
     def resize(self, workers: int) -> None:
-        """See :class:`ResizedRun`."""
         self.folder.write_size(workers)
 
     def kill_rank(self, rank: int) -> None:
-        """See :class:`ResizedRun`."""
         os.kill(self.rank_pid(rank), signal.SIGKILL)
 
     def reclaim(self, worker: str, seconds: float = 30.0) -> None:

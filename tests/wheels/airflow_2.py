@@ -16,7 +16,6 @@ class AirflowApi2(AirflowApi):
     """The same calls, with Airflow 2's paths and a password."""
 
     def healthy(self) -> dict[str, bool]:
-        """See :class:`AirflowApi`."""
         try:
             answer = self._http.get("/api/v1/health")
         except httpx.TransportError:
@@ -26,16 +25,13 @@ class AirflowApi2(AirflowApi):
         return {name: part["status"] == "healthy" for name, part in answer.json().items()}
 
     def trigger(self, dag_id: str, params: dict[str, object]) -> str:
-        """See :class:`AirflowApi`."""
         return str(self._call("POST", f"/dags/{dag_id}/dagRuns", json={"conf": params})["dag_run_id"])
 
     def set_task_state(self, dag_id: str, run_id: str, task_id: str, state: str) -> None:
-        """See :class:`AirflowApi`."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}"
         self._call("PATCH", path, json={"new_state": state, "dry_run": False})
 
     def log_lines(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1) -> list[str]:
-        """See :class:`AirflowApi`."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"
         answer = self._call("GET", path, params={"full_content": "true"}, headers={"Accept": "application/json"})
         return str(answer["content"]).split("\\n")

@@ -12,7 +12,7 @@ from cluster_kit.shell import run, succeeds
 
 
 class GivenCluster:
-    """See :class:`cluster_kit.backend.Backend`.
+    """The cluster that KUBECONFIG names.
 
     Args:
         kubeconfig: as KUBECONFIG says; its current context is used.

@@ -30,7 +30,7 @@ def possible() -> str | None:
 
 
 class KindCluster:
-    """See :class:`cluster_kit.backend.Backend`. kind names nodes itself: it is the number of nodes wished that counts.
+    """A cluster of kind, which names its nodes itself: only the number of requested nodes counts.
 
     Args:
         state: a folder of its own that lives as long as the cluster.

@@ -22,7 +22,6 @@ WIDTHS = (3, 3, 3, 4)
 
 
 def encode(value: Any) -> Any:
-    """See :data:`random_checks.Encode`."""
     if not isinstance(value, torch.Tensor):
         return None
     data = value.detach().resolve_conj().contiguous().reshape(-1).view(torch.uint8)
@@ -215,7 +214,6 @@ class Kept:
             average.update_parameters(model)
 
     def everything(self) -> dict[str, Any]:
-        """See :class:`random_checks.Objects`."""
         found: dict[str, Any] = {"step": self.state.step}
         for name in self.kept:
             value = getattr(self.state, name)

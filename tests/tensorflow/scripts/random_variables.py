@@ -46,7 +46,6 @@ def built(optimizer: Any) -> Any:
 
 
 def encode(value: Any) -> Any:
-    """See :data:`random_checks.Encode`."""
     if not isinstance(value, np.ndarray):
         return None
     return str(value.dtype), value.shape, value.tobytes()
@@ -190,7 +189,6 @@ class Objects:
             optimizer._create_all_weights(model.trainable_variables)
 
     def train(self, seed: int) -> None:
-        """See :class:`random_checks.Objects`."""
         data = np.random.default_rng(seed)
         for model, optimizer in self.trained:
             given = data.standard_normal((4, model.input_shape[1])).astype(np.float32)
@@ -207,7 +205,6 @@ class Objects:
             average.assign(average + (weight - average) / 4)
 
     def everything(self) -> dict[str, Any]:
-        """See :class:`random_checks.Objects`."""
         names = ("step", *self.kept)
         encoded: dict[str, Any] = canonical({name: arrays(getattr(self.state, name)) for name in names}, encode)
         return encoded

@@ -35,7 +35,7 @@ def possible() -> str | None:
 
 
 class DebianLab:
-    """See :class:`cluster_kit.backend.Backend`.
+    """A cluster of Debian's Kubernetes on this machine.
 
     Args:
         places: its folders. There is one lab a machine, wherever its folder is: its addresses and ports are fixed.

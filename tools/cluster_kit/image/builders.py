@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from typing_extensions import override
+
 from cluster_kit.errors import ClusterError, NoWay
 from cluster_kit.image.base import SUITE, make_base
 from cluster_kit.image.inputs import DOCKERFILE, Inputs
@@ -92,14 +94,14 @@ def choose_builder(cache: Path, progress: Progress) -> Builder:
 
 
 @dataclass(frozen=True, slots=True)
-class Docker:
-    """See :class:`Builder`."""
+class Docker(Builder):
+    """Build with a Docker engine."""
 
     cache: Path
     progress: Progress
 
+    @override
     def has(self, image: str) -> bool:
-        """See :class:`Builder`."""
         return succeeds("docker", "image", "inspect", image)
 
     def build(self, context: Path, image: str, options: Sequence[str]) -> None:
@@ -108,8 +110,8 @@ class Docker:
         environment = {**os.environ, "DOCKER_BUILDKIT": "1"}
         self.progress.step(f"docker build {image}", command, self.cache / "log" / "build.log", environment=environment)
 
+    @override
     def save(self, image: str, archive: Path) -> None:
-        """See :class:`Builder`."""
         run("docker", "save", f"--output={archive}", image, seconds=_SAVE_SECONDS)
 
     def default_base(self) -> str | None:
@@ -121,14 +123,14 @@ class Docker:
 
 
 @dataclass(frozen=True, slots=True)
-class Buildah:
-    """See :class:`Builder`. Layers and images are in the cache, apart from what else the user has built."""
+class Buildah(Builder):
+    """Build with buildah. Layers and images are in the cache, apart from the user's other images."""
 
     cache: Path
     progress: Progress
 
+    @override
     def has(self, image: str) -> bool:
-        """See :class:`Builder`."""
         return succeeds(*self._buildah(), "inspect", "--type=image", image)
 
     def build(self, context: Path, image: str, options: Sequence[str]) -> None:
@@ -137,8 +139,8 @@ class Buildah:
         command = [*self._buildah(), "bud", *how, f"--file={context / DOCKERFILE}", f"--tag={image}", *options]
         self.progress.step(f"buildah bud {image}", [*command, str(context)], self._log(image))
 
+    @override
     def save(self, image: str, archive: Path) -> None:
-        """See :class:`Builder`."""
         self.progress.say("writing the archive")
         run(*self._buildah(), "push", "--quiet", image, f"docker-archive:{archive}:{image}", seconds=_SAVE_SECONDS)
 

@@ -325,7 +325,7 @@ class Cluster:
 async def _ask(
     place: Place, wish: SizeWish, name: str, read: Callable[[], Awaitable[RunDocument]], change: Change, by: str = ""
 ) -> SizeRequest:
-    """See :meth:`Cluster.ask <elastic_training.clusters.cluster.Cluster.ask>`.
+    """Change the size as :meth:`Cluster.ask <elastic_training.clusters.cluster.Cluster.ask>` does.
 
     Args:
         place: where the run is.

@@ -52,7 +52,7 @@ class FakeRun:
 
 
 class FakeCluster(Cluster):
-    """See the module.
+    """A cluster in memory, for tests.
 
     Args:
         automatic: follow wishes at once.

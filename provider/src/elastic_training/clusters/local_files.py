@@ -41,7 +41,7 @@ class Record:
     log_lease: StoredLogLease | None = None
     collected: bool = False
     requests: tuple[Any, ...] = ()
-    """See :func:`~elastic_training.clusters.document.read_requests`."""
+    """Requests for :func:`~elastic_training.clusters.document.read_requests`."""
 
 
 def private_folder(path: Path) -> None:

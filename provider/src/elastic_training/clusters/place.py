@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from typing_extensions import override
+
 from elastic_runtime.errors import InvalidSettings, RunNotFound
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Status
@@ -50,11 +52,11 @@ class Place(ABC):
         """For messages, behind the name of a run: ``in /srv/runs``."""
 
     def worker_log(self, name: str, worker: str) -> str:
-        """See :meth:`~elastic_training.clusters.cluster.Cluster.worker_log`."""
+        """Return what :meth:`~elastic_training.clusters.cluster.Cluster.worker_log` returns."""
         return f"that of {worker} of run {name} {self.where}"
 
     def shell_in(self, worker: str) -> tuple[str, ...]:  # noqa: ARG002  # for places whose workers are on this machine
-        """See :meth:`~elastic_training.clusters.cluster.Cluster.shell_in`."""
+        """Return what :meth:`~elastic_training.clusters.cluster.Cluster.shell_in` returns."""
         return ()
 
     @abstractmethod
@@ -129,7 +131,7 @@ class Place(ABC):
 
     @abstractmethod
     def watch(self, ref: RunRef, cursor: str | None, beat: float) -> AsyncGenerator[Update, None]:
-        """See :meth:`~elastic_training.clusters.cluster.Cluster.watch`."""
+        """Yield what :meth:`~elastic_training.clusters.cluster.Cluster.watch` yields."""
 
     async def tidy(self, found: RunDocument) -> None:  # noqa: ARG002  # for places in which there can be any
         """End what still computes for a run that was cancelled or collected, and that no launcher will end."""
@@ -172,8 +174,8 @@ class PolledPlace(Place):
             ended: nobody writes any more, so that an unfinished last line counts too.
         """
 
+    @override
     async def watch(self, ref: RunRef, cursor: str | None, beat: float) -> AsyncGenerator[Update, None]:
-        """See :meth:`~elastic_training.clusters.cluster.Cluster.watch`."""
         now = asyncio.get_running_loop().time
         told: Status | None = None
         spoke, over_since = now(), None

@@ -8,10 +8,13 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any
 
+from typing_extensions import override
+
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run.status import Status
 from elastic_training.concurrency.daemons import in_daemon
 from elastic_training.identity.ownership import read_owner
+from elastic_training.listeners.audience import Listener
 from elastic_training.listeners.changes import Change, ChangeKind
 
 _EXAMPLE = 'Write a subclass of TrainingCallback, or the path of one: "my_package.callbacks.Tell"'
@@ -116,7 +119,7 @@ def load_callback(path: str) -> type[TrainingCallback]:
     raise InvalidSettings("callbacks", f"there is no TrainingCallback {path} that can be imported here", _ON_PATH)
 
 
-class CallbackListener:
+class CallbackListener(Listener):
     """Calls the methods of one class, each in a thread.
 
     Args:
@@ -130,8 +133,9 @@ class CallbackListener:
         self._callback: TrainingCallback | None = None
         self._call: asyncio.Future[None] | None = None
 
+    @override
     async def hear(self, status: Status | None, news: Sequence[Change]) -> None:
-        """See :class:`~elastic_training.listeners.audience.Listener`. Raises what the callback raises."""
+        """Call the callback, and raise what it raises."""
         if not news:
             return
         if self._call is not None and not self._call.done():

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from typing_extensions import override
+
 from elastic_runtime.run.status import Status
 from elastic_training.airflow.sdk import conf
 from elastic_training.airflow.versions import stats
 from elastic_training.concurrency.bridge import bridged
 from elastic_training.concurrency.daemons import in_daemon
 from elastic_training.identity.ownership import read_owner
+from elastic_training.listeners.audience import Listener
 from elastic_training.listeners.changes import Change, ChangeKind
 
 PREFIX = "elastic_training."
@@ -75,7 +78,7 @@ def gauges(status: Status) -> Iterator[Metric]:
             yield Metric("gauge", PREFIX + name, value)
 
 
-class MetricsListener:
+class MetricsListener(Listener):
     """Counts, and gauges from time to time, tagged with ``dag_id`` and ``task_id``.
 
     Args:
@@ -87,8 +90,8 @@ class MetricsListener:
         self._tags = {"dag_id": task.dag_id, "task_id": task.task_id} if task else {}
         self._due = 0.0
 
+    @override
     async def hear(self, status: Status | None, news: Sequence[Change]) -> None:
-        """See :class:`~elastic_training.listeners.audience.Listener`."""
         metrics = list(counts(news))
         if status is not None and (news or time.monotonic() >= self._due):
             self._due = time.monotonic() + GAUGES_EVERY

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run.spec import RunSpec
 from elastic_training.operators.checks import FOREIGN
@@ -54,8 +56,8 @@ class ElasticTorchOperator(ElasticTrainingOperator):
             self.restart = restart_of(self.restart)
             check_restartable(self.command, warm=self.warm)
 
+    @override
     def spec(self, name: str, folder: str | None = None, *, start_over: bool = False) -> RunSpec:
-        """See :class:`~elastic_training.operators.training_arguments.TrainingArguments`."""
         made = super().spec(name, folder, start_over=start_over)
         if self.restart is None:
             return made

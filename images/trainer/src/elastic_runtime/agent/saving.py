@@ -58,7 +58,7 @@ _Write = Callable[[str], AbstractContextManager[BinaryIO]]
 
 
 class Saving:
-    """See the module.
+    """Save the files of a worker's ranks into the checkpoint store.
 
     Args:
         observe: what is asked for.

@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
+from typing_extensions import override
+
 from elastic_runtime.checkpoint import rights
 from elastic_runtime.checkpoint.fence import Seen, known_owner
 from elastic_runtime.checkpoint.manifest import LONGEST_MANIFEST
@@ -62,13 +64,13 @@ class FileStore(CheckpointStore):
         self.uri = uri
         self.root = Path(unquote(urlsplit(uri).path))
 
+    @override
     def claim(self, fence: int, owner: str = "") -> None:
-        """See the interface."""
         with self.locked():
             self.raise_fence(fence, owner)
 
+    @override
     def names(self) -> list[str]:
-        """See the interface."""
         with _unavailable(self.root):
             try:
                 root = rights.open_root(self.root)
@@ -79,8 +81,8 @@ class FileStore(CheckpointStore):
             finally:
                 os.close(root)
 
+    @override
     def begin(self, name: str) -> Draft:
-        """See the interface."""
         folder = self.root / (_DRAFT + name)
         with self.locked(), _unavailable(self.root):
             self._sweep()
@@ -89,18 +91,18 @@ class FileStore(CheckpointStore):
             fcntl.flock(alive, fcntl.LOCK_EX)
             return _FileDraft(self, name, folder, alive)
 
+    @override
     def join(self, name: str) -> Contribution | None:
-        """See the interface."""
         folder = self.root / (_DRAFT + name)
         return _FileContribution(self, folder) if (folder / _ALIVE).exists() else None
 
+    @override
     def read_manifest(self, name: str) -> bytes:
-        """See the interface."""
         with self._opened(name, MANIFEST) as stream, _unavailable(self.root / name), _lost(MANIFEST):
             return stream.read(LONGEST_MANIFEST + 1)
 
+    @override
     def open_part(self, name: str, part: str, size: int) -> BinaryIO:
-        """See the interface."""
         stream = self._opened(name, part)
         if (found := os.fstat(stream.fileno()).st_size) != size:
             stream.close()
@@ -111,8 +113,8 @@ class FileStore(CheckpointStore):
         with _unavailable(self.root / name / file), _lost(file), self._folder(name) as folder:
             return os.fdopen(rights.open_file(file, within=folder), "rb")
 
+    @override
     def delete(self, name: str) -> None:
-        """See the interface."""
         trash = self.root / (_TRASH + name)
         with _unavailable(self.root), contextlib.suppress(FileNotFoundError):
             # Renamed first: a reader sees a whole checkpoint or none, never a half deleted one.
@@ -120,8 +122,8 @@ class FileStore(CheckpointStore):
             _remove(trash)
 
     @contextmanager
+    @override
     def write_file(self, name: str) -> Iterator[BinaryIO]:
-        """See the interface."""
         path = self.root / name
         temporary = path.with_name(f".{path.name}-{os.urandom(8).hex()}")
         with _unavailable(path):
@@ -143,8 +145,8 @@ class FileStore(CheckpointStore):
                 temporary.unlink(missing_ok=True)
                 raise
 
+    @override
     def open_beside(self, name: str, most: int) -> BinaryIO:
-        """See the interface."""
         folder, _, file = name.partition("/")
         stream = self._opened(folder, file)
         if (found := os.fstat(stream.fileno()).st_size) > most:
@@ -152,8 +154,9 @@ class FileStore(CheckpointStore):
             raise InvalidDocument(f"{name} has {found} bytes, more than {most}")
         return stream
 
+    @override
     def ages(self, folder: str) -> dict[str, float]:
-        """See the interface; by the clock of this machine."""
+        """Return ages by the clock of this machine."""
         found: dict[str, float] = {}
         with _unavailable(self.root / folder), contextlib.suppress(FileNotFoundError), self._folder(folder) as handle:
             for each in os.listdir(handle)[:_MOST_LISTED]:
@@ -162,8 +165,8 @@ class FileStore(CheckpointStore):
                         found[name] = time.time() - os.stat(each, dir_fd=handle, follow_symlinks=False).st_mtime
         return found
 
+    @override
     def delete_file(self, name: str) -> None:
-        """See the interface."""
         folder, _, file = name.partition("/")
         with _unavailable(self.root / name), contextlib.suppress(FileNotFoundError), self._folder(folder) as handle:
             os.unlink(file, dir_fd=handle)

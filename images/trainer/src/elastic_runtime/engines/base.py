@@ -26,7 +26,7 @@ class SessionState(StrEnum):
     FINISHING = "finishing"
     """A rank of the world has ended with code 0; the others are about to. No change any more."""
     ENDED = "ended"
-    """See :attr:`SessionFact.outcome`."""
+    """The session is over. :attr:`SessionFact.outcome` says how."""
 
 
 class Stage(StrEnum):

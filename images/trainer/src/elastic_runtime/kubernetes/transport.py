@@ -52,7 +52,7 @@ class Request:
 
 
 class Transport:
-    """See the module. Raises the errors of :mod:`elastic_runtime.kubernetes.errors`, after attempts enough.
+    """Send requests to one API server, with retries. Raise the errors of :mod:`elastic_runtime.kubernetes.errors`.
 
     Args:
         api_client: a ``kubernetes_asyncio.client.ApiClient``, which knows server, certificates and tokens.

@@ -57,7 +57,7 @@ ENGINE_WORDS, ENGINE_WORDS_AT_ONCE = 1000.0, 100_000.0
 
 
 class AgentReports:
-    """See the module.
+    """Pass messages of agents on to pool, record, log and session.
 
     Args:
         pool, record, output, platform, gathering: where it goes.

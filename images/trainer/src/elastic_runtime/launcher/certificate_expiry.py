@@ -14,7 +14,7 @@ REMEDY = 'Clear the task with on_clear="resume": a new run has new ones, and goe
 
 
 class CertificateExpiry:
-    """See the module.
+    """Warn three days before the run's certificates expire, and when they have.
 
     Args:
         ends: when they expire.

@@ -37,7 +37,7 @@ _LONGEST = 120
 
 
 class Gathering:
-    """See the module.
+    """Make workers save their traces at the end of a run, and merge the timelines.
 
     Args:
         spec: of the run.

@@ -41,7 +41,7 @@ _REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found"
 
 
 class Scraping:
-    """See the module.
+    """Serve ``GET /metrics`` to clients with the token.
 
     Args:
         spec: of the run.

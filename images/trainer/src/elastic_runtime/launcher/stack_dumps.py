@@ -16,18 +16,18 @@ class Asked(Protocol):
     """Where requests are."""
 
     def stacks_asked(self) -> str | None:
-        """See :class:`~elastic_runtime.launcher.platform.Documents`."""
+        """Return another text after each new request; None: there was none."""
 
 
 class Workers(Protocol):
     """Whom to tell."""
 
     def dump_stacks(self) -> int:
-        """See :class:`~elastic_runtime.launcher.worker_pool.WorkerPool`."""
+        """Make the ranks of this worker write their stacks."""
 
 
 class StackDumps:
-    """See the module.
+    """Forward requests for stacks to the workers, at a limited rate.
 
     Args:
         asked: where requests are; what is there at the first look was for the launcher before.

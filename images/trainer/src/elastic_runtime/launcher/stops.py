@@ -46,7 +46,7 @@ class Stopped:
 
 
 class Stops:
-    """See the module; times are seconds of any one clock."""
+    """Record how ranks ended after they were asked to. Times are seconds of one clock."""
 
     def __init__(self) -> None:
         self._asked: dict[str, Stopped] = {}

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from typing_extensions import override
+
+from elastic_runtime.engines.base import RankRunner
 from elastic_runtime.engines.exits import LOST
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.launcher.agents import AgentConnection
@@ -80,8 +83,8 @@ class Worker:
         return self.connection.hello.worker
 
 
-class WorkerPool:
-    """See the module. Implements :class:`~elastic_runtime.engines.base.RankRunner`."""
+class WorkerPool(RankRunner):
+    """Keep the connected workers, their slots and their ranks."""
 
     def __init__(
         self,
@@ -277,13 +280,14 @@ class WorkerPool:
         """Whether any rank's process runs, or is about to."""
         return any(worker.ranks for worker in self.workers.values())
 
+    @override
     def interface(self, rank_id: str) -> str | None:
-        """See :class:`RankRunner`."""
         place = self._place(rank_id)
         return place[0].connection.hello.interface if place else None
 
+    @override
     def host(self, rank_id: str) -> str:
-        """See :class:`RankRunner`. A pod has an address of its own; the workers of this machine share one."""
+        """Return the worker's address: each pod has its own, and the workers of this machine share one."""
         worker = self.worker_of(rank_id)
         return (worker.connection.hello.address or worker.name) if worker else ""
 
@@ -293,8 +297,8 @@ class WorkerPool:
         here = [each for each in self.workers.values() if (each.connection.hello.address or each.name) == where]
         return sum(len(each.ranks) for each in here) > 1
 
+    @override
     async def run_rank(self, rank_id: str, attempt: int, environment: Mapping[str, str]) -> int:
-        """See :class:`RankRunner`."""
         place = self._place(rank_id)
         if place is None:
             return LOST
@@ -318,28 +322,28 @@ class WorkerPool:
         """Whether a process of that rank does."""
         return any(_rank_id(process) == rank_id for worker in self.workers.values() for process in worker.ranks)
 
+    @override
     def tell(self, rank_id: str, word: Mapping[str, Any]) -> None:
-        """See :class:`RankRunner`."""
         if worker := self.worker_of(rank_id):
             for process in worker.ranks:
                 if _rank_id(process) == rank_id:
                     worker.connection.send(TellRank(process, word))
 
+    @override
     def stop_rank(self, rank_id: str, *, stacks: bool = False) -> None:
-        """See :class:`RankRunner`."""
         self._stop(lambda process: _rank_id(process) == rank_id, stacks=stacks)
 
+    @override
     def stop_ranks(self, *, stacks: Collection[str] = ()) -> None:
-        """See :class:`RankRunner`."""
         self._stop(lambda process: _rank_id(process) in stacks, stacks=True)
         self._stop(lambda process: _rank_id(process) not in stacks)
 
+    @override
     def interrupt_ranks(self) -> None:
-        """See :class:`RankRunner`."""
         self._stop(lambda _process: True, self._restart.grace, signal.Signals[self._restart.signal])
 
+    @override
     def kill_ranks(self, *, stacks: bool = False) -> None:
-        """See :class:`RankRunner`."""
         self._stop(lambda _process: True, 0.0, stacks=stacks)
 
     def _stop(

@@ -229,7 +229,7 @@ def decode_rank_message(plain: Mapping[str, object]) -> RankMessage | None:
 
 @dataclass(frozen=True, slots=True)
 class _EngineHears:
-    """See :meth:`RankLink.have_engine_hear`."""
+    """Messages to an engine, for :meth:`RankLink.have_engine_hear`."""
 
     hear: Callable[[Mapping[str, Any]], None]
     hung_up: Callable[[], None]

@@ -28,14 +28,14 @@ class Elastic(tf.keras.callbacks.Callback):  # type: ignore[misc]  # Keras has n
         self._committed = 0
 
     def on_train_batch_end(self, _batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """See the class. Raises the engine's interrupt."""
+        """Report and commit as the class describes. Raise the engine's interrupt."""
         step = getattr(self._state, self._position) + 1
         setattr(self._state, self._position, step)
         if step % self._every == 0:
             self._commit(step, logs)
 
     def on_epoch_end(self, _epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """See the class. Raises the engine's interrupt."""
+        """Report and commit as the class describes. Raise the engine's interrupt."""
         step = getattr(self._state, self._position)
         if step != self._committed:
             self._commit(step, logs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
+from typing_extensions import override
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.tensorflow.family import TENSORFLOW
@@ -45,8 +46,9 @@ class DurableState(durable.DurableState):
             check_optimizer(f"{type(self).__name__}.{name}", value)
         super().__setattr__(name, value)
 
+    @override
     def commit(self) -> None:
-        """See the base class.
+        """Commit, as the class describes.
 
         Raises:
             InvalidSettings: ``hvd.DistributedOptimizer`` has added up some of the gradients of a step: each rank has

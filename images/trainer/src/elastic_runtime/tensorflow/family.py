@@ -8,107 +8,108 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from typing_extensions import override
 
 from elastic_runtime.checkpoint.checkpoints import PartStream
 from elastic_runtime.tensorflow import arrays
 from elastic_runtime.tensorflow.arrays import Array
 from elastic_runtime.tensorflow.states import state_of, trained_of
-from elastic_runtime.training.family import HasState, HostCopies, Tree
+from elastic_runtime.training.family import Family, HasState, HostCopies, Tree
 
 
-class TensorFlowFamily:
+class TensorFlowFamily(Family):
     """Implements :class:`~elastic_runtime.training.family.Family`."""
 
     suffix = ".safetensors"
 
+    @override
     def is_tensor(self, value: object) -> bool:
-        """See :class:`Family`."""
         return isinstance(value, np.ndarray)
 
+    @override
     def rebuilt(self, _old: dict[Any, Any], new: dict[Any, Any]) -> dict[Any, Any]:
-        """See :class:`Family`."""
         return new
 
+    @override
     def copy(self, sources: Sequence[Array], onto: Sequence[Array | None]) -> list[Array]:
-        """See :class:`Family`."""
         return [_copy(source, buffer) for source, buffer in zip(sources, onto, strict=True)]
 
+    @override
     def in_host_memory(self, _tensor: Array) -> bool:
-        """See :class:`Family`."""
         return True
 
+    @override
     def to_host(self, tensors: Sequence[Array]) -> HostCopies:
-        """See :class:`Family`."""
         return HostCopies([np.array(tensor, order="C") for tensor in tensors], lambda: None)
 
+    @override
     def host_memory_like(self, tensor: Array) -> Array:
-        """See :class:`Family`."""
         # Not zeros_like: that gives pages which are still to be made.
         memory: Array = np.empty(tensor.shape, tensor.dtype)
         memory.fill(0)
         return memory
 
+    @override
     def state_of(self, value: object) -> HasState | None:
-        """See :class:`Family`."""
         return state_of(value)
 
+    @override
     def over(self, data: bytearray) -> Array:
-        """See :class:`Family`."""
         return np.frombuffer(data, np.uint8)
 
+    @override
     def outline(self, tree: Tree) -> bytes:
-        """See :class:`Family`."""
         return arrays.outline(tree)
 
+    @override
     def from_outline(self, data: bytes) -> tuple[Tree, list[Array]]:
-        """See :class:`Family`."""
         return arrays.from_outline(data)
 
+    @override
     def sendable(self, tensor: Array) -> Array:
-        """See :class:`Family`."""
         return np.ascontiguousarray(tensor)
 
+    @override
     def target(self, mine: Array | None, like: Array) -> Array:
-        """See :class:`Family`."""
         if mine is not None and _alike(mine, like) and mine.flags.writeable and mine.flags.c_contiguous:
             return mine
         return np.empty(like.shape, like.dtype)
 
+    @override
     def trained(self, value: object) -> Tree | None:
-        """See :class:`Family`."""
         return trained_of(value)
 
     def put(self, tree: Tree, _live: Tree) -> Tree:
         """The tree: what a script holds on to are variables."""
         return tree
 
+    @override
     def memory(self, tensor: Array) -> tuple[int, int]:
-        """See :class:`Family`."""
         start = int(tensor.__array_interface__["data"][0])
         return start, start + tensor.nbytes
 
+    @override
     def digests(self, tensors: Sequence[Array]) -> list[str]:
-        """See :class:`Family`."""
         return [_digest(tensor) for tensor in tensors]
 
+    @override
     def load(self, state: HasState, tree: Tree) -> None:
-        """See :class:`Family`."""
         state.load_state_dict(tree)
 
+    @override
     def write(self, tree: Tree, stream: PartStream) -> None:
-        """See :class:`Family`."""
         arrays.write(tree, stream)
 
+    @override
     def read(self, stream: IO[bytes], size: int) -> Tree:
-        """See :class:`Family`."""
         return arrays.read(stream, size)
 
+    @override
     def unfit(self, tensor: Array) -> str:
-        """See :class:`Family`."""
         return "" if arrays.has_type(tensor) else f"an array of {tensor.dtype}"
 
+    @override
     def check(self, tree: Tree) -> None:
-        """See :class:`Family`."""
         arrays.from_outline(arrays.outline(tree))
 
     def profiling(self, _folder: Path, _asked: str) -> None:

@@ -99,7 +99,7 @@ class OptimizerState:
         self._optimizer = optimizer
 
     def state_dict(self) -> list[Array]:
-        """See :func:`variables_of`."""
+        """Return the variables, as :func:`variables_of` names them."""
         return _read(variables_of(self._optimizer))
 
     def load_state_dict(self, state_dict: Sequence[Array]) -> None:

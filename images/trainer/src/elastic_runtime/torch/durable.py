@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
+from typing_extensions import override
 
 from elastic_runtime.checkpoint.checkpoints import StoredCheckpoint, opened_checkpoint
 from elastic_runtime.errors import InvalidSettings
@@ -35,8 +36,9 @@ class DurableState(durable.DurableState):
                 separate_groups(value)
         super().__setattr__(name, value)
 
+    @override
     def commit(self) -> None:
-        """See the base class.
+        """Commit, as the class describes.
 
         Raises:
             InvalidSettings: ``hvd.DistributedOptimizer`` has added up some of the gradients of a step: each rank has
@@ -51,8 +53,9 @@ class DurableState(durable.DurableState):
         self._settle()
         super().commit()
 
+    @override
     def finish(self) -> None:
-        """See the base class."""
+        """Finish, as the class describes."""
         self._settle()
         super().finish()
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import Buffer, Parameter
 from torch.utils.serialization import config
+from typing_extensions import override
 
 from elastic_runtime.checkpoint.checkpoints import PartStream
 from elastic_runtime.errors import InvalidDocument
@@ -22,7 +23,7 @@ from elastic_runtime.torch.archives import read_archive
 from elastic_runtime.torch.digests import digests
 from elastic_runtime.torch.host_copies import HostCopier
 from elastic_runtime.torch.optimizers import load_optimizer
-from elastic_runtime.training.family import HasState, HostCopies, Tree
+from elastic_runtime.training.family import Family, HasState, HostCopies, Tree
 from elastic_runtime.training.trees import map_tensors, tensors_by_path, tensors_of
 from elastic_runtime.world import current_world
 
@@ -31,7 +32,7 @@ _Like = tuple[Tensor, str]
 PROFILED = ".pt.trace.json.gz"
 
 
-class TorchFamily:
+class TorchFamily(Family):
     """Implements :class:`~elastic_runtime.training.family.Family`. Trees are what ``weights_only=True`` allows."""
 
     suffix = ".pt"
@@ -39,8 +40,8 @@ class TorchFamily:
     def __init__(self, copier: HostCopier | None = None) -> None:
         self._copier = copier or HostCopier()
 
+    @override
     def is_tensor(self, value: object) -> bool:
-        """See :class:`Family`."""
         return isinstance(value, Tensor)
 
     def rebuilt(self, old: dict[Any, Any], new: dict[Any, Any]) -> dict[Any, Any]:
@@ -52,8 +53,8 @@ class TorchFamily:
         return ordered
 
     @torch.no_grad()
+    @override
     def copy(self, sources: Sequence[Tensor], onto: Sequence[Tensor | None]) -> list[Tensor]:
-        """See :class:`Family`."""
         copies: list[Tensor] = []
         reused: list[Tensor] = []
         onto_them: list[Tensor] = []
@@ -72,17 +73,17 @@ class TorchFamily:
         self._copier.made(copies)
         return copies
 
+    @override
     def in_host_memory(self, tensor: Tensor) -> bool:
-        """See :class:`Family`."""
         return tensor.device.type == "cpu"
 
     @torch.no_grad()
+    @override
     def to_host(self, tensors: Sequence[Tensor]) -> HostCopies:
-        """See :class:`Family`."""
         return self._copier.begin(tensors)
 
+    @override
     def host_memory_like(self, tensor: Tensor) -> Tensor:
-        """See :class:`Family`."""
         # Not zeros_like: that gives pages which are still to be made.
         return self._copier.host_memory_like(tensor).fill_(0)
 
@@ -90,25 +91,25 @@ class TorchFamily:
         """The object itself, if it has a ``state_dict``."""
         return value if isinstance(value, HasState) else None
 
+    @override
     def over(self, data: bytearray) -> Tensor:
-        """See :class:`Family`."""
         return torch.frombuffer(data, dtype=torch.uint8)
 
+    @override
     def outline(self, tree: Tree) -> bytes:
-        """See :class:`Family`."""
         return dump({"tree": tree, "devices": [tensor.device.type for tensor in tensors_of(self, tree)]})
 
+    @override
     def from_outline(self, data: bytes) -> tuple[Tree, list[_Like]]:
-        """See :class:`Family`."""
         received = load(data)
         return received["tree"], list(zip(tensors_of(self, received["tree"]), received["devices"], strict=True))
 
+    @override
     def sendable(self, tensor: Tensor) -> Tensor:
-        """See :class:`Family`."""
         return tensor.detach().resolve_conj().resolve_neg().contiguous()
 
+    @override
     def target(self, mine: Tensor | None, like: _Like) -> Tensor:
-        """See :class:`Family`."""
         wanted, device = like
         if (
             mine is not None
@@ -121,8 +122,8 @@ class TorchFamily:
             return mine.detach()
         return torch.empty(wanted.shape, dtype=wanted.dtype, device=device)
 
+    @override
     def trained(self, value: object) -> Tree | None:
-        """See :class:`Family`."""
         if isinstance(value, torch.nn.Module):
             return dict(value.named_parameters())
         if isinstance(value, torch.optim.Optimizer):
@@ -145,45 +146,46 @@ class TorchFamily:
         remaining = iter(placed)
         return map_tensors(self, lambda _: next(remaining), tree)
 
+    @override
     def memory(self, tensor: Tensor) -> tuple[int, int]:
-        """See :class:`Family`."""
         start = tensor.data_ptr()
         return start, start + tensor.numel() * tensor.element_size()
 
+    @override
     def digests(self, tensors: Sequence[Tensor]) -> list[str]:
-        """See :class:`Family`."""
         return digests(tensors)
 
+    @override
     def load(self, state: HasState, tree: Tree) -> None:
-        """See :class:`Family`."""
         if isinstance(state, torch.optim.Optimizer):
             load_optimizer(state, tree)
         else:
             state.load_state_dict(tree)
 
+    @override
     def write(self, tree: Tree, stream: PartStream) -> None:
-        """See :class:`Family`."""
         # Without the CRCs that torch puts into its archives and never reads, a quarter of the work of writing: the
         # manifest has a SHA-256 of the whole. The setting is this thread's alone.
         with config.patch({"save.compute_crc32": False}):  # type: ignore[attr-defined]
             # torch asks for a whole IO[bytes] and uses write and flush.
             torch.save(tree, cast(IO[bytes], stream))
 
+    @override
     def read(self, stream: IO[bytes], size: int) -> Tree:
-        """See :class:`Family`. What :meth:`unfit` refuses in a state, no checkpoint of ours holds."""
+        """Read a value. Checkpoints do not contain what :meth:`unfit` refuses."""
         tree = read_archive(stream, size)
         self._check_tensors(tree)
         return tree
 
+    @override
     def unfit(self, tensor: Tensor) -> str:
-        """See :class:`Family`."""
         if type(tensor) not in (Tensor, Parameter, Buffer) or tensor.layout != torch.strided or tensor.is_quantized:
             kind = f"{type(tensor).__qualname__} of layout {tensor.layout} and type {tensor.dtype}"
             return f"a tensor that is a {kind}"
         return "a tensor without content, of the device meta" if tensor.is_meta else ""
 
+    @override
     def check(self, tree: Tree) -> None:
-        """See :class:`Family`."""
         self._check_tensors(tree)
         data = dump(tree)
         read_archive(io.BytesIO(data), len(data))
@@ -192,8 +194,8 @@ class TorchFamily:
         for kind in filter(None, map(self.unfit, tensors_of(self, tree))):
             raise InvalidDocument(kind)
 
+    @override
     def profiling(self, folder: Path, asked: str) -> Profiling:
-        """See :class:`Family`."""
         return Profiling(folder, asked)
 
 

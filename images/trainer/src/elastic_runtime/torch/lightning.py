@@ -55,17 +55,17 @@ class CheckpointAtRestart(Callback):  # type: ignore[misc]  # Lightning is not t
         return str(found[0]) if found else None
 
     def on_sanity_check_start(self, *_: Any) -> None:
-        """See Lightning's ``Callback``: the first one after its handler of SIGTERM."""
+        """Install the handler: this is Lightning's first call after its own handler of SIGTERM."""
         self._request.listen()
 
     def on_train_start(self, trainer: Any, *_: Any) -> None:
-        """See Lightning's ``Callback``."""
+        """Start to watch for requests to end."""
         check_same_step(trainer.global_step)
         self._request.listen()
         self._save_every.is_at(trainer.global_step)
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-        """See Lightning's ``Callback``. Raises SystemExit."""
+        """Save and end if asked to. Raise SystemExit."""
         ends, step = self._request.agreed(), trainer.global_step
         if ends or self._save_every.due(step):
             write_checkpoint(self._folder, step, trainer.save_checkpoint, ".ckpt")

@@ -38,7 +38,7 @@ class _Present:
         self.store: Store | None = None
         """Of its default group, which nobody holds here, or it would not end."""
         self.sending: deque[Any] = deque(maxlen=_MOST_SENDING)
-        """See :func:`keep`."""
+        """Collectives that :func:`keep` holds until they end."""
 
     def taken(self) -> list[Any]:
         """Everything, for a last reference to it."""

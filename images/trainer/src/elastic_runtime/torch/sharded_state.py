@@ -12,6 +12,7 @@ from typing import Any, Protocol, cast
 
 import torch
 from torch.distributed.tensor import DTensor
+from typing_extensions import override
 
 from elastic_runtime.checkpoint.checkpoints import Checkpoints, StoredCheckpoint
 from elastic_runtime.checkpoint.joint import Joint
@@ -135,8 +136,8 @@ class ShardedState(DurableState):
         if self._joint is not None:
             self._joint.given_up.set()  # A writer may be lost.
 
+    @override
     def on_same_state(self) -> None:
-        """See :class:`DurableState`."""
         self.sync()
 
     def sync(self) -> None:
@@ -203,8 +204,8 @@ class ShardedState(DurableState):
 
     # Commits
 
+    @override
     def commit(self) -> None:
-        """See :class:`DurableState`."""
         self._commits += 1
         super().commit()
 

@@ -60,18 +60,18 @@ class CheckpointAtRestart(TrainerCallback):  # type: ignore[misc]  # Transformer
         self._ends = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002  # Transformers' names
-        """See Transformers' ``TrainerCallback``."""
+        """Start to watch for requests to end."""
         check_same_step(state.global_step)
         self._request.listen()  # ``enable_jit_checkpoint`` installs a handler of its own.
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """See Transformers' ``TrainerCallback``."""
+        """Request a checkpoint if asked to end."""
         if self._request.agreed():
             self._ends = control.should_save = control.should_training_stop = True
         if control.should_save and state.is_world_process_zero:  # The trainer writes over a torn one of that step.
             (Path(args.output_dir) / f"checkpoint-{state.global_step}" / _STATE).unlink(missing_ok=True)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002  # the same
-        """See Transformers' ``TrainerCallback``. Raises SystemExit."""
+        """End after the checkpoint if asked to. Raise SystemExit."""
         if self._ends:
             sys.exit(0)

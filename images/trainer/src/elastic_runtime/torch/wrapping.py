@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from typing_extensions import override
+
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.torch.durable import DurableState
@@ -12,8 +14,8 @@ from elastic_runtime.torch.durable import DurableState
 class CommitCountingState(DurableState):
     """Of a script that counts no steps: each commit is one."""
 
+    @override
     def commit(self) -> None:
-        """See :class:`DurableState`."""
         self.step += 1
         super().commit()
 

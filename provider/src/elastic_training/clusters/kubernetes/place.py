@@ -11,6 +11,8 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from typing_extensions import override
+
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ElasticError, FailureKind, InvalidSettings, RunNotFound
 from elastic_runtime.kubernetes.client import Client
@@ -73,10 +75,11 @@ class KubernetesCluster(Cluster):
         self._namespace = _Namespace(connection_id, namespace, pods, times or Times())
         super().__init__(self._namespace)
 
+    @override
     async def claim(
         self, spec: RunSpec, owner: str, *, fresh: bool = False, before_takeover: BeforeTakeover | None = None
     ) -> Claim:
-        """See :meth:`Cluster.claim`. What others have left half created in the namespace is removed on the way."""
+        """Claim the run, and remove half-created runs of others in the namespace."""
         claim = await super().claim(spec, owner, fresh=fresh, before_takeover=before_takeover)
         await self._namespace.sweep()
         return claim
@@ -180,8 +183,9 @@ class _Namespace(Place):
         return updates(self.connection, self.namespace, ref, cursor, beat)
 
     @_asking
+    @override
     async def tidy(self, client: Client, found: RunDocument) -> None:
-        """See :meth:`Place.tidy`: its Job and its worker set are deleted; its documents stay."""
+        """Delete the run's Job and ReplicaSet, and keep its documents."""
         seen = await read_seen(client, found)
         status = judge(seen, utc_now())
         forsaken = found.cancelled is not None and not status.phase.final and not any(map(running, seen.pods))
@@ -206,8 +210,9 @@ class _Namespace(Place):
         await client.patch(REPLICA_SETS, ObjectNames(found.ref.name).worker, patch, "scale")
 
     @_asking
+    @override
     async def reclaim(self, client: Client, found: RunDocument, worker: str, grace: timedelta) -> bool:
-        """See :meth:`Place.reclaim`: deletes the worker's pod, with that grace period."""
+        """Delete the worker's pod, with that grace period."""
         pod = await client.find(PODS, WorkerName.parse(worker).pod)
         if pod is None or not of_run(pod, found.ref.uid):
             return False

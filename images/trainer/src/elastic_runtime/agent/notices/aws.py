@@ -13,7 +13,10 @@ import http.client
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
+from typing_extensions import override
+
 from elastic_runtime.agent.notices.metadata import MetadataClient, TokenSession, unexpected
+from elastic_runtime.agent.notices.services import Service
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import parse_json
 from elastic_runtime.run.rundir import ReclaimNotice
@@ -26,12 +29,12 @@ REBALANCE_TIME = timedelta(seconds=120)
 """A recommendation has no deadline. So much a worker has at least: an interruption itself is announced so far ahead."""
 
 
-class _Ec2:
+class _Ec2(Service):
     def __init__(self, address: str | None = None) -> None:
         self._session = TokenSession(MetadataClient(address or ADDRESS), TOKEN)
 
+    @override
     async def detect(self) -> bool:
-        """See :class:`~elastic_runtime.agent.notices.services.Service`."""
         # Whatever else answers a PUT there does not repeat the token's lifetime.
         return f"{TOKEN}-ttl-seconds".lower() in (await self._session.open()).headers
 
@@ -51,11 +54,9 @@ class _Ec2:
 class Aws(_Ec2):
     """The interruption itself, announced 120 s ahead."""
 
+    @override
     async def look(self) -> ReclaimNotice | None:
-        """See :class:`~elastic_runtime.agent.notices.services.Service`.
-
-        Whether the machine will be terminated, stopped or hibernated is the same to a worker.
-        """
+        """Return one kind of notice, whether the machine will be terminated, stopped or hibernated."""
         time = await self._announced(ACTION, "time")
         return None if time is None else ReclaimNotice("aws", time)
 
@@ -71,8 +72,8 @@ class AwsRebalance(_Ec2):
         self._interruption, self._now = Aws(address), now
         self._begun_at: datetime | None = None
 
+    @override
     async def look(self) -> ReclaimNotice | None:
-        """See :class:`~elastic_runtime.agent.notices.services.Service`."""
         self._begun_at = self._begun_at or self._now()
         if notice := await self._interruption.look():
             return notice

@@ -11,7 +11,10 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from typing_extensions import override
+
 from elastic_runtime.agent.notices.metadata import TIMEOUT, MetadataClient, unexpected
+from elastic_runtime.agent.notices.services import Service
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import parse_json
 from elastic_runtime.errors import ClusterUnavailable
@@ -29,7 +32,7 @@ TAKEN = ("Preempt", "Terminate")
 AHEAD = ("Scheduled", "Started")
 
 
-class Azure:
+class Azure(Service):
     """Evictions of this machine, announced some 30 s ahead; the list has those of its neighbours, too."""
 
     def __init__(self, address: str | None = None, now: Callable[[], datetime] = utc_now) -> None:
@@ -37,13 +40,13 @@ class Azure:
         self._now = now
         self._name: str | None = None
 
+    @override
     async def detect(self) -> bool:
-        """See :class:`~elastic_runtime.agent.notices.services.Service`."""
         await self._read_name()
         return True
 
+    @override
     async def look(self) -> ReclaimNotice | None:
-        """See :class:`~elastic_runtime.agent.notices.services.Service`."""
         own = self._name or await self._read_name()
         # The first answer may be on its way for two minutes; later ones come at once.
         document = await self._get(EVENTS, EVENTS_TIMEOUT)

@@ -11,7 +11,10 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from urllib.parse import quote
 
+from typing_extensions import override
+
 from elastic_runtime.agent.notices.metadata import TIMEOUT, Answer, MetadataClient, unexpected
+from elastic_runtime.agent.notices.services import Service
 from elastic_runtime.clock import utc_now
 from elastic_runtime.run.rundir import ReclaimNotice
 
@@ -26,7 +29,7 @@ WAIT = 60
 """Seconds for which the server keeps a request that waits for a change."""
 
 
-class Gcp:
+class Gcp(Service):
     """The preemption, heard of in the moment in which it begins."""
 
     def __init__(self, address: str | None = None, now: Callable[[], datetime] = utc_now) -> None:
@@ -34,16 +37,14 @@ class Gcp:
         self._now = now
         self._etag: str | None = None
 
+    @override
     async def detect(self) -> bool:
-        """See :class:`~elastic_runtime.agent.notices.services.Service`."""
         answer = await self._client.request("GET", PREEMPTED, FLAVOR)
         return answer.status == http.client.OK and answer.headers.get("metadata-flavor") == "Google"
 
+    @override
     async def look(self) -> ReclaimNotice | None:
-        """See :class:`~elastic_runtime.agent.notices.services.Service`.
-
-        The first look answers at once, further ones when the value changes, or after :data:`WAIT`.
-        """
+        """Return at once the first time, and later when the value changes, or after :data:`WAIT`."""
         etag, self._etag = self._etag, None  # Should this fail, the next look is a first one.
         answer = await self._ask(etag)
         if answer.status != http.client.OK or answer.text not in ("TRUE", "FALSE"):

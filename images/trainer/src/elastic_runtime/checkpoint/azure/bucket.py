@@ -19,6 +19,8 @@ from email.utils import parsedate_to_datetime
 from functools import cached_property, partial
 from typing import Any
 
+from typing_extensions import override
+
 from elastic_runtime.checkpoint.objects.bucket import (
     ATTEMPTS,
     CONNECT_TIMEOUT,
@@ -57,7 +59,7 @@ _VARIABLES = ("CONNECTION_STRING", "SERVICE_ENDPOINT", "ACCOUNT_NAME", "ACCOUNT_
 
 
 class AzureBucket(Bucket):
-    """See :class:`Bucket`: a container. Versions are ETags.
+    """A container of Azure Blob Storage. Versions are ETags.
 
     Args:
         name: of the container.
@@ -86,16 +88,16 @@ class AzureBucket(Bucket):
         with self._making:  # or several threads would make one each
             return self._made[0]
 
+    @override
     def close(self) -> None:
-        """See the base."""
         with self._making:
             made = self.__dict__.pop("_made", ())
         for each in made:
             if each is not None:
                 each.close()
 
+    @override
     def get(self, key: str, most: int) -> tuple[bytes, str]:
-        """See the base."""
         with self._translated(f"reading {key}"):
             try:
                 answer = self._asked(key, 0, most + 1)
@@ -105,13 +107,13 @@ class AzureBucket(Bucket):
                     raise
             return b"", str(self._client.get_blob_client(key).get_blob_properties().etag)
 
+    @override
     def size(self, key: str) -> int:
-        """See the base."""
         with self._translated(f"reading {key}"):
             return int(self._client.get_blob_client(key).get_blob_properties().size)
 
+    @override
     def read(self, key: str, start: int, stop: int, take: Callable[[bytes], None]) -> None:
-        """See the base."""
         with self._translated(f"reading {key}"):
             for data in self._asked(key, start, stop - start).chunks():
                 if start + len(data) > stop:
@@ -141,36 +143,37 @@ class AzureBucket(Bucket):
             response.internal_response.close()  # of requests
             raise StoreUnavailable(f"{self.uri}, reading {key}: the server does not send what it was asked for")
 
+    @override
     def put(self, key: str, body: bytes | bytearray, *, version: str | None = None, new: bool = False) -> None:
-        """See the base."""
         with self._translated(f"writing {key}"):
             from azure.core import MatchConditions
 
             condition = {} if version is None else {"etag": version, "match_condition": MatchConditions.IfNotModified}
             self._client.upload_blob(key, bytes(body), overwrite=not new, max_concurrency=1, **condition)
 
+    @override
     def delete(self, key: str) -> None:
-        """See the base."""
         try:
             with self._translated(f"deleting {key}"):
                 self._client.delete_blob(key)
         except Missing:
             return
 
+    @override
     def objects(self, prefix: str) -> list[Listed]:
-        """See the base."""
         found = []
         for each, now in self._listed("list_blobs", prefix):
             found.append(Listed(str(each.name), (now - each.last_modified).total_seconds()))
         return found
 
+    @override
     def folders(self, prefix: str) -> list[str]:
-        """See the base."""
         names = [str(each.name) for each, _ in self._listed("walk_blobs", prefix, delimiter="/")]
         return [name.removesuffix("/").rpartition("/")[2] for name in names if name.endswith("/")]
 
+    @override
     def uploads(self, prefix: str) -> list[tuple[str, str]]:
-        """See the base: blobs of which there are only blocks. Azure forgets these after a week."""
+        """Return blobs that have only blocks. Azure deletes these after a week."""
         listed = self._listed("list_blobs", prefix, include=["uncommittedblobs"])
         return [(str(each.name), "") for each, _ in listed if each.etag is None]
 
@@ -191,26 +194,27 @@ class AzureBucket(Bucket):
             for each in itertools.islice(itertools.chain.from_iterable(pages), MOST_LISTED):
                 yield each, now
 
-    def begin_upload(self, key: str) -> str:  # noqa: ARG002  # the first block begins it
-        """See the base."""
+    @override
+    def begin_upload(self, key: str) -> str:  # the first block begins it
         return secrets.token_hex(8)
 
-    def upload_piece(self, key: str, upload: str, number: int, body: bytes | bytearray, *, last: bool) -> str:  # noqa: ARG002
-        """See the base."""
+    @override
+    def upload_piece(self, key: str, upload: str, number: int, body: bytes | bytearray, *, last: bool) -> str:
         block = b64encode(f"{upload}-{number:06}".encode()).decode()
         with self._translated(f"writing piece {number} of {key}"):
             self._client.get_blob_client(key).stage_block(block, bytes(body))
         return block
 
-    def end_upload(self, key: str, upload: str, pieces: list[Any]) -> None:  # noqa: ARG002
-        """See the base."""
+    @override
+    def end_upload(self, key: str, upload: str, pieces: list[Any]) -> None:
         with self._translated(f"writing {key}"):
             from azure.storage.blob import BlobBlock
 
             self._client.get_blob_client(key).commit_block_list([BlobBlock(each) for each in pieces])
 
-    def abort_upload(self, key: str, upload: str) -> None:  # noqa: ARG002
-        """See the base: only a blob drops its blocks."""
+    @override
+    def abort_upload(self, key: str, upload: str) -> None:
+        """Delete the blob: Azure deletes blocks only with it."""
         self.put(key, b"")
         self.delete(key)
 

@@ -20,6 +20,8 @@ from functools import cached_property, partial
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from typing_extensions import override
+
 from elastic_runtime.checkpoint.objects.bucket import (
     ATTEMPTS,
     CONNECT_TIMEOUT,
@@ -60,7 +62,7 @@ _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 
 
 class GcsBucket(Bucket):
-    """See :class:`Bucket`. Versions are generations.
+    """A bucket of Google Cloud Storage. Versions are generations.
 
     Args:
         name: of the bucket.
@@ -89,26 +91,26 @@ class GcsBucket(Bucket):
         with self._translated("connecting"):
             return new_session(self.uri, self._variables)
 
+    @override
     def close(self) -> None:
-        """See the base."""
         with self._making:
             session = self.__dict__.pop("_session", None)
         if session is not None:
             session.close()
 
+    @override
     def get(self, key: str, most: int) -> tuple[bytes, str]:
-        """See the base."""
         with self._asked(f"reading {key}", "GET", self._url(key), params={"alt": "media"}) as answer:
             return answer.raw.read(most + 1), str(int(answer.headers["x-goog-generation"]))
 
+    @override
     def size(self, key: str) -> int:
-        """See the base."""
         with self._translated(f"reading {key}"):
             # Where it is 0, Google's own testbench leaves it away.
             return int(self._json(f"reading {key}", self._url(key), {"fields": "size"})[0].get("size", 0))
 
+    @override
     def read(self, key: str, start: int, stop: int, take: Callable[[bytes], None]) -> None:
-        """See the base."""
         asked = {"Range": f"bytes={start}-{stop - 1}"}
         with self._asked(f"reading {key}", "GET", self._url(key), params={"alt": "media"}, headers=asked) as answer:
             if answer.headers.get("Content-Length") != str(stop - start):
@@ -120,24 +122,24 @@ class GcsBucket(Bucket):
                 take(data)
                 start += len(data)
 
+    @override
     def put(self, key: str, body: bytes | bytearray, *, version: str | None = None, new: bool = False) -> None:
-        """See the base."""
         params = {"uploadType": "media", "name": key}
         if new or version is not None:
             params["ifGenerationMatch"] = "0" if new else str(version)
         with self._asked(f"writing {key}", "POST", self._uploads, params=params, data=bytes(body)):
             pass
 
+    @override
     def delete(self, key: str) -> None:
-        """See the base."""
         try:
             with self._asked(f"deleting {key}", "DELETE", self._url(key)):
                 pass
         except Missing:
             return
 
+    @override
     def objects(self, prefix: str) -> list[Listed]:
-        """See the base."""
         found = []
         with self._translated(f"listing {prefix}"):
             for each, now in self._listed(prefix, "items", fields="items(name,updated),nextPageToken"):
@@ -145,8 +147,8 @@ class GcsBucket(Bucket):
                 found.append(Listed(str(each["name"]), age))
         return found
 
+    @override
     def folders(self, prefix: str) -> list[str]:
-        """See the base."""
         with self._translated(f"listing {prefix}"):
             listed = self._listed(prefix, "prefixes", fields="prefixes,nextPageToken", delimiter="/")
             found = [str(each) for each, _ in listed]
@@ -166,8 +168,8 @@ class GcsBucket(Bucket):
                 return
             params["pageToken"] = str(page["nextPageToken"])
 
+    @override
     def begin_upload(self, key: str) -> str:
-        """See the base."""
         params = {"uploadType": "resumable", "name": key}
         with self._asked(f"writing {key}", "POST", self._uploads, params=params) as answer:
             upload = str(answer.headers["Location"])
@@ -177,8 +179,8 @@ class GcsBucket(Bucket):
         self._sent[upload] = 0
         return upload
 
+    @override
     def upload_piece(self, key: str, upload: str, number: int, body: bytes | bytearray, *, last: bool) -> None:
-        """See the base."""
         start = self._sent[upload]
         stop = start + len(body)
         asked = {"Content-Range": f"bytes {start}-{stop - 1}/{stop if last else '*'}"}
@@ -189,18 +191,19 @@ class GcsBucket(Bucket):
             raise StoreUnavailable(f"{self.uri}, {doing}: the server has not kept all of it")
         self._sent[upload] = stop
 
-    def end_upload(self, key: str, upload: str, pieces: list[Any]) -> None:  # noqa: ARG002  # its last piece has ended it
-        """See the base."""
+    @override
+    def end_upload(self, key: str, upload: str, pieces: list[Any]) -> None:  # its last piece has ended it
         self._sent.pop(upload, None)
 
+    @override
     def abort_upload(self, key: str, upload: str) -> None:
-        """See the base."""
         self._sent.pop(upload, None)
         with self._asked(f"giving up {key}", "DELETE", upload):
             pass
 
-    def uploads(self, prefix: str) -> list[tuple[str, str]]:  # noqa: ARG002  # they cannot be listed
-        """See the base: unfinished ones are forgotten after a week, and cost nothing until then."""
+    @override
+    def uploads(self, prefix: str) -> list[tuple[str, str]]:  # they cannot be listed
+        """Return an empty list: Google deletes unfinished uploads after a week, and they cost nothing until then."""
         return []
 
     def _url(self, key: str) -> str:

@@ -13,6 +13,8 @@ from functools import partial
 from types import TracebackType
 from typing import BinaryIO, cast
 
+from typing_extensions import override
+
 from elastic_runtime.checkpoint.manifest import LONGEST_MANIFEST
 from elastic_runtime.checkpoint.objects.bucket import Bucket, Changed, Missing
 from elastic_runtime.checkpoint.objects.download import download, in_time
@@ -59,29 +61,29 @@ class ObjectStore(CheckpointStore):
         """Of an object under the prefix."""
         return "/".join([*filter(None, [self._prefix]), *path])
 
+    @override
     def claim(self, fence: int, owner: str = "") -> None:
-        """See the interface."""
         self.register.change(lambda entries: entries.claimed(fence, owner, self.uri))
 
     def prepare(self) -> None:
         """Importing a cloud's library and making a client take half a second, and more on a busy machine."""
         self.register.read()
 
+    @override
     def names(self) -> list[str]:
-        """See the interface."""
         return list(self.register.read().published)
 
+    @override
     def begin(self, name: str) -> Draft:
-        """See the interface."""
         self._sweep()
         return _ObjectDraft(self, name)
 
+    @override
     def join(self, name: str) -> Contribution:
-        """See the interface."""
         return _ObjectContribution(self, name)
 
+    @override
     def read_manifest(self, name: str) -> bytes:
-        """See the interface."""
         key = self.key(name, MANIFEST)
         try:
             return in_time(partial(self.bucket.get, key, LONGEST_MANIFEST), f"{self.uri}, reading {key}")[0]
@@ -106,8 +108,8 @@ class ObjectStore(CheckpointStore):
         return cast(BinaryIO, file)
 
     @contextmanager
+    @override
     def write_file(self, name: str) -> Iterator[BinaryIO]:
-        """See the interface."""
         senders = Senders(self.bucket.senders)
         upload = Upload(self.bucket, self.key(name), senders, lambda: None)
         try:
@@ -120,8 +122,9 @@ class ObjectStore(CheckpointStore):
         finally:
             senders.close()
 
+    @override
     def open_beside(self, name: str, most: int) -> BinaryIO:
-        """See the interface; as :meth:`open_part`."""
+        """Open the object as :meth:`open_part` does."""
         try:
             size = self.bucket.size(self.key(name))
         except Missing:
@@ -131,24 +134,24 @@ class ObjectStore(CheckpointStore):
         folder, _, file = name.partition("/")
         return self.open_part(folder, file, size)
 
+    @override
     def ages(self, folder: str) -> dict[str, float]:
-        """See the interface."""
         start = self.key("")
         found = {each.key.removeprefix(start): each.age for each in self.bucket.objects(self.key(folder, ""))}
         return {name: age for name, age in found.items() if FILE.fullmatch(name)}
 
+    @override
     def delete_file(self, name: str) -> None:
-        """See the interface."""
         self.bucket.delete(self.key(name))
 
+    @override
     def delete(self, name: str) -> None:
-        """See the interface."""
         self.mark(name)  # should this end half-way, somebody else will end it
         self.register.change(lambda entries: entries.without(name))
         self.remove(name)
 
+    @override
     def close(self) -> None:
-        """See the interface."""
         self.bucket.close()
 
     def mark(self, name: str) -> None:

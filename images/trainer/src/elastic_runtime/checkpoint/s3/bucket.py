@@ -12,6 +12,8 @@ from email.utils import parsedate_to_datetime
 from functools import cached_property
 from typing import Any
 
+from typing_extensions import override
+
 from elastic_runtime.checkpoint.objects.bucket import (
     ATTEMPTS,
     CONNECT_TIMEOUT,
@@ -59,7 +61,7 @@ _making_a_client = threading.Lock()
 
 
 class S3Bucket(Bucket):
-    """See :class:`Bucket`.
+    """A bucket of S3 or of a compatible store.
 
     Endpoint, region and credentials are what boto3 finds: ``AWS_ENDPOINT_URL_S3``, ``AWS_REGION``, the instance's or
     the pod's role, and so on.
@@ -101,26 +103,26 @@ class S3Bucket(Bucket):
         with self._translated("connecting"), _making_a_client:
             return boto3.client("s3", config=config, **given)
 
+    @override
     def close(self) -> None:
-        """See the base."""
         if "_client" in self.__dict__:
             self._client.close()
             del self.__dict__["_client"]
 
+    @override
     def get(self, key: str, most: int) -> tuple[bytes, str]:
-        """See the base."""
         with self._translated(f"reading {key}"):
             answer = self._client.get_object(Bucket=self.name, Key=key)
             with answer["Body"] as body:
                 return body.read(most + 1), str(answer["ETag"])
 
+    @override
     def size(self, key: str) -> int:
-        """See the base."""
         with self._translated(f"reading {key}"):
             return int(self._client.head_object(Bucket=self.name, Key=key)["ContentLength"])
 
+    @override
     def read(self, key: str, start: int, stop: int, take: Callable[[bytes], None]) -> None:
-        """See the base."""
         with self._translated(f"reading {key}"):
             answer = self._client.get_object(Bucket=self.name, Key=key, Range=f"bytes={start}-{stop - 1}")
             with answer["Body"] as body:
@@ -133,8 +135,8 @@ class S3Bucket(Bucket):
                     take(data)
                     start += len(data)
 
+    @override
     def put(self, key: str, body: bytes | bytearray, *, version: str | None = None, new: bool = False) -> None:
-        """See the base."""
         condition = {"IfNoneMatch": "*"} if new else {} if version is None else {"IfMatch": version}
         with self._translated(f"writing {key}"):
             try:
@@ -142,13 +144,13 @@ class S3Bucket(Bucket):
             except self._client.exceptions.NoSuchKey:  # what was to be replaced is gone
                 raise Changed(key) from None
 
+    @override
     def delete(self, key: str) -> None:
-        """See the base."""
         with self._translated(f"deleting {key}"):
             self._client.delete_object(Bucket=self.name, Key=key)
 
+    @override
     def objects(self, prefix: str) -> list[Listed]:
-        """See the base."""
         found = []
         with self._translated(f"listing {prefix}"):
             for page in self._pages("list_objects_v2", prefix):
@@ -157,8 +159,8 @@ class S3Bucket(Bucket):
                     found.append(Listed(each["Key"], (now - each["LastModified"]).total_seconds()))
         return found
 
+    @override
     def folders(self, prefix: str) -> list[str]:
-        """See the base."""
         pages = self._pages("list_objects_v2", prefix, Delimiter="/")
         found = [each["Prefix"] for page in pages for each in page.get("CommonPrefixes", ())]
         return [name.removesuffix("/").rpartition("/")[2] for name in found]
@@ -168,14 +170,15 @@ class S3Bucket(Bucket):
             pages = self._client.get_paginator(operation).paginate(Bucket=self.name, Prefix=prefix, **more)
             yield from itertools.islice(pages, MOST_LISTED // PAGE)
 
+    @override
     def begin_upload(self, key: str) -> str:
-        """See the base."""
         with self._translated(f"writing {key}"):
             # As s3transfer does: the pieces carry sums that botocore adds, and S3 wants to know of them before.
             sums = self._client.meta.config.request_checksum_calculation == "when_supported"
             algorithm = {"ChecksumAlgorithm": "CRC32"} if sums else {}
             return str(self._client.create_multipart_upload(Bucket=self.name, Key=key, **algorithm)["UploadId"])
 
+    @override
     def upload_piece(
         self,
         key: str,
@@ -183,28 +186,27 @@ class S3Bucket(Bucket):
         number: int,
         body: bytes | bytearray,
         *,
-        last: bool,  # noqa: ARG002
+        last: bool,
     ) -> dict[str, Any]:
-        """See the base."""
         with self._translated(f"writing piece {number} of {key}"):
             answer = self._client.upload_part(Bucket=self.name, Key=key, UploadId=upload, PartNumber=number, Body=body)
         sums = {name: value for name, value in answer.items() if name.startswith("Checksum")}
         return {"PartNumber": number, "ETag": answer["ETag"], **sums}
 
+    @override
     def end_upload(self, key: str, upload: str, pieces: list[dict[str, Any]]) -> None:
-        """See the base."""
         with self._translated(f"writing {key}"):
             self._client.complete_multipart_upload(
                 Bucket=self.name, Key=key, UploadId=upload, MultipartUpload={"Parts": pieces}
             )
 
+    @override
     def abort_upload(self, key: str, upload: str) -> None:
-        """See the base."""
         with self._translated(f"giving up {key}"):
             self._client.abort_multipart_upload(Bucket=self.name, Key=key, UploadId=upload)
 
+    @override
     def uploads(self, prefix: str) -> list[tuple[str, str]]:
-        """See the base."""
         pages = self._pages("list_multipart_uploads", prefix)
         return [(each["Key"], each["UploadId"]) for page in pages for each in page.get("Uploads", ())]
 

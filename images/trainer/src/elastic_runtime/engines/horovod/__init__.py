@@ -81,7 +81,9 @@ and the state in memory with them
 
 from __future__ import annotations
 
-from elastic_runtime.engines.base import RankRunner, Session, SessionCallbacks
+from typing_extensions import override
+
+from elastic_runtime.engines.base import Engine, RankRunner, Session, SessionCallbacks
 from elastic_runtime.engines.horovod.frameworks import built
 from elastic_runtime.errors import InvalidSettings
 
@@ -99,7 +101,7 @@ _PRELOAD = {
 }
 
 
-class HorovodEngine:
+class HorovodEngine(Engine):
     """Elastic Horovod over Gloo or NCCL. Implements :class:`~elastic_runtime.engines.base.Engine`."""
 
     name = "horovod"
@@ -110,8 +112,9 @@ class HorovodEngine:
         modules = [module for framework in built() or ("torch",) for module in _PRELOAD[framework]]
         self.preload = (*modules, "elastic_runtime.engines.horovod.rank")
 
+    @override
     def session(self, runner: RankRunner, address: str, port: int, callbacks: SessionCallbacks) -> Session:
-        """See :class:`~elastic_runtime.engines.base.Engine`. Raises InvalidSettings where Horovod is not installed."""
+        """Raise InvalidSettings if Horovod is not installed."""
         try:
             from elastic_runtime.engines.horovod.session import HorovodSession
         except ImportError as error:

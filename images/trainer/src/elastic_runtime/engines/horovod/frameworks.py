@@ -36,16 +36,16 @@ class Framework(Protocol):
         """Whether a collective says by this error, which is not Horovod's own, that a rank was lost."""
 
     def barrier(self) -> None:
-        """See :class:`~elastic_runtime.world.World`."""
+        """Wait for all ranks."""
 
     def maximum(self, numbers: Sequence[float]) -> list[float]:
-        """See :class:`~elastic_runtime.world.World`."""
+        """Return the element-wise maximum over all ranks."""
 
     def broadcast(self, tensors: Sequence[Any]) -> None:
-        """See :class:`~elastic_runtime.world.World`."""
+        """Replace all ranks' tensors by rank 0's."""
 
     def handler(self, value: object) -> Handler | None:
-        """See :class:`~elastic_runtime.world.World`."""
+        """Return what keeps a value of the state."""
 
 
 def imported() -> list[Framework]:

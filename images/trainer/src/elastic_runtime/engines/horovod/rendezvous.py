@@ -12,6 +12,7 @@ from typing import Any
 
 from horovod.runner.elastic.rendezvous import GET_RANK_AND_SIZE
 from horovod.runner.gloo_run import create_run_env_vars, create_slot_env_vars
+from typing_extensions import override
 
 from elastic_runtime.engines.horovod.rendezvous_http import TOKEN
 from elastic_runtime.engines.horovod.rendezvous_server import HOSTS_UPDATED, Handler
@@ -114,8 +115,8 @@ class ElasticHandler(Handler):
         self._driver, self._on_joined, self._on_elastic = driver, on_joined, on_elastic
         self._answers: dict[str, bytes] = {}
 
+    @override
     def get(self, scope: str, key: str, host: str) -> Callable[[], bytes] | None:
-        """See :class:`Handler`."""
         if scope not in (NEXT_ASSIGNMENT, GET_RANK_AND_SIZE, ROLL_CALL, HOSTS_UPDATED):
             return None
         if key != f"{host}:{_SLOT}":
@@ -130,18 +131,19 @@ class ElasticHandler(Handler):
         answer = self._answers.pop(host, None)
         return (lambda: self._rank_and_size(host)) if answer is None else (lambda: answer)
 
+    @override
     def stored(self, scope: str, host: str) -> None:
-        """See :class:`Handler`."""
         if scope == GLOBAL:
             self._driver.roll_call.has_gone_in(host)
 
+    @override
     def finished(self, scope: str, host: str) -> None:
-        """See :class:`Handler`."""
         if scope.startswith("cross_") and "process_set_hash" in scope:
             self._on_joined(host)
 
+    @override
     def check(self, scope: str, key: str, host: str) -> None:
-        """See :class:`Handler`: it is a key of this rank, by its place in the present world."""
+        """Accept only keys of this rank, by its place in the current world."""
         slot, found = self._driver.get_slot_info(host, _SLOT), _KEY.fullmatch(key)
         places = {
             GLOBAL: slot.rank,

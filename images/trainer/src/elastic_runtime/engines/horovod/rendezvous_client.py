@@ -17,7 +17,7 @@ from elastic_runtime.engines.horovod.rendezvous_http import TOKEN, authorization
 while_waiting: list[Callable[[], None]] = []
 """Called every :data:`LOOK` seconds while this rank waits for the next world, connected to nobody."""
 LOOK = 0.1
-"""See :data:`while_waiting`."""
+"""Seconds between two calls of :data:`while_waiting`."""
 
 
 def still_assigned() -> bool:

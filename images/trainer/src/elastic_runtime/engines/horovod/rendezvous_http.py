@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from typing_extensions import override
+
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.net.http_head import parse_headers
 
@@ -94,15 +96,15 @@ class Connection(asyncio.Protocol):
         self.host = ""
         """Who asks: the host, in Horovod's sense, that its token names; empty until it is known."""
 
+    @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See :class:`asyncio.Protocol`."""
         self._transport = transport  # type: ignore[assignment]  # of a TCP server, so a Transport
         self.peer = str((transport.get_extra_info("peername") or [""])[0])
         self._deadline = asyncio.get_running_loop().call_later(REQUEST_TIME, self.abort)
         self._server.arrived(self)
 
+    @override
     def connection_lost(self, _error: Exception | None) -> None:
-        """See :class:`asyncio.Protocol`."""
         self._deadline.cancel()
         self._server.left(self)
 
@@ -110,8 +112,8 @@ class Connection(asyncio.Protocol):
         """Hang up at once."""
         self._transport.abort()
 
+    @override
     def data_received(self, data: bytes) -> None:
-        """See :class:`asyncio.Protocol`."""
         if self._served:
             if not self._transport.is_closing():
                 self.abort()  # A rank says nothing more.

@@ -39,7 +39,7 @@ BACKLOG = 1024
 ACCEPTED_AT_ONCE = 32
 """Connections that are accepted before those are read that were accepted before."""
 MAX_STRANGERS = 1024
-"""See :func:`most_strangers`."""
+"""Upper limit of :func:`most_strangers`."""
 MAX_OF_A_HOST = 32
 """Connections of one rank at a time. It makes one after the other, in four threads at most."""
 MAX_THREADS_OF_A_HOST = 8
@@ -149,7 +149,7 @@ class RendezvousServer:
         begun.wait()
 
     def refuse(self) -> None:
-        """See :meth:`Store.refuse`; until the next world begins. Horovod's C++ side then fails within two seconds."""
+        """Refuse requests until the next world begins. Horovod's C++ side then fails within two seconds."""
         self._call(self._store.refuse)
 
     def tell(self, host: str, value: bytes) -> None:
@@ -177,7 +177,7 @@ class RendezvousServer:
                 del self._updates[host]
 
     def admit(self, connection: Connection, authorization: str) -> int:
-        """See :class:`~elastic_runtime.engines.horovod.rendezvous_http.Server`."""
+        """Check the token, and return the HTTP status: 200, 403 or 429."""
         host = self.tokens.host(authorization)
         if host is None:
             self._warn(
@@ -195,7 +195,7 @@ class RendezvousServer:
         return 200
 
     def serve(self, connection: Connection, request: Request, body: bytes) -> None:
-        """See :class:`~elastic_runtime.engines.horovod.rendezvous_http.Server`."""
+        """Answer one request."""
         host, scope, key = connection.host, request.scope, request.key
         try:
             if request.method == "GET":

@@ -19,7 +19,17 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from elastic_runtime.engines.base import RankRunner, SessionCallbacks, SessionFact, SessionOutcome, SessionState, Stage
+from typing_extensions import override
+
+from elastic_runtime.engines.base import (
+    RankRunner,
+    Session,
+    SessionCallbacks,
+    SessionFact,
+    SessionOutcome,
+    SessionState,
+    Stage,
+)
 from elastic_runtime.engines.exits import LOST, describe, outcome_of
 from elastic_runtime.engines.horovod.driver import AdaptedDriver, PushedHosts, SessionEnd
 from elastic_runtime.engines.horovod.rendezvous import ElasticHandler, rank_environment
@@ -33,7 +43,7 @@ JOIN_ATTEMPTS = 4
 """How often a rank is started until it has come to a complete roll call."""
 
 
-class HorovodSession:
+class HorovodSession(Session):
     """Implements :class:`~elastic_runtime.engines.base.Session`; see the module.
 
     Args:
@@ -77,8 +87,8 @@ class HorovodSession:
         self._rank_over = asyncio.Event()
 
     @property
+    @override
     def fact(self) -> SessionFact:
-        """See :class:`Session`."""
         outcome = self._outcome() if self._end else None
         is_forming = self._state is SessionState.FORMING
         return SessionFact(
@@ -97,22 +107,22 @@ class HorovodSession:
         )
 
     @property
+    @override
     def rank_of(self) -> dict[str, int]:
-        """See :class:`Session`."""
         return {rank_id: rank for rank, rank_id in enumerate(self._members)}
 
-    def heard(self, rank_id: str, word: Mapping[str, Any]) -> None:  # noqa: ARG002
-        """See :class:`Session`."""
+    @override
+    def heard(self, rank_id: str, word: Mapping[str, Any]) -> None:
         raise InvalidDocument("Horovod's ranks say nothing to it over their agents")
 
+    @override
     def committed(self) -> None:
-        """See :class:`Session`."""
         # The word of it may come after the rank itself has come to the barrier.
         if self._state is SessionState.SETTLED or self._stage is Stage.RETURNING:
             self._proven = frozenset(self._complete)
 
+    @override
     def open(self, ranks: tuple[str, ...], minimum: int) -> None:
-        """See :class:`Session`."""
         self._listed, self._minimum = ranks, minimum
         self._driver = AdaptedDriver(
             self._rendezvous,
@@ -133,13 +143,13 @@ class HorovodSession:
         self._driver.push(ranks, minimum)
         threading.Thread(target=self._drive, args=(minimum,), name="elastic-driver", daemon=True).start()
 
+    @override
     def list_ranks(self, ranks: tuple[str, ...], minimum: int) -> None:
-        """See :class:`Session`."""
         self._listed, self._minimum = ranks, minimum
         self._driver.push(ranks, minimum)
 
+    @override
     def reform(self) -> None:
-        """See :class:`Session`."""
         if self._stage is Stage.CONNECTING:
             blameless = bool(self._missing())
             late = self._give_up().difference(self._over)
@@ -161,8 +171,8 @@ class HorovodSession:
         self._stage = Stage.RETREATING
         return self._driver.give_up_world()
 
+    @override
     async def close(self, grace: float) -> None:
-        """See :class:`Session`."""
         is_over = self._state is SessionState.FORMING and self._stage is not Stage.CONNECTING
         self._end = self._end or SessionEnd.STOPPED  # from here on no rank is started again
         self._runner.stop_ranks(stacks=self._awaited() if is_over else ())

@@ -12,8 +12,9 @@ import horovod.tensorflow.mpi_ops as mpi_ops
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
+from typing_extensions import override
 
-from elastic_runtime.engines.horovod.frameworks import when_imported
+from elastic_runtime.engines.horovod.frameworks import Framework, when_imported
 
 _LOST = (tf.errors.UnknownError, tf.errors.AbortedError, tf.errors.CancelledError)
 """What TensorFlow makes of the status of Horovod's operations when a rank is lost; the last one of those beside it."""
@@ -21,14 +22,14 @@ _KERAS = ("horovod.tensorflow.keras", "horovod.keras")
 """Modules that a script may import, or not, with copies of what is replaced; each has a module ``elastic``."""
 
 
-class TensorFlowFramework:
+class TensorFlowFramework(Framework):
     """Implements :class:`~elastic_runtime.engines.horovod.frameworks.Framework`."""
 
     calls = mpi_ops
     modules = (mpi_ops, hvd)
 
+    @override
     def adapt(self, init: Callable[..., None], reset: Callable[[], None], run: Callable[..., Any]) -> None:
-        """See :class:`Framework`."""
         for module in (mpi_ops, hvd, elastic):
             module.init = init
         elastic._reset = reset
@@ -48,18 +49,20 @@ class TensorFlowFramework:
         """
         return isinstance(error, _LOST) and "Horovod" in str(error)
 
+    @override
     def barrier(self) -> None:
-        """See :class:`Framework`: Horovod has none for TensorFlow."""
+        """Reduce a number, because Horovod has no barrier for TensorFlow."""
         self.maximum([0.0])
 
+    @override
     def maximum(self, numbers: Sequence[float]) -> list[float]:
-        """See :class:`Framework`."""
         local = tf.constant(numbers, dtype=tf.float64)
         agreed: list[float] = hvd.allreduce(local, op=hvd.Max, name="elastic_runtime.maximum").numpy().tolist()
         return agreed
 
+    @override
     def broadcast(self, tensors: Sequence[NDArray[Any]]) -> None:
-        """See :class:`Framework`: arrays of numpy's."""
+        """Broadcast arrays of numpy."""
         for index, array in enumerate(tensors):
             if array.size:
                 data = array.reshape(-1).view(np.uint8)

@@ -12,19 +12,21 @@ import horovod.torch.mpi_ops as mpi_ops
 import torch
 from horovod.torch.elastic.state import ModelStateHandler, OptimizerStateHandler
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from typing_extensions import override
 
+from elastic_runtime.engines.horovod.frameworks import Framework
 from elastic_runtime.script.unjoined import stepped
 from elastic_runtime.world import Handler
 
 
-class TorchFramework:
+class TorchFramework(Framework):
     """Implements :class:`~elastic_runtime.engines.horovod.frameworks.Framework`."""
 
     calls = mpi_ops
     modules = (mpi_ops, hvd)
 
+    @override
     def adapt(self, init: Callable[..., None], reset: Callable[[], None], run: Callable[..., Any]) -> None:
-        """See :class:`Framework`."""
         for module in (mpi_ops, hvd, elastic):
             module.init = init
         elastic._reset = reset
@@ -41,17 +43,17 @@ class TorchFramework:
         """Never: it is Horovod's own error."""
         return False
 
+    @override
     def barrier(self) -> None:
-        """See :class:`Framework`."""
         hvd.barrier()
 
+    @override
     def maximum(self, numbers: Sequence[float]) -> list[float]:
-        """See :class:`Framework`."""
         local = torch.tensor(numbers, dtype=torch.float64)
         return cast(list[float], hvd.allreduce(local, op=hvd.Max, name="elastic_runtime.maximum").tolist())
 
+    @override
     def broadcast(self, tensors: Sequence[torch.Tensor]) -> None:
-        """See :class:`Framework`."""
         # As bytes: Horovod has no broadcast for some types (bfloat16, complex).
         handles = [
             hvd.broadcast_async_(tensor.reshape(-1).view(torch.uint8), root_rank=0, name=f"elastic_runtime.{index}")

@@ -6,37 +6,39 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from elastic_runtime.engines.horovod import frameworks
 from elastic_runtime.engines.horovod.frameworks import Framework
-from elastic_runtime.world import Handler
+from elastic_runtime.world import Handler, World
 
 
-class HorovodWorld:
+class HorovodWorld(World):
     """Implements :class:`~elastic_runtime.world.World`."""
 
     @property
+    @override
     def connected(self) -> bool:
-        """See :class:`World`."""
         framework = frameworks.current()
         return framework is not None and bool(framework.calls.is_initialized())
 
     @property
+    @override
     def name(self) -> str:
-        """See :class:`World`."""
         return os.environ.get("HOROVOD_HOSTNAME", "")
 
     @property
+    @override
     def rank(self) -> int:
-        """See :class:`World`."""
         return int(_framework().calls.rank())
 
     @property
+    @override
     def size(self) -> int:
-        """See :class:`World`."""
         return int(_framework().calls.size())
 
+    @override
     def prepare(self) -> None:
-        """See :class:`World`."""
         from elastic_runtime.engines.horovod import rank
 
         rank.install()
@@ -47,27 +49,28 @@ class HorovodWorld:
 
         horovod.torch.init()
 
-    def run(self, function: Callable[..., Any], *, in_place: bool = False) -> Callable[..., Any]:  # noqa: ARG002
-        """See :class:`World`. Horovod always calls it anew."""
+    @override
+    def run(self, function: Callable[..., Any], *, in_place: bool = False) -> Callable[..., Any]:
+        """Run ``training``, which Horovod calls again in every world."""
         import horovod.torch.elastic
 
         wrapped: Callable[..., Any] = horovod.torch.elastic.run(function)
         return wrapped
 
+    @override
     def barrier(self) -> None:
-        """See :class:`World`."""
         _framework().barrier()
 
     def agrees(self) -> bool:
         """Always: Horovod has nothing by which its ranks could settle on another commit."""
         return True
 
+    @override
     def maximum(self, numbers: Sequence[float]) -> list[float]:
-        """See :class:`World`."""
         return _framework().maximum(numbers)
 
+    @override
     def broadcast(self, tensors: Sequence[Any]) -> None:
-        """See :class:`World`."""
         _framework().broadcast(tensors)
 
     def settle(self) -> None:

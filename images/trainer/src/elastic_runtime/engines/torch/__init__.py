@@ -7,10 +7,12 @@ torch's own store, over which the ranks of a process group find each other, is k
 
 from __future__ import annotations
 
-from elastic_runtime.engines.base import RankRunner, Session, SessionCallbacks
+from typing_extensions import override
+
+from elastic_runtime.engines.base import Engine, RankRunner, Session, SessionCallbacks
 
 
-class TorchEngine:
+class TorchEngine(Engine):
     """torch.distributed over Gloo or NCCL. Implements :class:`~elastic_runtime.engines.base.Engine`."""
 
     name = "torch"
@@ -22,8 +24,9 @@ class TorchEngine:
         "elastic_runtime.engines.torch.rank",
     )
 
-    def session(self, runner: RankRunner, address: str, port: int, callbacks: SessionCallbacks) -> Session:  # noqa: ARG002
-        """See :class:`~elastic_runtime.engines.base.Engine`. It listens nowhere, so address and port do not matter."""
+    @override
+    def session(self, runner: RankRunner, address: str, port: int, callbacks: SessionCallbacks) -> Session:
+        """Return a session that does not listen, so address and port are not used."""
         from elastic_runtime.engines.torch.session import TorchSession  # Ranks have no use for it.
 
         return TorchSession(runner, callbacks)

@@ -32,7 +32,7 @@ class _Waiting:
 
 
 class KeyValues:
-    """See the module."""
+    """Values of one world by key, with the operations that wait for them."""
 
     def __init__(self) -> None:
         self._values: dict[str, str] = {}

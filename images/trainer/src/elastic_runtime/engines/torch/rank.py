@@ -126,7 +126,7 @@ class Rank:
         self._wrappers.rebuild_within(has_same=has_same)
 
     def agrees(self) -> bool:
-        """See :meth:`~elastic_runtime.world.World.agrees`."""
+        """Implement :meth:`~elastic_runtime.world.World.agrees`."""
         return self._channel is None or dist.get_world_size() == 1 or self._channel.agrees()
 
     def is_broken(self) -> bool:
@@ -145,7 +145,7 @@ class Rank:
             raise WorldLost("a rank of the world is lost")
 
     def state_lost(self) -> None:
-        """See :meth:`~elastic_runtime.torch.sharded_state.WorldOfParts.state_lost`."""
+        """Implement :meth:`~elastic_runtime.torch.sharded_state.WorldOfParts.state_lost`."""
         if self._channel:
             self._channel.state_lost()
 

@@ -8,7 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from elastic_runtime.engines.base import RankRunner, SessionCallbacks, SessionFact, SessionOutcome, SessionState, Stage
+from typing_extensions import override
+
+from elastic_runtime.engines.base import (
+    RankRunner,
+    Session,
+    SessionCallbacks,
+    SessionFact,
+    SessionOutcome,
+    SessionState,
+    Stage,
+)
 from elastic_runtime.engines.exits import describe
 from elastic_runtime.engines.local_ranks import local_ranks
 from elastic_runtime.engines.tasks import SessionTasks
@@ -46,7 +56,7 @@ class _World:
     """Members that were stopped because they did not come in time."""
 
 
-class TorchSession:
+class TorchSession(Session):
     """Implements :class:`~elastic_runtime.engines.base.Session`.
 
     Args:
@@ -71,8 +81,8 @@ class TorchSession:
         self._hurries = False
 
     @property
+    @override
     def fact(self) -> SessionFact:
-        """See :class:`Session`."""
         facts, world = self._facts(), self._world
         order = self.rank_of
         ends = [f"rank {order.get(each, 0)} ({each}) ended with {describe(code)}" for each, code in world.exits.items()]
@@ -91,20 +101,21 @@ class TorchSession:
         )
 
     @property
+    @override
     def rank_of(self) -> dict[str, int]:
-        """See :class:`Session`."""
         return {rank_id: rank for rank, rank_id in enumerate(self._world.members)}
 
+    @override
     def committed(self) -> None:
-        """See :class:`Session`. Who has the state, its ranks say themselves."""
+        """Do nothing: the ranks report themselves which of them have the state."""
         self._in_vain = 0
 
+    @override
     def open(self, ranks: tuple[str, ...], minimum: int) -> None:
-        """See :class:`Session`."""
         self.list_ranks(ranks, minimum)
 
+    @override
     def list_ranks(self, ranks: tuple[str, ...], minimum: int) -> None:
-        """See :class:`Session`."""
         self._listed, self._minimum = ranks, minimum
         for rank_id in ranks:
             if rank_id not in self._running:
@@ -124,8 +135,8 @@ class TorchSession:
             self._hurry.cancel()
             self._hurry = None
 
+    @override
     def reform(self) -> None:
-        """See :class:`Session`."""
         world = self._world
         for rank_id in worlds.late(self._facts(), told_broken=world.told_broken):
             where = "has not left a world that is broken" if world.told_broken else "has not come to a world"
@@ -141,16 +152,16 @@ class TorchSession:
             self._world.late.add(rank_id)
             self._runner.stop_rank(rank_id, stacks=True)
 
+    @override
     async def close(self, grace: float) -> None:
-        """See :class:`Session`."""
         awaited = worlds.absent(self._facts(), told_broken=True) if self._world.told_broken else ()
         self._closing = True
         self._end_wait()
         self._runner.stop_ranks(stacks=awaited)
         await self._tasks.end(self._running, grace)
 
+    @override
     def heard(self, rank_id: str, word: Mapping[str, Any]) -> None:
-        """See :class:`Session`."""
         said = messages.read_rank_word(word)
         rank = self._running.get(rank_id)
         if rank is None or self._over:

@@ -8,13 +8,14 @@ from datetime import timedelta
 from typing import Any
 
 from torch._C._distributed_c10d import Store
+from typing_extensions import override
 
 from elastic_runtime.engines.torch.channel import Channel
 from elastic_runtime.engines.torch.messages import StoreAnswer, excess
 
 
 class AgentStore(Store):
-    """See ``torch.distributed.Store``, which calls these methods from C++, too.
+    """A ``torch.distributed.Store``, whose methods are also called from C++.
 
     Each raises ValueError for what is more than the store takes, and TimeoutError without an answer.
 
@@ -27,8 +28,8 @@ class AgentStore(Store):
         super().__init__()
         self._channel, self._patience = channel, patience
 
+    @override
     def set(self, key: str, value: str | bytes) -> None:
-        """See ``Store``."""
         self._ask("set", key, value=_text(value))
 
     def get(self, key: str) -> bytes:

@@ -93,7 +93,7 @@ class Decision:
 
 
 def decide(facts: Facts) -> Decision:
-    """See the module."""
+    """Return which ranks form the next world, or how the session ends."""
     here, codes = facts.here, facts.exits.values()
     if not facts.members:
         return _before_the_first(facts)

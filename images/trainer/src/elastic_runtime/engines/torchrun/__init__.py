@@ -10,19 +10,22 @@ launcher, behind the agents' mutual TLS (:mod:`~elastic_runtime.engines.torchrun
 
 from __future__ import annotations
 
-from elastic_runtime.engines.base import RankRunner, Session, SessionCallbacks
+from typing_extensions import override
+
+from elastic_runtime.engines.base import Engine, RankRunner, Session, SessionCallbacks
 from elastic_runtime.engines.torch import ENGINE as TORCH
 
 
-class TorchrunEngine:
+class TorchrunEngine(Engine):
     """What runs under torchrun. Implements :class:`~elastic_runtime.engines.base.Engine`."""
 
     name = "torchrun"
     world = "elastic_runtime.engines.torchrun.rank:WORLD"
     preload = (*TORCH.preload, "elastic_runtime.engines.torchrun.rank")
 
-    def session(self, runner: RankRunner, address: str, port: int, callbacks: SessionCallbacks) -> Session:  # noqa: ARG002
-        """See :class:`~elastic_runtime.engines.base.Engine`. It listens nowhere, so address and port do not matter."""
+    @override
+    def session(self, runner: RankRunner, address: str, port: int, callbacks: SessionCallbacks) -> Session:
+        """Return a session that does not listen, so address and port are not used."""
         from elastic_runtime.engines.torchrun.session import TorchrunSession  # Ranks have no use for it.
 
         return TorchrunSession(runner, callbacks)

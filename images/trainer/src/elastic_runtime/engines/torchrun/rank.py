@@ -15,6 +15,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import default_pg_timeout
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from typing_extensions import override
 
 from elastic_runtime.engines.torch.channel import Channel
 from elastic_runtime.engines.torch.peers import PlaceTaken, prove_peers
@@ -32,8 +33,8 @@ log = logging.getLogger(__name__)
 class TorchrunWorld(TorchWorld):
     """One world for this process, made by ``init_process_group()``, and ended with it."""
 
+    @override
     def prepare(self) -> None:
-        """See :class:`~elastic_runtime.world.World`."""
         if _serve_env():
             prove_peers()
         _keep_process_groups()
@@ -45,13 +46,13 @@ class TorchrunWorld(TorchWorld):
         return super().connected or os.environ.get("WORLD_SIZE") == "1"
 
     @property
+    @override
     def rank(self) -> int:
-        """See :class:`~elastic_runtime.world.World`."""
         return super().rank if super().connected else 0
 
     @property
+    @override
     def size(self) -> int:
-        """See :class:`~elastic_runtime.world.World`."""
         return super().size if super().connected else 1
 
     def this_rank(self) -> Rank:

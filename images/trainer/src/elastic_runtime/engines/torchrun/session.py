@@ -8,7 +8,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from elastic_runtime.engines.base import RankRunner, SessionCallbacks, SessionFact, SessionOutcome, SessionState, Stage
+from typing_extensions import override
+
+from elastic_runtime.engines.base import (
+    RankRunner,
+    Session,
+    SessionCallbacks,
+    SessionFact,
+    SessionOutcome,
+    SessionState,
+    Stage,
+)
 from elastic_runtime.engines.exits import ABORTED, describe
 from elastic_runtime.engines.local_ranks import Local, by_host, local_ranks
 from elastic_runtime.engines.tasks import SessionTasks
@@ -45,10 +55,10 @@ class _World:
     """Those that still ran when all that were left were ended."""
     waited: bool = False
     before: int = 0
-    """See :attr:`SessionFact.before`."""
+    """Ranks of the last world that worked (:attr:`SessionFact.before`)."""
 
 
-class TorchrunSession:
+class TorchrunSession(Session):
     """Implements :class:`~elastic_runtime.engines.base.Session`.
 
     Args:
@@ -71,8 +81,9 @@ class TorchrunSession:
         self._tasks = SessionTasks()
 
     @property
+    @override
     def fact(self) -> SessionFact:
-        """See :class:`Session`. Nobody holds the state: it is in the script's own checkpoints."""
+        """Return the fact without holders: the state is in the script's own checkpoints."""
         begins = not (self._world.ended or self._world.interrupted)
         world, order = self._world, self.rank_of
         ends = [f"rank {order[each]} ({each}) ended with {describe(code)}" for each, code in world.exits.items()]
@@ -95,35 +106,38 @@ class TorchrunSession:
         )
 
     @property
+    @override
     def rank_of(self) -> dict[str, int]:
-        """See :class:`Session`."""
         return {rank_id: rank for rank, rank_id in enumerate(self._world.members)}
 
+    @override
     def committed(self) -> None:
-        """See :class:`Session`. What is committed is in the script's own checkpoints."""
+        """Do nothing: the committed state is in the script's own checkpoints."""
 
+    @override
     def reform(self) -> None:
-        """See :class:`Session`. It has no :attr:`SessionFact.holders`, so nobody calls this."""
+        """Do nothing: without :attr:`SessionFact.holders`, this is not called."""
 
+    @override
     def open(self, ranks: tuple[str, ...], minimum: int) -> None:
-        """See :class:`Session`."""
         self.list_ranks(ranks, minimum)
 
+    @override
     def list_ranks(self, ranks: tuple[str, ...], minimum: int) -> None:
-        """See :class:`Session`."""
         self._listed, self._minimum = ranks, minimum
         self._consider()
 
+    @override
     async def close(self, grace: float) -> None:
-        """See :class:`Session`."""
         self._closing = True
         self._runner.stop_ranks()
         await self._tasks.end(self._running, grace)
         if self._outcome is None:
             self._retire(self._world.members)
 
+    @override
     def heard(self, rank_id: str, word: Mapping[str, Any]) -> None:
-        """See :class:`Session`. Raises InvalidDocument."""
+        """Raise InvalidDocument if the message is invalid."""
         said = messages.read_rank_word(word)
         if rank_id not in self._running:
             return

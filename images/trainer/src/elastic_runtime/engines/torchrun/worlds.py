@@ -55,7 +55,7 @@ class Decision:
 
 
 def decide(facts: Facts) -> Decision:
-    """See the module."""
+    """Return which processes end or start next, or how the session ends."""
     if not facts.members:
         return Decision(SessionState.FORMING, form=facts.listed)
     over = facts.ended.issuperset(facts.members)

@@ -57,7 +57,7 @@ class Backoff:
         return self.usable_at(slot)
 
     def usable_at(self, slot: str) -> float:
-        """See :meth:`failed`; 0 for a slot that has not failed lately."""
+        """Return when :meth:`failed` allows the slot again; 0 if it has not failed recently."""
         record = self._records.get(slot)
         return record.usable_at if record else 0.0
 

@@ -74,7 +74,7 @@ def say_last(settings: LauncherSettings, words: str) -> None:
 
 
 def main() -> None:
-    """See the module."""
+    """Run the launcher of the pod's run, and exit with its status."""
     logging.Formatter.converter = time.gmtime
     logging.basicConfig(
         level=logging.WARNING,  # Horovod logs each request to the root logger at INFO.

@@ -25,7 +25,7 @@ MAX_PODS = 3
 
 
 class Enrichment:
-    """See the module. Without the right to read events, it does without, says so once, and tries again later.
+    """Read events and quotas that explain why pods are stuck. Without the right, log one warning and try again later.
 
     Args:
         client: to ask.

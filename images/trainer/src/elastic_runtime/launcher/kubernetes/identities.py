@@ -38,7 +38,7 @@ class Expected:
 
 
 class Identities:
-    """See the module. Where the API server's keys cannot be read, it says so once, and believes certificates alone.
+    """Verify agents' tokens. If the API server's keys cannot be read, log one warning and accept certificates alone.
 
     Args:
         client: of the run's namespace.
@@ -58,7 +58,7 @@ class Identities:
         """By pod: the uid that an agent has shown while there was no news of that pod."""
 
     async def prove(self, hello: Hello) -> str | None:
-        """See :class:`~elastic_runtime.launcher.platform.WorkerSet`."""
+        """Return why the agent cannot be in the pod that it claims; None: it may connect."""
         try:
             key = await self._keys.find(key_id(hello.token))
         except ElasticError as error:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from typing_extensions import override
+
 from elastic_runtime.errors import Conflict, ElasticError, OwnershipLost, RetryableError, RunNotFound
 from elastic_runtime.kubernetes.client import Client
 from elastic_runtime.kubernetes.diagnosis import Cause, cause, of_maker, of_pod
@@ -25,7 +27,7 @@ from elastic_runtime.launcher.kubernetes.publishing import Publisher
 from elastic_runtime.launcher.kubernetes.reclaims import Reclaims
 from elastic_runtime.launcher.kubernetes.replacing import REDIAL, Replacing
 from elastic_runtime.launcher.lease import LeaseAge
-from elastic_runtime.launcher.platform import Machine
+from elastic_runtime.launcher.platform import Machine, Platform
 from elastic_runtime.printable import LONG, printable
 from elastic_runtime.protocol.rank_names import WorkerName
 from elastic_runtime.protocol.wire import Hello
@@ -47,7 +49,7 @@ MAX_TROUBLES = 3
 """Different ones that a refusal tells."""
 
 
-class KubernetesPlatform:
+class KubernetesPlatform(Platform):
     """Implements :class:`~elastic_runtime.launcher.platform.Platform`.
 
     Args:
@@ -93,8 +95,9 @@ class KubernetesPlatform:
         for copy in (self._root, self._set, self._pods):
             await copy.fill()
 
+    @override
     def open(self, _port: int, on_change: Callable[[], None]) -> None:
-        """See :class:`Platform`; the workers know the port from the run's Service."""
+        """Start to watch. Workers get the port from the run's Service, not from here."""
         self._on_change = on_change
         if asked := self._spec.jupyter:
             way = f"service/{self._names.jupyter} {asked.port} --namespace {self._client.namespace}"
@@ -104,61 +107,65 @@ class KubernetesPlatform:
         write = [self._publisher.run(), self._replacing.follow(), self._costs.follow()]
         self._tasks = [asyncio.create_task(each) for each in (*follow, *watch, *write)]
 
+    @override
     def asked(self) -> int | str | None:
-        """See :class:`Platform`."""
         found = self._set.objects.get(self._names.worker)
         return int(found.spec.get("replicas", 1)) if found else None
 
+    @override
     def ask(self, workers: int) -> None:
-        """See :class:`Platform`; on the condition that nobody has changed the ReplicaSet since it was seen."""
+        """Request that size if the ReplicaSet was not changed since it was last read."""
         found = self._set.objects.get(self._names.worker)
         if found and (self._resizing is None or self._resizing.done()):
             self._resizing = asyncio.create_task(self._resize(found.version, workers))
 
+    @override
     def requests(self) -> str | None:
-        """See :class:`Documents`."""
         root = self._root.objects.get(self._names.root)
         return root.annotations.get(REQUESTS) if root else None
 
+    @override
     def cancel(self) -> str | None:
-        """See :class:`Platform`."""
         root = self._root.objects.get(self._names.root)
         if self._deleted or root is None or root.uid != self._root_uid or root.going:
             return "the run has been deleted"
         return root.annotations.get(CANCEL)
 
+    @override
     def stacks_asked(self) -> str | None:
-        """See :class:`Documents`."""
         root = self._root.objects.get(self._names.root)
         return root.annotations.get(STACKS) if root else None
 
+    @override
     def lease_age(self) -> float | None:
-        """See :class:`Platform`. It does not grow while nobody could renew the lease."""
+        """Return the age, which does not grow while the API server is away."""
         age = self._lease()
         return 0.0 if age and self._root.trouble else age
 
+    @override
     def watched(self) -> bool:
-        """See :class:`Platform`."""
         root = self._root.objects.get(self._names.root)
         return root is not None and WATCHED in root.annotations
 
+    @override
     def leadership(self) -> LeadershipState:
-        """See :class:`Platform`."""
         if self._lost:
             return LeadershipState.LOST
         return LeadershipState.ENDING if self._taken.is_set() else LeadershipState.HELD
 
+    @override
     def expects(self, worker: str, /) -> bool:
-        """See :class:`Platform`. Everybody while there is no news of pods: one may be newer than the news."""
+        """Accept every worker while the watch of pods is behind, because a pod may be newer."""
         pod = self._pods.objects.get(worker)
         return self._pods.trouble is not None if pod is None else not self._replacing.has_ended(pod)
 
+    @override
     async def prove(self, hello: Hello, /) -> str | None:
-        """See :class:`Platform`."""
         return await self._identities.prove(hello)
 
+    @override
     def stray(self, worker: str, /) -> str | None:
-        """See :class:`Platform`. Somebody may have dialled from elsewhere with what was in a pod."""
+        # Another process may have connected from elsewhere with what was in a pod.
         name, pod, now = WorkerName.parse(worker).pod, self._pod_of(worker), self._loop.time()
         if pod is not None or self._pods.trouble is not None:
             self._absent.pop(name, None)
@@ -167,57 +174,58 @@ class KubernetesPlatform:
             return None
         return "its pod is gone" if now - self._absent.setdefault(name, now) > OUTLIVING else None
 
+    @override
     def refusal(self) -> Refusal | None:
-        """See :class:`Platform`."""
         return self._refusal
 
+    @override
     def deadline(self, worker: str, /) -> datetime | None:
-        """See :class:`Platform`."""
         pod = self._pod_of(worker)
         return self._reclaims.deadline(pod) if pod else None
 
+    @override
     def machine(self, worker: str, /) -> Machine | None:
-        """See :class:`Platform`."""
         pod = self._pod_of(worker)
         return self._reclaims.machine(pod) if pod else None
 
+    @override
     def replace(self, worker: str, /) -> None:
-        """See :class:`Platform`."""
         if pod := self._pod_of(worker):
             self._replacing.give_up(pod)
 
+    @override
     def end(self, worker: str, /) -> str:
-        """See :class:`Platform`."""
         pod = self._pod_of(worker)
         if pod is None:
             return "its pod is not there any more, as far as is known"
         self._replacing.end(pod)
         return f"its pod is deleted unless it connects again within {REDIAL:.0f} s"
 
+    @override
     def came(self, worker: str, /) -> None:
-        """See :class:`Platform`."""
         self._replacing.came(WorkerName.parse(worker).pod)
 
+    @override
     def gone(self, worker: str, /) -> None:
-        """See :class:`Platform`."""
         self._absent.pop(WorkerName.parse(worker).pod, None)
         self._replacing.gone(WorkerName.parse(worker).pod)
 
+    @override
     def warnings(self) -> tuple[str, ...]:
-        """See :class:`Platform`."""
         return self._replacing.warnings()
 
+    @override
     def publish(self, status: Status) -> None:
-        """See :class:`Platform`; when it is written: :mod:`.publishing`."""
+        """Pass the status to :mod:`.publishing`, which decides when to write it."""
         self._publisher.offer(status)
         self._costs.offer(status)
 
+    @override
     async def flush(self) -> None:
-        """See :class:`Platform`."""
         await self._publisher.flush()
 
+    @override
     async def end_workers(self) -> None:
-        """See :class:`Platform`."""
         await self._scale_to_nothing(self._names.worker)
         if self._spec.jupyter:
             await self._scale_to_nothing(self._names.jupyter)
@@ -229,8 +237,9 @@ class KubernetesPlatform:
                 return
         log.warning("these worker pods have not ended in time: %s", ", ".join(self._alive()))
 
+    @override
     async def close(self) -> None:
-        """See :class:`Platform`. The ReplicaSet looks after the workers."""
+        """Stop watching. The ReplicaSet keeps the workers."""
         self._replacing.close()
         await self._identities.close()
         tasks = [*self._tasks, *((self._resizing,) if self._resizing else ())]

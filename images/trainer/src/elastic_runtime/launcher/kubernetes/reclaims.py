@@ -41,7 +41,7 @@ def pod_deadline(pod: Pod) -> datetime | None:
 
 
 class Reclaims:
-    """See the module. Without the right to read nodes, it does without, says so once, and tries again later.
+    """Watch the nodes of worker pods. Without the right to read nodes, log one warning and try again later.
 
     Args:
         client: to watch nodes with.

@@ -32,7 +32,7 @@ LOST_GRACE = 1
 
 
 class Replacing:
-    """See the module. Without the right to delete pods, it says so once, and tries again later.
+    """Delete pods on lost machines. Without the right to delete pods, log one warning and try again later.
 
     Args:
         client: to delete pods with.
@@ -98,7 +98,7 @@ class Replacing:
         self.look()
 
     def warnings(self) -> tuple[str, ...]:
-        """See :class:`Platform`."""
+        """Return new warnings about pods that were deleted because no agent connected."""
         told, self._warnings = tuple(self._warnings), []
         return told
 

@@ -8,6 +8,8 @@ import logging
 import time
 from collections.abc import Callable
 
+from typing_extensions import override
+
 from elastic_runtime.errors import InvalidDocument, RunNotFound
 from elastic_runtime.launcher.lease import LeaseAge
 from elastic_runtime.launcher.local.workers import LocalWorkers
@@ -45,38 +47,39 @@ class LocalPlatform(Platform):
         self._unwritten: Status | None = None
         self._seldom = Seldom(log)
 
+    @override
     def open(self, port: int, on_change: Callable[[], None]) -> None:
-        """See :class:`Platform`."""
         self._on_change = on_change
         self._workers.open(f"{ADDRESS}:{port}")
         self._watching = asyncio.create_task(self._watch())
 
+    @override
     def asked(self) -> int | str | None:
-        """See :class:`Platform`."""
         return self._asked
 
+    @override
     def ask(self, workers: int) -> None:
-        """See :class:`Platform`; at once."""
+        """Write the size at once."""
         self._asked = self._wanted = workers
         try:
             self._folder.write_size(workers)
         except OSError as error:
             log.warning("the size cannot be written: %s", error)
 
+    @override
     def requests(self) -> str | None:
-        """See :class:`Documents`."""
         return self._folder.requests()
 
+    @override
     def cancel(self) -> str | None:
-        """See :class:`Platform`."""
         return self._cancel
 
+    @override
     def stacks_asked(self) -> str | None:
-        """See :class:`Documents`."""
         return self._stacks
 
+    @override
     def lease_age(self) -> float | None:
-        """See :class:`Documents`."""
         try:
             self._lease.see(self._folder.lease.stat().st_mtime_ns)
         except FileNotFoundError:
@@ -85,15 +88,16 @@ class LocalPlatform(Platform):
             self._seldom.warning("the lease cannot be seen: %s", printable(error))
         return self._lease()
 
+    @override
     def watched(self) -> bool:
-        """See :class:`Platform`."""
         try:
             return self._folder.watched.exists()
         except OSError:
             return True  # Nobody's run ends because a folder cannot be read for a moment.
 
+    @override
     def publish(self, status: Status) -> None:
-        """See :class:`Platform`. What cannot be written now is written with what is published next."""
+        """Write the status. If that fails, the next status replaces it."""
         self._workers.world({worker.name: min(worker.ranks) for worker in status.workers if worker.ranks})
         self._unwritten = status
         try:
@@ -105,8 +109,9 @@ class LocalPlatform(Platform):
             return
         self._unwritten = None
 
+    @override
     async def flush(self) -> None:
-        """See :class:`Platform`. Only a final status, which nothing follows, is waited for; and not for ever."""
+        """Wait until a final status is written, up to a limit. Other statuses are replaced by the next one."""
         retry, now = Retry(_UNTIL_WRITTEN), asyncio.get_running_loop().time
         end = now() + FINAL_PATIENCE
         while self._unwritten is not None and self._unwritten.phase.final:
@@ -116,21 +121,21 @@ class LocalPlatform(Platform):
             await retry.pause()
             self.publish(self._unwritten)
 
+    @override
     def expects(self, worker: str, /) -> bool:
-        """See :class:`Platform`."""
         return self._workers.has(worker)
 
+    @override
     def end(self, worker: str, /) -> str:
-        """See :class:`Platform`."""
         self._workers.end(worker)
         return "its processes are killed, and another worker starts"
 
+    @override
     def came(self, worker: str, /) -> None:
-        """See :class:`Platform`."""
         self._workers.came(worker)
 
+    @override
     def warnings(self) -> tuple[str, ...]:
-        """See :class:`Platform`."""
         return self._workers.warnings()
 
     def ask_to_end(self, reason: str) -> None:
@@ -140,12 +145,12 @@ class LocalPlatform(Platform):
             self._folder.ask_to_end(reason)
         self._on_change()
 
+    @override
     async def end_workers(self) -> None:
-        """See :class:`Platform`."""
         await self.close()
 
+    @override
     async def close(self) -> None:
-        """See :class:`Platform`."""
         if self._watching:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)

@@ -60,7 +60,7 @@ class _Agent:
 
 
 class LocalWorkers:
-    """See the module."""
+    """Keep as many agents running as requested."""
 
     def __init__(self, folder: RunDir, spec: RunSpec) -> None:
         self._folder, self._spec = folder, spec
@@ -99,7 +99,7 @@ class LocalWorkers:
             agent.came = True
 
     def warnings(self) -> tuple[str, ...]:
-        """See :class:`Platform`."""
+        """Return new warnings about workers that are not connected."""
         told, self._warnings = tuple(self._warnings), []
         return told
 

@@ -12,7 +12,7 @@ EVERY = timedelta(seconds=60)
 
 
 class CheckpointLines:
-    """See the module.
+    """Add an event for each checkpoint, and log one now and then.
 
     Args:
         now: wall clock.

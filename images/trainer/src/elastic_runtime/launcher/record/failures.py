@@ -45,7 +45,7 @@ class _Spoken:
 
 
 class Failures:
-    """See the module.
+    """Find the rank that failed first.
 
     Args:
         now: wall clock.

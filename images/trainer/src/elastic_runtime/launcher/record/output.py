@@ -30,7 +30,7 @@ TAIL, TAIL_LINE = 200, 1000
 
 
 class OutputLog:
-    """See the module. An error of writing costs lines, and nothing else.
+    """Write the ranks' output to the run's log. A write error loses lines, and has no other effect.
 
     Args:
         stream: text, written line by line.

@@ -25,7 +25,7 @@ class Record(Protocol):
 
 
 class ProgressLines:
-    """See the module.
+    """Log the progress of a training whose script prints little.
 
     Args:
         now: seconds of any clock.

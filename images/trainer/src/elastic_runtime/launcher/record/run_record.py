@@ -134,7 +134,7 @@ class RunRecord:
         self._starts = 0
         self._has_checkpoint = previous is not None and previous.checkpoint is not None
         self.rank_failures = self.forced_resets = 0
-        """See :class:`~elastic_runtime.run.status.Status`."""
+        """Counters of :class:`~elastic_runtime.run.status.Status`."""
         if previous is not None:
             self._continue(previous)
 

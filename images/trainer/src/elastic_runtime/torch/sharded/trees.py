@@ -67,7 +67,7 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def leaf_of(tensor: Tensor) -> Leaf:
-    """See :class:`Leaf`.
+    """Return shape, box and type of a tensor.
 
     Raises:
         InvalidSettings: it is sharded in a way that is not known here.

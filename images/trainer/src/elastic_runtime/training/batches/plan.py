@@ -79,7 +79,7 @@ class Share:
     placeholder: int
     """A sample of the same global batch, to stand in where ``indices`` is empty."""
     weight: float
-    """See :func:`weight`."""
+    """Factor for the loss of this rank, from :func:`weight`."""
 
 
 @dataclass(frozen=True, slots=True)

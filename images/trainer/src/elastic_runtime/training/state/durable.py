@@ -256,7 +256,7 @@ class DurableState:
         self._hear(committed=False)
 
     def _hear(self, committed: bool) -> bool:
-        """See :meth:`check_host_updates`. Returns whether to wait, having committed."""
+        """Handle messages for :meth:`check_host_updates`. Return whether to wait, having committed."""
         self._notices.hear()
         agreed = self._agree(committed) if self._agreements.due() else Signals(self._seen, self._seen)
         self._seen = agreed.updated
