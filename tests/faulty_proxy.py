@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
-PATIENCE = 60.0
+PROXY_TIMEOUT = 60.0
 """Seconds after which a held request goes on, so that a failing test ends."""
 
 
@@ -141,7 +141,7 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: _Server
-    timeout = PATIENCE
+    timeout = PROXY_TIMEOUT
     disable_nagle_algorithm = True
 
     def _forward(self) -> None:
@@ -165,12 +165,12 @@ class _Handler(BaseHTTPRequestHandler):
             fault.body(self.wfile.write)
             return
         if isinstance(fault, Hold):
-            fault.until.wait(PATIENCE)
+            fault.until.wait(PROXY_TIMEOUT)
         headers = dict(self.headers)
         headers.pop("Expect", None)  # the body is here already
         if isinstance(fault, Strip):
             headers = {name: value for name, value in headers.items() if name.lower() != fault.header.lower()}
-        connection = http.client.HTTPConnection(self.server.target, timeout=PATIENCE)
+        connection = http.client.HTTPConnection(self.server.target, timeout=PROXY_TIMEOUT)
         try:
             connection.request(self.command, self.path, body, headers)
             answer = connection.getresponse()

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 SCRIPTS = Path(__file__).parent / "local" / "scripts"
 
-PATIENCE = 60.0
+CONDITION_TIMEOUT = 60.0
 """Seconds for anything to happen, on a machine with other things to do."""
 LOOK = 0.02
 """Seconds between two looks."""
@@ -36,13 +36,16 @@ SAME = 1e-9
 
 
 def until(
-    condition: Callable[[], T | None], what: str | Callable[[], str], patience: float = PATIENCE, pause: float = LOOK
+    condition: Callable[[], T | None],
+    what: str | Callable[[], str],
+    max_wait: float = CONDITION_TIMEOUT,
+    pause: float = LOOK,
 ) -> T:
     """What ``condition`` returns, as soon as that is something; looked at every ``pause`` seconds."""
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + max_wait
     while not (found := condition()):
         if time.monotonic() > deadline:
-            raise AssertionError(f"after {patience:.0f} s still not: {what if isinstance(what, str) else what()}")
+            raise AssertionError(f"after {max_wait:.0f} s still not: {what if isinstance(what, str) else what()}")
         time.sleep(pause)
     return found
 
@@ -101,7 +104,7 @@ class PacedRun(ABC):
         script: what the ranks run.
     """
 
-    patience = PATIENCE
+    max_wait = CONDITION_TIMEOUT
     """Seconds for anything to happen."""
 
     def __init__(self, base: Path, script: Script) -> None:
@@ -142,7 +145,7 @@ class PacedRun(ABC):
         return f"{what}\nstatus: {short}\nlog:\n{self.log()[-8000:]}"
 
     def until(
-        self, condition: Callable[[], T | None], what: str, patience: float | None = None, *, alive: bool = True
+        self, condition: Callable[[], T | None], what: str, max_wait: float | None = None, *, alive: bool = True
     ) -> T:
         """Await something; fails at once, with the log, when the launcher has ended instead."""
 
@@ -152,7 +155,7 @@ class PacedRun(ABC):
             assert found or not ended, self.report(f"the launcher has ended, before: {what}")
             return found
 
-        return until(look, lambda: self.report(what), patience or self.patience)
+        return until(look, lambda: self.report(what), max_wait or self.max_wait)
 
     def until_status(self, wanted: Callable[[Status], object], what: str) -> Status:
         """Await a status that is as wanted."""

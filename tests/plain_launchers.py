@@ -25,7 +25,7 @@ def by_horovod(script: Path, ranks: int, *arguments: object, environment: dict[s
 
 
 def by_torch(
-    script: Path, ranks: int, *arguments: object, patience: float, environment: dict[str, str] | None = None
+    script: Path, ranks: int, *arguments: object, max_wait: float, environment: dict[str, str] | None = None
 ) -> str:
     """The same for torch.distributed. Where one rank fails, or after so many seconds, the others are killed."""
     with socket.socket() as free, ExitStack() as stack:
@@ -55,7 +55,7 @@ def by_torch(
             for rank in range(ranks)
         ]
         try:
-            until(lambda: _over(processes), "the ranks' end", patience)
+            until(lambda: _over(processes), "the ranks' end", max_wait)
         finally:
             for process in processes:
                 process.kill()

@@ -28,7 +28,7 @@ TRAINING = Path(__file__).resolve().parent / "training.py"
 WORKERS = 2
 SETTLING = 2.0
 """Seconds of undisturbed training before a notice."""
-PATIENCE = 120.0
+ROUND_TIMEOUT = 120.0
 """Seconds for anything."""
 LOOK = 0.02
 T = TypeVar("T")
@@ -169,7 +169,7 @@ class _Rounds:
         return status
 
     def _until(self, what: str, look: Callable[[], T | None], *, alive: bool = True) -> T:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + ROUND_TIMEOUT
         while True:
             over = self._launcher.poll()
             try:
@@ -181,5 +181,5 @@ class _Rounds:
             if alive and over is not None:
                 raise RoundFailed(f"the launcher ended with {over}, before: {what}; see {self._folder}")
             if time.monotonic() > deadline:
-                raise RoundFailed(f"not within {PATIENCE:.0f} s: {what}; see {self._folder}")
+                raise RoundFailed(f"not within {ROUND_TIMEOUT:.0f} s: {what}; see {self._folder}")
             time.sleep(LOOK)

@@ -133,7 +133,7 @@ def _random_states(device: Device, folder: Path, _: int, _say: Callable[[str], N
     kinds = [("random_states.py", 2), ("random_states.py", 3), ("random_sharded.py", 3)]
     for script, ranks in kinds[:1] if device.kind == "cpu" else kinds:
         options = [folder / "runs" / "random"] if "sharded" in script else []
-        said = by_torch(SCRIPTS / script, ranks, 0, count, *options, patience=60 + 5 * count, environment=environment)
+        said = by_torch(SCRIPTS / script, ranks, 0, count, *options, max_wait=60 + 5 * count, environment=environment)
         assert said.count("states checked") == ranks, said
         yield f"{script} over Gloo, {ranks} ranks", f"{count} random states are exact"
 

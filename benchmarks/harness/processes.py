@@ -31,15 +31,15 @@ def heed_sigterm() -> None:
     signal.signal(signal.SIGTERM, _interrupt)
 
 
-def end_descendants(patience: float = 0.0) -> int:
+def end_descendants(max_wait: float = 0.0) -> int:
     """End whatever this process has started and is still there; returns how many those were.
 
     SIGTERM, then SIGKILL after :data:`GRACE`, again until a look finds none: one may fork while it is being ended.
 
     Args:
-        patience: seconds first given to all of them to end by themselves.
+        max_wait: seconds first given to all of them to end by themselves.
     """
-    psutil.wait_procs(_living(), timeout=patience)
+    psutil.wait_procs(_living(), timeout=max_wait)
     ended: set[int] = set()
     while living := _living():
         ended.update(process.pid for process in living)

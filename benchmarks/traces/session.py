@@ -16,7 +16,7 @@ from benchmarks.traces.progress import Progress
 from benchmarks.traces.scaling import Scaling
 from benchmarks.traces.timeline import Event, Timeline
 from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState
-from elastic_runtime.training.checkpointing.last_commit import CAUTION, MARGIN, PATIENCE, LastCommit
+from elastic_runtime.training.checkpointing.last_commit import CAUTION, MARGIN, RECLAIM_TIMEOUT, LastCommit
 
 _EARLY = 0.01
 """Seconds. A commit that is so much too early is a matter of rounding."""
@@ -245,7 +245,7 @@ class Session:
         elif self._is_last and self._checkpoints.takes_care_of(self._progress.committed):
             assert self._deadline is not None  # or no commit would be the last
             self._standing, self.cause = True, Cause.STANDING
-            self._wait_for(self._timeline.at(self._deadline + PATIENCE + _EARLY, self._plan))
+            self._wait_for(self._timeline.at(self._deadline + RECLAIM_TIMEOUT + _EARLY, self._plan))
         else:
             self._plan()
 
@@ -256,7 +256,7 @@ class Session:
     @property
     def _stands_in(self) -> float:
         """Seconds until the commit is due after which no other could be made durable."""
-        if self._deadline is None or self._timeline.now > self._deadline + PATIENCE:
+        if self._deadline is None or self._timeline.now > self._deadline + RECLAIM_TIMEOUT:
             return math.inf
         write = self._costs.checkpoint_write * (1 + self._checkpoints.under_way)
         return self._deadline - MARGIN - CAUTION * (self._interval + write) - self._timeline.now

@@ -20,7 +20,7 @@ from demo_kit.airflow_stack import StackFailed
 
 POD = "folder"
 _LABEL = {"elastic-training-demo": POD}
-_PATIENCE = 180.0
+_POD_TIMEOUT = 180.0
 """Seconds for that pod to run: its image may have to be pulled, and its volume to be made."""
 _WRITTEN_THERE = ("checkpoints", "ledger")
 """By the ranks: their own word counts."""
@@ -63,7 +63,7 @@ class ClusterFolder:
             )
         for manifest in (self._claim(storage_class), self._pod()):
             self._kubectl("apply", "--filename=-", text=json.dumps(manifest))
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _POD_TIMEOUT
         while not self._is_ready(pod := json.loads(self._kubectl("get", "pod", POD, "--output=json"))):
             if (why := _hopeless(pod)) or time.monotonic() > deadline:
                 raise StackFailed(f"no pod of {self.image} runs in {self.namespace}: {why or _waiting(pod)}")

@@ -35,7 +35,7 @@ CLAIM = "digits"
 """Default of the DAG's parameter ``claim``."""
 _NOT_FOUND, _FORBIDDEN_YET = 404, 403
 """The second is an API server's answer in its first moments, before it knows anybody's rights."""
-_END_PATIENCE = 90.0
+_END_TIMEOUT = 90.0
 """Seconds for a namespace's runs to be gone."""
 
 
@@ -111,7 +111,7 @@ class KubernetesTrainings(Trainings):
                 core.delete_namespaced_config_map(
                     root.metadata.name, self.namespace, propagation_policy="Foreground", grace_period_seconds=0
                 )
-        deadline = time.monotonic() + _END_PATIENCE
+        deadline = time.monotonic() + _END_TIMEOUT
         while (left := self.pods()) and time.monotonic() < deadline:
             time.sleep(0.5)
         if left:

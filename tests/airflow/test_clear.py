@@ -15,7 +15,7 @@ from tests.airflow.real_airflow import Airflow, stack_without, trainings_of
 
 pytestmark = pytest.mark.timeout(900)
 SCRIPT = Path(__file__).parent / "scripts" / "steady.py"
-PATIENCE = 300.0
+TASK_TIMEOUT = 300.0
 """Seconds for what takes a few on a machine that has nothing else to do."""
 DISCARDS = (3, 4)
 """From this Airflow on a clear discards the task state."""
@@ -85,11 +85,11 @@ class Run:
         return cls(airflow, dag_id, airflow.api.trigger(dag_id, {}))
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TASK_TIMEOUT
         while not holds():
             self.airflow.stack.check()
             now = (self.airflow.api.task_states(self.dag_id, self.run_id), self.status())
-            assert time.monotonic() < deadline, f"{what}: not within {PATIENCE:.0f} s: {now}"
+            assert time.monotonic() < deadline, f"{what}: not within {TASK_TIMEOUT:.0f} s: {now}"
             time.sleep(0.3)
 
     def state(self) -> str:

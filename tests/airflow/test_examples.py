@@ -24,7 +24,7 @@ DAG_IDS = (
     *("example_nightly", "example_form", "example_rates"),
     *("example_long_training", "example_resize", "example_spot"),
 )
-PATIENCE = 400.0
+EXAMPLE_TIMEOUT = 400.0
 """Seconds for what takes a few on a machine that has nothing else to do."""
 
 
@@ -72,12 +72,14 @@ class Run:
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
         """Wait; a run that is over before is a failure."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + EXAMPLE_TIMEOUT
         while not holds():
             self.airflow.stack.check()
             state = self.airflow.api.run_state(self.dag_id, self.run_id)
             assert state not in FINAL or holds(), f"{what}: not before the run was {state}: {self.tasks()}"
-            assert time.monotonic() < deadline, f"{what}: not within {PATIENCE:.0f} s: {self.tasks()}, {self.status()}"
+            assert time.monotonic() < deadline, (
+                f"{what}: not within {EXAMPLE_TIMEOUT:.0f} s: {self.tasks()}, {self.status()}"
+            )
             time.sleep(0.3)
 
     def over(self) -> str:

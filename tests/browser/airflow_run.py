@@ -55,7 +55,7 @@ class RunInAirflow(PacedRun):
             return found if found in FINAL else None
 
         with self._place.api() as api:
-            found = until(end, lambda: self.report("the DAG run ends"), patience=120, pause=0.3)
+            found = until(end, lambda: self.report("the DAG run ends"), max_wait=120, pause=0.3)
         assert found == state, self.report(f"the DAG run ended as {found}")
 
     @property

@@ -15,7 +15,7 @@ from tests.paced import Script
 FOLDER = os.environ.get("SCREENSHOTS", "")
 pytestmark = [pytest.mark.timeout(600), pytest.mark.skipif(not FOLDER, reason="only by make screenshots")]
 
-PATIENCE = 60_000
+PAGE_TIMEOUT = 60_000
 """Milliseconds for something to be seen, on a machine with other things to do."""
 STORY = Script("exact.py", epochs=60, holds=(110, 230, 330, 400), step_seconds=0.02)
 
@@ -70,7 +70,7 @@ def shown(place: Place, path: str, name: str, until: str, scheme: str, width: in
         neutral(place, page)
         page.goto(place.stack.url + path)
         around = page.frame_locator("iframe") if "/plugin/" in path else page
-        around.locator(until).first.wait_for(timeout=PATIENCE)
+        around.locator(until).first.wait_for(timeout=PAGE_TIMEOUT)
         Path(FOLDER, f"{name}-{width}-{scheme}.png").write_bytes(page.screenshot())
 
 

@@ -16,7 +16,7 @@ from tests.paced import Script, sizes_of
 
 pytestmark = pytest.mark.timeout(300)
 
-PATIENCE = 60_000
+PAGE_TIMEOUT = 60_000
 """Milliseconds for something to be seen, on a machine with other things to do."""
 
 
@@ -39,7 +39,7 @@ def steps_of(status: Status, name: str) -> list[int]:
 
 def assert_shows(page: Any, status: Status) -> None:
     """Numbers of the run that stand still, since it does."""
-    page.get_by_text(f"ranks that train: {' → '.join(map(str, sizes_of(status)))};").wait_for(timeout=PATIENCE)
+    page.get_by_text(f"ranks that train: {' → '.join(map(str, sizes_of(status)))};").wait_for(timeout=PAGE_TIMEOUT)
     assert page.locator("h2 .phase").inner_text().lower() == status.phase
     assert figure(page, "Step").inner_text() == str(status.step)
     assert figure(page, "World size").inner_text().startswith(f"{status.world_size}\n")
@@ -59,19 +59,19 @@ def test_a_live_run_shows_its_real_numbers(place: Place, held: RunInAirflow) -> 
 
 def test_airflows_pages_lead_to_the_run(place: Place, held: RunInAirflow) -> None:
     with place.visit("ann", held.in_airflow) as page:
-        page.get_by_role("link", name="Training", exact=True).click(timeout=PATIENCE)
-        page.frame_locator("iframe").get_by_role("heading", name=held.name).wait_for(timeout=PATIENCE)
+        page.get_by_role("link", name="Training", exact=True).click(timeout=PAGE_TIMEOUT)
+        page.frame_locator("iframe").get_by_role("heading", name=held.name).wait_for(timeout=PAGE_TIMEOUT)
         page.goto(place.stack.url + held.in_airflow.partition("/tasks/")[0])
-        page.get_by_role("link", name="Trainings", exact=True).click(timeout=PATIENCE)
+        page.get_by_role("link", name="Trainings", exact=True).click(timeout=PAGE_TIMEOUT)
         frame = page.frame_locator("iframe")
-        frame.get_by_role("link", name="train", exact=True).click(timeout=PATIENCE)
-        frame.get_by_role("heading", name=held.name).wait_for(timeout=PATIENCE)
+        frame.get_by_role("link", name="train", exact=True).click(timeout=PAGE_TIMEOUT)
+        frame.get_by_role("heading", name=held.name).wait_for(timeout=PAGE_TIMEOUT)
 
 
 def test_the_list_of_all_runs_leads_to_it(place: Place, held: RunInAirflow) -> None:
     with place.visit("ann", "/elastic-training/") as page:
-        page.get_by_role("link", name=held.name).click(timeout=PATIENCE)
-        page.get_by_role("heading", name=held.name).wait_for(timeout=PATIENCE)
+        page.get_by_role("link", name=held.name).click(timeout=PAGE_TIMEOUT)
+        page.get_by_role("heading", name=held.name).wait_for(timeout=PAGE_TIMEOUT)
 
 
 def test_the_buttons_change_the_run(place: Place) -> None:
@@ -79,22 +79,22 @@ def test_the_buttons_change_the_run(place: Place) -> None:
     run.at(14)
     with place.visit("ann", run.page) as page:
         field = page.get_by_label("Workers", exact=True).and_(page.locator("input"))
-        field.fill("3", timeout=PATIENCE)
+        field.fill("3", timeout=PAGE_TIMEOUT)
         page.get_by_role("button", name="Scale").click()
         run.worlds(2, 3)
-        page.get_by_text("ranks that train: 2 → 3;").wait_for(timeout=PATIENCE)
+        page.get_by_text("ranks that train: 2 → 3;").wait_for(timeout=PAGE_TIMEOUT)
 
         taken = run.worker(2).name
         page.get_by_role("button", name=f"Send a reclaim notice to {taken}").click()
         run.until_status(lambda status: sizes_of(status)[:3] == [2, 3, 2], "the drill's worker goes")
-        page.get_by_text("ranks that train: 2 → 3 → 2").wait_for(timeout=PATIENCE)
+        page.get_by_text("ranks that train: 2 → 3 → 2").wait_for(timeout=PAGE_TIMEOUT)
         assert run.events(EventKind.NOTICE)[0].endswith(taken)
-        page.get_by_label("Marks").get_by_text("notice: 1").wait_for(timeout=PATIENCE)
+        page.get_by_label("Marks").get_by_text("notice: 1").wait_for(timeout=PAGE_TIMEOUT)
 
         page.get_by_role("button", name="End the run…").click()
         page.get_by_role("button", name="End it").click()
-        page.locator(".phase.failed").wait_for(timeout=PATIENCE)
-        page.get_by_text("ann has ended it on its page").first.wait_for(timeout=PATIENCE)
+        page.locator(".phase.failed").wait_for(timeout=PAGE_TIMEOUT)
+        page.get_by_text("ann has ended it on its page").first.wait_for(timeout=PAGE_TIMEOUT)
         assert page.get_by_role("button", name="Scale").count() == 0
     assert run.status().phase is Phase.FAILED
     run.wait_until_over("failed")
@@ -107,19 +107,21 @@ def test_of_a_run_that_is_over_every_try_is_shown(place: Place, finished: RunInA
         assert page.get_by_role("button", name="Scale").count() == 0
 
         page.get_by_label("Try").select_option("1")
-        page.get_by_role("heading", name=re.compile(r"Rank \d on worker-\d failed first")).wait_for(timeout=PATIENCE)
+        page.get_by_role("heading", name=re.compile(r"Rank \d on worker-\d failed first")).wait_for(
+            timeout=PAGE_TIMEOUT
+        )
         assert "ValueError: no label for sample 16" in page.get_by_label("Traceback").inner_text()
         report = page.get_by_role("link", name="Report")
         with page.expect_popup() as opened:
             report.click()
-        opened.value.get_by_text("ValueError: no label for sample 16").first.wait_for(timeout=PATIENCE)
+        opened.value.get_by_text("ValueError: no label for sample 16").first.wait_for(timeout=PAGE_TIMEOUT)
         assert "try_number=1" in opened.value.url
 
 
 def test_a_viewer_sees_the_run_and_changes_nothing(place: Place, held: RunInAirflow) -> None:
     before = held.status()
     with place.visit("vic", held.page) as page:
-        page.get_by_role("heading", name="Workers").wait_for(timeout=PATIENCE)
+        page.get_by_role("heading", name="Workers").wait_for(timeout=PAGE_TIMEOUT)
         for name in ("Scale", "End the run", "Send a reclaim notice"):
             assert page.get_by_role("button", name=name).count() == 0
         for path, more in CHANGES.items():
@@ -130,7 +132,7 @@ def test_a_viewer_sees_the_run_and_changes_nothing(place: Place, held: RunInAirf
 
 def test_who_is_not_logged_in_sees_no_run(place: Place, held: RunInAirflow) -> None:
     with place.visit(None, held.page) as page:
-        page.locator("[role=status]").wait_for(timeout=PATIENCE)
+        page.locator("[role=status]").wait_for(timeout=PAGE_TIMEOUT)
         assert page.evaluate("fetch(`api/v1/task${location.search}`).then((answer) => answer.status)") == 401
         assert page.get_by_text(held.name).count() == 0
 

@@ -17,7 +17,7 @@ from tests.paced import until
 
 pytestmark = pytest.mark.timeout(300)
 DAG_ID = "example_form"
-PATIENCE = 60_000
+PAGE_TIMEOUT = 60_000
 """Milliseconds for something to be seen, on a machine with other things to do."""
 PICTURES = os.environ.get("SCREENSHOTS", "")
 
@@ -34,16 +34,16 @@ TITLES = {"Training": ("Epochs", "Learning rate", "Batch size"), "Workers": ("Fe
 
 def fill(page: Any, section: str, values: Mapping[str, str]) -> None:
     """Open a section, which closes the others, and fill in what is not to stay as it is."""
-    page.get_by_role("button", name=section, exact=True).click(timeout=PATIENCE)
+    page.get_by_role("button", name=section, exact=True).click(timeout=PAGE_TIMEOUT)
     for title in TITLES[section]:
-        page.get_by_text(re.compile(f"^{title}")).first.wait_for(timeout=PATIENCE)
+        page.get_by_text(re.compile(f"^{title}")).first.wait_for(timeout=PAGE_TIMEOUT)
     for name, value in values.items():
-        page.locator(f"[id='number-input:element_{name}'] input").fill(value, timeout=PATIENCE)
+        page.locator(f"[id='number-input:element_{name}'] input").fill(value, timeout=PAGE_TIMEOUT)
 
 
 def test_a_person_fills_in_the_form_and_sees_the_training_succeed(place: Place) -> None:
     with place.visit("ann", f"/dags/{DAG_ID}", viewport={"width": 1280, "height": 900}) as page, place.api() as api:
-        page.get_by_test_id("trigger-dag-button").click(timeout=PATIENCE)
+        page.get_by_test_id("trigger-dag-button").click(timeout=PAGE_TIMEOUT)
         fill(page, "Training", {"epochs": "12", "rate": "0.04"})
         fill(page, "Workers", {"min_workers": "2"})
         picture(page, "trigger-form")
@@ -52,14 +52,14 @@ def test_a_person_fills_in_the_form_and_sees_the_training_succeed(place: Place) 
         [begun] = until(lambda: api.runs(DAG_ID), "the form starts a run", pause=0.3)
         run_id, conf = begun["dag_run_id"], begun["conf"]
         assert (conf["epochs"], conf["rate"], conf["min_workers"], conf["max_workers"]) == (12, 0.04, 2, 3)
-        state = until(lambda: over(api.run_state(DAG_ID, run_id)), "the run ends", patience=120, pause=0.3)
+        state = until(lambda: over(api.run_state(DAG_ID, run_id)), "the run ends", max_wait=120, pause=0.3)
         assert state == "success"
         result = api.xcom(DAG_ID, run_id, "train")
         assert (result["steps"], result["world_sizes"]) == (12 * 2000 // 100, [2])
 
         page.goto(f"{place.stack.url}/dags/{DAG_ID}/runs/{quote(run_id, safe='')}")
         page.get_by_test_id("state-badge").filter(has_text=re.compile("success", re.IGNORECASE)).first.wait_for(
-            timeout=PATIENCE
+            timeout=PAGE_TIMEOUT
         )
         picture(page, "triggered-run")
 

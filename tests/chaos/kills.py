@@ -32,7 +32,7 @@ SAY_EVERY = 25
 """Kills."""
 STALL = 15.0
 """Seconds without two ranks, which is worth a line of its own."""
-PATIENCE = 180.0
+RUN_TIMEOUT = 180.0
 """Seconds; the launcher forms a world anew that has not come about after 120."""
 
 
@@ -63,7 +63,7 @@ def _play(base: Path, kills: int, engine: str, chance: random.Random) -> int:
         engine=engine,
         recovery=RecoverySpec(backoff=0.1, backoff_maximum=0.1, rank_failures=1_000_000),
     )
-    run.patience = PATIENCE
+    run.max_wait = RUN_TIMEOUT
     begin = time.monotonic()
     run.start()
     try:

@@ -34,7 +34,7 @@ NAMESPACE, BUCKET = "training", "trainings"
 S3 = "http://172.30.0.9:9000"
 OF_THE_STACK = ("AIRFLOW__API__BASE_URL", "AIRFLOW__CORE__EXECUTION_API_SERVER_URL")
 """Settings that name a port, which is another here."""
-PATIENCE = 600.0
+SERVICE_TIMEOUT = 600.0
 """Seconds for what takes a minute on a machine that has nothing else to do."""
 FERNET_KEY = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
 
@@ -87,7 +87,7 @@ def trained(stack: AirflowStack) -> dict[str, str]:
             stack.wait_until_healthy(api, dag_id)
         say(f"all are healthy; {' and '.join(DAG_IDS)} are triggered")
         runs = {dag_id: api.trigger(dag_id, {}) for dag_id in DAG_IDS}
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + SERVICE_TIMEOUT
         told: dict[str, dict[str, str]] = {}
         while True:
             stack.check()

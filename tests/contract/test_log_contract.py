@@ -17,7 +17,7 @@ from elastic_training.clusters.types import (
 )
 from elastic_training.concurrency.bridge import run
 from tests.contract.cluster_kinds import OWNER, Kind
-from tests.contract.watching import NEWER, PATIENCE, lines_of, over, started, to_the_end, until
+from tests.contract.watching import NEWER, WATCH_TIMEOUT, lines_of, over, started, to_the_end, until
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -28,7 +28,7 @@ def test_the_log_goes_on_where_the_last_watcher_stopped(kind: Kind) -> None:
     assert mine.cursor == LOG_START
 
     async def first_lines() -> LogLines:
-        async with asyncio.timeout(PATIENCE), aclosing(kind.cluster.watch(ref, mine.cursor, 1.0)) as updates:
+        async with asyncio.timeout(WATCH_TIMEOUT), aclosing(kind.cluster.watch(ref, mine.cursor, 1.0)) as updates:
             async for update in updates:
                 if isinstance(update, LogLines):
                     return update
@@ -73,7 +73,7 @@ def test_a_watch_without_log_has_none_and_speaks_at_every_beat(kind: Kind) -> No
 
     async def some() -> list[Update]:
         found: list[Update] = []
-        async with asyncio.timeout(PATIENCE), aclosing(kind.cluster.watch(ref, None, 0.1)) as updates:
+        async with asyncio.timeout(WATCH_TIMEOUT), aclosing(kind.cluster.watch(ref, None, 0.1)) as updates:
             async for update in updates:
                 found.append(update)
                 if isinstance(update, Quiet):

@@ -16,7 +16,7 @@ from elastic_training.clusters.types import (
 from elastic_training.concurrency.bridge import run
 from tests.contract.cluster_kinds import OWNER, Kind
 
-PATIENCE = 90.0
+WATCH_TIMEOUT = 90.0
 """Seconds for anything to happen, on a busy machine."""
 NEWER = "the second try"
 
@@ -26,7 +26,7 @@ def until(kind: Kind, ref: RunRef, wanted: Callable[[Status], bool]) -> Status:
 
     async def wait() -> Status:
         last = None
-        async with asyncio.timeout(PATIENCE), aclosing(kind.cluster.watch(ref, None, 1.0)) as updates:
+        async with asyncio.timeout(WATCH_TIMEOUT), aclosing(kind.cluster.watch(ref, None, 1.0)) as updates:
             async for update in updates:
                 if isinstance(update, StatusChanged):
                     last = update.status
@@ -41,7 +41,7 @@ def to_the_end(kind: Kind, ref: RunRef, cursor: str) -> list[Update]:
     """All updates of one watch."""
 
     async def collect() -> list[Update]:
-        async with asyncio.timeout(PATIENCE), aclosing(kind.cluster.watch(ref, cursor, 1.0)) as updates:
+        async with asyncio.timeout(WATCH_TIMEOUT), aclosing(kind.cluster.watch(ref, cursor, 1.0)) as updates:
             return [update async for update in updates]
 
     return asyncio.run(collect())

@@ -18,7 +18,7 @@ from tests.kubernetes.wires import wired
 from tests.wire import Wire
 
 pytestmark = pytest.mark.timeout(240)
-PATIENCE = 120.0
+WATCH_TIMEOUT = 120.0
 
 COUNTS = """
 import time
@@ -43,7 +43,7 @@ COUNTED = [*(f"line {number}" for number in range(3000)), "the end, without a li
 
 async def follow(cluster: Cluster, ref: RunRef, cursor: str, lines: list[str], until: int | None = None) -> str:
     """To the final status, or to so many lines; where it stopped."""
-    async with asyncio.timeout(PATIENCE), aclosing(cluster.watch(ref, cursor, 1.0)) as watched:
+    async with asyncio.timeout(WATCH_TIMEOUT), aclosing(cluster.watch(ref, cursor, 1.0)) as watched:
         async for update in watched:
             if isinstance(update, LogLines):
                 lines += update.lines
@@ -137,6 +137,6 @@ def test_a_launcher_that_is_replaced_is_read_to_its_end_before_the_next(standin:
 
 async def _until(true: object) -> None:
     assert callable(true)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(WATCH_TIMEOUT):
         while not true():  # noqa: ASYNC110  # what is waited for has no event
             await asyncio.sleep(0.1)

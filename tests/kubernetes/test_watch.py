@@ -25,7 +25,7 @@ from tests.kubernetes.wires import as_account, wired
 from tests.kubernetes_namespace import CONNECTION, Namespace
 
 pytestmark = pytest.mark.timeout(240)
-PATIENCE = 90.0
+WATCH_TIMEOUT = 90.0
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ async def hub(namespace: Namespace, name: str = CONNECTION) -> AsyncIterator[Hub
 
 
 async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(WATCH_TIMEOUT):
         while not true():  # noqa: ASYNC110  # what is waited for has no event
             await asyncio.sleep(0.05)
 
@@ -66,7 +66,7 @@ def requests_counted(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 async def first_status(standin: StandIn, ref: RunRef, wanted: Phase) -> Status:
-    async with asyncio.timeout(PATIENCE), aclosing(standin.cluster().watch(ref, None, 1.0)) as updates:
+    async with asyncio.timeout(WATCH_TIMEOUT), aclosing(standin.cluster().watch(ref, None, 1.0)) as updates:
         async for update in updates:
             if isinstance(update, StatusChanged) and update.status.phase is wanted:
                 return update.status
@@ -145,7 +145,7 @@ def test_an_api_server_that_is_away_is_waited_for(standin: StandIn, ref: RunRef)
 
         async def cut() -> list[Any]:
             found: list[Any] = []
-            async with asyncio.timeout(PATIENCE), aclosing(cluster.watch(ref, LOG_START, 0.5)) as updates:
+            async with asyncio.timeout(WATCH_TIMEOUT), aclosing(cluster.watch(ref, LOG_START, 0.5)) as updates:
                 async for update in updates:
                     found.append(update)
                     if isinstance(update, StatusChanged) and len(found) == 1:
@@ -167,7 +167,7 @@ def test_an_outage_that_lasts_is_said(standin: StandIn, ref: RunRef, monkeypatch
         cluster = standin.cluster(connection=other)
 
         async def cut() -> None:
-            async with asyncio.timeout(PATIENCE), aclosing(cluster.watch(ref, None, 0.2)) as updates:
+            async with asyncio.timeout(WATCH_TIMEOUT), aclosing(cluster.watch(ref, None, 0.2)) as updates:
                 async for update in updates:
                     if isinstance(update, StatusChanged):
                         between.cut()
@@ -184,7 +184,7 @@ def test_a_run_that_vanishes_ends_its_watch(namespace: Namespace, standin: Stand
     cluster = standin.cluster()
 
     async def vanishing() -> None:
-        async with asyncio.timeout(PATIENCE), aclosing(cluster.watch(ref, LOG_START, 0.5)) as updates:
+        async with asyncio.timeout(WATCH_TIMEOUT), aclosing(cluster.watch(ref, LOG_START, 0.5)) as updates:
             async for update in updates:
                 if isinstance(update, StatusChanged):
                     await asyncio.to_thread(namespace.kubectl, "delete", "configmap", ref.name)
@@ -203,7 +203,7 @@ def test_without_the_right_to_watch_it_says_so(namespace: Namespace, standin: St
         cluster = standin.cluster(SLEEPS, connection=nobody)
 
         async def refused() -> None:
-            async with asyncio.timeout(PATIENCE), aclosing(cluster.watch(ref, None, 1.0)) as updates:
+            async with asyncio.timeout(WATCH_TIMEOUT), aclosing(cluster.watch(ref, None, 1.0)) as updates:
                 async for _ in updates:
                     raise AssertionError("it has seen something")
 

@@ -67,7 +67,7 @@ class PodRun(ResizedRun):
         spec: further fields of the RunSpec.
     """
 
-    patience = 150.0
+    max_wait = 150.0
 
     def __init__(
         self,

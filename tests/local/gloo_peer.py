@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from elastic_runtime.engines.horovod.rendezvous_http import TOKEN, authorization
 from elastic_runtime.engines.horovod.rendezvous_server import Handler, RendezvousServer
 
-PATIENCE = 25.0
+CONNECTION_TIMEOUT = 25.0
 """Seconds; Gloo would give up after HOROVOD_GLOO_TIMEOUT_SECONDS, 30."""
 ADDRESS = struct.Struct("=128sq16s16s")
 """Gloo's tcp::Address: sockaddr_storage, a sequence number, and what is said first there, and answered."""
@@ -48,7 +48,7 @@ class Peer:
     rank: subprocess.Popen[str]
 
     def ask(self, method: str, key: str, body: bytes | None = None) -> bytes | None:
-        connection = http.client.HTTPConnection(*self.server.address, timeout=PATIENCE)
+        connection = http.client.HTTPConnection(*self.server.address, timeout=CONNECTION_TIMEOUT)
         try:
             token = authorization(self.server.tokens.of("peer"))
             connection.request(method, f"/global/{key}", body, token)
@@ -93,9 +93,9 @@ class Peer:
         """Have the rank connect and say who it is, and return this end of it."""
         with self.listen(rank_connects=True) as listening:
             self.publish(*listening.getsockname())
-            listening.settimeout(PATIENCE)
+            listening.settimeout(CONNECTION_TIMEOUT)
             connection = listening.accept()[0]
-        connection.settimeout(PATIENCE)
+        connection.settimeout(CONNECTION_TIMEOUT)
         assert connection.recv(len(KNOCK), socket.MSG_WAITALL) == KNOCK
         return connection
 

@@ -90,9 +90,9 @@ class ScriptedRun(ResizedRun):
         assert status.phase is Phase.SUCCEEDED, self.report("succeeded")
         return status
 
-    def end(self, patience: float | None = None) -> Status:
+    def end(self, max_wait: float | None = None) -> Status:
         """Await the launcher's end; nothing may be left then."""
-        self.until(self.is_over, "the launcher has ended", patience, alive=False)
+        self.until(self.is_over, "the launcher has ended", max_wait, alive=False)
         status = self.status()
         assert status.phase.final, self.report("the launcher has ended without a final status")
         assert self.launcher.returncode == (0 if status.phase is Phase.SUCCEEDED else 1), self.report("exit status")
@@ -156,9 +156,9 @@ class ScriptedRun(ResizedRun):
             return False
         return any(mark in place for place in places)
 
-    def assert_no_process(self, patience: float = 0.0) -> None:
+    def assert_no_process(self, max_wait: float = 0.0) -> None:
         """No process is left, nor any socket of one."""
-        until(lambda: not self.processes(), lambda: f"no process left, but {self.processes()}", patience)
+        until(lambda: not self.processes(), lambda: f"no process left, but {self.processes()}", max_wait)
 
     def assert_nothing_left(self) -> None:
         """No process, no key."""

@@ -55,7 +55,7 @@ def test_a_rank_whose_piece_gloo_has_forgotten_goes_on(start: Start, tmp_path: P
         timing=Timing(stop_grace=1.0),
         recovery=RecoverySpec(backoff=0.1),
     )
-    run.patience = 100.0  # Without a word of the rank it would be timing.forming, 120 s.
+    run.max_wait = 100.0  # Without a word of the rank it would be timing.forming, 120 s.
     run.at("sent")
     asleep, lost = run.rank_pid(1), run.rank_pid(0)
     os.kill(lost, signal.SIGKILL)

@@ -22,7 +22,7 @@ HELD = Script("exact.py", holds=(10,))
 
 
 def cancelled(run: ScriptedRun) -> str:
-    status = run.end(patience=15.0)
+    status = run.end(max_wait=15.0)
     assert (status.phase, status.failure) == (Phase.FAILED, FailureKind.CANCELLED)
     assert sizes_of(status) == [2, 0]
     assert run.events(*EventKind)[-1] == "finished"
@@ -55,7 +55,7 @@ def test_a_run_that_is_asked_to_end_writes_a_checkpoint_first(start: Start, tmp_
     run = start(Script("exact.py", epochs=1000, step_seconds=0.05), checkpoint=seldom)
     run.until_status(lambda status: (status.step or 0) >= 10, "step 10")
     run.folder.ask_to_end("the task was cleared")
-    status = run.end(patience=30.0)
+    status = run.end(max_wait=30.0)
     assert status.reason == "cancelled: the task was cleared"
     assert status.checkpoint is not None
     assert status.checkpoint.step >= 10
@@ -77,7 +77,7 @@ def test_a_run_that_nobody_begins_to_watch_ends(start: Start) -> None:
     run.at(10)
     os.utime(run.folder.lease)  # as at a claim, whose task is then ended before a trigger runs
     run.folder.watched.unlink()
-    status = run.end(patience=15.0)
+    status = run.end(max_wait=15.0)
     assert status.failure is FailureKind.ABANDONED
     assert status.reason.startswith("nobody has begun to watch the run for ")
 
@@ -93,7 +93,7 @@ def test_two_runs_at_once_do_not_disturb_each_other(start: Start, undisturbed: U
     runs[0].worlds(2, 3)
     os.kill(runs[0].launcher.pid, signal.SIGKILL)
     runs[0].launcher.wait()
-    runs[0].assert_no_process(patience=5.0)
+    runs[0].assert_no_process(max_wait=5.0)
 
     status = runs[1].finish()
 

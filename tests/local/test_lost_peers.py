@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from elastic_runtime.engines.horovod.rendezvous import NEXT_ASSIGNMENT, ROLL_CALL
-from tests.local.gloo_peer import KNOCK, PATIENCE, NoWorlds, Peer, peer_of
+from tests.local.gloo_peer import CONNECTION_TIMEOUT, KNOCK, NoWorlds, Peer, peer_of
 from tests.paced import SCRIPTS, until
 
 ADAPTED = """
@@ -78,7 +78,7 @@ def sends_what_nobody_expects(peer: Peer) -> None:
 def sends_more_than_is_expected(peer: Peer) -> None:
     """As a rank that has left one collective and begun another."""
     with peer.be_connected() as connection:
-        connection.settimeout(PATIENCE)
+        connection.settimeout(CONNECTION_TIMEOUT)
         _, _, slot, *_ = PREAMBLE.unpack(connection.recv(PREAMBLE.size, socket.MSG_WAITALL))
         connection.sendall(message(SEND_READY, slot) + message(SEND_TO_UNBOUND_BUFFER, slot, length=1024))
         assert_hung_up(connection)
@@ -106,7 +106,7 @@ def is_lost_before_it_is_connected_to(peer: Peer) -> None:
 
 def assert_hung_up(connection: socket.socket) -> None:
     """Everything after the error of one pair is for Python code to decide: the connection is closed."""
-    connection.settimeout(PATIENCE)
+    connection.settimeout(CONNECTION_TIMEOUT)
     with contextlib.suppress(ConnectionResetError):
         while connection.recv(65536):
             pass
@@ -126,7 +126,7 @@ def assert_hung_up(connection: socket.socket) -> None:
 def test_a_lost_peer_is_an_error_in_python(peer: Peer, fault: Callable[[Peer], None]) -> None:
     fault(peer)
 
-    output, errors = peer.rank.communicate(timeout=PATIENCE)
+    output, errors = peer.rank.communicate(timeout=CONNECTION_TIMEOUT)
 
     assert output.splitlines() == ["raised", "again 1.0"], errors
     assert "Horovod could not be initialized" in errors
@@ -139,10 +139,10 @@ def test_a_rank_does_not_wait_for_one_that_was_lost_before_it_connected() -> Non
     with peer_of(ADAPTED, handler, HOROVOD_ELASTIC="1", HOROVOD_HOSTNAME="a") as peer:
         with peer.listen(rank_connects=False) as listening:
             peer.publish(*listening.getsockname())
-        until(lambda: handler.asked.count(("global", "1")) == 2, "it knows where the peer is", PATIENCE)
+        until(lambda: handler.asked.count(("global", "1")) == 2, "it knows where the peer is", CONNECTION_TIMEOUT)
         peer.server.refuse()  # as when the launcher gives the world up
 
-        output, errors = peer.rank.communicate(timeout=PATIENCE)
+        output, errors = peer.rank.communicate(timeout=CONNECTION_TIMEOUT)
 
     assert output == "in a world of 1\n", errors
 

@@ -11,8 +11,8 @@ from tests.paced import SCRIPTS
 from tests.plain_launchers import by_horovod, by_torch
 
 COUNT = int(os.environ.get("STATES", "60"))
-PATIENCE = 120 + 2 * COUNT
-pytestmark = pytest.mark.timeout(PATIENCE + 30)
+SCRIPT_TIMEOUT = 120 + 2 * COUNT
+pytestmark = pytest.mark.timeout(SCRIPT_TIMEOUT + 30)
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
@@ -23,10 +23,10 @@ def test_horovod(ranks: int) -> None:
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_torch(ranks: int) -> None:
-    said = by_torch(SCRIPTS / "random_states.py", ranks, ranks * 1_000_000, COUNT // 2, patience=PATIENCE)
+    said = by_torch(SCRIPTS / "random_states.py", ranks, ranks * 1_000_000, COUNT // 2, max_wait=SCRIPT_TIMEOUT)
     assert said.count("states checked") == ranks
 
 
 def test_sharded(tmp_path: Path) -> None:
-    said = by_torch(SCRIPTS / "random_sharded.py", 3, 0, COUNT // 6, tmp_path, patience=PATIENCE)
+    said = by_torch(SCRIPTS / "random_sharded.py", 3, 0, COUNT // 6, tmp_path, max_wait=SCRIPT_TIMEOUT)
     assert said.count("states checked") == 3

@@ -20,7 +20,7 @@ def test_a_rank_that_has_half_a_message_does_not_wait_for_the_rest(tmp_path: Pat
         for rank in range(2)
     ]
     try:
-        told, _ = ranks[0].communicate(timeout=60)  # Gloo's own patience is 100 s.
+        told, _ = ranks[0].communicate(timeout=60)  # Gloo's own timeout is 100 s.
     finally:
         for each in ranks:
             each.kill()

@@ -33,7 +33,7 @@ def test_each_rank_tells_where_it_stands_also_inside_horovod(start: Start) -> No
     )
     assert {worker.name for worker in run.status().workers} == {"worker-0", "worker-1"}, "somebody was ended by it"
     run.folder.ask_to_end("it stands still")
-    status = run.end(patience=30.0)
+    status = run.end(max_wait=30.0)
     assert status.failure is FailureKind.CANCELLED
     assert status.rank_failures == 0
 
@@ -44,5 +44,5 @@ def test_a_command_that_is_no_python_is_not_ended_by_the_question(start: Start) 
     run.folder.ask_for_stacks("1")
     status = run.until_status(lambda status: any(event.kind is EventKind.STACKS for event in status.events), "asked")
     run.folder.ask_to_end("enough")
-    status = run.end(patience=30.0)
+    status = run.end(max_wait=30.0)
     assert status.rank_failures == 0

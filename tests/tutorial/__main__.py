@@ -26,7 +26,7 @@ from demo_kit import processes  # noqa: E402 - what comes from scripts/ needs th
 PAGE = ROOT / "docs" / "getting-started.md"
 PROMISED = 600.0
 """Seconds that the page speaks of."""
-PATIENCE = 1500.0
+COMMAND_TIMEOUT = 1500.0
 """Seconds; a machine may be busy otherwise."""
 _PART = re.compile(
     r"^(`(?P<path>[^`\n]+\.py)`[^`]*?)?```(?P<kind>sh|python)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
@@ -75,7 +75,9 @@ def follow(folder: Path) -> int:
     }
     command = ["bash", "-c", script(PAGE.read_text())]
     try:
-        return subprocess.run(command, cwd=folder, env=environment | more, timeout=PATIENCE, check=False).returncode
+        return subprocess.run(
+            command, cwd=folder, env=environment | more, timeout=COMMAND_TIMEOUT, check=False
+        ).returncode
     finally:
         for left in processes.end_marked(str(folder), grace=10.0):
             print(f"had to be ended: {left}", flush=True)

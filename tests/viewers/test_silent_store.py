@@ -77,7 +77,7 @@ def test_a_silent_store_holds_up_no_other_route_of_airflow(
 ) -> None:
     with AirflowApi(stack.url) as api:
         run_id = api.trigger(DAG_ID, {})
-        until(lambda: api.run_state(DAG_ID, run_id) == "failed", "the task fails", patience=120, pause=0.3)
+        until(lambda: api.run_state(DAG_ID, run_id) == "failed", "the task fails", max_wait=120, pause=0.3)
         token = api.token()
     ids = {"dag_id": DAG_ID, "run_id": run_id, "task_id": "train"}
     beside_airflow, _ = asyncio.run(looks(stack.url, token, LIGHT, {}))

@@ -53,7 +53,7 @@ PRE_RELEASE = ("apache-airflow-core>=0b0", "apache-airflow-task-sdk>=0b0")
 DAG_ID, TASK_ID, POOL = "wheels", "train", "gate"
 FOREVER = 100_000
 """Steps."""
-PATIENCE = 180.0
+CONDITION_TIMEOUT = 180.0
 """Seconds for what should take a few."""
 GONE = 120.0
 """Seconds from a mark to the end of the training's last process, at most: a quarter is the goal, the rest is for busy
@@ -87,7 +87,7 @@ class Airflow:
         found = [json.loads(path.read_text()) for path in self.stack.settings.home.glob("training/*/status.json")]
         return any(each["phase"] == "running" and each["metrics"] for each in found)
 
-    def until(self, condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> float:
+    def until(self, condition: Callable[[], bool], what: str, seconds: float = CONDITION_TIMEOUT) -> float:
         """Wait. Returns the seconds that it took. Raises TimeoutError."""
         begin = time.monotonic()
         while not condition():

@@ -15,7 +15,7 @@ import horovod.torch as hvd
 import torch
 from horovod.common.exceptions import HorovodInternalError
 
-TENSORS, PATIENCE = 3000, 10.0
+TENSORS, COLLECTIVE_TIMEOUT = 3000, 10.0
 tensors = [torch.ones(1)] * TENSORS
 rounds = int(sys.argv[1])
 
@@ -34,11 +34,11 @@ with ThreadPoolExecutor(1) as pool:
         hvd.init()
         begins = threading.Event()
         ends = pool.submit(begin, begins)
-        begins.wait(PATIENCE)
+        begins.wait(COLLECTIVE_TIMEOUT)
         time.sleep(0.02 + 0.08 * each / rounds)  # While it is noted, or another is.
         hvd.mpi_ops._basics.MPI_LIB_CTYPES.horovod_shutdown()  # hvd.shutdown() would forget the handles, too.
         try:
-            ends.result(PATIENCE)
+            ends.result(COLLECTIVE_TIMEOUT)
         except TimeoutError:
             print(f"a collective of round {each} has not ended", flush=True)
             os._exit(1)  # It would not end either.

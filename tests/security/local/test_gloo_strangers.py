@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from elastic_runtime.engines.horovod.rendezvous_http import TOKEN
-from tests.local.gloo_peer import ADDRESS, PATIENCE, NoWorlds, Peer, peer_of
+from tests.local.gloo_peer import ADDRESS, CONNECTION_TIMEOUT, NoWorlds, Peer, peer_of
 from tests.paced import until
 from tests.unit.runtime.driver_bench import Bench, bench
 
@@ -69,11 +69,11 @@ def test_a_pair_goes_on_waiting_for_its_peer(peer: Peer) -> None:
     with contextlib.ExitStack() as stack:
         strangers = []
         for said in itertools.islice(itertools.chain([nearly, expected], halves(knock)), 50):
-            stranger = stack.enter_context(socket.create_connection(address, timeout=PATIENCE))
+            stranger = stack.enter_context(socket.create_connection(address, timeout=CONNECTION_TIMEOUT))
             stranger.sendall(said)
             if said:  # The kernel forgets others without a word.
                 strangers.append(stranger)
-        connection = stack.enter_context(socket.create_connection(address, timeout=PATIENCE))
+        connection = stack.enter_context(socket.create_connection(address, timeout=CONNECTION_TIMEOUT))
         connection.sendall(knock[:3])
         connection.sendall(knock[3:])
         assert connection.recv(16, socket.MSG_WAITALL) == expected
@@ -91,21 +91,21 @@ def test_a_rank_has_few_strangers_waiting(peer: Peer) -> None:
     address, knock, _ = peer.published()
     with contextlib.ExitStack() as stack:
         for _ in range(100):
-            stranger = stack.enter_context(socket.create_connection(address, timeout=PATIENCE))
+            stranger = stack.enter_context(socket.create_connection(address, timeout=CONNECTION_TIMEOUT))
             stranger.sendall(knock[:8])
 
         def kept() -> bool:
             connected = psutil.Process(peer.rank.pid).net_connections("tcp")
             return sum(each.status == psutil.CONN_ESTABLISHED and each.laddr[:2] == address for each in connected) == 8
 
-        until(kept, "the newest eight", PATIENCE)
+        until(kept, "the newest eight", CONNECTION_TIMEOUT)
 
 
 def test_a_rank_tells_its_peer_from_who_has_taken_its_place(peer: Peer) -> None:
     """The port of a rank that was lost is anybody's."""
     with peer.be_knocked_at() as connection:
         connection.sendall(os.urandom(16))
-        output, errors = peer.rank.communicate(timeout=PATIENCE)
+        output, errors = peer.rank.communicate(timeout=CONNECTION_TIMEOUT)
     assert output == "raised\n"
     assert "No answer of the peer" in errors
 
@@ -131,7 +131,7 @@ class Strangers:
             for address in set(self._listening()):
                 self.hosts.add(address[0])
                 with contextlib.suppress(OSError):
-                    kept.append(socket.create_connection(address, timeout=PATIENCE))
+                    kept.append(socket.create_connection(address, timeout=CONNECTION_TIMEOUT))
                     kept[-1].sendall(next(says))
                     self.connections += 1
             self._write()
@@ -153,7 +153,7 @@ class Strangers:
         address = struct.pack("=H", socket.AF_INET) + struct.pack("!H", port) + socket.inet_aton(host)
         value = ADDRESS.pack(address, -1, b"", b"")
         for method, path in (("PUT", "/global/rank_0"), ("PUT", "/global/0"), ("GET", "/rank_and_size/b:0")):
-            connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE)
+            connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=CONNECTION_TIMEOUT)
             with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
                 connection.request(method, path, value)
                 self.refused += connection.getresponse().status == 403
@@ -203,10 +203,10 @@ def test_a_world_forms_and_trains_among_strangers() -> None:
         ours.begin("a", "b")
         first = start(ours.environment("a"))
         others.pids.append(first.pid)
-        until(lambda: others.connections > 20, "strangers are at rank 0, which waits for rank 1", PATIENCE)
+        until(lambda: others.connections > 20, "strangers are at rank 0, which waits for rank 1", CONNECTION_TIMEOUT)
         second = start(ours.environment("b"))
         others.pids.append(second.pid)
-        outputs = [rank.communicate(timeout=2 * PATIENCE) for rank in (first, second)]
+        outputs = [rank.communicate(timeout=2 * CONNECTION_TIMEOUT) for rank in (first, second)]
 
         assert [output for output, _ in outputs] == [TRAINED, TRAINED], outputs
         assert not others.trapped()
@@ -221,10 +221,10 @@ def test_ranks_listen_nowhere_once_they_train() -> None:
     with bench(minimum=1) as ours, ranks() as start:
         ours.begin("a")
         rank = start(ours.environment("a"))
-        until(lambda: "a" in ours.rendezvous._updates, "it asks for changes", PATIENCE)
+        until(lambda: "a" in ours.rendezvous._updates, "it asks for changes", CONNECTION_TIMEOUT)
         listening = [each.laddr for each in psutil.Process(rank.pid).net_connections() if not each.raddr]
         assert listening == []
-        rank.communicate(timeout=PATIENCE)
+        rank.communicate(timeout=CONNECTION_TIMEOUT)
         ours.exit("a", 0)
 
 
@@ -233,7 +233,7 @@ def test_a_rank_without_its_token_is_refused_and_the_launcher_says_why(caplog: p
     with bench() as ours, ranks() as start:
         ours.begin("a")
         rank = start({name: value for name, value in ours.environment("a").items() if name != TOKEN})
-        rank.communicate(timeout=PATIENCE)
+        rank.communicate(timeout=CONNECTION_TIMEOUT)
         assert rank.returncode != 0
         ours.exit("a", 1)
     assert "build it with images/trainer/build-horovod.sh" in caplog.text

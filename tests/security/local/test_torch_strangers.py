@@ -19,7 +19,7 @@ import pytest
 
 from elastic_runtime.engines.torch.peers import PROVE
 from tests.local.conftest import Start, start
-from tests.paced import PATIENCE, Script, until
+from tests.paced import CONDITION_TIMEOUT, Script, until
 
 __all__ = ["start"]
 pytestmark = pytest.mark.timeout(240)
@@ -140,7 +140,9 @@ class Ranks:
         """Begin a group but for its last rank; where the others listen for that."""
         before = self.listening()  # Of groups that came to nothing.
         self.begin(number, 0, 1)
-        return until(lambda: new if len(new := self.listening() - before) == 2 else None, "two ranks listen", PATIENCE)
+        return until(
+            lambda: new if len(new := self.listening() - before) == 2 else None, "two ranks listen", CONDITION_TIMEOUT
+        )
 
     def said(self) -> list[Any]:
         """By all, of the group that they have begun."""
@@ -161,7 +163,7 @@ class Ranks:
 
     def errors(self) -> str:
         """All that they have written, once they have ended."""
-        return "".join(process.communicate(timeout=PATIENCE)[1] for process in self.processes)
+        return "".join(process.communicate(timeout=CONDITION_TIMEOUT)[1] for process in self.processes)
 
 
 @pytest.fixture
@@ -174,7 +176,7 @@ def claim(address: tuple[str, int], stack: contextlib.ExitStack) -> list[socket.
     """Come in the place of every rank that is awaited there."""
     claimed = []
     for pair in range(PAIRS):
-        stranger = stack.enter_context(socket.create_connection(address, timeout=PATIENCE))
+        stranger = stack.enter_context(socket.create_connection(address, timeout=CONDITION_TIMEOUT))
         stranger.sendall(struct.pack("=q", pair))
         claimed.append(stranger)
     return claimed
@@ -182,7 +184,7 @@ def claim(address: tuple[str, int], stack: contextlib.ExitStack) -> list[socket.
 
 def received(stranger: socket.socket) -> bytes:
     """All that was ever sent to it."""
-    stranger.settimeout(PATIENCE)
+    stranger.settimeout(CONDITION_TIMEOUT)
     parts = []
     with contextlib.suppress(ConnectionResetError):
         while part := stranger.recv(65536):
@@ -214,7 +216,7 @@ def test_idle_strangers_do_not_keep_a_group_from_forming_and_are_sent_away(ranks
     with contextlib.ExitStack() as stack:
         places = ranks.wait_for_the_last(0)
         strangers = [
-            stack.enter_context(socket.create_connection(place, timeout=PATIENCE))
+            stack.enter_context(socket.create_connection(place, timeout=CONDITION_TIMEOUT))
             for place in places
             for _ in range(200)
         ]
@@ -249,7 +251,9 @@ def test_once_a_world_stands_nobody_gets_in(start: Start) -> None:
 def test_groups_that_two_threads_make_at_once_are_refused() -> None:
     """Each would take the other's connections for a stranger's."""
     script = [sys.executable, "-c", textwrap.dedent(THREADS)]
-    said = subprocess.run(script, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout.splitlines()
+    said = subprocess.run(
+        script, capture_output=True, text=True, check=True, timeout=CONDITION_TIMEOUT
+    ).stdout.splitlines()
     assert "make one after the other" in said[0]
     assert said[1] == "made"
 
@@ -257,5 +261,5 @@ def test_groups_that_two_threads_make_at_once_are_refused() -> None:
 def test_without_privileges_a_group_is_made_also_where_the_system_allows_no_packet_filter() -> None:
     """As for the user of a pod."""
     script = [sys.executable, "-c", textwrap.dedent(UNPRIVILEGED)]
-    said = subprocess.run(script, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    said = subprocess.run(script, capture_output=True, text=True, check=False, timeout=CONDITION_TIMEOUT)
     assert said.stdout == "made\n", said.stderr

@@ -173,7 +173,7 @@ def test_a_run_that_lives_is_shown_while_the_store_is_silent(
 
 def test_a_thread_that_cannot_be_started_costs_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or the page would answer nobody any more once that has happened a few times."""
-    turns = limiter.Limiter(threads=1, patience=1.0)
+    turns = limiter.Limiter(threads=1, max_wait=1.0)
 
     async def ask() -> str:
         return await turns.call(lambda: "answered")

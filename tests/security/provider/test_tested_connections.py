@@ -65,7 +65,7 @@ def test_a_checkpoint_uri_with_a_password_is_refused_unquoted(cloud: None, monke
 
 
 def test_a_store_that_does_not_answer_keeps_nobody_waiting(cloud: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "PATIENCE", 0.5)
+    monkeypatch.setattr(checks, "TEST_TIMEOUT", 0.5)
     monkeypatch.setattr(checks, "_look_into", lambda *_: time.sleep(1))
     connected(monkeypatch, "site", kubernetes_conn_id="cloud", namespace="training", checkpoint_uri="s3://bucket/runs")
     began = time.monotonic()

@@ -145,7 +145,7 @@ class TestStatus:
     def test_of_the_end_is_not_tried_for_ever(
         self, folder: RunDir, disk: Disk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setattr(platform, "FINAL_PATIENCE", 0.05)
+        monkeypatch.setattr(platform, "FINAL_STATUS_TIMEOUT", 0.05)
 
         async def run() -> None:
             place = LocalPlatform(folder, RUN)

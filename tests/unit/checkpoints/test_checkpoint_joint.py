@@ -68,8 +68,8 @@ def test_nothing_is_there_where_a_writer_is_lost(store: CheckpointStore) -> None
     assert store.names() == []
 
 
-def test_a_writer_waits_no_longer_than_its_patience(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joints, "PATIENCE", 0.0)
+def test_a_writer_waits_no_longer_than_its_timeout(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joints, "WRITER_TIMEOUT", 0.0)
     with pytest.raises(StoreUnavailable, match="rank 1 has not written its part"):
         write(Checkpoints(store, 1, 1), share(store, 0, 2))
     assert store.names() == []

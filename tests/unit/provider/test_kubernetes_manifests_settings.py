@@ -131,11 +131,11 @@ class TestPlacement:
         mine = {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
         launcher, worker = pods_of(objects_of(Pods(image="t:1", worker=PodShape(tolerations=[mine]))))
 
-        def patience(pod: dict[str, Any]) -> list[int]:
+        def max_wait(pod: dict[str, Any]) -> list[int]:
             return [each["tolerationSeconds"] for each in pod["spec"]["tolerations"] if each["key"] == key]
 
-        assert patience(worker) == [300]
-        assert patience(launcher) == [10]
+        assert max_wait(worker) == [300]
+        assert max_wait(launcher) == [10]
 
 
 def fits(pod: dict[str, Any], node: dict[str, str]) -> bool:

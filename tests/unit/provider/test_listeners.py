@@ -237,7 +237,7 @@ def test_a_callback_that_does_not_return_is_called_no_more_and_holds_nothing_up(
             released.wait(30)
 
     async def tell() -> None:
-        audience = Audience([CallbackListener(Sleeps, OWNER)], LOG, patience=0.1)
+        audience = Audience([CallbackListener(Sleeps, OWNER)], LOG, max_wait=0.1)
         over = Status("run", "1", Phase.FAILED, "over", datetime(2026, 11, 22, tzinfo=UTC))
         await audience.tell(over, changes(None, over))
         await audience.tell(over, changes(None, over))

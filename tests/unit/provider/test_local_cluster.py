@@ -33,7 +33,7 @@ from elastic_training.concurrency.bridge import run
 
 STUB = Path(__file__).with_name("stub_launcher.py")
 OWNER = "try 1"
-PATIENCE = 20.0
+WATCH_TIMEOUT = 20.0
 QUICK = replace(TIMES, delete=10.0, delete_order=0.3)
 
 
@@ -65,7 +65,7 @@ class Bench:
 
         async def collect() -> list[Update]:
             found: list[Update] = []
-            async with asyncio.timeout(PATIENCE), aclosing(self.cluster.watch(ref, LOG_START, 1.0)) as updates:
+            async with asyncio.timeout(WATCH_TIMEOUT), aclosing(self.cluster.watch(ref, LOG_START, 1.0)) as updates:
                 async for update in updates:
                     found.append(update)
                     if enough(update):
@@ -281,7 +281,7 @@ class TestTheInterpreter:
         (tmp_path / "python").write_text("#!/bin/sh\nexec sleep 60\n")
         (tmp_path / "python").chmod(0o700)
         with pytest.raises(ClusterUnavailable, match=r"python has not answered in 0\.1 s"):
-            modules_of(str(tmp_path / "python"), ("torch",), patience=0.1)
+            modules_of(str(tmp_path / "python"), ("torch",), max_wait=0.1)
 
     @pytest.mark.parametrize("engine", ["horovod", "torch", "torchrun", "somebody else's"])
     def test_that_has_all_is_good(self, tmp_path: Path, engine: str) -> None:

@@ -287,7 +287,7 @@ def progress(state: State) -> Iterator[Step]:
         yield name, _normal(after)
 
 
-def patience(state: State) -> Iterator[Step]:
+def max_wait(state: State) -> Iterator[Step]:
     """What happens when nothing else does: machines with a notice are taken, and time passes."""
     leaving = [each for each in state.workers if each.here and each.leaving]
     for worker in leaving:

@@ -33,7 +33,7 @@ from tests.unit.runtime.kubernetes_bench import (
     status,
 )
 
-PATIENCE = 20.0
+WATCH_TIMEOUT = 20.0
 Opens = Callable[[], AbstractAsyncContextManager[Place]]
 
 
@@ -42,7 +42,7 @@ class Contract:
 
     def run(self, opens: Opens, test: Callable[[Place], Awaitable[None]]) -> None:
         async def main() -> None:
-            async with asyncio.timeout(PATIENCE), opens() as place:
+            async with asyncio.timeout(WATCH_TIMEOUT), opens() as place:
                 await test(place)
 
         asyncio.run(main())

@@ -217,8 +217,8 @@ class AzureHost:
 
 
 @contextmanager
-def patience(seconds: float) -> Iterator[None]:
+def max_wait(seconds: float) -> Iterator[None]:
     """Wait for an answer no longer than that."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(MetadataClient.request.__kwdefaults__, "patience", seconds)
+        patch.setitem(MetadataClient.request.__kwdefaults__, "max_wait", seconds)
         yield

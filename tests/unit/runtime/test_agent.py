@@ -230,7 +230,7 @@ def test_gives_up_on_a_launcher_that_does_not_answer(tls: Path) -> None:
     async def run() -> None:
         async with listening(tls, spec()) as desk:
             port = desk.port
-        await Agent(AgentSettings("worker-0", ("127.0.0.1", port), tls, patience=0.0)).run()
+        await Agent(AgentSettings("worker-0", ("127.0.0.1", port), tls, max_wait=0.0)).run()
 
     with pytest.raises(ClusterUnavailable, match="no launcher at"):
         asyncio.run(run())

@@ -328,12 +328,12 @@ def test_a_silent_machine_is_noticed(tls: Path) -> None:
                 if each.raddr and each.raddr.port == desk.port and each.status == "ESTABLISHED"
             ]
             with socket.socket(fileno=os.dup(own.fd)) as sock:
-                patience = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
-            assert patience == SLEEPER.timing.agent_silence * 1000
+                max_wait = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+            assert max_wait == SLEEPER.timing.agent_silence * 1000
 
     asyncio.run(run())
 
 
-def test_patience_ends_without_redial(tls: Path) -> None:
+def test_dialling_ends_without_redial(tls: Path) -> None:
     with pytest.raises(ClusterUnavailable, match="no launcher at"):
         asyncio.run(dialling.dial(("127.0.0.1", free_port()), tls, 0.0))

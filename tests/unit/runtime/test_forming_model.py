@@ -17,7 +17,7 @@ from collections.abc import Callable
 import pytest
 
 from elastic_runtime.run.spec import RecoveryMode
-from tests.unit.runtime.forming_model import disturbed, patience, progress
+from tests.unit.runtime.forming_model import disturbed, max_wait, progress
 from tests.unit.runtime.forming_state import FORMING_TIME, MAX_WAIT, State, at_rest, at_start
 
 MOST_TICKS = MAX_WAIT + 3 * FORMING_TIME + 12
@@ -40,7 +40,7 @@ class Search:
         while queue:
             number = queue.popleft()
             state = self.states[number]
-            going = list(progress(state)) or list(patience(state))
+            going = list(progress(state)) or list(max_wait(state))
             self.undisturbed.append([(name, self._number(after, number, name, queue)) for name, after in going])
             for name, after in disturbed(state):
                 self._number(after, number, name, queue)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime.agent.gpus import FAILURES, PATIENCE, Gpus
+from elastic_runtime.agent.gpus import ANSWER_TIMEOUT, FAILURES, Gpus
 from elastic_runtime.run.status_figures import GpuFigures
 
 GIB = 1024**3
@@ -155,7 +155,7 @@ class TestAHangingLibrary:
         now = 0.0
         gpus = Gpus({"CUDA_VISIBLE_DEVICES": ["0"]}, stuck, lambda: now)
         assert gpus.latest() == gpus.latest() == ()
-        now = PATIENCE + 1
+        now = ANSWER_TIMEOUT + 1
         for _ in range(3):
             assert gpus.latest() == ()
         assert [each.getMessage() for each in caplog.records] == [

@@ -176,7 +176,7 @@ class TestEnd:
             await asyncio.sleep(MOMENT)
             begun = asyncio.get_running_loop().time()
             await watched.platform.end_workers()
-            assert asyncio.get_running_loop().time() - begun == pytest.approx(module.END_PATIENCE)
+            assert asyncio.get_running_loop().time() - begun == pytest.approx(module.END_TIMEOUT)
 
         within(test)
         assert "these worker pods have not ended in time: a" in caplog.messages

@@ -127,7 +127,7 @@ class TestBegin:
     def test_waits_for_its_creator(self) -> None:
         async def test(place: FakePlace) -> None:
             beginning = asyncio.create_task(service.begin(place.api, SETTINGS))
-            await asyncio.sleep(service.COMPLETE_PATIENCE - 5)
+            await asyncio.sleep(service.CREATION_TIMEOUT - 5)
             assert not beginning.done()
             await place.change(CONFIG_MAPS, RUN.name, {"metadata": {"annotations": {COMPLETE: "yes"}}})
             assert (await beginning).leadership.term.number == 1
@@ -138,7 +138,7 @@ class TestBegin:
         async def test(place: FakePlace) -> None:
             with pytest.raises(OwnershipLost, match="has died half way"):
                 await service.begin(place.api, SETTINGS)
-            assert asyncio.get_running_loop().time() >= service.COMPLETE_PATIENCE
+            assert asyncio.get_running_loop().time() >= service.CREATION_TIMEOUT
             assert await place.api.find(CONFIG_MAPS, RUN.name) is None
 
         within(test, complete=False)
@@ -146,7 +146,7 @@ class TestBegin:
     def test_is_patient_with_an_api_server_that_is_away(self) -> None:
         async def test(place: FakePlace) -> None:
             place.away = True
-            asyncio.get_running_loop().call_later(service.AWAY_PATIENCE - 5, setattr, place, "away", False)
+            asyncio.get_running_loop().call_later(service.OUTAGE_TIMEOUT - 5, setattr, place, "away", False)
             assert (await service.begin(place.api, SETTINGS)).spec == RUN
             place.away = True
             with pytest.raises(ClusterUnavailable):
@@ -159,7 +159,7 @@ class TestBegin:
             place.forbidden = {("patch", CONFIG_MAPS)}
             with pytest.raises(MissingRight, match="cannot patch"):
                 await service.begin(place.api, SETTINGS)
-            assert asyncio.get_running_loop().time() <= service.RIGHTS_PATIENCE + 2
+            assert asyncio.get_running_loop().time() <= service.RIGHTS_TIMEOUT + 2
 
         within(test)
 

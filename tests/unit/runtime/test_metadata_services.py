@@ -36,7 +36,7 @@ from tests.unit.runtime.metadata_bench import (
     asking,
     event,
     looks,
-    patience,
+    max_wait,
     told,
 )
 
@@ -163,7 +163,7 @@ class TestGcp:
                 await asyncio.sleep(0.2)
             return await gce(asked)
 
-        with patience(0.1):
+        with max_wait(0.1):
             seen, _ = looks(lambda base: Gcp(base, lambda: NOW), reply, 2)
         assert seen == [None, ReclaimNotice("gcp", NOW + timedelta(seconds=15))]
 
@@ -249,5 +249,5 @@ class TestAzure:
                 await asyncio.sleep(0.2)
             return await host(asked)
 
-        with patience(0.1):
+        with max_wait(0.1):
             assert looks(azure, reply)[0] == [azure_notice(30)]

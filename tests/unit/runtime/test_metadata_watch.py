@@ -64,7 +64,7 @@ class TestRequests:
 
         async def ask(server: MetadataServer) -> str:
             with pytest.raises(ClusterUnavailable) as caught:
-                await MetadataClient(server.base).request("GET", "/", patience=0.1)
+                await MetadataClient(server.base).request("GET", "/", max_wait=0.1)
             return str(caught.value)
 
         assert "TimeoutError" in asking(silent, ask)[0]

@@ -296,7 +296,7 @@ class TestLeftovers:
     """What a rank leaves behind in its process group ends with it, and holds nothing up."""
 
     @pytest.fixture(autouse=True)
-    def _no_patience(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def _no_wait(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("elastic_runtime.agent.ranks.OUTPUT_DRAIN", 10 * SOON)
 
     def test_at_once_when_a_signal_ended_it(self) -> None:

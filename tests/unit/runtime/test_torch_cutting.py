@@ -9,7 +9,7 @@ import pytest
 
 from elastic_runtime.engines.torch.cutting import Cutting
 
-PATIENCE = 10.0
+THREAD_TIMEOUT = 10.0
 
 
 class Sockets:
@@ -32,7 +32,7 @@ def test_it_goes_on_until_the_rank_has_left() -> None:
     sockets = Sockets()
     cutting = cutting_of(sockets.cut, look=0.001)
     cutting.begin()
-    assert sockets.third.wait(PATIENCE)
+    assert sockets.third.wait(THREAD_TIMEOUT)
     cutting.end()
     seen = sockets.cuts
     assert [each for each in threading.enumerate() if each.name == "broken world"] == []
@@ -54,7 +54,7 @@ def test_a_word_that_comes_while_it_ends_begins_another() -> None:
         word = threading.Thread(target=cutting.begin)
         word.start()
         cutting.end()
-        word.join(PATIENCE)
+        word.join(THREAD_TIMEOUT)
         cutting.end()
     assert [each for each in threading.enumerate() if each.name == "broken world"] == []
 
@@ -69,7 +69,7 @@ def test_a_rank_that_does_not_leave_says_where_it_stands(capfd: pytest.CaptureFi
     sockets = Sockets()
     cutting = cutting_of(sockets.cut, look=0.001, long=0.0)
     cutting.begin()
-    assert sockets.third.wait(PATIENCE)
+    assert sockets.third.wait(THREAD_TIMEOUT)
     cutting.end()
     assert capfd.readouterr().err.count("in test_a_rank_that_does_not_leave_says_where_it_stands") == 1
 
@@ -85,6 +85,6 @@ def test_a_rank_that_stands_still_for_long_is_told_of_at_each_look() -> None:
 
     cutting = Cutting(cuts.cut, lambda: lambda: next(stood), hang, 0.001, 15.0)
     cutting.begin()
-    assert third.wait(PATIENCE)
+    assert third.wait(THREAD_TIMEOUT)
     cutting.end()
     assert hung[:3] == [3, 4, 5], "one cut by begin(), and one before each look"

@@ -10,7 +10,7 @@ import torch
 
 from elastic_runtime.engines.torch.cutting import Standstill
 
-PATIENCE = 10.0
+THREAD_TIMEOUT = 10.0
 
 
 def stood(act: Callable[[threading.Event], object], end: Callable[[], None] = lambda: None) -> float:
@@ -23,7 +23,7 @@ def stood(act: Callable[[threading.Event], object], end: Callable[[], None] = la
 
     thread = threading.Thread(target=run)
     thread.start()
-    assert begun.wait(PATIENCE)
+    assert begun.wait(THREAD_TIMEOUT)
     standstill = Standstill(thread.ident or 0)
     until, most = time.monotonic() + 0.5, 0.0
     while time.monotonic() < until:
@@ -31,7 +31,7 @@ def stood(act: Callable[[threading.Event], object], end: Callable[[], None] = la
         time.sleep(0.02)
     ends.set()
     end()
-    thread.join(PATIENCE)
+    thread.join(THREAD_TIMEOUT)
     assert not thread.is_alive()
     assert standstill.seconds() == 0.0, "there is no such thread any more"
     return most
@@ -43,7 +43,7 @@ def test_a_wait_inside_torch_is_one() -> None:
 
 
 def test_a_wait_for_something_else_is_none() -> None:
-    assert stood(lambda ends: ends.wait(PATIENCE)) == 0.0
+    assert stood(lambda ends: ends.wait(THREAD_TIMEOUT)) == 0.0
 
 
 def test_computing_inside_torch_is_none() -> None:

@@ -74,7 +74,7 @@ class Bench:
             self.over.append,
             lambda _size: next(starts),
         )
-        self.session = TorchrunSession(self.workers, self.callbacks, patience=60.0)
+        self.session = TorchrunSession(self.workers, self.callbacks, max_wait=60.0)
 
     def say(self, rank_id: str, word: messages.RankWord) -> None:
         self.session.heard(rank_id, messages.write_rank_word(word))
@@ -175,7 +175,7 @@ async def test_who_aborts_after_all_were_asked_to_end_has_not_failed(bench: Benc
 
 @scene
 async def test_who_aborts_by_itself_is_counted_and_nobody_else(bench: Bench) -> None:
-    bench.session = TorchrunSession(bench.workers, bench.callbacks, patience=0.0)
+    bench.session = TorchrunSession(bench.workers, bench.callbacks, max_wait=0.0)
     await bench.world("a", "b", "c")
     await bench.end("b", -6)
     assert bench.session.fact.outcome is SessionOutcome.LOST
@@ -194,7 +194,7 @@ async def test_restarts_are_counted_over_all_sessions_of_a_run(bench: Bench) -> 
 
 @scene
 async def test_who_has_failed_alone_fails_the_run_and_the_others_are_killed(bench: Bench) -> None:
-    bench.session = TorchrunSession(bench.workers, bench.callbacks, patience=0.0)
+    bench.session = TorchrunSession(bench.workers, bench.callbacks, max_wait=0.0)
     await bench.world("a", "b")
     await bench.end("b", 7)
     assert bench.workers.orders == ["kill with stacks"], "or nobody would know where the others stood"
@@ -222,7 +222,7 @@ async def test_a_size_that_the_script_refuses_is_no_failure_where_another_had_wo
         on_start=lambda size: started.append(size) or 0,
         worked_before=lambda size: 2 if size == 3 else 0,
     )
-    bench.session = TorchrunSession(bench.workers, callbacks, patience=0.0)
+    bench.session = TorchrunSession(bench.workers, callbacks, max_wait=0.0)
     await bench.world("a", "b")
     await bench.world("a", "b", "c")
     await bench.end("b", 1)

@@ -126,7 +126,7 @@ def test_what_is_missing_is_said_at_once(place: Callable[..., ClusterFolder], st
 def test_what_kubernetes_says_is_told_when_waiting_is_over(
     place: Callable[..., ClusterFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_folder, "_PATIENCE", 0.0)
+    monkeypatch.setattr(cluster_folder, "_POD_TIMEOUT", 0.0)
     unbound = {"type": "PodScheduled", "status": "False", "message": "pod has unbound immediate PersistentVolumeClaims"}
     with pytest.raises(StackFailed, match="runs in demo: pod has unbound immediate PersistentVolumeClaims"):
         place({"status": {"phase": "Pending", "conditions": [unbound]}}).begin()

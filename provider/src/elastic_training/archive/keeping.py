@@ -33,7 +33,7 @@ from elastic_training.listeners.audience import Log
 from elastic_training.redaction.free_text import without_secrets
 from elastic_training.redaction.values import Secrets, masked
 
-PATIENCE = 60.0
+STORE_TIMEOUT = 60.0
 """Seconds for the store: a task has its result, and waits no longer for what is only kept."""
 
 
@@ -63,7 +63,7 @@ class Keeper:
         ref: RunRef,
         status: Status | None = None,
         cost: Mapping[str, Any] | None = None,
-        patience: float = PATIENCE,
+        max_wait: float = STORE_TIMEOUT,
     ) -> str | None:
         """A run as it is now, under the try that owns it.
 
@@ -71,13 +71,13 @@ class Keeper:
             ref: of the run.
             status: the last that was seen, in case that the place does not tell.
             cost: as the result document has it; None: it is computed.
-            patience: seconds for place and store.
+            max_wait: seconds for place and store.
 
         Returns:
             The report's URI; None: nothing was kept.
         """
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(max_wait):
                 owner, spec = await self.cluster.owner(ref), await self.cluster.spec(ref)
                 with suppress(ElasticError):  # The status of an event lacks the curves.
                     status = await self.cluster.status(ref)
@@ -86,19 +86,19 @@ class Keeper:
             self._failed(ref.name, error)
             return None
 
-    async def keep_at_end(self, ref: RunRef, patience: float, store: float = PATIENCE) -> str | None:
+    async def keep_at_end(self, ref: RunRef, max_wait: float, store: float = STORE_TIMEOUT) -> str | None:
         """A run that was asked to end, once it has, or as it is after so many seconds; and more for the store."""
         with suppress(ElasticError, TimeoutError):
-            async with asyncio.timeout(patience), aclosing(self.cluster.watch(ref, None, patience)) as updates:
+            async with asyncio.timeout(max_wait), aclosing(self.cluster.watch(ref, None, max_wait)) as updates:
                 async for update in updates:
                     if isinstance(update, StatusChanged) and update.status.phase.final:
                         break
-        return await self.keep(ref, patience=store)
+        return await self.keep(ref, max_wait=store)
 
     async def keep_before(self, found: RunDocument, status: Status) -> None:
         """A run that another try takes over, or takes away: for :meth:`Cluster.claim`."""
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(STORE_TIMEOUT):
                 await self._keep(found.owner, found.spec, status)
         except Exception as error:  # noqa: BLE001  # as above
             self._failed(found.ref.name, error)
@@ -124,7 +124,7 @@ class Keeper:
         return kept
 
     def _failed(self, name: str, error: Exception) -> None:
-        trouble = f"the store has not answered in {PATIENCE:g} s" if isinstance(error, TimeoutError) else error
+        trouble = f"the store has not answered in {STORE_TIMEOUT:g} s" if isinstance(error, TimeoutError) else error
         self.log.warning("Status and report of the run %s are not kept: %s", name, printable(masked(str(trouble))))
 
 

@@ -17,18 +17,18 @@ NEEDED = "elastic-runtime[torch], [horovod] or [tensorflow]"
 ALWAYS, FRAMEWORKS, HOROVOD = ("elastic_runtime", "psutil", "cryptography"), ("torch", "tensorflow"), "horovod"
 """What every run takes, of what one is enough, and what all but torch's own engines take."""
 SETTING = "[elastic_training] local_python"
-_PATIENCE = 30.0
+_ANSWER_TIMEOUT = 30.0
 """Seconds for its answer, on a busy machine."""
 _LOOK = "import importlib.util as u, json, sys; print(json.dumps([m for m in sys.argv[1:] if u.find_spec(m)]))"
 
 
-def modules_of(python: str, names: Collection[str], patience: float = _PATIENCE) -> list[str]:
+def modules_of(python: str, names: Collection[str], max_wait: float = _ANSWER_TIMEOUT) -> list[str]:
     """Those of the modules that this interpreter finds, without importing them. Blocks.
 
     Args:
         python: the interpreter.
         names: of top-level modules.
-        patience: seconds for its answer.
+        max_wait: seconds for its answer.
 
     Raises:
         ClusterUnavailable: it does not answer in time, as on a machine that is overloaded.
@@ -39,7 +39,7 @@ def modules_of(python: str, names: Collection[str], patience: float = _PATIENCE)
             [python, "-P", "-c", _LOOK, *names],
             capture_output=True,
             text=True,
-            timeout=patience,
+            timeout=max_wait,
             check=True,
             env=launcher_environment(os.environ),
             cwd="/",
@@ -47,7 +47,7 @@ def modules_of(python: str, names: Collection[str], patience: float = _PATIENCE)
         found = json.loads(done.stdout)
         return [name for name in names if name in found]
     except subprocess.TimeoutExpired:
-        raise ClusterUnavailable(f"{python} has not answered in {patience:g} s") from None
+        raise ClusterUnavailable(f"{python} has not answered in {max_wait:g} s") from None
     except (OSError, subprocess.SubprocessError, TypeError, ValueError) as error:
         problem, remedy = f"{python} cannot be started: {printable(error)}", f"Name an interpreter with {NEEDED}"
         raise InvalidSettings(SETTING, problem, remedy) from None

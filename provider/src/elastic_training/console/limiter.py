@@ -19,7 +19,7 @@ from elastic_training.concurrency.daemons import in_daemon
 T = TypeVar("T")
 THREADS = 8
 """Requests of one API server's process that are worked at; the others wait."""
-PATIENCE = 10.0
+REQUEST_TIMEOUT = 10.0
 """Seconds that a request takes at most, its wait included."""
 
 
@@ -32,11 +32,11 @@ class Limiter:
 
     Args:
         threads: as many calls at the same time.
-        patience: seconds of a call, its wait for a thread included.
+        max_wait: seconds of a call, its wait for a thread included.
     """
 
-    def __init__(self, threads: int = THREADS, patience: float = PATIENCE) -> None:
-        self._patience = patience
+    def __init__(self, threads: int = THREADS, max_wait: float = REQUEST_TIMEOUT) -> None:
+        self._max_wait = max_wait
         self._lock = threading.Lock()
         self._free = threads
         self._turns: deque[Future[None]] = deque()
@@ -47,7 +47,7 @@ class Limiter:
         Raises:
             Busy: it has not returned in time. What had begun goes on, and keeps its thread until it is over.
         """
-        until = asyncio.get_running_loop().time() + self._patience
+        until = asyncio.get_running_loop().time() + self._max_wait
         try:
             async with asyncio.timeout_at(until):
                 await self._turn()
@@ -55,7 +55,7 @@ class Limiter:
                 call.add_done_callback(lambda it: it.cancelled() or it.exception())  # Also if nobody waits any more.
                 await asyncio.wait([call])
         except TimeoutError:
-            raise Busy(f"This API server's threads for trainings were busy for {self._patience:g} s") from None
+            raise Busy(f"This API server's threads for trainings were busy for {self._max_wait:g} s") from None
         return call.result()
 
     def _begun(self, function: Callable[..., T], args: tuple[object, ...]) -> asyncio.Future[T]:

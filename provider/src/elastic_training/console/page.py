@@ -224,13 +224,13 @@ def _is_training(settings: Mapping[str, Any]) -> bool:
     return isinstance(settings.get("cluster"), str) and "command" in settings and "workers" in settings
 
 
-async def _find(place: str, task: TaskIdentity, patience: float) -> Found:
+async def _find(place: str, task: TaskIdentity, max_wait: float) -> Found:
     with asking.OUTAGES.asking(place):
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(max_wait):
                 return await _found(cluster_called(await in_daemon(own_name, place)), task)
         except TimeoutError:
-            raise ClusterUnavailable(f"it has not answered in {patience:.1f} s") from None
+            raise ClusterUnavailable(f"it has not answered in {max_wait:.1f} s") from None
 
 
 async def _found(cluster: Cluster, task: TaskIdentity) -> Found:

@@ -71,24 +71,24 @@ def known_places() -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, (each.strip() for each in given.split(",")))))[:MOST_PLACES]
 
 
-async def list_runs(places: Sequence[str], patience: float) -> Listing:
+async def list_runs(places: Sequence[str], max_wait: float) -> Listing:
     """All of them at once; raises nothing that a place can cause.
 
     Args:
         places: names of clusters.
-        patience: seconds for each.
+        max_wait: seconds for each.
     """
-    found = await asyncio.gather(*(_runs_of(place, patience) for place in places))
+    found = await asyncio.gather(*(_runs_of(place, max_wait) for place in places))
     return Listing(
         tuple(one for each in found if not isinstance(each, Unreachable) for one in each),
         tuple(each for each in found if isinstance(each, Unreachable)),
     )
 
 
-async def _runs_of(place: str, patience: float) -> Iterable[FoundRun] | Unreachable:
+async def _runs_of(place: str, max_wait: float) -> Iterable[FoundRun] | Unreachable:
     try:
         with asking.OUTAGES.asking(place):
-            summaries = await _asked(place, patience)
+            summaries = await _asked(place, max_wait)
     except ElasticError as error:
         return Unreachable(place, str(error))
     except Exception as error:  # noqa: BLE001  # of the database of Airflow, or where else connections are: one place's
@@ -96,12 +96,12 @@ async def _runs_of(place: str, patience: float) -> Iterable[FoundRun] | Unreacha
     return [FoundRun(place, each.ref, read_owner(each.owner), each.headline) for each in summaries]
 
 
-async def _asked(place: str, patience: float) -> Sequence[RunSummary]:
+async def _asked(place: str, max_wait: float) -> Sequence[RunSummary]:
     try:
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(max_wait):
             return await cluster_called(await in_daemon(own_name, place)).list()
     except TimeoutError:
-        raise ClusterUnavailable(f"it has not answered in {patience:g} s") from None
+        raise ClusterUnavailable(f"it has not answered in {max_wait:g} s") from None
 
 
 class RecentRuns:
@@ -110,11 +110,11 @@ class RecentRuns:
     For threads. Holds one listing.
 
     Args:
-        patience: seconds for each place.
+        max_wait: seconds for each place.
     """
 
-    def __init__(self, patience: float) -> None:
-        self._patience = patience
+    def __init__(self, max_wait: float) -> None:
+        self._max_wait = max_wait
         self._lock = threading.Lock()
         self._listing: Listing | None = None
         self._until = 0.0
@@ -123,6 +123,6 @@ class RecentRuns:
         """At most :data:`FRESH` seconds old when it is asked for; who comes meanwhile waits for the same answer."""
         with self._lock:
             if self._listing is None or monotonic() >= self._until:
-                self._listing = run(list_runs(known_places(), self._patience))
+                self._listing = run(list_runs(known_places(), self._max_wait))
                 self._until = monotonic() + FRESH
             return self._listing

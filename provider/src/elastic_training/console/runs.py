@@ -27,7 +27,7 @@ from elastic_training.cost.price_book import named_book, read_book
 from elastic_training.identity.ownership import Owner
 from elastic_training.redaction.values import masked
 
-PATIENCE = 3.0
+PLACES_TIMEOUT = 3.0
 """Seconds for all places together."""
 _NEVER = datetime(1, 1, 1, tzinfo=UTC)
 FRESH = 60.0
@@ -76,7 +76,7 @@ class RunList:
     """For threads of an API server; with what it remembers from one question to the next."""
 
     def __init__(self) -> None:
-        self._recent = RecentRuns(PATIENCE)
+        self._recent = RecentRuns(PLACES_TIMEOUT)
         self._fields = TaskFields()
         self._spending = Spending()
         self._dags: dict[str, set[str]] = {}

@@ -85,10 +85,10 @@ def fetch_changes(region: str, instances: Iterable[str], begin: datetime, end: d
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError, ClientError
 
-    patience = Config(connect_timeout=5, read_timeout=10, retries={"total_max_attempts": 2, "mode": "standard"})
+    max_wait = Config(connect_timeout=5, read_timeout=10, retries={"total_max_attempts": 2, "mode": "standard"})
     found: list[Change] = []
     try:
-        client = boto3.client("ec2", region_name=region, config=patience)
+        client = boto3.client("ec2", region_name=region, config=max_wait)
         asked = {
             "InstanceTypes": sorted(instances),
             "ProductDescriptions": [_PRODUCT],

@@ -19,7 +19,7 @@ from elastic_training.concurrency.daemons import in_daemon
 from elastic_training.operators.checks import check_checkpoint_uri
 from elastic_training.settings.store_credentials import store_credentials
 
-PATIENCE = 40.0
+TEST_TIMEOUT = 40.0
 """Seconds for all of it: somebody has pressed a button."""
 
 
@@ -30,7 +30,7 @@ async def check(location: Location) -> tuple[bool, str]:
     """
     found: list[str] = []
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TEST_TIMEOUT):
             if location.place == LOCAL:
                 await _check_local(found)
             else:
@@ -40,7 +40,7 @@ async def check(location: Location) -> tuple[bool, str]:
         return False, str(fault)
     except TimeoutError:
         before = f"; before that: {'; '.join(found)}" if found else ""
-        return False, f"it took more than {PATIENCE:g} s{before}. Is the server, or the store, reachable from here?"
+        return False, f"it took more than {TEST_TIMEOUT:g} s{before}. Is the server, or the store, reachable from here?"
     return True, "; ".join(found)
 
 
@@ -76,7 +76,7 @@ def _words(rights: list[Right]) -> str:
 async def _check_local(found: list[str]) -> None:
     root, python = local_settings()
     await in_daemon(_check_root, root)
-    has = await in_daemon(modules_of, python, (*ALWAYS, *FRAMEWORKS, HOROVOD), PATIENCE / 2)
+    has = await in_daemon(modules_of, python, (*ALWAYS, *FRAMEWORKS, HOROVOD), TEST_TIMEOUT / 2)
     lacking = [name for name in ALWAYS if name not in has]
     if not set(FRAMEWORKS) & set(has):
         lacking.append(" or ".join(FRAMEWORKS))

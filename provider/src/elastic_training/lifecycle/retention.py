@@ -25,7 +25,7 @@ from elastic_training.settings.values import real_number
 
 SAFE = timedelta(days=1)
 """A younger run is never removed for the number of runs: its task may not have taken its result yet."""
-MOST, PATIENCE = 20, 20.0
+MOST, REMOVAL_TIMEOUT = 20, 20.0
 """Runs that are removed at the end of a task, and seconds for that; those that are left go at the end of the next."""
 _DAYS, _RUNS = 30.0, 100.0
 _LONGEST = 36_500.0
@@ -129,14 +129,14 @@ async def sweep(cluster: Cluster, deployment: str, log: Any) -> None:
     became: dict[Removal, list[str]] = defaultdict(list)
     removed = became[Removal.REMOVED]
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(REMOVAL_TIMEOUT):
             gone: Sequence[RunSummary] = outdated(await cluster.list(), deployment, configured(), utc_now())
             for each in gone:
                 became[await remove(cluster, each)].append(each.ref.name)
                 if len(removed) == MOST:
                     break
     except Exception as error:  # noqa: BLE001  # a place's, a file's, a setting's: none of them fails a training
-        words = printable(error) or f"it takes more than {PATIENCE:g} s"
+        words = printable(error) or f"it takes more than {REMOVAL_TIMEOUT:g} s"
         log.warning("Runs that are over for long were not all removed: %s", words)
     if removed:
         log.info(

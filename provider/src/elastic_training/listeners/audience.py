@@ -1,7 +1,7 @@
 """Tells listeners what happens in a run, beside the watch: whatever they do, the watch and the training go on.
 
 One background task, which always looks at the newest status: a listener that is slow hears several changes at once, and
-nothing queues up. What a listener raises is logged; one that does not come back in :data:`PATIENCE` is left.
+nothing queues up. What a listener raises is logged; one that does not come back in :data:`LISTENER_TIMEOUT` is left.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from elastic_runtime.printable import printable
 from elastic_runtime.run.status import Status
 from elastic_training.listeners.changes import Change, Told, changes, read_told
 
-PATIENCE = 30.0
+LISTENER_TIMEOUT = 30.0
 """Seconds that a listener has for what one look has brought; and all of them together for the last."""
 
 
@@ -36,7 +36,7 @@ class Listener(Protocol):
 
         Runs in the event loop that watches, with others: what blocks belongs into a thread
         (:func:`~elastic_training.concurrency.daemons.in_daemon`). It may raise anything, and is cancelled after
-        :data:`PATIENCE`.
+        :data:`LISTENER_TIMEOUT`.
 
         Args:
             status: now; None before the first one, when a task has created or adopted the run.
@@ -50,13 +50,13 @@ class Audience:
     Args:
         listeners: each is told everything, one after the other.
         log: of the task.
-        patience: for tests.
+        max_wait: for tests.
     """
 
-    def __init__(self, listeners: Sequence[Listener], log: Log, patience: float = PATIENCE) -> None:
+    def __init__(self, listeners: Sequence[Listener], log: Log, max_wait: float = LISTENER_TIMEOUT) -> None:
         self._listeners = tuple(listeners)
         self._log = log
-        self._patience = patience
+        self._max_wait = max_wait
         self._told = Told()
         self._status: Status | None = None
         self._heard: Status | None = None
@@ -88,10 +88,10 @@ class Audience:
         for listener in self._listeners:
             name = type(listener).__name__
             try:
-                async with asyncio.timeout(self._patience):
+                async with asyncio.timeout(self._max_wait):
                     await listener.hear(status, news)
             except TimeoutError:
-                self._log.warning("%s has not returned within %g s, and is left", name, self._patience)
+                self._log.warning("%s has not returned within %g s, and is left", name, self._max_wait)
             except Exception as error:  # noqa: BLE001  # a training is not failed for what its listeners do
                 self._log.warning("%s has failed: %s", name, printable(repr(error)))
 
@@ -100,6 +100,6 @@ class Audience:
         if (telling := self._telling) is None:
             return
         if wait:
-            await asyncio.wait([telling], timeout=self._patience)
+            await asyncio.wait([telling], timeout=self._max_wait)
         telling.cancel()
         await asyncio.wait([telling])

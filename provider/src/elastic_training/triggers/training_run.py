@@ -27,7 +27,7 @@ KILL_DELAY = 5.0
 another triggerer takes the trigger over, which may lease the log meanwhile; then the run goes on. A cleared task's next
 try ends the run itself, so it makes no difference which of the two is first. Well under Airflow's ``[triggerer]
 on_kill_timeout`` (30 s)."""
-END_PATIENCE = 60.0
+KEEP_TIMEOUT = 60.0
 """Seconds that a kill waits for the run's end, to keep its final status."""
 LOOK = 120.0
 """Seconds between two looks at whether the task was cleared while nothing can run it, as in a paused DAG. Airflow, at
@@ -188,7 +188,7 @@ class TrainingRunTrigger(BaseTrigger):
             return
         names = ("checkpoints", "conn_id", "price_book")
         keeper = Keeper(cluster, self.cluster, self.log, *map(self.keeping.get, names))
-        await keeper.keep_at_end(self.ref, END_PATIENCE)
+        await keeper.keep_at_end(self.ref, KEEP_TIMEOUT)
 
     def _event(self, followed: Followed) -> dict[str, Any]:
         # Airflow keeps the event in its database.

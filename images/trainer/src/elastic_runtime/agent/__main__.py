@@ -43,7 +43,7 @@ def parse_arguments(arguments: list[str]) -> AgentSettings:
         metavar="SERVICE[=ADDRESS]",
         help=f"metadata service to ask for reclaim notices: one of {known}",
     )
-    parser.add_argument("--patience", type=float, default=30.0, help="seconds to keep dialling the launcher")
+    parser.add_argument("--max-wait", type=float, default=30.0, help="seconds to keep dialling the launcher")
     parser.add_argument("--scratch", type=Path, help="folder for the files that come with the run, if not TMPDIR")
     parser.add_argument("--redial", action="store_true", help="outlive the launcher; end only on SIGTERM")
     settings = vars(parser.parse_args(arguments))

@@ -134,8 +134,8 @@ class Agent:
 
     async def _dial(self) -> dialling.Streams | None:
         """None when this worker is terminated before somebody answers."""
-        patience = None if self._settings.redial else self._settings.patience
-        dial = asyncio.create_task(dialling.dial(self._settings.launcher, self._settings.tls, patience))
+        max_wait = None if self._settings.redial else self._settings.max_wait
+        dial = asyncio.create_task(dialling.dial(self._settings.launcher, self._settings.tls, max_wait))
         terminated = asyncio.create_task(self._terminated.wait())
         try:
             await asyncio.wait((dial, terminated), return_when=asyncio.FIRST_COMPLETED)

@@ -28,13 +28,13 @@ COMPLAINT = 30.0
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def dial(launcher: tuple[str, int], tls: Path, patience: float | None) -> Streams:
+async def dial(launcher: tuple[str, int], tls: Path, max_wait: float | None) -> Streams:
     """Connect, as often as it takes.
 
     Args:
         launcher: address and port.
         tls: folder with the agent's certificate.
-        patience: seconds to keep trying; None: for ever, whoever answers meanwhile.
+        max_wait: seconds to keep trying; None: for ever, whoever answers meanwhile.
 
     Raises:
         ClusterUnavailable: nobody answered in that time, or it was a launcher of another run.
@@ -49,8 +49,8 @@ async def dial(launcher: tuple[str, int], tls: Path, patience: float | None) -> 
             problem = f"no launcher at {host}:{port}: {str(error) or 'no answer'}"
             if isinstance(error, ssl.SSLError):
                 problem = f"the launcher at {host}:{port} is not this run's: {error}"
-            final = isinstance(error, ssl.SSLError) or loop.time() - begun > (patience or 0.0)
-            if patience is not None and final:
+            final = isinstance(error, ssl.SSLError) or loop.time() - begun > (max_wait or 0.0)
+            if max_wait is not None and final:
                 raise ClusterUnavailable(problem) from error
         if loop.time() - complained > COMPLAINT:
             complained = loop.time()

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 MOST = 64
 """GPUs of one worker that are told of."""
-PATIENCE = 10.0
+ANSWER_TIMEOUT = 10.0
 """Seconds for an answer; after one that took longer, nothing is asked any more."""
 FAILURES = 3
 """In a row, after which nothing is asked any more."""
@@ -69,8 +69,8 @@ class Gpus:
             self._asked = self._clock()
             self._thread = threading.Thread(target=self._ask, name="gpus", daemon=True)
             self._thread.start()
-        elif self._clock() - self._asked > PATIENCE:
-            self._give_up(f"no answer in {PATIENCE:.0f} s")
+        elif self._clock() - self._asked > ANSWER_TIMEOUT:
+            self._give_up(f"no answer in {ANSWER_TIMEOUT:.0f} s")
         return self._answer
 
     def close(self) -> None:

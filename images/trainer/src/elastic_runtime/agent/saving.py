@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 EVERY = 10.0
 """Seconds between two passes."""
-PATIENCE = 20.0
+SAVE_TIMEOUT = 20.0
 """Seconds for the last pass of a worker that goes."""
 MERGING = 60.0
 """Seconds for the merge of the timeline."""
@@ -166,10 +166,10 @@ class Saving:
     async def close(self) -> None:
         """A last pass, and the folder goes."""
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(SAVE_TIMEOUT):
                 await self.save()
         except TimeoutError:
-            log.warning("traces were not all saved within %.0f s", PATIENCE)
+            log.warning("traces were not all saved within %.0f s", SAVE_TIMEOUT)
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
 

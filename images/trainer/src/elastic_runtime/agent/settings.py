@@ -32,7 +32,7 @@ class AgentSettings:
     """Path at which a reclaim notice may appear."""
     metadata: Metadata = NO_METADATA
     """Metadata service of the cloud, to be asked for reclaim notices."""
-    patience: float = 30.0
+    max_wait: float = 30.0
     """Seconds to keep dialling a launcher that does not answer."""
     scratch: Path | None = None
     """Where the folder of the files that came with the run is made; None: where temporary files are."""

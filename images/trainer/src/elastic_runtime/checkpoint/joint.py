@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from elastic_runtime.checkpoint.store import CheckpointStore, Contribution, Draft
 
 T = TypeVar("T")
-PATIENCE = 600.0
+WRITER_TIMEOUT = 600.0
 """Seconds for which one writer waits for another."""
 LOOK = 0.2
 """Seconds between two looks."""
@@ -81,11 +81,11 @@ def _record(writer: int) -> str:
 
 
 def _await(look: Callable[[], T | None], joint: Joint, problem: str) -> T:
-    deadline, given_up = time.monotonic() + PATIENCE, False
+    deadline, given_up = time.monotonic() + WRITER_TIMEOUT, False
     while (found := look()) is None:
         if given_up:
             raise StoreUnavailable(f"{problem}, and its writers are not all there any more")
         if time.monotonic() > deadline:
-            raise StoreUnavailable(f"{problem} for {PATIENCE:.0f} s")
+            raise StoreUnavailable(f"{problem} for {WRITER_TIMEOUT:.0f} s")
         given_up = joint.given_up.wait(LOOK)
     return found

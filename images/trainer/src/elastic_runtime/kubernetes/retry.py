@@ -20,9 +20,9 @@ FORBIDDEN_ATTEMPTS = 4
 AWAY = RetryPolicy(0.1, 1.0)
 """A connection that was broken, a server that is being replaced by another."""
 AWAY_ATTEMPTS = 3
-PATIENCE = 5.0
+RETRY_TIMEOUT = 5.0
 """Seconds for which an absent server is asked again: it may take as long not to answer once."""
-BUSY_PATIENCE = 30.0
+RATE_LIMIT_TIMEOUT = 30.0
 """The same for one that names a time to come back."""
 
 UNTIL_BACK = RetryPolicy(0.5, 15.0, jitter=True)
@@ -55,5 +55,5 @@ def _delay(error: ClusterUnavailable | MissingRight, attempts: int, spent: float
     if isinstance(error, MissingRight):
         return FORBIDDEN.delay(attempts) if attempts < FORBIDDEN_ATTEMPTS else None
     if isinstance(error, TooBusy):
-        return error.seconds if spent + error.seconds <= BUSY_PATIENCE else None
-    return AWAY.delay(attempts) if attempts < AWAY_ATTEMPTS and spent < PATIENCE else None
+        return error.seconds if spent + error.seconds <= RATE_LIMIT_TIMEOUT else None
+    return AWAY.delay(attempts) if attempts < AWAY_ATTEMPTS and spent < RETRY_TIMEOUT else None

@@ -78,14 +78,14 @@ class Gathering:
         words = "the timeline is not merged; python -m elastic_runtime.tracing.traces %s %d does that from its pieces"
         log.warning(words, uri, fence)
 
-    async def _ask(self, workers: Iterable[Worker], order: SaveTraces, patience: float) -> list[TracesSaved]:
+    async def _ask(self, workers: Iterable[Worker], order: SaveTraces, max_wait: float) -> list[TracesSaved]:
         asked: list[asyncio.Future[TracesSaved]] = []
         for worker in workers:
             answer = self._answers[worker.name] = asyncio.get_running_loop().create_future()
             asked.append(answer)
             worker.connection.send(order)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(max_wait):
                 await asyncio.gather(*asked, return_exceptions=True)
         self._answers.clear()
         return [answer.result() for answer in asked if answer.done() and not answer.cancelled()]

@@ -65,9 +65,9 @@ FIGURES_INTERVAL = 1.0
 """The same where nothing but figures is new: with many workers, a writing takes a hundredth of a second."""
 _ASKED_FOR = (FailureKind.CANCELLED, FailureKind.ABANDONED)
 """Ends whose cause is not what ranks have written last."""
-HANDOVER_PATIENCE = 10.0
+HANDOVER_TIMEOUT = 10.0
 """Seconds to wait for a durable checkpoint before this launcher makes way for another one."""
-SCRIPT_PATIENCE = 20.0
+SCRIPT_TIMEOUT = 20.0
 """Seconds to wait for the script's own one, at most: a launcher's pod has 30 from its notice to its end."""
 
 
@@ -351,7 +351,7 @@ class Launcher:
         if handover and self._session and self._session.fact.restarts:
             await self._have_script_save(self._session)
         elif handover and self._spec.checkpoint:
-            await self._hand_over(HANDOVER_PATIENCE)
+            await self._hand_over(HANDOVER_TIMEOUT)
         self._output.end()
         status = self._status()
         self._platform.publish(status)
@@ -363,7 +363,7 @@ class Launcher:
         """Ask ranks that are restarted for each world to write their checkpoint: they end with this launcher."""
         session.list_ranks((), 1)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(self._spec.restart.grace, SCRIPT_PATIENCE)):
+            async with asyncio.timeout(min(self._spec.restart.grace, SCRIPT_TIMEOUT)):
                 while session.fact.outcome is None:
                     self._changed.clear()
                     await self._next_change()
@@ -381,17 +381,17 @@ class Launcher:
             return ""  # There will be no other commit.
         if self._spec.checkpoint is None:
             return "" if failure in _ASKED_FOR else "; there is no checkpoint store, so the state is lost"
-        patience = HANDOVER_PATIENCE if trains else self._spec.timing.forming
+        max_wait = HANDOVER_TIMEOUT if trains else self._spec.timing.forming
         written, step = self._record.checkpoint, self._status().step
         if written is not None and step is not None and written.step >= step:
             return ""  # As far as anybody has told, nothing is newer.
         if trains and step is None and failure in _ASKED_FOR:
             return ""  # No rank has committed anything, or the script never does.
-        if await self._hand_over(patience):
+        if await self._hand_over(max_wait):
             return ""
-        return f"; no rank could write the state within {patience:.0f} s: what came after that checkpoint is lost"
+        return f"; no rank could write the state within {max_wait:.0f} s: what came after that checkpoint is lost"
 
-    async def _hand_over(self, patience: float) -> bool:
+    async def _hand_over(self, max_wait: float) -> bool:
         """Have the state durable, if that can be had in so many seconds. Returns whether it is.
 
         Ranks that wait for a world are asked in turn, those first that are known to look for words: one that is stopped
@@ -399,22 +399,22 @@ class Launcher:
         """
         before, fact = self._record.checkpoint, self._session.fact if self._session else None
         if fact is None or self._last_word() is None:
-            self._pool.hand_over("the launcher", utc_now() + timedelta(seconds=patience))
-            return await self._is_written(before, patience)
-        by = utc_now() + timedelta(seconds=patience)
+            self._pool.hand_over("the launcher", utc_now() + timedelta(seconds=max_wait))
+            return await self._is_written(before, max_wait)
+        by = utc_now() + timedelta(seconds=max_wait)
         words = [self._pool.last_word((rank_id,), by) for rank_id in fact.waiting or fact.holders or ()]
         keepers = [word for word in words if word.keeper]
         for word in keepers:
             self._pool.tell_last_commit(word)
-            if await self._is_written(before, patience / len(keepers)):
+            if await self._is_written(before, max_wait / len(keepers)):
                 return True
         return False
 
-    async def _is_written(self, before: Checkpoint | None, patience: float) -> bool:
+    async def _is_written(self, before: Checkpoint | None, max_wait: float) -> bool:
         """Whether there is another checkpoint within so many seconds, unless somebody ends the run meanwhile."""
         asked = self._platform.cancel()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(max_wait):
                 while self._record.checkpoint == before:
                     lost = self._platform.leadership() is LeadershipState.LOST
                     if lost or self._platform.cancel() != asked or not self._pool.has_ranks:

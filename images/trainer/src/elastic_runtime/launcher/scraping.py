@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 SEATS = 16
 """Connections at a time."""
-PATIENCE = 5.0
+REQUEST_TIMEOUT = 5.0
 """Seconds from a connection's begin to its end."""
 HEAD = 8 * 1024
 """Bytes of a request."""
@@ -88,7 +88,7 @@ class Scraping:
         address = str((writer.get_extra_info("peername") or ("",))[0])
         self._lobby.enter(address, task)
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(REQUEST_TIMEOUT):
                 await self._serve(reader, writer, address)
         except (OSError, InvalidDocument, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             self._seldom.warning("a request for metrics from %s: %s", address, printable(str(error) or "too slow"))

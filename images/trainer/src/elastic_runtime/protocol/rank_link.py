@@ -53,7 +53,7 @@ MOST_LEAVING = 1000
 """Workers whose notices a rank remembers."""
 RESTART_SIGNAL = "ELASTIC_RUNTIME_RESTART_SIGNAL"
 """Name of the signal by which a rank is asked to write its checkpoint and end, with engines that restart ranks."""
-END_LOOK, END_REPEAT, END_PATIENCE = 0.01, 1.0, 3600.0
+END_LOOK, END_REPEAT, END_TIMEOUT = 0.01, 1.0, 3600.0
 """Seconds between two looks of a rank whose training has ended, and between two times that it says so; and after which
 it goes on without an answer: the launcher decides long before."""
 OWN_LOCAL_RANK = "ELASTIC_RUNTIME_OWN_LOCAL_RANK"
@@ -311,7 +311,7 @@ class RankLink:
             while_waiting: called every so often meanwhile.
         """
         self._may_end = False
-        deadline, told = time.monotonic() + END_PATIENCE, 0.0
+        deadline, told = time.monotonic() + END_TIMEOUT, 0.0
         while self.connected and not self._may_end and (now := time.monotonic()) < deadline:
             if now - told >= END_REPEAT:
                 told = now

@@ -94,10 +94,10 @@ class Leaving:
         self._running = threading.Thread(target=_call, args=([each for _, each in due], notice), name="on-notice")
         self._running.daemon = True
         self._running.start()
-        patience = min(max(0.0, (notice.deadline - self._now()).total_seconds()), LONGEST)
-        self._running.join(patience)
+        max_wait = min(max(0.0, (notice.deadline - self._now()).total_seconds()), LONGEST)
+        self._running.join(max_wait)
         if self._running.is_alive():
-            _log.warning("a callback of on_notice has not returned within %.0f s: training goes on beside it", patience)
+            _log.warning("a callback of on_notice has not returned within %.0f s: training goes on beside it", max_wait)
 
 
 def _is_news(notice: Notice, told: Notice | None) -> bool:

@@ -21,7 +21,7 @@ from torch.distributed.distributed_c10d import _get_default_store
 
 CONNECTING = timedelta(seconds=30)
 """For which a rank waits for the others of its world while they connect."""
-PATIENCE = timedelta(minutes=10)
+COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 """For which a rank waits for others that are there, but do not come."""
 AT_EXIT = 5.0
 """Seconds for which a process that ends waits for its groups' ends."""
@@ -102,7 +102,7 @@ def _wait_for_ends() -> None:
 
 def _made(store: Store, rank: int, size: int) -> ProcessGroupGloo:
     group = ProcessGroupGloo(PrefixStore(_PREFIX, store), rank, size, CONNECTING)
-    group._set_default_timeout(PATIENCE)
+    group._set_default_timeout(COLLECTIVE_TIMEOUT)
     return group
 
 

@@ -13,7 +13,7 @@ from elastic_training.clusters.types import RunRef
 from elastic_training.console.command.output import complain
 from elastic_training.console.places import FoundRun, Listing, list_runs
 
-PATIENCE = 15.0
+PLACE_TIMEOUT = 15.0
 """Seconds for each place."""
 _FEW = 5
 
@@ -33,7 +33,7 @@ class Chosen:
 
 async def listing(places: Sequence[str]) -> Listing:
     """What there is; places that do not answer are complained of."""
-    seen = await list_runs(places, PATIENCE)
+    seen = await list_runs(places, PLACE_TIMEOUT)
     for each in seen.unreachable:
         complain(f"{each.place}: {each.message}")
     return seen

@@ -12,7 +12,7 @@ from elastic_runtime.errors import ElasticError
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import cluster_called, own_name
 from elastic_training.clusters.types import RunSummary
-from elastic_training.console.command.finding import PATIENCE
+from elastic_training.console.command.finding import PLACE_TIMEOUT
 from elastic_training.console.command.output import complain, say, say_table, time_text
 from elastic_training.identity.deployment import deployment
 from elastic_training.identity.ownership import read_owner
@@ -36,11 +36,11 @@ async def outdated_in(places: Sequence[str], retention: Retention, all_deploymen
     unreachable = False
     for place in places:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(PLACE_TIMEOUT):
                 cluster = cluster_called(await asyncio.to_thread(own_name, place))
                 runs = await cluster.list()
         except (ElasticError, TimeoutError) as error:
-            complain(f"{place}: {str(error) or f'it has not answered in {PATIENCE:g} s'}")
+            complain(f"{place}: {str(error) or f'it has not answered in {PLACE_TIMEOUT:g} s'}")
             unreachable = True
         else:
             found += [(place, cluster, each) for each in outdated(runs, whose, retention, utc_now())]

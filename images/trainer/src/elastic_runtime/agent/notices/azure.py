@@ -64,8 +64,8 @@ class Azure(Service):
             raise ClusterUnavailable(f"{INSTANCE} does not tell the name of this machine") from error
         return self._name
 
-    async def _get(self, path: str, patience: float) -> Any:
-        answer = await self._client.request("GET", path, HEADERS, patience=patience)
+    async def _get(self, path: str, max_wait: float) -> Any:
+        answer = await self._client.request("GET", path, HEADERS, max_wait=max_wait)
         if answer.status != http.client.OK:
             raise unexpected(path, answer)
         try:

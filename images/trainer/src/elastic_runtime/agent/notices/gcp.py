@@ -56,4 +56,4 @@ class Gcp(Service):
         if etag is None:
             return await self._client.request("GET", PREEMPTED, FLAVOR)
         query = f"?wait_for_change=true&timeout_sec={WAIT}&last_etag={quote(etag)}"
-        return await self._client.request("GET", PREEMPTED + query, FLAVOR, patience=WAIT + TIMEOUT)
+        return await self._client.request("GET", PREEMPTED + query, FLAVOR, max_wait=WAIT + TIMEOUT)

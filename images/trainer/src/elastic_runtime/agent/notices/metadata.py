@@ -65,7 +65,7 @@ class MetadataClient:
         self.base = base
 
     async def request(
-        self, method: str, path: str, headers: Mapping[str, str] | None = None, *, patience: float = TIMEOUT
+        self, method: str, path: str, headers: Mapping[str, str] | None = None, *, max_wait: float = TIMEOUT
     ) -> Answer:
         """Send one request.
 
@@ -73,7 +73,7 @@ class MetadataClient:
             method: ``GET`` or ``PUT``, the latter without a body.
             path: with its query.
             headers: on top of those that HTTP wants.
-            patience: seconds.
+            max_wait: seconds.
 
         Raises:
             ClusterUnavailable: no answer in time, or none that is HTTP.
@@ -81,7 +81,7 @@ class MetadataClient:
         own = {"Host": self._host, "Connection": "close", **({"Content-Length": "0"} if method == "PUT" else {})}
         fields = "".join(f"{name}: {value}\r\n" for name, value in {**own, **(headers or {})}.items())
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(max_wait):
                 received = await self._exchange(f"{method} {path} HTTP/1.1\r\n{fields}\r\n".encode("latin-1"))
             return _parse(received, method)
         except _NO_ANSWER as error:

@@ -33,7 +33,7 @@ from elastic_runtime.protocol.rank_link import LocalRankRead, RankLink, shared_l
 from elastic_runtime.script import kept_outputs
 from elastic_runtime.script.leaving import call_back
 from elastic_runtime.torch import own_group
-from elastic_runtime.torch.own_group import CONNECTING, PATIENCE
+from elastic_runtime.torch.own_group import COLLECTIVE_TIMEOUT, CONNECTING
 
 MOST_IN_VAIN = (5, 30.0)
 """Worlds, and seconds: after so many, and so long, what breaks them is the script, or a network that does not heal."""
@@ -231,7 +231,7 @@ class Rank:
             self._store = store
             dist.init_process_group(_backend(), store=store, rank=rank, world_size=size, timeout=CONNECTING)
             own_group.connect(store, rank, size)
-        _set_pg_timeout(PATIENCE)
+        _set_pg_timeout(COLLECTIVE_TIMEOUT)
         self._sockets.notice_silence()
         self._wrappers.rebuild(has_same=place.same_state)
         channel.connected()

@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import Work
 
-from elastic_runtime.torch.own_group import PATIENCE, keep, own_group
+from elastic_runtime.torch.own_group import COLLECTIVE_TIMEOUT, keep, own_group
 
 LOOK = timedelta(seconds=1)
 _DATA, _ANSWERS = 0, 1
@@ -35,15 +35,15 @@ class Stuck(RuntimeError):
     """A collective of a broken world does not end; its process group cannot be taken down either."""
 
 
-def wait_for(work: Any, is_broken: Callable[[], bool], patience: timedelta | None = PATIENCE) -> None:
+def wait_for(work: Any, is_broken: Callable[[], bool], max_wait: timedelta | None = COLLECTIVE_TIMEOUT) -> None:
     """Until a collective of Gloo's has ended. Raises what that does; Stuck, some time after the world has broken.
 
     Args:
         work: of the collective.
         is_broken: whether the world is.
-        patience: after which that raises; None: when its process group's time is out.
+        max_wait: after which that raises; None: when its process group's time is out.
     """
-    deadline = time.monotonic() + (patience.total_seconds() if patience else math.inf)
+    deadline = time.monotonic() + (max_wait.total_seconds() if max_wait else math.inf)
     while True:
         try:
             work.wait(LOOK)
@@ -137,7 +137,7 @@ def _byte() -> Tensor:
 
 def _wait(works: Any) -> None:
     for work in works:
-        work.wait(PATIENCE)
+        work.wait(COLLECTIVE_TIMEOUT)
 
 
 def watch_waits(is_broken: Callable[[], bool]) -> None:
@@ -160,7 +160,7 @@ def watch_waits(is_broken: Callable[[], bool]) -> None:
     def watched(work: Work, *timeout: Any, **named: Any) -> bool:
         if timeout or named or not _is_collective(work):
             return wait(work, *timeout, **named)
-        wait_for(work, is_broken, patience=None)
+        wait_for(work, is_broken, max_wait=None)
         return True
 
     Work.wait = watched  # type: ignore[method-assign, assignment]

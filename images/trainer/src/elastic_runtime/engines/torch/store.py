@@ -21,12 +21,12 @@ class AgentStore(Store):
 
     Args:
         channel: to the session.
-        patience: how long to wait for an answer, and for what another rank is to set.
+        max_wait: how long to wait for an answer, and for what another rank is to set.
     """
 
-    def __init__(self, channel: Channel, patience: timedelta) -> None:
+    def __init__(self, channel: Channel, max_wait: timedelta) -> None:
         super().__init__()
-        self._channel, self._patience = channel, patience
+        self._channel, self._max_wait = channel, max_wait
 
     @override
     def set(self, key: str, value: str | bytes) -> None:
@@ -38,7 +38,7 @@ class AgentStore(Store):
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
         """Until all are there."""
-        self._ask("wait", *keys, patience=timeout)
+        self._ask("wait", *keys, max_wait=timeout)
 
     def check(self, keys: Sequence[str]) -> bool:
         """Whether all are there."""
@@ -66,14 +66,14 @@ class AgentStore(Store):
         *keys: str,
         value: str = "",
         expected: str = "",
-        patience: timedelta | None = None,
+        max_wait: timedelta | None = None,
         **more: Any,
     ) -> StoreAnswer:
         if too_much := excess(keys, value, expected):
             raise ValueError(
                 f"{too_much}. It is for addresses and small words: send more by a collective, or in a file"
             )
-        seconds = (self._patience if patience is None else patience).total_seconds()
+        seconds = (self._max_wait if max_wait is None else max_wait).total_seconds()
         return self._channel.ask(operation, *keys, seconds=seconds, value=value, expected=expected, **more)
 
 

@@ -29,7 +29,7 @@ from elastic_runtime.engines.torchrun.environment import environment_of
 from elastic_runtime.engines.torchrun.worlds import Facts
 from elastic_runtime.errors import InvalidDocument
 
-PATIENCE = 5.0
+FAILURE_WINDOW = 5.0
 """Seconds after a rank's failure in which the others fail too, and it is heard whether one of them was lost."""
 
 
@@ -64,11 +64,11 @@ class TorchrunSession(Session):
     Args:
         runner: starts the ranks, and ends them.
         callbacks: hear of it.
-        patience: see :data:`PATIENCE`.
+        max_wait: see :data:`FAILURE_WINDOW`.
     """
 
-    def __init__(self, runner: RankRunner, callbacks: SessionCallbacks, patience: float = PATIENCE) -> None:
-        self._runner, self._callbacks, self._patience = runner, callbacks, patience
+    def __init__(self, runner: RankRunner, callbacks: SessionCallbacks, max_wait: float = FAILURE_WINDOW) -> None:
+        self._runner, self._callbacks, self._max_wait = runner, callbacks, max_wait
         self._state = SessionState.FORMING
         self._outcome: SessionOutcome | None = None
         self._closing = False
@@ -184,7 +184,7 @@ class TorchrunSession(Session):
             self._tasks.begin(self._wait(self._world))
 
     async def _wait(self, world: _World) -> None:
-        await asyncio.sleep(self._patience)
+        await asyncio.sleep(self._max_wait)
         world.waited = True
         self._consider()
 

@@ -246,7 +246,7 @@ def _refused(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: floa
     """What has trained once waits for max_wait: it holds a state that is worth the time."""
     if facts.trained or facts.session or clocks.hopeless_since is None:
         return None
-    if now - clocks.hopeless_since <= settings.refused_patience:
+    if now - clocks.hopeless_since <= settings.refused_timeout:
         return None
     return _failed(FailureKind.POD_REFUSED, _explained("its workers cannot run", facts))
 

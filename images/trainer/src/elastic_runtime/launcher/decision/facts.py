@@ -149,7 +149,7 @@ class DecisionSettings:
     workers: WorkersSpec
     recovery: RecoverySpec
     timing: Timing
-    refused_patience: float = 60.0
+    refused_timeout: float = 60.0
     """Seconds for which workers have to be refused without hope until the run fails; a registry may hiccup."""
     restart_grace: float = 25.0
     """Seconds in which ranks that are restarted for each world write their checkpoint: ``restart.grace``."""

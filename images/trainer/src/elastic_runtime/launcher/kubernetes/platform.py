@@ -39,7 +39,7 @@ from elastic_runtime.run.status import Status
 
 log = logging.getLogger(__name__)
 
-END_PATIENCE = 45.0
+END_TIMEOUT = 45.0
 """Seconds to wait for the end of the worker pods once the run is over; those of a dead node never end."""
 OUTLIVING = 60.0
 """Seconds for which an agent stays connected whose pod is gone: deleted by force, its processes may write the last."""
@@ -230,7 +230,7 @@ class KubernetesPlatform(Platform):
         if self._spec.jupyter:
             await self._scale_to_nothing(self._names.jupyter)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(END_PATIENCE):
+            async with asyncio.timeout(END_TIMEOUT):
                 while self._alive():
                     self._moved.clear()
                     await self._moved.wait()

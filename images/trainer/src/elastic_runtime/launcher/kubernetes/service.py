@@ -37,11 +37,11 @@ from elastic_runtime.run.status import Status
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-AWAY_PATIENCE = 300.0
+OUTAGE_TIMEOUT = 300.0
 """Seconds for which an API server that does not answer is asked again, before there is anything to do without it."""
-RIGHTS_PATIENCE = 15.0
+RIGHTS_TIMEOUT = 15.0
 """The same for one that refuses: right after its start it knows no rights yet."""
-COMPLETE_PATIENCE = 120.0
+CREATION_TIMEOUT = 120.0
 """Seconds that the creator has to create the rest of the run; one that takes longer has died half way."""
 PAUSE = 1.0
 """Seconds between two attempts."""
@@ -78,7 +78,7 @@ async def serve(client: Client, settings: LauncherSettings, taken: asyncio.Event
     """
     begun = await unless(taken, begin(client, settings))
     platform = KubernetesPlatform(client, begun.spec, begun.root, begun.leadership, taken)
-    await unless(taken, patiently(platform.fill))
+    await unless(taken, with_retries(platform.fill))
     if begun.previous and begun.previous.phase.final:
         log.info("the run has ended already: %s", begun.previous.phase)
         status = begun.previous
@@ -101,10 +101,10 @@ async def serve(client: Client, settings: LauncherSettings, taken: asyncio.Event
 
 async def begin(client: Client, settings: LauncherSettings) -> Begun:
     """Read the run, and enter into leadership. Raises as :func:`serve`."""
-    spec, root = await patiently(lambda: read_spec(client, settings.run, settings.uid))
+    spec, root = await with_retries(lambda: read_spec(client, settings.run, settings.uid))
     spec = with_scripts(spec, settings.tls / SCRIPTS_KEY)
     await whole(client, root)
-    leadership, previous = await patiently(lambda: take_over(client, spec, settings.pod_uid, utc_now))
+    leadership, previous = await with_retries(lambda: take_over(client, spec, settings.pod_uid, utc_now))
     return Begun(spec, root, leadership, previous)
 
 
@@ -129,18 +129,18 @@ async def whole(client: Client, root: Object) -> None:
     name, uid, loop = root.name, root.uid, asyncio.get_running_loop()
     begun = loop.time()
     while COMPLETE not in root.annotations:
-        if loop.time() - begun > COMPLETE_PATIENCE:
+        if loop.time() - begun > CREATION_TIMEOUT:
             with contextlib.suppress(Conflict):  # Or somebody goes on with it this very moment.
                 await client.delete(CONFIG_MAPS, name, uid=uid, version=root.version, propagation="Foreground")
                 raise OwnershipLost(f"the creator of {name} has died half way; what there is of it is deleted")
         await asyncio.sleep(PAUSE)
-        root = await patiently(lambda: client.get(CONFIG_MAPS, name))
+        root = await with_retries(lambda: client.get(CONFIG_MAPS, name))
         if root.uid != uid:
             raise OwnershipLost(f"the run {name} has been replaced by another one")
 
 
-async def patiently(call: Callable[[], Awaitable[T]]) -> T:
-    """Its result, as soon as the API server gives one. Raises as ``call``, once patience is at its end."""
+async def with_retries(call: Callable[[], Awaitable[T]]) -> T:
+    """Return the result once the API server gives one. Raise as ``call`` after the time limit of its error."""
     loop = asyncio.get_running_loop()
     begun = loop.time()
     while True:
@@ -149,8 +149,8 @@ async def patiently(call: Callable[[], Awaitable[T]]) -> T:
         except RunNotFound:
             raise
         except (RetryableError, MissingRight) as error:
-            patience = RIGHTS_PATIENCE if isinstance(error, MissingRight) else AWAY_PATIENCE
-            if loop.time() - begun > patience:
+            max_wait = RIGHTS_TIMEOUT if isinstance(error, MissingRight) else OUTAGE_TIMEOUT
+            if loop.time() - begun > max_wait:
                 raise
             log.info("not yet: %s", printable(error, LONG))
         await asyncio.sleep(PAUSE)

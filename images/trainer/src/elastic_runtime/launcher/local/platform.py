@@ -24,7 +24,7 @@ from elastic_runtime.run.status import Status
 log = logging.getLogger(__name__)
 
 ADDRESS = "127.0.0.1"
-FINAL_PATIENCE = 60.0
+FINAL_STATUS_TIMEOUT = 60.0
 """Seconds for which a final status that cannot be written is tried again; a full disk may be cleared."""
 _UNTIL_WRITTEN = RetryPolicy(0.2, 5.0)
 WATCH_INTERVAL = 0.02
@@ -113,10 +113,10 @@ class LocalPlatform(Platform):
     async def flush(self) -> None:
         """Wait until a final status is written, up to a limit. Other statuses are replaced by the next one."""
         retry, now = Retry(_UNTIL_WRITTEN), asyncio.get_running_loop().time
-        end = now() + FINAL_PATIENCE
+        end = now() + FINAL_STATUS_TIMEOUT
         while self._unwritten is not None and self._unwritten.phase.final:
             if now() >= end:
-                log.error("the final status could not be written in %.0f s", FINAL_PATIENCE)
+                log.error("the final status could not be written in %.0f s", FINAL_STATUS_TIMEOUT)
                 return
             await retry.pause()
             self.publish(self._unwritten)

@@ -10,7 +10,7 @@ MARGIN = 1.0
 """Seconds that clocks of two machines may differ, and messages take."""
 CAUTION = 1.5
 """How many times the last commit interval and the last write the next ones are taken to last."""
-PATIENCE = 10.0
+RECLAIM_TIMEOUT = 10.0
 """Seconds after a deadline at which nobody was taken: training goes on."""
 PAUSE = 0.05
 """Seconds between two looks of ranks that stand."""
@@ -79,4 +79,4 @@ class LastCommit:
         return self._deadline is not None and not self._has_passed(now) and rank == self._keeper != ""
 
     def _has_passed(self, now: float) -> bool:
-        return self._deadline is not None and now > self._deadline + PATIENCE
+        return self._deadline is not None and now > self._deadline + RECLAIM_TIMEOUT

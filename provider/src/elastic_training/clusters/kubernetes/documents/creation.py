@@ -47,7 +47,7 @@ from elastic_training.settings.pods import Pods
 
 UNFINISHED = timedelta(minutes=10)
 """A creator needs seconds. A root that is incomplete for so long has none any more, however wrong a clock may be."""
-_PATIENCE, _PAUSE = 60.0, 0.5
+_UNDO_TIMEOUT, _PAUSE = 60.0, 0.5
 """Seconds for taking back what was made, and between two steps of it."""
 _ORDER = (NETWORK_POLICIES, DISRUPTION_BUDGETS, JOBS, REPLICA_SETS)
 _log = logging.getLogger(__name__)
@@ -139,7 +139,7 @@ async def _create_child(client: Client, owner: str, manifest: Manifest) -> Objec
 
 async def _take_back(client: Client, made: RunDocument, because: ElasticError) -> None:
     trouble: ElasticError | None = None
-    async for _ in within(_PATIENCE, _PAUSE):
+    async for _ in within(_UNDO_TIMEOUT, _PAUSE):
         try:
             there = await compare_and_set.find(client, made.ref.name)
             if there is None or there.ref != made.ref or there.going:
