@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime.agent.notices.metadata import MetadataClient
-from elastic_runtime.agent.notices.services import Service
+from elastic_runtime.agent.notices.metadata import MetadataClient, Service
 from elastic_runtime.errors import ClusterUnavailable
 
 

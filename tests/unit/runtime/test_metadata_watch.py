@@ -14,8 +14,8 @@ from elastic_runtime.agent.notices.aws import ADDRESS as LINK_LOCAL
 from elastic_runtime.agent.notices.aws import Aws
 from elastic_runtime.agent.notices.azure import Azure
 from elastic_runtime.agent.notices.gcp import Gcp
-from elastic_runtime.agent.notices.metadata import MetadataClient
-from elastic_runtime.agent.notices.services import Metadata, Service, cloud_notice, detect, watch
+from elastic_runtime.agent.notices.metadata import MetadataClient, Service
+from elastic_runtime.agent.notices.services import Metadata, cloud_notice, detect, watch
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
 from elastic_runtime.run.rundir import ReclaimNotice
 from elastic_runtime.run.spec import NoticeService

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from elastic_runtime.agent import notices
-from elastic_runtime.agent.notices import Source, heed, sources
+from elastic_runtime.agent.notices import Source, collect, sources
 from elastic_runtime.agent.notices.services import NO_METADATA
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import to_json, write_atomically
@@ -37,7 +37,7 @@ def heard(*listening: Source) -> tuple[list[str], float]:
         told: list[str] = []
         begun = asyncio.get_running_loop().time()
         async with asyncio.timeout(10):
-            await heed(listening, lambda notice: told.append(notice.source))
+            await collect(listening, lambda notice: told.append(notice.source))
         return told, asyncio.get_running_loop().time() - begun
 
     return asyncio.run(run())
@@ -77,7 +77,7 @@ def test_nobody_listens_any_more_once_it_is_cancelled() -> None:
             ended.append(True)
 
     async def run() -> None:
-        task = asyncio.create_task(heed([listens()], lambda _: None))
+        task = asyncio.create_task(collect([listens()], lambda _: None))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         task.cancel()

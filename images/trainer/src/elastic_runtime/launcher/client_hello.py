@@ -49,7 +49,7 @@ async def _peek(sock: socket.socket, size: int) -> bytes:
     await _readable(sock.fileno())
     found = sock.recv(size, socket.MSG_PEEK)
     if len(found) < size:
-        raise InvalidDocument("it has hung up before it has said anything")
+        raise InvalidDocument("it closed the connection before it sent anything")
     return found
 
 

@@ -10,8 +10,7 @@ import http.client
 from typing_extensions import override
 
 from elastic_runtime.agent.notices.aws import utc_time
-from elastic_runtime.agent.notices.metadata import MetadataClient, TokenSession, unexpected
-from elastic_runtime.agent.notices.services import Service
+from elastic_runtime.agent.notices.metadata import MetadataClient, Service, TokenSession, unexpected
 from elastic_runtime.run.rundir import ReclaimNotice
 
 ADDRESS = "http://100.100.100.200"

@@ -15,8 +15,7 @@ from datetime import UTC, datetime, timedelta
 
 from typing_extensions import override
 
-from elastic_runtime.agent.notices.metadata import MetadataClient, TokenSession, unexpected
-from elastic_runtime.agent.notices.services import Service
+from elastic_runtime.agent.notices.metadata import MetadataClient, Service, TokenSession, unexpected
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import parse_json
 from elastic_runtime.run.rundir import ReclaimNotice

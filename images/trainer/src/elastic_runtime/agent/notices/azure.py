@@ -13,8 +13,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from elastic_runtime.agent.notices.metadata import TIMEOUT, MetadataClient, unexpected
-from elastic_runtime.agent.notices.services import Service
+from elastic_runtime.agent.notices.metadata import TIMEOUT, MetadataClient, Service, unexpected
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import parse_json
 from elastic_runtime.errors import ClusterUnavailable

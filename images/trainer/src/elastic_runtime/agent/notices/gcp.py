@@ -13,8 +13,7 @@ from urllib.parse import quote
 
 from typing_extensions import override
 
-from elastic_runtime.agent.notices.metadata import TIMEOUT, Answer, MetadataClient, unexpected
-from elastic_runtime.agent.notices.services import Service
+from elastic_runtime.agent.notices.metadata import TIMEOUT, Answer, MetadataClient, Service, unexpected
 from elastic_runtime.clock import utc_now
 from elastic_runtime.run.rundir import ReclaimNotice
 

@@ -14,10 +14,11 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from elastic_runtime.errors import ClusterUnavailable
+from elastic_runtime.run.rundir import ReclaimNotice
 
 TIMEOUT = 2.0
 """Seconds for a request, from dialling to the last byte of the answer."""
@@ -30,6 +31,20 @@ TOKEN_MARGIN = 600.0
 _NO_ANSWER = (OSError, EOFError, asyncio.LimitOverrunError, http.client.HTTPException, ValueError, OverflowError)
 """What comes of none in time, or none that is HTTP; the last of a chunk larger than any memory."""
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)[ \t]*\r\n", re.IGNORECASE)
+
+
+class Service(Protocol):
+    """One cloud's metadata service."""
+
+    async def detect(self) -> bool:
+        """Whether it is here; one or two requests. Raises ClusterUnavailable, which says no."""
+
+    async def look(self) -> ReclaimNotice | None:
+        """Ask once, or wait for a change.
+
+        Raises:
+            ClusterUnavailable: no answer, or none that makes sense.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from elastic_runtime.agent.notices.alibaba import Alibaba
 from elastic_runtime.agent.notices.aws import Aws, AwsRebalance
 from elastic_runtime.agent.notices.azure import Azure
 from elastic_runtime.agent.notices.gcp import Gcp
+from elastic_runtime.agent.notices.metadata import Service
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
 from elastic_runtime.run.rundir import ReclaimNotice
@@ -29,20 +29,6 @@ DETECTION = (0.0, 5.0, 25.0)
 first seconds."""
 STALE = timedelta(seconds=60)
 """A machine that is still here so long after a deadline was not meant, or not taken."""
-
-
-class Service(Protocol):
-    """One cloud's metadata service."""
-
-    async def detect(self) -> bool:
-        """Whether it is here; one or two requests. Raises ClusterUnavailable, which says no."""
-
-    async def look(self) -> ReclaimNotice | None:
-        """Ask once, or wait for a change.
-
-        Raises:
-            ClusterUnavailable: no answer, or none that makes sense.
-        """
 
 
 _SERVICES: Mapping[NoticeService, Callable[[str | None], Service]] = {

@@ -121,7 +121,7 @@ class AzureBucket(Bucket):
                 take(data)
                 start += len(data)
             if start < stop:
-                raise StoreUnavailable(f"{self.uri}, reading {key}: the server has hung up")
+                raise StoreUnavailable(f"{self.uri}, reading {key}: the server closed the connection")
 
     @property
     def _http_error(self) -> Any:

@@ -118,7 +118,7 @@ class GcsBucket(Bucket):
             while start < stop:
                 data = answer.raw.read(min(TAKEN, stop - start))
                 if not data:
-                    raise StoreUnavailable(f"{self.uri}, reading {key}: the server has hung up")
+                    raise StoreUnavailable(f"{self.uri}, reading {key}: the server closed the connection")
                 take(data)
                 start += len(data)
 

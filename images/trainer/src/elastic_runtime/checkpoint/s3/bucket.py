@@ -131,7 +131,7 @@ class S3Bucket(Bucket):
                 while start < stop:
                     data = body.read(min(TAKEN, stop - start))
                     if not data:
-                        raise StoreUnavailable(f"{self.uri}, reading {key}: the server has hung up")
+                        raise StoreUnavailable(f"{self.uri}, reading {key}: the server closed the connection")
                     take(data)
                     start += len(data)
 
