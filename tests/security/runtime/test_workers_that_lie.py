@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.launcher.agents import LIES
+from elastic_runtime.launcher.agents import MAX_INVALID_MESSAGES
 from elastic_runtime.launcher.record.fitting import ROOM, fitted
 from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.launcher.record.run_record import RunRecord
@@ -164,7 +164,7 @@ def test_a_rank_that_another_worker_says_has_ended_runs_on(tls: Path) -> None:
         liar = await Worker.dial(tls, place.port, "liar")
         try:
             await place.until(lambda status: "liar" in {each.name for each in status.workers})
-            for _ in range(LIES):
+            for _ in range(MAX_INVALID_MESSAGES):
                 liar.writer.write(encode(RankExited("w.0.0~0", 0)))
             await place.until(
                 lambda status: [each.worker for each in status.events if each.kind is EventKind.LOST] == ["liar"]
@@ -186,7 +186,7 @@ def test_a_rank_that_another_worker_says_has_ended_runs_on(tls: Path) -> None:
 
 def test_a_rank_that_was_never_started_has_not_ended(tls: Path) -> None:
     async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
-        for number in range(LIES):
+        for number in range(MAX_INVALID_MESSAGES):
             worker.writer.write(encode(RankStarted(f"w.0.{number}~0", 99)))
         await place.until(lambda status: any(event.kind is EventKind.LOST for event in status.events))
         assert not any(99 in each.pids for status in place.published for each in status.workers)

@@ -2,7 +2,7 @@
 
 Whoever reaches the port may try. Until it has begun TLS (:mod:`.client_hello`), and then until it has said who it is, a
 connection has one of a few seats, a few seconds and a few KiB (:mod:`.lobby`), apart from those whose ClientHello knows
-the run (:func:`~elastic_runtime.net.certificates.watchword`); after that, a pace (:class:`Hearing`).
+the run (:func:`~elastic_runtime.net.certificates.watchword`); after that, a pace (:class:`ThrottledReader`).
 What an agent says is checked against the run and against who it is (:mod:`elastic_runtime.protocol.plausible`). Whether
 it is in the worker that it says it is, the place knows (:meth:`~elastic_runtime.launcher.platform.WorkerSet.prove`).
 """
@@ -50,7 +50,7 @@ TLS_BUFFER = 16 * 1024
 Python's collector of cycles comes by, which a flood of strangers makes 250 MB."""
 BACKLOG = 8 * 1024 * 1024
 """Bytes that wait for an agent that does not read, at most."""
-LIES = 10
+MAX_INVALID_MESSAGES = 10
 """Messages that cannot be true, after which an agent is hung up on."""
 AGAIN = 1.0
 """Seconds between two connections of one agent, at least: each is told of in the log and in the status."""
@@ -85,7 +85,7 @@ class AgentConnection:
     writer: asyncio.StreamWriter = field(repr=False)
     heard: float = 0.0
     """Event loop time of its last message."""
-    lies: int = 0
+    invalid_messages: int = 0
     """Messages that could not be true."""
     given_up: str = ""
     """Why the launcher has marked it lost, for people; its processes may be there still."""
@@ -239,7 +239,7 @@ class AgentServer:
                 self._seat(door.lobby, guest, task)
                 await door.turns.wait(guest.address)
                 reader, writer = await _handshake(guest.sock, context)
-                hearing = Hearing(reader)
+                hearing = ThrottledReader(reader)
                 hello = await self._greet(hearing)
             if hello is None:
                 return
@@ -259,7 +259,7 @@ class AgentServer:
             log.warning("refusing an agent that calls itself %s: %s", own, printable(refusal, LONG))
         await asyncio.sleep(AGAIN)
 
-    async def _greet(self, hearing: Hearing) -> Hello | None:
+    async def _greet(self, hearing: ThrottledReader) -> Hello | None:
         """None for one that is refused, of which the log has said why. Raises InvalidDocument, or OSError."""
         hello = await hearing.next()
         if not isinstance(hello, Hello):
@@ -285,7 +285,7 @@ class AgentServer:
         self._redials[own] = redial + 1, asyncio.get_running_loop().time()
         return name
 
-    async def _converse(self, hello: Hello, hearing: Hearing, writer: asyncio.StreamWriter) -> None:
+    async def _converse(self, hello: Hello, hearing: ThrottledReader, writer: asyncio.StreamWriter) -> None:
         own, loop = hello.worker, asyncio.get_running_loop()
         connection = AgentConnection(replace(hello, worker=self._new_name(own), token=""), writer)
         self._connections[own] = connection
@@ -296,7 +296,7 @@ class AgentServer:
         self._on_arrival(connection)
         watch = loop.create_task(self._watch_silence(connection))
         try:
-            while connection.lies < LIES and (message := await hearing.next()):
+            while connection.invalid_messages < MAX_INVALID_MESSAGES and (message := await hearing.next()):
                 connection.heard = loop.time()
                 self._hear(connection, message)
         finally:
@@ -312,10 +312,10 @@ class AgentServer:
             check_agent(message, name, connection.hello.slots)
             self._on_message(connection, message)
         except InvalidDocument as error:
-            connection.lies += 1
+            connection.invalid_messages += 1
             self._seldom.warning("%s says what cannot be: %s", name, printable(error))
-            if connection.lies == LIES:
-                log.warning("%s has said %d things that cannot be: it is hung up on", name, LIES)
+            if connection.invalid_messages == MAX_INVALID_MESSAGES:
+                log.warning("%s sent %d invalid messages; closing the connection", name, MAX_INVALID_MESSAGES)
 
     async def _watch_silence(self, connection: AgentConnection) -> None:
         limit, loop = self._spec.timing.agent_silence, asyncio.get_running_loop()
@@ -338,7 +338,7 @@ async def _handshake(sock: socket.socket, context: SSLContext) -> tuple[asyncio.
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
-class Hearing:
+class ThrottledReader:
     """What one agent says, read at a pace that leaves the others their time, and the launcher its memory.
 
     A message, a byte and a line of output each cost a share of a second. An agent that sends more than a second's worth
