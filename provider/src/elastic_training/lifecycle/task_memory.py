@@ -80,7 +80,7 @@ class TaskMemory:
                 self._carried = [to_plain(Failure.of(status))]
 
     @property
-    def luggage(self) -> dict[str, Any] | None:
+    def deferral_kwargs(self) -> dict[str, Any] | None:
         """What a task that defers has to carry, as arguments of its next method, where there is no store."""
         return {"failures": self._carried} if self._carried else None
 

@@ -311,7 +311,7 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
                 "price_book": self.price_book,
             }
             trigger = TrainingRunTrigger(*where, owner.text(), until, self.log_ranks, callbacks, keeping)
-            self.defer(trigger=trigger, method_name="execute_complete", kwargs=memory.luggage)
+            self.defer(trigger=trigger, method_name="execute_complete", kwargs=memory.deferral_kwargs)
         # Here Airflow itself keeps execution_timeout, and calls on_kill.
         listeners = listeners_of(owner.text(), self.callbacks)
         follower = Follower(cluster, ref, owner.text(), self.log, ranks=self.log_ranks, listeners=listeners)
