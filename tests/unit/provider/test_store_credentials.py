@@ -270,7 +270,7 @@ class TestPlaces:
     ) -> None:
         monkeypatch.setenv("AWS_SESSION_TOKEN", "of the worker's own")
         bench = Bench(tmp_path)
-        bench.cluster.entrust(KEYS)
+        bench.cluster.set_rank_credentials(KEYS)
         ref = bench.claim()
         pid = json.loads((bench.folder.path / "starter.json").read_text())["pid"]
         try:
@@ -284,6 +284,6 @@ class TestPlaces:
 
     def test_a_place_that_cannot_hand_them_over_says_so(self) -> None:
         place = SimpleNamespace(where="on the moon")
-        Place.entrust(place, {})  # type: ignore[arg-type]
+        Place.set_rank_credentials(place, {})  # type: ignore[arg-type]
         with pytest.raises(InvalidSettings, match=r"workers on the moon are given no credentials.*Leave it out"):
-            Place.entrust(place, KEYS)  # type: ignore[arg-type]
+            Place.set_rank_credentials(place, KEYS)  # type: ignore[arg-type]

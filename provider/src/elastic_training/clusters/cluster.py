@@ -55,7 +55,7 @@ class Cluster:
         self._tokens: dict[RunRef, str] = {}
         """Of the log leases that were taken here."""
 
-    def entrust(self, credentials: Mapping[str, str]) -> None:
+    def set_rank_credentials(self, credentials: Mapping[str, str]) -> None:
         """Give the ranks of the run that :meth:`claim` creates these variables; an adopted run keeps its own.
 
         Args:
@@ -64,7 +64,7 @@ class Cluster:
         Raises:
             InvalidSettings: this place cannot hand them over.
         """
-        self._place.entrust(credentials)
+        self._place.set_rank_credentials(credentials)
 
     async def plan(self, spec: RunSpec) -> str:
         """What :meth:`claim` would create, for people; creates nothing. Raises InvalidSettings."""

@@ -146,7 +146,7 @@ class _Memory(PolledPlace):
         self._cluster = cluster
         self.poll = poll
 
-    def entrust(self, credentials: Mapping[str, str]) -> None:
+    def set_rank_credentials(self, credentials: Mapping[str, str]) -> None:
         self._cluster.credentials = dict(credentials)
 
     async def plan(self, spec: RunSpec) -> str:

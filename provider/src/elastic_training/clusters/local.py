@@ -74,7 +74,7 @@ class _Folder(PolledPlace):
     def worker_log(self, name: str, worker: str) -> str:
         return f"{RunDir(self._root / name).log}, the lines with {worker}"
 
-    def entrust(self, credentials: Mapping[str, str]) -> None:
+    def set_rank_credentials(self, credentials: Mapping[str, str]) -> None:
         self._credentials = dict(credentials)
 
     async def plan(self, spec: RunSpec) -> str:

@@ -63,7 +63,7 @@ class Place(ABC):
     async def plan(self, spec: RunSpec) -> str:
         """What would be created, for people. Raises InvalidSettings when the place cannot run that spec."""
 
-    def entrust(self, credentials: Mapping[str, str]) -> None:
+    def set_rank_credentials(self, credentials: Mapping[str, str]) -> None:
         """Remember the variables with the checkpoint store's credentials, for the ranks of the run to be created.
 
         They are secret: in no document, log or plan of the place, and readable for the run's own processes alone.

@@ -307,7 +307,7 @@ class TrainingArguments(TellsLineage):
         check_store_connection(self.checkpoint_uri, self.checkpoint_conn_id)
         cluster = cluster_called(name, pods)
         if credentials := self.store_credentials():
-            cluster.entrust(credentials.variables)
+            cluster.set_rank_credentials(credentials.variables)
             if credentials.expiring:
                 self.log.warning(
                     "The credentials of the connection %s are temporary, and a run is not given new ones: once they "

@@ -127,7 +127,7 @@ class _Namespace(Place):
         pod = WorkerName.parse(worker).pod
         return (f"pod/{pod}", "--namespace", namespace, "--container", runobjects.WORKER_CONTAINER)
 
-    def entrust(self, credentials: Mapping[str, str]) -> None:
+    def set_rank_credentials(self, credentials: Mapping[str, str]) -> None:
         self._credentials = dict(credentials)
 
     @_asking
