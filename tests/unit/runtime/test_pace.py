@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from elastic_runtime.pace import Pace, Seldom
+from elastic_runtime.pace import Pace, RateLimitedLog
 
 
 class Clock:
@@ -41,7 +41,7 @@ def test_what_is_not_there_is_not_taken() -> None:
 
 def test_warnings_that_were_left_out_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
-    seldom = Seldom(logging.getLogger("tests.pace"), burst=2, every=30.0, now=clock)
+    seldom = RateLimitedLog(logging.getLogger("tests.pace"), burst=2, every=30.0, now=clock)
     for number in range(5):
         seldom.warning("warning %d", number)
     clock.now += 30.0

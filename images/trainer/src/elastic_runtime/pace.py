@@ -48,7 +48,7 @@ class Pace:
         return self._left
 
 
-class Seldom:
+class RateLimitedLog:
     """Says a few at once, and then one now and then, with how many were not said.
 
     For warnings about what a peer, or a disk, can cause a thousand times a second.

@@ -26,7 +26,7 @@ from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import write_atomically
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.net.framing import LineReader, decode_line
-from elastic_runtime.pace import Seldom
+from elastic_runtime.pace import RateLimitedLog
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol.plausible import LINES, check_rank
 from elastic_runtime.protocol.rank_link import HOSTFILE, OUTPUTS, AgentWord, decode_rank_message, encode_rank_message
@@ -108,7 +108,7 @@ class Ranks:
         hostfile: str | None = None,
     ) -> None:
         self._send, self._drained = send, drained
-        self._seldom = Seldom(log)
+        self._limited_log = RateLimitedLog(log)
         self._environment = dict(environment)
         self._preload = preload
         self._scratch, self._outputs = scratch, Path()
@@ -306,7 +306,7 @@ class Ranks:
             for plain in rank.words.feed(data):
                 self._check(rank, plain)
         except InvalidDocument as error:  # No rank of ours talks so; what it says is not needed to train.
-            self._seldom.warning("rank %s is not listened to any more: %s", rank.rank_id, printable(error))
+            self._limited_log.warning("rank %s is not listened to any more: %s", rank.rank_id, printable(error))
             return False
         return bool(data)
 
@@ -316,7 +316,7 @@ class Ranks:
                 check_rank(message)
                 self._send(RankSaid(rank.rank_id, decode_line(encode_rank_message(message))))
         except InvalidDocument as error:
-            self._seldom.warning("what rank %s says is left out: %s", rank.rank_id, printable(error))
+            self._limited_log.warning("what rank %s says is left out: %s", rank.rank_id, printable(error))
 
     async def _forward(self, rank_id: str, name: str, stream: _Stream) -> None:
         reader, loop = asyncio.StreamReader(), asyncio.get_running_loop()

@@ -26,7 +26,7 @@ from elastic_runtime.launcher.lobby import Lobby, Turns
 from elastic_runtime.net.certificates import launcher_context, watchword
 from elastic_runtime.net.descriptors import descriptor_limit
 from elastic_runtime.net.framing import LineReader
-from elastic_runtime.pace import Pace, Seldom
+from elastic_runtime.pace import Pace, RateLimitedLog
 from elastic_runtime.printable import LONG, printable
 from elastic_runtime.protocol.plausible import check_agent, check_hello
 from elastic_runtime.protocol.rank_names import WorkerName
@@ -177,7 +177,7 @@ class AgentServer:
         self._seats = min(SEATS, descriptors // 16), min(SEATS + spec.workers.maximum, descriptors // 8)
         """For strangers, and for those that know the run."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._seldom = Seldom(log)
+        self._limited_log = RateLimitedLog(log)
         self._socket: socket.socket | None = None
 
     async def start(self, tls: Path, address: str, port: int = 0) -> int:
@@ -214,7 +214,7 @@ class AgentServer:
             try:
                 sock, address = await loop.sock_accept(listening)
             except OSError as error:
-                self._seldom.warning("no connection can be taken now: %s", error)
+                self._limited_log.warning("no connection can be taken now: %s", error)
                 await asyncio.sleep(PAUSE)
                 continue
             guest = _Guest(sock, str(address[0]))
@@ -225,7 +225,7 @@ class AgentServer:
 
     def _seat(self, lobby: Lobby, guest: _Guest, task: asyncio.Task[None]) -> None:
         if lobby.enter(guest.address, task):
-            self._seldom.warning("more connections than seats: one that has not said who it is had to go")
+            self._limited_log.warning("more connections than seats: one that has not said who it is had to go")
 
     async def _serve(self, guest: _Guest, context: SSLContext, door_of: Callable[[bytes], _Door]) -> None:
         guest.begun = True
@@ -247,7 +247,9 @@ class AgentServer:
             door.lobby.leave(guest.address, task)
             await self._converse(hello, hearing, writer)
         except (OSError, InvalidDocument) as error:  # ssl.SSLError and TimeoutError are some, too
-            self._seldom.warning("connection from %s: %s", guest.address, printable(str(error) or "no hello in time"))
+            self._limited_log.warning(
+                "connection from %s: %s", guest.address, printable(str(error) or "no hello in time")
+            )
         finally:
             # Nobody is owed a farewell, for which a stranger could keep the descriptor.
             guest.sock.close() if writer is None else writer.transport.abort()
@@ -313,7 +315,7 @@ class AgentServer:
             self._on_message(connection, message)
         except InvalidDocument as error:
             connection.invalid_messages += 1
-            self._seldom.warning("%s says what cannot be: %s", name, printable(error))
+            self._limited_log.warning("%s says what cannot be: %s", name, printable(error))
             if connection.invalid_messages == MAX_INVALID_MESSAGES:
                 log.warning("%s sent %d invalid messages; closing the connection", name, MAX_INVALID_MESSAGES)
 

@@ -18,7 +18,7 @@ from elastic_runtime.errors import InvalidDocument, InvalidSettings
 from elastic_runtime.launcher.exposition import CONTENT_TYPE, exposition
 from elastic_runtime.launcher.lobby import Lobby, Turns
 from elastic_runtime.net.http_head import parse_headers
-from elastic_runtime.pace import Seldom
+from elastic_runtime.pace import RateLimitedLog
 from elastic_runtime.printable import printable
 from elastic_runtime.run.observe import PrometheusSpec
 from elastic_runtime.run.status import Status
@@ -55,7 +55,7 @@ class Scraping:
         self._now = loop.time
         self._lobby, self._turns = Lobby(SEATS), Turns(FAILURES, loop.time)
         self._answer: tuple[float, bytes] = (float("-inf"), b"")
-        self._seldom = Seldom(log)
+        self._limited_log = RateLimitedLog(log)
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.port: int | None = None
@@ -91,7 +91,7 @@ class Scraping:
             async with asyncio.timeout(REQUEST_TIMEOUT):
                 await self._serve(reader, writer, address)
         except (OSError, InvalidDocument, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-            self._seldom.warning("a request for metrics from %s: %s", address, printable(str(error) or "too slow"))
+            self._limited_log.warning("a request for metrics from %s: %s", address, printable(str(error) or "too slow"))
         except asyncio.CancelledError:
             pass  # Its seat was needed, or this ends: asyncio's own callback would log it as an error.
         finally:

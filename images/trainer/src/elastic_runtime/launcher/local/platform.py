@@ -14,7 +14,7 @@ from elastic_runtime.errors import InvalidDocument, RunNotFound
 from elastic_runtime.launcher.lease import LeaseAge
 from elastic_runtime.launcher.local.workers import LocalWorkers
 from elastic_runtime.launcher.platform import Platform
-from elastic_runtime.pace import Seldom
+from elastic_runtime.pace import RateLimitedLog
 from elastic_runtime.printable import printable
 from elastic_runtime.retry import Retry, RetryPolicy
 from elastic_runtime.run.rundir import RunDir
@@ -45,7 +45,7 @@ class LocalPlatform(Platform):
         self._watching: asyncio.Task[None] | None = None
         self._on_change: Callable[[], None] = lambda: None
         self._unwritten: Status | None = None
-        self._seldom = Seldom(log)
+        self._limited_log = RateLimitedLog(log)
 
     @override
     def open(self, port: int, on_change: Callable[[], None]) -> None:
@@ -85,7 +85,7 @@ class LocalPlatform(Platform):
         except FileNotFoundError:
             self._lease.see(None)
         except OSError as error:
-            self._seldom.warning("the lease cannot be seen: %s", printable(error))
+            self._limited_log.warning("the lease cannot be seen: %s", printable(error))
         return self._lease()
 
     @override
@@ -105,7 +105,7 @@ class LocalPlatform(Platform):
         except FileNotFoundError:
             self._deleted()
         except OSError as error:
-            self._seldom.warning("the status cannot be written, training goes on: %s", printable(error))
+            self._limited_log.warning("the status cannot be written, training goes on: %s", printable(error))
             return
         self._unwritten = None
 
@@ -170,7 +170,7 @@ class LocalPlatform(Platform):
             except FileNotFoundError:
                 return self._deleted()
             except OSError as error:
-                self._seldom.warning("sizes and workers are not looked after for a moment: %s", printable(error))
+                self._limited_log.warning("sizes and workers are not looked after for a moment: %s", printable(error))
                 await pause.pause()
             await asyncio.sleep(WATCH_INTERVAL)
 

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import TextIO
 
 from elastic_runtime.documents import time_to_text
-from elastic_runtime.pace import Seldom
+from elastic_runtime.pace import RateLimitedLog
 from elastic_runtime.printable import printable
 from elastic_runtime.run.spec import LOG_LIMIT
 
@@ -45,7 +45,7 @@ class OutputLog:
         self._last: deque[str] = deque(maxlen=LAST_LINES)
         self._tail: deque[str] = deque(maxlen=TAIL)
         self._beyond = self._lost = 0
-        self._seldom = Seldom(log)
+        self._limited_log = RateLimitedLog(log)
 
     def write(self, time: datetime, worker: str, rank: int | None, stream: str, lines: Iterable[str]) -> None:
         """Write what one rank wrote; a rank that never was in a world is ``[?]``."""
@@ -79,7 +79,7 @@ class OutputLog:
             self._stream.flush()
         except OSError as error:
             self._lost += len(lines)
-            self._seldom.warning("the log cannot be written: %s", error)
+            self._limited_log.warning("the log cannot be written: %s", error)
         else:
             if self._lost:
                 log.warning("%d lines of output are lost: the log could not be written", self._lost)
