@@ -23,11 +23,11 @@ from elastic_runtime.launcher.decision.facts import (
     Facts,
     Finish,
     ListRanks,
-    MakeWay,
     OpenSession,
     ReformWorld,
     RefuseSize,
     ReleaseWorker,
+    StepDown,
 )
 from elastic_runtime.launcher.decision.observe import observe
 from elastic_runtime.run.spec import RecoveryMode, RecoverySpec, Timing, WorkersSpec
@@ -202,7 +202,7 @@ class _Simulation:
             case Finish():
                 self._count_resets()
                 self._session, self._end = None, reason
-            case MakeWay() | RefuseSize():
+            case StepDown() | RefuseSize():
                 raise AssertionError("neither other launchers nor scripts that refuse a size are simulated")
             case _:
                 assert_never(action)

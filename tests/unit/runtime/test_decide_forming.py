@@ -14,8 +14,8 @@ from elastic_runtime.launcher.decision.facts import (
     DecisionSettings,
     Facts,
     LeadershipState,
-    MakeWay,
     ReformWorld,
+    StepDown,
 )
 from elastic_runtime.launcher.decision.observe import observe
 from elastic_runtime.run.spec import RecoverySpec, Timing, WorkersSpec
@@ -125,6 +125,6 @@ def test_each_stage_of_a_world_has_its_own_time() -> None:
 
 def test_ranks_at_the_barrier_can_hand_over() -> None:
     facts = Facts(3, (), forming(RETURNING, HELD, "a", "b"), trained=True, leadership=LeadershipState.ENDING)
-    assert decide(facts, Clocks(0.0), SETTINGS, 1.0).actions == (MakeWay(handover=True),)
+    assert decide(facts, Clocks(0.0), SETTINGS, 1.0).actions == (StepDown(handover=True),)
     nobody = replace(facts, session=forming(RETURNING, None, "", "ab"))
-    assert decide(nobody, Clocks(0.0), SETTINGS, 1.0).actions == (MakeWay(handover=False),)
+    assert decide(nobody, Clocks(0.0), SETTINGS, 1.0).actions == (StepDown(handover=False),)

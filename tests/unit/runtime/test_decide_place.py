@@ -15,9 +15,9 @@ from elastic_runtime.launcher.decision.facts import (
     Facts,
     Finish,
     LeadershipState,
-    MakeWay,
     OpenSession,
     Refusal,
+    StepDown,
 )
 from elastic_runtime.run.status import Phase
 from tests.unit.runtime.decide_bench import FRESH, NOW, A, B, decide_now, ended, facts, session, since
@@ -43,21 +43,21 @@ class TestMakesWay:
     def test_to_another_that_has_taken_over_whatever_else_there_is(self, given: Facts) -> None:
         for clocks in (FRESH, since(launched=NOW - 1e6)):
             assert decide_now(replace(given, leadership=LeadershipState.LOST), clocks=clocks).actions == (
-                MakeWay(handover=False),
+                StepDown(handover=False),
             )
 
     @pytest.mark.parametrize("state", [SessionState.SETTLED, SessionState.WAITING])
     def test_when_it_is_taken_after_a_hand_over(self, state: SessionState) -> None:
         decided = self.decided(replace(TRAINING, session=session(state, "a", "b")), LeadershipState.ENDING)
         assert decided == Decision(
-            (MakeWay(handover=True),), Phase.SUSPENDED, "the launcher is being taken, and replaced"
+            (StepDown(handover=True),), Phase.SUSPENDED, "the launcher is being taken, and replaced"
         )
 
     @pytest.mark.parametrize("state", [SessionState.FORMING, SessionState.FINISHING])
     def test_at_once_when_nobody_could_hand_over(self, state: SessionState) -> None:
         given = replace(TRAINING, session=session(state, "a", "b"))
-        assert self.decided(given, LeadershipState.ENDING).actions == (MakeWay(handover=False),)
-        assert self.decided(ALONE, LeadershipState.ENDING).actions == (MakeWay(handover=False),)
+        assert self.decided(given, LeadershipState.ENDING).actions == (StepDown(handover=False),)
+        assert self.decided(ALONE, LeadershipState.ENDING).actions == (StepDown(handover=False),)
 
     @pytest.mark.parametrize(
         ("given", "phase"),
@@ -75,7 +75,7 @@ class TestMakesWay:
     def test_rather_than_begin_again(self) -> None:
         given = replace(TRAINING, session=ended(SessionOutcome.LOST))
         assert self.decided(given, LeadershipState.ENDING).actions == (CloseSession(),)
-        assert self.decided(replace(given, session=None), LeadershipState.ENDING).actions == (MakeWay(handover=False),)
+        assert self.decided(replace(given, session=None), LeadershipState.ENDING).actions == (StepDown(handover=False),)
 
 
 QUEUE = Refusal("Kubernetes says: no room")

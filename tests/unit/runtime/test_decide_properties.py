@@ -20,11 +20,11 @@ from elastic_runtime.launcher.decision.facts import (
     Finish,
     LeadershipState,
     ListRanks,
-    MakeWay,
     OpenSession,
     ReformWorld,
     ReleaseWorker,
     SlotFact,
+    StepDown,
     WorkerFact,
 )
 from elastic_runtime.run.spec import RecoveryMode
@@ -178,7 +178,7 @@ def an_end_is_the_only_action_and_final(situation: Situation) -> None:
 def making_way_is_the_only_action(situation: Situation) -> None:
     facts, *_ = situation
     actions = decide(*situation, NOW).actions
-    ways = [action for action in actions if isinstance(action, MakeWay)]
+    ways = [action for action in actions if isinstance(action, StepDown)]
     assert not ways or list(actions) == ways
     assert (facts.leadership is not LeadershipState.LOST) or ways
     assert facts.leadership is not LeadershipState.HELD or not ways
@@ -251,7 +251,7 @@ def changes_no_world_that_is_forming_or_ending(situation: Situation) -> None:
     if given.session and given.session.state in (SessionState.FORMING, SessionState.FINISHING):
         for action in decide(given, clocks, chosen, NOW).actions:
             broken = given.session.missing or given.session.holders == ()
-            allowed = ReleaseWorker | Finish | MakeWay
+            allowed = ReleaseWorker | Finish | StepDown
             assert isinstance(action, allowed | CloseSession | ReformWorld if broken else allowed)
 
 
@@ -275,7 +275,7 @@ def nobody_trains_on_who_would_be_taken_with_the_state_unsaved(situation: Situat
     trains = given.session is not None and given.session.state is SessionState.SETTLED
     due = ranks_due(given, chosen, NOW) & set(listed_in(given))
     decided = decide(given, clocks, chosen, NOW)
-    if trains and due and not any(isinstance(action, Finish | MakeWay | CloseSession) for action in decided.actions):
+    if trains and due and not any(isinstance(action, Finish | StepDown | CloseSession) for action in decided.actions):
         [listing] = [action for action in decided.actions if isinstance(action, ListRanks)]
         assert not due & set(listing.ranks)
 
@@ -318,6 +318,6 @@ def carried_out(given: Facts, decided: Decision) -> Facts:
             case CloseSession():
                 # What follows is a decision of its own, about other facts.
                 given = replace(given, session=SessionFact(SessionState.FORMING, ()), workers=())
-            case Finish() | MakeWay():
+            case Finish() | StepDown():
                 raise AssertionError("an end among living situations")
     return given

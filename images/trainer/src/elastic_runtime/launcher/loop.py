@@ -29,11 +29,11 @@ from elastic_runtime.launcher.decision.facts import (
     Finish,
     LeadershipState,
     ListRanks,
-    MakeWay,
     OpenSession,
     ReformWorld,
     RefuseSize,
     ReleaseWorker,
+    StepDown,
 )
 from elastic_runtime.launcher.decision.observe import observe
 from elastic_runtime.launcher.decision.sizing import Sizing
@@ -168,7 +168,7 @@ class Launcher:
                 for action in decision.actions:
                     if isinstance(action, Finish):
                         return await self._finish(action, decision.reason)
-                    if isinstance(action, MakeWay):
+                    if isinstance(action, StepDown):
                         return await self._make_way(action.handover)
                     await self._carry_out(action)
                 if facts.ending is None or facts.ending.together:
@@ -325,7 +325,7 @@ class Launcher:
             case ReleaseWorker(name):
                 self._pool.release(name, "no rank of this worker is in the world any more")
                 self._platform.replace(name)
-            case Finish() | MakeWay():
+            case Finish() | StepDown():
                 raise AssertionError("handled by the loop")
 
     async def _finish(self, action: Finish, reason: str) -> Status:

@@ -16,11 +16,11 @@ from elastic_runtime.launcher.decision.facts import (
     Finish,
     LeadershipState,
     ListRanks,
-    MakeWay,
     OpenSession,
     ReformWorld,
     RefuseSize,
     ReleaseWorker,
+    StepDown,
 )
 from elastic_runtime.run.spec import RecoveryMode
 from elastic_runtime.run.status import Phase
@@ -143,7 +143,7 @@ def choose_keeper(ends: Mapping[str, float | None]) -> str | None:
 def _lost(facts: Facts) -> Decision | None:
     if facts.leadership is not LeadershipState.LOST:
         return None
-    return Decision((MakeWay(handover=False),), _short_phase(facts), "another launcher has taken over")
+    return Decision((StepDown(handover=False),), _short_phase(facts), "another launcher has taken over")
 
 
 def _taken(facts: Facts) -> Decision | None:
@@ -154,7 +154,7 @@ def _taken(facts: Facts) -> Decision | None:
         session.state in (SessionState.SETTLED, SessionState.WAITING)
         or (session.state is SessionState.FORMING and session.stage is Stage.RETURNING and bool(session.holders))
     )
-    return Decision((MakeWay(handover=held),), _short_phase(facts), "the launcher is being taken, and replaced")
+    return Decision((StepDown(handover=held),), _short_phase(facts), "the launcher is being taken, and replaced")
 
 
 def _session_over(facts: Facts) -> Decision | None:

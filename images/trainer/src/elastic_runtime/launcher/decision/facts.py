@@ -198,7 +198,7 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
-class MakeWay:
+class StepDown:
     """End this launcher, and leave the run to another one."""
 
     handover: bool
@@ -214,7 +214,7 @@ class RefuseSize:
     """Ranks of the last world that worked, to which to go back."""
 
 
-Action = OpenSession | ListRanks | ReformWorld | RefuseSize | CloseSession | ReleaseWorker | Finish | MakeWay
+Action = OpenSession | ListRanks | ReformWorld | RefuseSize | CloseSession | ReleaseWorker | Finish | StepDown
 
 
 @dataclass(frozen=True, slots=True)
