@@ -26,7 +26,7 @@ GRACE = timedelta(minutes=2)
 """For so long from its begin a task that looks for a DAG's latest run waits for one to be made."""
 
 
-class Prospect(StrEnum):
+class TrainingOutlook(StrEnum):
     """What is to be expected of a training task."""
 
     TRAINS = "trains"
@@ -40,10 +40,10 @@ class Prospect(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class TaskView:
     """What was seen of a training task."""
 
-    prospect: Prospect
+    prospect: TrainingOutlook
     words: str
     """For people."""
     task: TrainingTask
@@ -63,7 +63,7 @@ class Airflow(Protocol):
         """DAG runs."""
 
 
-async def look_at(task: TrainingTask, began: datetime, now: datetime) -> Sight:
+async def look_at(task: TrainingTask, began: datetime, now: datetime) -> TaskView:
     """How it stands with a training task.
 
     Args:
@@ -74,46 +74,48 @@ async def look_at(task: TrainingTask, began: datetime, now: datetime) -> Sight:
     try:
         sight = await ask_airflow(_look, task)
     except Exception as error:  # noqa: BLE001  # whatever is the matter with Airflow's API is not a verdict on it
-        return Sight(Prospect.UNKNOWN, f"Airflow does not tell the state of {task}: {error!r}"[:400], task)
-    passing = sight.task.run_id is None and sight.prospect is not Prospect.TRAINS and now < began + GRACE
-    return replace(sight, prospect=Prospect.TRAINS) if passing else sight
+        return TaskView(TrainingOutlook.UNKNOWN, f"Airflow does not tell the state of {task}: {error!r}"[:400], task)
+    passing = sight.task.run_id is None and sight.prospect is not TrainingOutlook.TRAINS and now < began + GRACE
+    return replace(sight, prospect=TrainingOutlook.TRAINS) if passing else sight
 
 
-def _look(task: TrainingTask) -> Sight:
+def _look(task: TrainingTask) -> TaskView:
     airflow = present_airflow()
     if task.run_id or task.logical_date:
         return judge_run(task, airflow.states(task.dag_id, task.run_id, task.logical_date), airflow)
     return judge_dag(task, airflow)
 
 
-def judge_run(task: TrainingTask, runs: Mapping[str, Mapping[str, str | None]], airflow: Airflow) -> Sight:
+def judge_run(task: TrainingTask, runs: Mapping[str, Mapping[str, str | None]], airflow: Airflow) -> TaskView:
     """What the states of one DAG run's tasks mean."""
     if not runs:
         known = airflow.runs(task.dag_id) > 0
         if task.run_id is None and known:  # Of that date it may still be made.
-            return Sight(Prospect.TRAINS, f"there is no {task} yet", task)
+            return TaskView(TrainingOutlook.TRAINS, f"there is no {task} yet", task)
         what = f"no DAG run {task.run_id!r} of it" if known else "no DAG of that id, or it has never run"
-        return Sight(Prospect.NONE, f"there is no {task}: there is {what}", task)
+        return TaskView(TrainingOutlook.NONE, f"there is no {task}: there is {what}", task)
     run_id, states = next(iter(runs.items()))
     task = replace(task, run_id=run_id)
     key = f"{task.task_id}_{task.map_index}" if task.map_index >= 0 else task.task_id
     if key not in states and task.task_id in states:  # Mapped, and not expanded yet.
         key = task.task_id
     if key not in states:
-        return Sight(Prospect.NONE, f"there is no {task}. {similar(key, states)}", task)
+        return TaskView(TrainingOutlook.NONE, f"there is no {task}. {similar(key, states)}", task)
     state = states[key]
     words = f"{task} is {state or 'not scheduled yet'}"
-    return Sight(Prospect.OVER if state in FINISHED else Prospect.TRAINS, words, task)
+    return TaskView(TrainingOutlook.OVER if state in FINISHED else TrainingOutlook.TRAINS, words, task)
 
 
-def judge_dag(task: TrainingTask, airflow: Airflow) -> Sight:
+def judge_dag(task: TrainingTask, airflow: Airflow) -> TaskView:
     """The same where any of the DAG's runs will do."""
     if airflow.count(task.dag_id, task.task_id, UNFINISHED):
-        return Sight(Prospect.TRAINS, f"{task} has not finished", task)
+        return TaskView(TrainingOutlook.TRAINS, f"{task} has not finished", task)
     if airflow.count(task.dag_id, task.task_id, None):
-        return Sight(Prospect.OVER, f"no task {task.task_id!r} of DAG {task.dag_id!r} runs, or is about to", task)
+        return TaskView(
+            TrainingOutlook.OVER, f"no task {task.task_id!r} of DAG {task.dag_id!r} runs, or is about to", task
+        )
     what = "none of its runs has had one" if airflow.runs(task.dag_id) else "no DAG of that id has ever run"
-    return Sight(Prospect.NONE, f"there is no {task}: {what}", task)
+    return TaskView(TrainingOutlook.NONE, f"there is no {task}: {what}", task)
 
 
 def present_airflow() -> Airflow:

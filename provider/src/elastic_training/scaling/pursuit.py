@@ -13,7 +13,7 @@ from elastic_runtime.errors import ElasticError, PermanentError, RetryableError,
 from elastic_training.clusters.registry import cluster_called
 from elastic_training.clusters.types import StatusChanged
 from elastic_training.following.follow import Log, summary
-from elastic_training.scaling.airflow_tasks import Prospect, Sight, look_at
+from elastic_training.scaling.airflow_tasks import TaskView, TrainingOutlook, look_at
 from elastic_training.scaling.request import ScaleRequest, ScaleState, Verdict
 
 BEAT = 5.0
@@ -35,7 +35,7 @@ class Pursuit:
 
     def __init__(self, cluster: str, request: ScaleRequest, log: Log, *, silent: bool = False) -> None:
         self.cluster, self.request, self._log, self._silent = cluster, request, log, silent
-        self._sight: Sight | None = None
+        self._sight: TaskView | None = None
         self._asked_airflow = float("-inf")
         self._told: set[str] = set()
 
@@ -88,17 +88,17 @@ class Pursuit:
         """Of a training that has no run, or whose run is over: what Airflow says of its task decides."""
         sight = await self._ask_airflow()
         match sight.prospect:
-            case Prospect.NONE:
+            case TrainingOutlook.NONE:
                 return Verdict(ScaleState.INVALID, sight.words)
-            case Prospect.OVER:
+            case TrainingOutlook.OVER:
                 ended = verdict.scaling is ScaleState.ENDED
                 return verdict if ended else Verdict(ScaleState.ENDED, f"{sight.words}; {verdict.reason}")
-            case Prospect.TRAINS:
+            case TrainingOutlook.TRAINS:
                 return Verdict(ScaleState.WAITING, f"{verdict.reason}; {sight.words}")
         self._tell(sight.words)
         return verdict
 
-    async def _ask_airflow(self) -> Sight:
+    async def _ask_airflow(self) -> TaskView:
         now = asyncio.get_running_loop().time()
         if self._sight is None or now >= self._asked_airflow + BEAT:
             self._asked_airflow = now
