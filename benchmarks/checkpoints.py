@@ -33,7 +33,7 @@ from benchmarks.durable.measures import (  # noqa: E402
 from benchmarks.durable.sink import s3_sink  # noqa: E402
 from benchmarks.harness.machine import description  # noqa: E402
 from benchmarks.harness.measures import Bound, Target  # noqa: E402
-from benchmarks.harness.processes import become_subreaper, end_descendants, heed_sigterm  # noqa: E402
+from benchmarks.harness.processes import become_subreaper, end_descendants, handle_sigterm  # noqa: E402
 from benchmarks.harness.sections import Section, write_section  # noqa: E402
 from benchmarks.harness.sides import RoundFailed  # noqa: E402
 
@@ -61,7 +61,7 @@ class Telling:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what was asked for; exit status 1 when something failed."""
     options = _parse(arguments)
-    heed_sigterm()
+    handle_sigterm()
     become_subreaper()
     say, machine, rows = Telling(), description(), list[Row]()
     shutil.rmtree(BUILD, ignore_errors=True)

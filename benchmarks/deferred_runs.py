@@ -26,7 +26,7 @@ from benchmarks.deferred.runs import Runs  # noqa: E402
 from benchmarks.deferred.sides import Load, Name, Side  # noqa: E402
 from benchmarks.deferred.triggerer import Airflow, airflow  # noqa: E402
 from benchmarks.harness.machine import description  # noqa: E402
-from benchmarks.harness.processes import become_subreaper, end_descendants, heed_sigterm  # noqa: E402
+from benchmarks.harness.processes import become_subreaper, end_descendants, handle_sigterm  # noqa: E402
 from benchmarks.harness.sections import Section, write_section  # noqa: E402
 from cluster_kit.errors import ClusterError, NoWay  # noqa: E402  # the path above has to be there first
 
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run what was asked for; exit status 1 when nothing could be compared, 3 without a way to an API server."""
     options = _parse(arguments)
     begin = time.monotonic()
-    heed_sigterm()
+    handle_sigterm()
     become_subreaper()
 
     def say(line: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.harness.machine import description
 from benchmarks.harness.measures import Measure
-from benchmarks.harness.processes import become_subreaper, end_descendants, heed_sigterm
+from benchmarks.harness.processes import become_subreaper, end_descendants, handle_sigterm
 from benchmarks.harness.report import as_lines, as_measures, results_of, table
 from benchmarks.harness.rounds import Collected, chosen, run_scenario
 from benchmarks.harness.scenarios import NORMAL, QUICK, Scenario
@@ -34,7 +34,7 @@ def compare(
 def _compare(scenarios: Sequence[Scenario], section: Section, head: Sequence[str], options: argparse.Namespace) -> int:
     begin = time.monotonic()
     # As ctrl-C: unwinds to the `finally` below, and to every training's own end.
-    heed_sigterm()
+    handle_sigterm()
     become_subreaper()
     machine = description()
     folder = BUILD / "runs" / time.strftime("%Y%m%d-%H%M%S")

@@ -26,7 +26,7 @@ def become_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
 
 
-def heed_sigterm() -> None:
+def handle_sigterm() -> None:
     """Take it as ctrl-C: everything that was started is ended on the way out."""
     signal.signal(signal.SIGTERM, _interrupt)
 

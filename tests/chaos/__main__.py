@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.harness.processes import become_subreaper, end_descendants, heed_sigterm
+from benchmarks.harness.processes import become_subreaper, end_descendants, handle_sigterm
 from elastic_runtime.documents import from_json, to_json
 from tests.chaos.jobs import JOBS, Job
 from tests.chaos.judge import Expected, apart, judge
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status 1 when anything was wrong."""
     options = _parse(arguments)
     # As ctrl-C: unwinds to the `finally` below, and to every round's own end.
-    heed_sigterm()
+    handle_sigterm()
     become_subreaper()
     folder: Path = options.output / time.strftime("%Y%m%d-%H%M%S")
     folder.mkdir(parents=True)

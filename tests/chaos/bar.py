@@ -23,7 +23,7 @@ from random import Random
 
 import psutil
 
-from benchmarks.harness.processes import become_subreaper, end_descendants, heed_sigterm
+from benchmarks.harness.processes import become_subreaper, end_descendants, handle_sigterm
 from tests.chaos.account import Moments, Share, WholeStep, account, pace, whole_steps
 from tests.chaos.jobs import STEPS_AN_EPOCH, Job
 from tests.chaos.plan import Fault, FaultKind, Plan
@@ -50,7 +50,7 @@ SETTLING = 120.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status 1 when the goal is missed, or the weights are others."""
     options = _parse(arguments)
-    heed_sigterm()
+    handle_sigterm()
     become_subreaper()
     folder: Path = options.output / time.strftime("%Y%m%d-%H%M%S")
     folder.mkdir(parents=True)

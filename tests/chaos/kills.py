@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.harness.processes import become_subreaper, end_descendants, heed_sigterm
+from benchmarks.harness.processes import become_subreaper, end_descendants, handle_sigterm
 from elastic_runtime.clock import utc_now
 from elastic_runtime.run.spec import RecoverySpec
 from elastic_runtime.run.status import EventKind
@@ -46,7 +46,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="of the moments and the ranks")
     options = parser.parse_args()
     print(f"{options.kills} kills beside {options.load} busy loops, seed {options.seed}", flush=True)
-    heed_sigterm()
+    handle_sigterm()
     become_subreaper()
     with tempfile.TemporaryDirectory(prefix="kills-") as folder, busy_loops(options.load):
         try:

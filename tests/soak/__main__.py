@@ -17,7 +17,7 @@ from statistics import median
 
 import psutil
 
-from benchmarks.harness.processes import become_subreaper, end_descendants, heed_sigterm
+from benchmarks.harness.processes import become_subreaper, end_descendants, handle_sigterm
 from elastic_runtime.errors import FailureKind
 from tests.local.harness import ScriptedRun
 from tests.paced import Script
@@ -41,7 +41,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=300.0, help="with them (default: %(default)s)")
     parser.add_argument("--quiet", type=float, default=40.0, help="seconds before, and after (default: %(default)s)")
     options = parser.parse_args()
-    heed_sigterm()
+    handle_sigterm()
     become_subreaper()
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         try:

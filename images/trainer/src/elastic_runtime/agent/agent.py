@@ -200,7 +200,7 @@ class Agent:
     async def _serve(self, reader: asyncio.StreamReader, ranks: Ranks) -> Parting:
         """Until the first of: the launcher hangs up or releases us; the deadline of a notice."""
         obeying = asyncio.create_task(self._obey(reader, ranks))
-        heeding = asyncio.create_task(self._heed_notice())
+        heeding = asyncio.create_task(self._handle_notice())
         tasks = [
             obeying,
             heeding,
@@ -311,10 +311,10 @@ class Agent:
         await ranks.orphaned.wait()
         raise ClusterUnavailable("the warm process that ranks are forked from has ended")
 
-    async def _heed_notice(self) -> None:
+    async def _handle_notice(self) -> None:
         """Tell of every notice, and return when the time of the first of them is over."""
         own = self._settings
-        await notices.heed(
+        await notices.collect(
             notices.sources(self._terminated, own.grace, own.notice_file, own.metadata), self._tell_notice
         )
 

@@ -2,7 +2,7 @@
 
 Every source is a coroutine that waits, and in the end returns one
 :class:`~elastic_runtime.run.rundir.ReclaimNotice`, or None when it will never have anything to say. :func:`sources`
-lists them, :func:`heed` listens to all of them until the worker's time is over.
+lists them, :func:`collect` listens to all of them until the worker's time is over.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def sources(terminated: asyncio.Event, grace: float, file: Path | None, metadata
     return sigterm(terminated, grace), written(file), cloud_notice(metadata)
 
 
-async def heed(sources: Iterable[Source], tell: Callable[[ReclaimNotice], None]) -> None:
+async def collect(sources: Iterable[Source], tell: Callable[[ReclaimNotice], None]) -> None:
     """Tell of every notice as it comes, and return when the earliest of their deadlines is here.
 
     A later notice matters too: a machine whose spot capacity is withdrawn in two minutes may be drained before that.
