@@ -111,7 +111,7 @@ def faulty_proxy(server_url: str) -> Iterator[FaultyProxy]:
     finally:
         server.shutdown()
         thread.join()
-        server.hang_up()
+        server.close_connection()
         server.server_close()
 
 
@@ -128,7 +128,7 @@ class _Server(ThreadingHTTPServer):
         self._connections.append(request)
         super().process_request(request, client_address)
 
-    def hang_up(self) -> None:
+    def close_connection(self) -> None:
         """Clients keep their connections, and threads wait for the next request on them."""
         for connection in self._connections:
             with contextlib.suppress(OSError):  # closed already

@@ -25,7 +25,7 @@ class Wire:
     def cut(self) -> None:
         """End every connection at once, and refuse others."""
         self._whole = False
-        self._call(self._hang_up())
+        self._call(self._close_connection())
 
     def mend(self) -> None:
         """Let connections through again."""
@@ -33,7 +33,7 @@ class Wire:
 
     def jolt(self) -> None:
         """End every connection at once, and let others through."""
-        self._call(self._hang_up())
+        self._call(self._close_connection())
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
@@ -54,7 +54,7 @@ class Wire:
             for end in mine:
                 end.transport.abort()
 
-    async def _hang_up(self) -> None:
+    async def _close_connection(self) -> None:
         for writer in self._open:
             writer.transport.abort()
 
@@ -87,7 +87,7 @@ def wire(url: str) -> Iterator[Wire]:
         async with server:
             await stop.wait()
             made._whole = False
-            await made._hang_up()
+            await made._close_connection()
             await _settled()
 
     thread = threading.Thread(target=_run, args=(loop, work), name="wire")

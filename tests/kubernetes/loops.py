@@ -21,12 +21,12 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         try:
             return await work
         finally:
-            await _hung_up()
+            await _disconnected()
 
     return asyncio.run(to_the_end())
 
 
-async def _hung_up() -> None:
+async def _disconnected() -> None:
     selector: selectors.BaseSelector = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(GOODBYE):

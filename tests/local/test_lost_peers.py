@@ -72,7 +72,7 @@ def message(opcode: int, slot: int = 0, length: int = 0) -> bytes:
 def sends_what_nobody_expects(peer: Peer) -> None:
     with peer.be_connected() as connection:
         connection.sendall(message(SEND_TO_UNBOUND_BUFFER, slot=4711, length=1024))
-        assert_hung_up(connection)
+        assert_disconnected(connection)
 
 
 def sends_more_than_is_expected(peer: Peer) -> None:
@@ -81,7 +81,7 @@ def sends_more_than_is_expected(peer: Peer) -> None:
         connection.settimeout(CONNECTION_TIMEOUT)
         _, _, slot, *_ = PREAMBLE.unpack(connection.recv(PREAMBLE.size, socket.MSG_WAITALL))
         connection.sendall(message(SEND_READY, slot) + message(SEND_TO_UNBOUND_BUFFER, slot, length=1024))
-        assert_hung_up(connection)
+        assert_disconnected(connection)
 
 
 def is_lost_while_connected(peer: Peer) -> None:
@@ -95,7 +95,7 @@ def is_lost_before_it_answers(peer: Peer) -> None:
 def is_somebody_else(peer: Peer) -> None:
     with peer.be_knocked_at() as connection:
         connection.sendall(KNOCK)
-        assert_hung_up(connection)
+        assert_disconnected(connection)
 
 
 def is_lost_before_it_is_connected_to(peer: Peer) -> None:
@@ -104,7 +104,7 @@ def is_lost_before_it_is_connected_to(peer: Peer) -> None:
     peer.publish(*address)
 
 
-def assert_hung_up(connection: socket.socket) -> None:
+def assert_disconnected(connection: socket.socket) -> None:
     """Everything after the error of one pair is for Python code to decide: the connection is closed."""
     connection.settimeout(CONNECTION_TIMEOUT)
     with contextlib.suppress(ConnectionResetError):

@@ -108,7 +108,7 @@ async def joined(desk: Desk, tls: Path, worker: str = "worker-0") -> AsyncIterat
         await asyncio.sleep(0)
 
 
-async def hung_up_on(reader: asyncio.StreamReader) -> bool:
+async def disconnected(reader: asyncio.StreamReader) -> bool:
     async with asyncio.timeout(SOON):
         with contextlib.suppress(OSError, ssl.SSLError):
             return await reader.read(1) == b""
@@ -175,7 +175,7 @@ def test_one_that_does_not_come_to_a_hello_is_cut(tls: Path, what: str, monkeypa
                 reader, writer = await asyncio.open_connection("127.0.0.1", desk.port)
                 words = {"nothing": b"", "half a handshake": handshake[:100], "garbage": b"GET / HTTP/1.1\r\n\r\n" * 9}
                 writer.write(words[what])
-            assert await hung_up_on(reader)
+            assert await disconnected(reader)
             assert loop.time() - begin < 3.0
             writer.transport.abort()
             assert desk.arrivals == []
@@ -235,7 +235,7 @@ def test_a_record_that_cannot_be_a_client_hello_is_not_waited_for(tls: Path, siz
             reader, writer = await asyncio.open_connection("127.0.0.1", desk.port)
             writer.write(bytes((22, 3, 1)) + size.to_bytes(2, "big"))
             begin = asyncio.get_running_loop().time()
-            assert await hung_up_on(reader)
+            assert await disconnected(reader)
             assert asyncio.get_running_loop().time() - begin < agents.GREETING / 2
             writer.transport.abort()
 
@@ -247,7 +247,7 @@ def test_a_first_line_is_short(tls: Path) -> None:
         async with listening(tls, spec()) as desk:
             reader, writer = await dial(desk, tls)
             writer.write(encode(Hello("w" * 5000, "node", 1, 1, "lo")))
-            assert await hung_up_on(reader)
+            assert await disconnected(reader)
             writer.transport.abort()
             assert desk.arrivals == []
 
@@ -284,7 +284,7 @@ class TestWithACertificate:
             async with listening(tls, spec()) as desk, joined(desk, tls) as (reader, writer):
                 writer.write(b"[" * 4 * 1024 * 1024)
                 await desk.until(lambda: desk.ends == ["worker-0"])
-                assert await hung_up_on(reader)
+                assert await disconnected(reader)
 
         asyncio.run(run())
 
@@ -313,7 +313,7 @@ class TestWithACertificate:
                     await stack.enter_async_context(joined(desk, tls, f"worker-{number}"))
                 reader, writer = await dial(desk, tls)
                 writer.write(hello("worker-4"))
-                assert await hung_up_on(reader)
+                assert await disconnected(reader)
                 writer.transport.abort()
                 assert len(desk.arrivals) == 4
 

@@ -204,10 +204,10 @@ def test_a_request_that_drips_is_ended(place: Place, monkeypatch: pytest.MonkeyP
             if said == request_of(place):
                 assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
             else:
-                assert hung_up(connection)
+                assert disconnected(connection)
 
 
-def hung_up(connection: socket.socket) -> bool:
+def disconnected(connection: socket.socket) -> bool:
     try:
         return connection.recv(100) == b""
     except ConnectionResetError:

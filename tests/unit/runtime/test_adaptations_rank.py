@@ -40,7 +40,7 @@ def c_sockets() -> Iterator[tuple[int, int]]:
         os.close(descriptor)
 
 
-def hung_up(descriptor: int) -> bool:
+def disconnected(descriptor: int) -> bool:
     """Whether the other end is shut down; it never blocks."""
     with socket.socket(fileno=os.dup(descriptor)) as sock:
         try:
@@ -55,7 +55,7 @@ class TestCut:
     def test_the_other_end_hears_of_it(self, c_sockets: tuple[int, int]) -> None:
         ours, theirs = c_sockets
         assert cut({ours: open_sockets()[ours]}) == 1
-        assert hung_up(theirs)
+        assert disconnected(theirs)
 
     def test_the_descriptor_stays_its_owners_to_close(self, c_sockets: tuple[int, int]) -> None:
         ours, _ = c_sockets
@@ -69,7 +69,7 @@ class TestCut:
         with ours, theirs:
             os.dup2(ours.fileno(), gone)
             assert cut({gone: identity}) == 0
-            assert not hung_up(theirs.fileno())
+            assert not disconnected(theirs.fileno())
         os.close(gone)
         os.close(other)
 
@@ -135,10 +135,10 @@ class TestReset:
         rank.init()
         rank.reset()
         (old, _), (new, _) = horovod_calls.c
-        assert hung_up(old)
-        assert not hung_up(new)
-        assert not hung_up(c_sockets[0]), "it was there before"
-        assert not any(hung_up(sock.fileno()) for pair in horovod_calls.python for sock in pair)
+        assert disconnected(old)
+        assert not disconnected(new)
+        assert not disconnected(c_sockets[0]), "it was there before"
+        assert not any(disconnected(sock.fileno()) for pair in horovod_calls.python for sock in pair)
 
     def test_calls_its_hooks_while_the_old_world_is_connected(
         self, horovod_calls: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
@@ -318,4 +318,4 @@ class TestGivenUp:
             with cut_when_given_up(lambda: opened):
                 pass
             ours.exit("a", 0)
-        assert not hung_up(c_sockets[1])
+        assert not disconnected(c_sockets[1])

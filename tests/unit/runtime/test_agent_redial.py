@@ -156,7 +156,7 @@ class TestRedials:
                 dialling.log, "warning", lambda form, words: "is not this run's" in words and refused.set()
             )
 
-            async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            async def close_connection(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
                 turned_away.set()
                 writer.transport.abort()
 
@@ -167,7 +167,7 @@ class TestRedials:
                     (launcher_context(tls), turned_away),
                 ):
                     seen.clear()
-                    async with await asyncio.start_server(hang_up, "127.0.0.1", port, ssl=context):
+                    async with await asyncio.start_server(close_connection, "127.0.0.1", port, ssl=context):
                         await seen.wait()
                     await handshakes()
                 async with listening(tls, SLEEPER, port=port) as desk:

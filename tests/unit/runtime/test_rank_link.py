@@ -137,7 +137,7 @@ def test_a_rank_that_has_ended_its_training_waits_until_it_may_go_on(has_thread:
         ours.settimeout(10.0)
         link = RankLink(theirs)
         if has_thread:
-            link.have_engine_hear(lambda _word: None, lambda: None, lambda: noticed.append(True))
+            link.set_engine_callbacks(lambda _word: None, lambda: None, lambda: noticed.append(True))
         looks: list[int] = []
 
         def look() -> None:

@@ -69,7 +69,7 @@ THE_RUNS_OWN = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TORCH_NCCL_ASYNC_ER
 class Parting(StrEnum):
     """How a connection to the launcher ended."""
 
-    HUNG_UP = "hung up"
+    DISCONNECTED = "hung up"
     """The launcher is gone, or has replaced itself."""
     RELEASED = "released"
     """It needs this worker no more."""
@@ -114,7 +114,7 @@ class Agent:
                 log.debug("the launcher and this worker part: %s", parting)
                 if not self._settings.redial or self._terminated.is_set():
                     return
-                if parting is not Parting.HUNG_UP and await self._taken():
+                if parting is not Parting.DISCONNECTED and await self._taken():
                     return
         finally:
             await self._close_ranks()
@@ -153,7 +153,7 @@ class Agent:
             if welcome is None:
                 if self._settings.redial:
                     await asyncio.sleep(dialling.RETRY.first)
-                    return Parting.HUNG_UP
+                    return Parting.DISCONNECTED
                 raise ClusterUnavailable(f"the launcher at {self._settings.launcher} did not welcome this agent")
             self._spec, self._name = welcome.spec, welcome.worker or self._settings.worker
             log.debug("the launcher at %s calls this worker %s", self._settings.launcher[0], self._name)
@@ -270,7 +270,7 @@ class Agent:
                     return Parting.RELEASED
                 case _:
                     log.warning("the launcher sent a %s, which is not an order", type(message).__name__)
-        return Parting.HUNG_UP
+        return Parting.DISCONNECTED
 
     def _start(self, order: StartRank, ranks: Ranks) -> None:
         environment = rank_environment(

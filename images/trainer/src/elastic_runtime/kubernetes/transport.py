@@ -106,7 +106,7 @@ class Transport:
                     raise translate(response.status, said, request.what, response.headers.get("Retry-After"))
                 yield response
             finally:
-                _hang_up(response)
+                _close_connection(response)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise unreachable(error, request.what) from None  # whose text may hold the password of a proxy
 
@@ -133,7 +133,7 @@ class Transport:
         return response
 
 
-def _hang_up(response: aiohttp.ClientResponse) -> None:
+def _close_connection(response: aiohttp.ClientResponse) -> None:
     """At once: TLS's own farewell would wait for the server's, in a loop that may be about to end."""
     if (transport := _transport(response)) is not None:
         transport.abort()

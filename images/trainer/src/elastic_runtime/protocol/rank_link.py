@@ -2,7 +2,7 @@
 
 The agent puts the rank's end into the environment variable :data:`RANK_FD`. A rank that does not use it is fine. The
 rank sends when it has something to say and looks for words of the agent at its commits; there is a thread only where an
-engine has to hear at once (:meth:`RankLink.have_engine_hear`), or who writes checkpoints (:meth:`RankLink.watch`). All
+engine has to hear at once (:meth:`RankLink.set_engine_callbacks`), or who writes checkpoints (:meth:`RankLink.watch`). All
 helpers of a rank share one link (:func:`shared_link`); a word that any of them finds there, all of them hear.
 """
 
@@ -228,11 +228,11 @@ def decode_rank_message(plain: Mapping[str, object]) -> RankMessage | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _EngineHears:
-    """Messages to an engine, for :meth:`RankLink.have_engine_hear`."""
+class _EngineCallbacks:
+    """Messages to an engine, for :meth:`RankLink.set_engine_callbacks`."""
 
     hear: Callable[[Mapping[str, Any]], None]
-    hung_up: Callable[[], None]
+    disconnected: Callable[[], None]
     noticed: Callable[[], None]
 
 
@@ -260,7 +260,7 @@ class RankLink:
         self._reader_of = 0
         """The process that has this thread."""
         self._watchers: list[Callable[[NoticeWord], None]] = []
-        self._engine: _EngineHears | None = None
+        self._engine: _EngineCallbacks | None = None
         self._is_over = False
         """The thread has read the last word."""
         self._handing, self._reading = threading.Lock(), threading.Lock()
@@ -286,7 +286,7 @@ class RankLink:
                 try:
                     self._socket.sendall(encode_rank_message(message))
                 except OSError:
-                    self._hang_up()
+                    self._close_connection()
 
     def hear(self) -> None:
         """Take in what the agent has said since the last call; never blocks. By the thread that trains."""
@@ -321,21 +321,21 @@ class RankLink:
             if not self._may_end:
                 time.sleep(END_LOOK)
 
-    def have_engine_hear(
-        self, hear: Callable[[Mapping[str, Any]], None], hung_up: Callable[[], None], noticed: Callable[[], None]
+    def set_engine_callbacks(
+        self, hear: Callable[[Mapping[str, Any]], None], disconnected: Callable[[], None], noticed: Callable[[], None]
     ) -> None:
         """Have an engine's words heard as they come, in a thread of their own.
 
         Args:
             hear: called in that thread with each word.
-            hung_up: called there once nothing will come any more; at once where no agent is.
+            disconnected: called there once nothing will come any more; at once where no agent is.
             noticed: called there when :meth:`hear` will find another word.
         """
         with self._handing:
-            self._engine = _EngineHears(hear, hung_up, noticed)
+            self._engine = _EngineCallbacks(hear, disconnected, noticed)
             is_over = self._is_over
         if is_over:
-            hung_up()
+            disconnected()
         else:
             self._read_in_thread()
 
@@ -379,7 +379,7 @@ class RankLink:
             with self._handing:
                 self._is_over, engine = True, self._engine
             if engine is not None:
-                engine.hung_up()
+                engine.disconnected()
 
     def _read_more(self) -> list[AgentWord]:
         """What there is now, of which notices are kept for :meth:`hear`."""
@@ -411,18 +411,18 @@ class RankLink:
             except OSError:
                 data = b""
             if not data:
-                return self._hang_up()
+                return self._close_connection()
             for plain in self._lines.feed(data):
                 if word := _OF_AGENTS.read(plain):
                     yield word
 
     def close(self) -> None:
         """Idempotent. A thread that reads for watchers alone has ended when this returns."""
-        self._hang_up()
+        self._close_connection()
         if self._reader is not None and self._engine is None and self._reader is not threading.current_thread():
             self._reader.join(_LAST_WORD)
 
-    def _hang_up(self) -> None:
+    def _close_connection(self) -> None:
         sock, self._socket = self._socket, None
         if sock:
             if self._reader_of == os.getpid():  # In a fork the thread is not there, and the parent's goes on.

@@ -266,14 +266,14 @@ class RendezvousServer:
         try:
             self._loop.run_forever()
         finally:
-            self._loop.run_until_complete(self._hang_up(server))
+            self._loop.run_until_complete(self._close_connection(server))
             self._loop.close()
 
     def _trouble(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """As when no descriptor is left to accept a connection with: asyncio pauses for a second, but is not quiet."""
         self._warn("trouble", "rendezvous: %s: %r", context["message"], context.get("exception"))
 
-    async def _hang_up(self, server: asyncio.Server) -> None:
+    async def _close_connection(self, server: asyncio.Server) -> None:
         # asyncio accepts a connection in a task of its own, which a closed server would make fail and leak its socket.
         while accepting := asyncio.all_tasks() - {asyncio.current_task()}:
             await asyncio.gather(*accepting, return_exceptions=True)

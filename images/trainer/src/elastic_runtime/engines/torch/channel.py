@@ -53,7 +53,7 @@ class Channel:
         self._begun = self._hung_in = 0
         self._preparing = False
         self._agreements: set[int] = set()
-        link.have_engine_hear(self._hear, self._hung_up, self._noticed)
+        link.set_engine_callbacks(self._hear, self._disconnected, self._noticed)
 
     @property
     def is_broken(self) -> bool:
@@ -205,7 +205,7 @@ class Channel:
                 self._agreements.add(said.commit)
                 self._preparing = False
 
-    def _hung_up(self) -> None:
+    def _disconnected(self) -> None:
         with self._changed:
             self._gone = True
             self._changed.notify_all()
