@@ -109,7 +109,7 @@ class RankRunner(Protocol):
         """Run it to its end; :data:`~.exits.LOST` when its worker goes. Returns the exit code."""
 
     def tell(self, rank_id: str, word: Mapping[str, Any]) -> None:
-        """Bring it to this rank's :meth:`RankLink.set_engine_callbacks`, in the order of the calls; to none that is gone.
+        """Send a message to the callbacks of this rank's engine, in the order of the calls. Lost ranks get nothing.
 
         Args:
             rank_id: that :meth:`run_rank` runs.

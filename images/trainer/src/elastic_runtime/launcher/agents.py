@@ -239,13 +239,13 @@ class AgentServer:
                 self._seat(door.lobby, guest, task)
                 await door.turns.wait(guest.address)
                 reader, writer = await _handshake(guest.sock, context)
-                hearing = ThrottledReader(reader)
-                hello = await self._greet(hearing)
+                throttled = ThrottledReader(reader)
+                hello = await self._handshake(throttled)
             if hello is None:
                 return
             door.turns.give_back()
             door.lobby.leave(guest.address, task)
-            await self._converse(hello, hearing, writer)
+            await self._converse(hello, throttled, writer)
         except (OSError, InvalidDocument) as error:  # ssl.SSLError and TimeoutError are some, too
             self._limited_log.warning(
                 "connection from %s: %s", guest.address, printable(str(error) or "no hello in time")
@@ -261,9 +261,9 @@ class AgentServer:
             log.warning("refusing an agent that calls itself %s: %s", own, printable(refusal, LONG))
         await asyncio.sleep(AGAIN)
 
-    async def _greet(self, hearing: ThrottledReader) -> Hello | None:
+    async def _handshake(self, throttled: ThrottledReader) -> Hello | None:
         """None for one that is refused, of which the log has said why. Raises InvalidDocument, or OSError."""
-        hello = await hearing.next()
+        hello = await throttled.next()
         if not isinstance(hello, Hello):
             raise InvalidDocument("somebody with a certificate of this run connected, but said no hello")
         check_hello(hello, self._spec.workers.slots)
@@ -287,18 +287,18 @@ class AgentServer:
         self._redials[own] = redial + 1, asyncio.get_running_loop().time()
         return name
 
-    async def _converse(self, hello: Hello, hearing: ThrottledReader, writer: asyncio.StreamWriter) -> None:
+    async def _converse(self, hello: Hello, throttled: ThrottledReader, writer: asyncio.StreamWriter) -> None:
         own, loop = hello.worker, asyncio.get_running_loop()
         connection = AgentConnection(replace(hello, worker=self._new_name(own), token=""), writer)
         self._connections[own] = connection
         self._refused.discard(own)
         connection.heard = loop.time()
-        hearing.welcome()
+        throttled.welcome()
         connection.send(Welcome(self._spec, connection.hello.worker))
         self._on_arrival(connection)
         watch = loop.create_task(self._watch_silence(connection))
         try:
-            while connection.invalid_messages < MAX_INVALID_MESSAGES and (message := await hearing.next()):
+            while connection.invalid_messages < MAX_INVALID_MESSAGES and (message := await throttled.next()):
                 connection.heard = loop.time()
                 self._hear(connection, message)
         finally:

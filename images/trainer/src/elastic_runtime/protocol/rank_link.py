@@ -1,9 +1,9 @@
 """The line between a rank and the agent that started it: JSON lines over a socket pair that the rank inherits.
 
-The agent puts the rank's end into the environment variable :data:`RANK_FD`. A rank that does not use it is fine. The
-rank sends when it has something to say and looks for words of the agent at its commits; there is a thread only where an
-engine has to hear at once (:meth:`RankLink.set_engine_callbacks`), or who writes checkpoints (:meth:`RankLink.watch`). All
-helpers of a rank share one link (:func:`shared_link`); a word that any of them finds there, all of them hear.
+The agent passes the rank's end in the environment variable :data:`RANK_FD`. A rank may ignore it. The rank sends when it
+has something to report, and reads messages of the agent at its commits. There is a thread only if an engine needs them at
+once (:meth:`RankLink.set_engine_callbacks`), or for the writer of checkpoints (:meth:`RankLink.watch`). All helpers of a
+rank share one link (:func:`shared_link`): a message that one of them reads is passed to all.
 """
 
 from __future__ import annotations
