@@ -1,9 +1,9 @@
 """The line between a rank and the agent that started it: JSON lines over a socket pair that the rank inherits.
 
-The agent passes the rank's end in the environment variable :data:`RANK_FD`. A rank may ignore it. The rank sends when it
-has something to report, and reads messages of the agent at its commits. There is a thread only if an engine needs them at
-once (:meth:`RankLink.set_engine_callbacks`), or for the writer of checkpoints (:meth:`RankLink.watch`). All helpers of a
-rank share one link (:func:`shared_link`): a message that one of them reads is passed to all.
+The agent passes the rank's end in the environment variable :data:`RANK_FD`. A rank may ignore it. The rank sends when
+it has something to report, and reads messages of the agent at its commits. There is a thread only if an engine needs
+them at once (:meth:`RankLink.set_engine_callbacks`), or for the writer of checkpoints (:meth:`RankLink.watch`). All
+helpers of a rank share one link (:func:`shared_link`): a message that one of them reads is passed to all.
 """
 
 from __future__ import annotations
