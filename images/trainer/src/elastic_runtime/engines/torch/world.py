@@ -44,8 +44,8 @@ class TorchWorld(World):
         return dist.get_world_size()
 
     @property
-    @override
     def leaving(self) -> tuple[int, frozenset[int]]:
+        """Return the ranks that will not be in the next world, for ``WorldOfParts``."""
         return self.this_rank().leaving
 
     def this_rank(self) -> Rank:
@@ -87,16 +87,16 @@ class TorchWorld(World):
         broadcast(tensors, is_broken=self.this_rank().is_broken)
         self.settle()
 
-    @override
     def settle(self) -> None:
+        """Wait until the GPU has run the collectives, for ``SettlingWorld``."""
         self.this_rank().settle()
 
-    @override
     def exchange(self, out: Mapping[int, Sequence[torch.Tensor]], into: Mapping[int, Sequence[torch.Tensor]]) -> None:
+        """Send and receive tensors in host memory, for ``WorldOfParts``."""
         exchange(out, into)
 
-    @override
     def state_lost(self) -> None:
+        """Report that parts of the state are in no rank, for ``WorldOfParts``."""
         self.this_rank().state_lost()
 
     @override
