@@ -98,7 +98,7 @@ def data_key(field: str, value: object) -> str:
 
 
 def absolute_path(field: str, value: object) -> str:
-    """Of a mount."""
+    """Check the path of a mount."""
     if (
         isinstance(value, str)
         and value.startswith("/")

@@ -47,7 +47,7 @@ class _Link(BaseOperatorLink):
 
 
 class TrainingRunLink(_Link):
-    """To the run."""
+    """A link to the run."""
 
     name = "Training run"
     xcom_key = _RUN
@@ -61,7 +61,7 @@ class TrainingLogLink(_Link):
 
 
 class CheckpointsLink(_Link):
-    """To its checkpoints."""
+    """A link to the run's checkpoints."""
 
     name = "Checkpoints"
     xcom_key = _CHECKPOINTS

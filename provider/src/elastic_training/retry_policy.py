@@ -69,7 +69,7 @@ class TrainingRetryPolicy(RetryPolicy):
         return RetryDecision.default()
 
     def serialize(self) -> dict[str, Any]:
-        """As given."""
+        """Return the arguments."""
         return {"first": self.first, "longest": self.longest, "same_step": self.same_step}
 
     @classmethod

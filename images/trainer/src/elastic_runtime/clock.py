@@ -6,5 +6,5 @@ from datetime import UTC, datetime
 
 
 def utc_now() -> datetime:
-    """Aware, UTC."""
+    """Return the current time, with the zone UTC."""
     return datetime.now(UTC)

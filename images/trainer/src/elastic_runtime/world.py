@@ -21,7 +21,7 @@ class Place(Protocol):
 
     @property
     def rank(self) -> int:
-        """From 0."""
+        """Number of this rank, from 0."""
 
     @property
     def size(self) -> int:
@@ -34,7 +34,7 @@ class Handler(Protocol):
     value: Any
 
     def save(self) -> None:
-        """Copy it."""
+        """Copy the value."""
 
     def restore(self) -> None:
         """Back to the last :meth:`save`."""

@@ -73,7 +73,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Of one try."""
+    """The kept end of one try."""
 
     dag_id: str
     run_id: str
@@ -93,7 +93,7 @@ class Document:
 
     @property
     def task(self) -> TaskIdentity:
-        """Whose it is."""
+        """Return the task of the document."""
         return TaskIdentity(self.dag_id, self.run_id, self.task_id, self.map_index, self.deployment)
 
 
@@ -153,7 +153,7 @@ def tries(task: TaskIdentity, names: Iterable[str]) -> tuple[int, ...]:
 
 
 def written(document: Document) -> bytes:
-    """As JSON."""
+    """Return the document as JSON."""
     text = to_json(document).encode()
     if len(text) > LARGEST:
         text = to_json(replace(document, status=without_curves(document.status))).encode()

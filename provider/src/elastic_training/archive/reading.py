@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 def at_once(_name: str, function: Callable[[], T]) -> T:
-    """Call it."""
+    """Call the function in this thread."""
     return function()
 
 

@@ -30,7 +30,7 @@ NEWEST = 200
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Of an archive."""
+    """The place of an archive."""
 
     uri: str
     conn_id: str | None = None
@@ -87,7 +87,7 @@ def beside(checkpoints: str, conn_id: str | None) -> Address:
 
 
 def of_this_machine() -> Address:
-    """Of local runs."""
+    """Return the archive of local runs."""
     return Address((local_settings()[0].absolute() / "archive").as_uri())
 
 

@@ -380,6 +380,5 @@ async def _check_present(place: Place, found: RunDocument, worker: str) -> None:
 
 
 def _no_worker(found: RunDocument, worker: str, present: Sequence[str]) -> InvalidSettings:
-    """The error."""
     known = ", ".join(present) or "none"
     return InvalidSettings("worker", f"the run {found.ref.name} has no worker {worker!r}", f"Name one of: {known}")

@@ -47,7 +47,7 @@ class FakeRun:
 
     @property
     def spec(self) -> RunSpec:
-        """As created."""
+        """Return the spec with which the run was created."""
         return self.document.spec
 
 

@@ -204,7 +204,7 @@ class PolledPlace(Place):
             await self.rest(min(self.poll, beat))
 
     async def rest(self, seconds: float) -> None:
-        """Between two looks."""
+        """Wait between two checks."""
         await asyncio.sleep(seconds)
 
 

@@ -25,7 +25,7 @@ class RunRef:
 
 
 class ClaimOutcome(StrEnum):
-    """What :meth:`~elastic_training.clusters.cluster.Cluster.claim` found."""
+    """Outcomes of :meth:`~elastic_training.clusters.cluster.Cluster.claim`."""
 
     CREATED = "created"
     """There was no run of that name."""

@@ -17,7 +17,7 @@ class _Daemons(Executor):
     """A thread for each call, and no pool that others need."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """As any executor."""
+        """Run the function in a daemon thread."""
         future: Future[T] = Future()
         future.set_running_or_notify_cancel()  # So that nobody can take it back any more.
 

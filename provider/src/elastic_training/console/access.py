@@ -70,7 +70,7 @@ class Person:
 
 
 def require(allowed: bool) -> None:
-    """Raises HTTPException (403)."""
+    """Raise HTTPException (403) unless allowed."""
     if not allowed:
         raise HTTPException(403, "You may not do that")
 

@@ -81,13 +81,13 @@ class Ids(BaseModel):
 
 
 class Size(Ids):
-    """So many workers."""
+    """A request for so many workers."""
 
     workers: Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 class Notice(Ids):
-    """To one worker."""
+    """A request to send a notice to one worker."""
 
     worker: Annotated[str, Field(min_length=1, max_length=300)]
     seconds: Annotated[float, Field(gt=0, le=3600)] = 30.0

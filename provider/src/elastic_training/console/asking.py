@@ -31,7 +31,7 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds."""
+        """Return the seconds until the deadline."""
         return max(0.0, self._until - monotonic())
 
     def ask(self, name: str, function: Callable[[], T]) -> T:

@@ -58,7 +58,7 @@ class Unreachable:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What there is."""
+    """The runs of all places."""
 
     runs: tuple[FoundRun, ...]
     """The newest first, place by place."""

@@ -60,7 +60,7 @@ class Wanted(BaseModel):
 
 
 class Viewer(Protocol):
-    """Whoever asks."""
+    """The user of a request."""
 
     def seen(self, dag_ids: Collection[str]) -> set[str]:
         """Of these DAGs, those that it may look at."""

@@ -79,7 +79,7 @@ def _price(item: Any) -> tuple[str, str, Decimal] | None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit status."""
+    """Print a price book, and return the exit status."""
     try:
         if not arguments:
             raise InvalidDocument(

@@ -43,7 +43,7 @@ class Bill:
 
     @property
     def priced(self) -> tuple[Line, ...]:
-        """Lines with money."""
+        """Return the lines with money."""
         return tuple(line for line in self.lines if line.price is not None)
 
     @property
@@ -122,7 +122,7 @@ def _money(seconds: Decimal, price: Decimal) -> Decimal:
 
 
 def _seconds(seconds: float) -> Decimal:
-    """To the millisecond."""
+    """Return the seconds, to the millisecond."""
     with localcontext(_EXACT):
         return Decimal(str(min(max(seconds, 0.0), _LONGEST))).quantize(_MILLISECOND)
 

@@ -38,7 +38,7 @@ class Serializer(StrEnum):
 
 
 def serializer_of(given: object) -> Serializer:
-    """Raises InvalidSettings."""
+    """Return the serializer of that name. Raise InvalidSettings."""
     try:
         return Serializer(str(given))
     except ValueError:

@@ -54,7 +54,7 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What came out."""
+    """The outcome of following a run."""
 
     ending: Ending
     status: Status | None = None
@@ -65,7 +65,7 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """In seconds."""
+    """Intervals, in seconds."""
 
     beat: float = 15.0
     """Longest time between two looks at clock and lease: a triggerer has a thousand runs to look at."""
@@ -79,7 +79,7 @@ class Log(audience.Log, Protocol):
     """And where the level is what somebody else says."""
 
     def log(self, level: int, message: str, /, *args: object) -> object:
-        """Percent formatting."""
+        """Log with percent formatting."""
 
 
 class Follower:
@@ -291,7 +291,7 @@ class Sources:
         self._loggers: dict[Source, Any] = {Source.OTHER: log}
 
     def __call__(self, source: Source) -> Any:
-        """Its logger."""
+        """Return the logger of a source."""
         if source not in self._loggers:
             self._loggers[source] = self._named(source)
         return self._loggers[source]

@@ -84,7 +84,7 @@ def ranks_shown(field: str, given: object) -> tuple[int, ...] | None:
 
 
 def read_line(line: str) -> LogLine:
-    """Whatever it is."""
+    """Parse a line of a run's log."""
     if found := _RANK.fullmatch(line):
         source = Source(f"rank.{found['stream']}")
         level = logging.INFO if source is Source.STDOUT else logging.WARNING

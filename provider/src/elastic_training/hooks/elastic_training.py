@@ -56,7 +56,7 @@ class ElasticTrainingHook(BaseHook):
         return get_cluster(self.elastic_training_conn_id)
 
     def get_conn(self) -> Cluster:
-        """As :attr:`cluster`."""
+        """Return :attr:`cluster`."""
         return self.cluster
 
     def list_runs(self) -> Sequence[RunSummary]:

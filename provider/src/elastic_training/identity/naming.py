@@ -29,7 +29,7 @@ class TaskIdentity:
 
     @property
     def name(self) -> str:
-        """Of its run."""
+        """Return the name of the task's run."""
         return run_name(self.dag_id, self.run_id, self.task_id, self.map_index, self.deployment)
 
 

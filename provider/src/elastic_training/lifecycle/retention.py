@@ -33,7 +33,7 @@ _LONGEST = 36_500.0
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What is kept."""
+    """How long runs are kept."""
 
     age: timedelta | None = timedelta(days=_DAYS)
     """Longest time since the end of a run; None: any."""

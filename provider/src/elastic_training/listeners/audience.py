@@ -22,10 +22,10 @@ class Log(Protocol):
     """What standard library's and Airflow's loggers have in common."""
 
     def info(self, message: str, /, *args: object) -> object:
-        """Percent formatting."""
+        """Log with percent formatting."""
 
     def warning(self, message: str, /, *args: object) -> object:
-        """Percent formatting."""
+        """Log with percent formatting."""
 
 
 class Listener(Protocol):

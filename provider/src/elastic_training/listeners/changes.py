@@ -20,7 +20,7 @@ MAX_TOLD_AT_ONCE = 100
 
 
 class ChangeKind(StrEnum):
-    """What happened."""
+    """Kinds of changes."""
 
     CREATED = "created"
     """A try of the task has created the run."""

@@ -60,7 +60,7 @@ class Airflow(Protocol):
         """Task instances in any of the DAG's runs."""
 
     def runs(self, dag_id: str) -> int:
-        """DAG runs."""
+        """Return the number of DAG runs."""
 
 
 async def look_at(task: TrainingTask, began: datetime, now: datetime) -> TaskView:

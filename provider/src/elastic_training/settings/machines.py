@@ -26,7 +26,7 @@ _FIELDS = ("gpus", "gpu", "memory", "gpu_resource", "labels", "tolerations")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One type."""
+    """A type of machine."""
 
     name: str
     cloud: str

@@ -93,7 +93,7 @@ def text(at: str, value: object) -> None:
 
 
 def string(at: str, value: object) -> None:
-    """Only a string."""
+    """Check that the value is a string."""
     if not isinstance(value, str):
         raise InvalidSettings(at, f"{value!r} is not a string", "Write a string")
 
@@ -136,7 +136,7 @@ def affinity(at: str, affinity: object) -> None:
 
 
 def toleration(at: str, toleration: object) -> None:
-    """One of them."""
+    """Check one toleration."""
     for name, value in mapping(at, toleration, '{"key": "dedicated", "operator": "Exists"}').items():
         one_of(at, name, tuple(_TOLERATION))
         if choices := _TOLERATION[name]:

@@ -141,7 +141,7 @@ class Hardware:
 
     @classmethod
     def of(cls, workers: Workers) -> Hardware:
-        """Raises InvalidSettings."""
+        """Return the hardware of these workers. Raise InvalidSettings."""
         found, workers = machine(workers.machine) if workers.machine else None, workers.equipped()
         return cls(
             machine=found,

@@ -99,7 +99,7 @@ class TrainingRunTrigger(BaseTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", kwargs
 
     async def run(self) -> AsyncGenerator[TriggerEvent, None]:
-        """One event."""
+        """Follow the run, and yield one event."""
         settling = Settling()
         deadline = None if self.deadline is None else datetime.fromisoformat(self.deadline)
         self._follower = Follower(

@@ -42,7 +42,7 @@ class WorldSizeTrigger(BaseTrigger):
     def of(
         cls, cluster: str, request: ScaleRequest, deadline: datetime, interval: float, *, silent: bool
     ) -> WorldSizeTrigger:
-        """For a wish."""
+        """Return the trigger for a request."""
         return cls(cluster, to_plain(request), deadline.isoformat(), interval, silent)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -59,7 +59,7 @@ class WorldSizeTrigger(BaseTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", kwargs
 
     async def run(self) -> AsyncGenerator[TriggerEvent, None]:
-        """One event."""
+        """Wait for the size, and yield one event."""
         settling = Settling()
         outcome = await self._outcome()
         await settling.over()

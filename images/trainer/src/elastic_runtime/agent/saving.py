@@ -116,7 +116,7 @@ class Saving:
         send(TracesSaved(tuple(filter(None, files))[:MOST_TOLD]))
 
     async def watch(self) -> None:
-        """Until cancelled."""
+        """Save files at intervals, until cancelled."""
         while True:
             await asyncio.sleep(EVERY)
             await self.save()

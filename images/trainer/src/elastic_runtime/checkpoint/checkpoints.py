@@ -26,7 +26,7 @@ class PartStream(Protocol):
     """What a part is written to, front to back."""
 
     def write(self, data: bytes | memoryview, /) -> int:
-        """All of it."""
+        """Write all of the data."""
 
     def flush(self) -> None:
         """Hand on what is buffered."""

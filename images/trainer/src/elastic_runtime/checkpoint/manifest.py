@@ -35,7 +35,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One checkpoint."""
+    """The manifest of one checkpoint."""
 
     step: int
     """Optimizer steps that it holds."""

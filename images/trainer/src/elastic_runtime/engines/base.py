@@ -155,7 +155,7 @@ class Session(Protocol):
 
     @property
     def fact(self) -> SessionFact:
-        """As it stands."""
+        """Return the current state of the session."""
 
     @property
     def rank_of(self) -> Mapping[str, int]:

@@ -97,7 +97,7 @@ class Client:
             query["continue"] = following
 
     async def create(self, kind: Kind[V], manifest: Json) -> V:
-        """Raises AlreadyExists."""
+        """Create the object. Raise AlreadyExists."""
         what = self._what("create", kind, manifest["metadata"]["name"])
         request = Request(what, "POST", kind.path(self.namespace), body=manifest)
         return kind.view(await self._transport.ask(request))

@@ -32,7 +32,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Object:
-    """Anything with metadata."""
+    """An object with metadata."""
 
     raw: Json
 
@@ -59,12 +59,12 @@ class Object:
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """May be empty."""
+        """Return the labels, which may be empty."""
         return self.metadata.get("labels") or {}
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        """May be empty."""
+        """Return the annotations, which may be empty."""
         return self.metadata.get("annotations") or {}
 
     @property
@@ -135,7 +135,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """One container's status."""
+    """The status of one container."""
 
     raw: Json
 
@@ -146,7 +146,7 @@ class Container:
 
     @property
     def running(self) -> bool:
-        """At this moment."""
+        """Whether the container runs now."""
         return "running" in (self.raw.get("state") or {})
 
     @property
@@ -177,7 +177,7 @@ def _ended(found: Json | None) -> Ended | None:
 
 @dataclass(frozen=True)
 class Pod(Object):
-    """A pod."""
+    """A view of a pod."""
 
     @property
     def node(self) -> str:
@@ -220,7 +220,7 @@ class Node(Object):
 
     @property
     def taints(self) -> set[str]:
-        """Their keys."""
+        """Return the keys of the node's taints."""
         return {str(taint["key"]) for taint in self.spec.get("taints") or ()}
 
 
@@ -240,12 +240,12 @@ class Event(Object):
 
     @property
     def reason(self) -> str:
-        """One word."""
+        """Return the reason, in one word."""
         return str(self.raw.get("reason") or "")
 
     @property
     def message(self) -> str:
-        """For people."""
+        """Return the message for users."""
         return str(self.raw.get("message") or "")
 
     @property

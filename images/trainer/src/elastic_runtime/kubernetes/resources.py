@@ -53,5 +53,5 @@ _BY_NAME: Mapping[tuple[str, str], Kind[Object]] = {
 
 
 def kind_of(manifest: Json) -> Kind[Object]:
-    """Of a manifest."""
+    """Return the kind of a manifest."""
     return _BY_NAME[manifest["apiVersion"], manifest["kind"]]

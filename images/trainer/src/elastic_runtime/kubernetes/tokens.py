@@ -34,7 +34,7 @@ LEEWAY = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A public key."""
+    """A public key of the API server."""
 
     algorithm: str
     """Of the tokens that it verifies, and of no others."""
@@ -85,7 +85,7 @@ class Keys:
         return self._keys.get(kid) if kid is not None else None
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Cancel the request for keys."""
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)

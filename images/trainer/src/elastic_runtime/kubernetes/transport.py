@@ -39,7 +39,7 @@ _CONTENT = {"PATCH": "application/merge-patch+json"}
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One of HTTP."""
+    """A request over HTTP."""
 
     what: str
     """For people: ``create configmaps my-run in namespace training``."""
@@ -69,7 +69,7 @@ class Transport:
         await asyncio.sleep(max(0.0, self._cut_off + FAREWELL - asyncio.get_running_loop().time()))
 
     async def ask(self, request: Request) -> Json:
-        """The whole answer."""
+        """Send the request, and return the whole answer."""
         return await persistently(lambda: self._ask(request))
 
     @asynccontextmanager

@@ -78,7 +78,7 @@ class _Registry:
         self._status = status
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics, once."""
+        """Return the metrics of the status."""
         return _families(self._status)
 
 

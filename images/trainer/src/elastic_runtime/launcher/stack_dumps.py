@@ -13,14 +13,14 @@ PAUSE = 10.0
 
 
 class Asked(Protocol):
-    """Where requests are."""
+    """Where requests for stacks are."""
 
     def stacks_asked(self) -> str | None:
         """Return another text after each new request; None: there was none."""
 
 
 class Workers(Protocol):
-    """Whom to tell."""
+    """The workers that write stacks."""
 
     def dump_stacks(self) -> int:
         """Make the ranks of this worker write their stacks."""

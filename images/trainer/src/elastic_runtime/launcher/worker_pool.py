@@ -49,7 +49,7 @@ class Slot:
 
     @property
     def rank_id(self) -> str:
-        """Of that rank."""
+        """Return the id of the rank."""
         return str(self.rank)
 
 
@@ -135,7 +135,7 @@ class WorkerPool(RankRunner):
         return worker
 
     def facts(self) -> tuple[WorkerFact, ...]:
-        """For the decision."""
+        """Return the workers for the decision."""
         return tuple(
             WorkerFact(
                 worker.name,

@@ -9,7 +9,7 @@ ENOUGH = 65536
 
 
 def descriptor_limit() -> int:
-    """Of this process."""
+    """Return the limit of this process."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return ENOUGH if soft == resource.RLIM_INFINITY else soft
 

@@ -33,7 +33,7 @@ class Vocabulary(Generic[T]):
         tag_union(union, "type", type_of)
 
     def write(self, message: T) -> bytes:
-        """One line."""
+        """Return the message as one line."""
         return encode_line(self.plain(message))
 
     def plain(self, message: T) -> dict[str, Any]:

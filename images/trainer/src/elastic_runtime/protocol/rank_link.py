@@ -218,7 +218,7 @@ _OF_BOTH: messages.Vocabulary[RankMessage | AgentWord] = messages.Vocabulary(Ran
 
 
 def encode_rank_message(message: RankMessage | AgentWord) -> bytes:
-    """One line."""
+    """Return the message as one line."""
     return _OF_BOTH.write(message)
 
 

@@ -91,7 +91,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Agent: still here."""
+    """The agent is alive."""
 
     cpu_percent: float
     """Of one core since the last one, agent and ranks together."""
@@ -218,7 +218,7 @@ _VOCABULARY: messages.Vocabulary[Message] = messages.Vocabulary(Message)
 
 
 def encode(message: Message) -> bytes:
-    """One line."""
+    """Return the message as one line."""
     return _VOCABULARY.write(message)
 
 

@@ -58,7 +58,7 @@ def without_figures(status: Status) -> Status:
 
 
 def headline(status: Status) -> Headline:
-    """Of that status."""
+    """Return the headline of a status."""
     same = {each.name: getattr(status, each.name) for each in fields(Headline) if each.name != "news"}
     news = blake2s(to_json(without_figures(status)).encode(), digest_size=16).hexdigest()
     return Headline(**same | {"reason": shortened(status.reason, MAX_MESSAGE), "news": news})

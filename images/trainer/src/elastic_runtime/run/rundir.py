@@ -145,7 +145,7 @@ class RunDir:
         return from_json(RunSpec, self._read("spec.json"))
 
     def read_owner(self) -> str:
-        """Raises RunNotFound."""
+        """Return the owner. Raise RunNotFound."""
         return self._read("owner")
 
     def write_owner(self, owner: str) -> None:

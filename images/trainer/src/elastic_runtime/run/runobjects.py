@@ -161,42 +161,42 @@ class ObjectNames:
 
     @property
     def root(self) -> str:
-        """ConfigMap."""
+        """Name of the root ConfigMap."""
         return self.run
 
     @property
     def status(self) -> str:
-        """ConfigMap."""
+        """Name of the status ConfigMap."""
         return f"{self.run}-status"
 
     @property
     def tls(self) -> str:
-        """Secret."""
+        """Name of the Secret with certificates."""
         return f"{self.run}-tls"
 
     @property
     def store(self) -> str:
-        """Secret."""
+        """Name of the Secret with credentials."""
         return f"{self.run}-store"
 
     @property
     def launcher(self) -> str:
-        """Job and Service."""
+        """Name of the launcher's Job and Service."""
         return f"{self.run}-launcher"
 
     @property
     def worker(self) -> str:
-        """ReplicaSet and PodDisruptionBudget."""
+        """Name of the workers' ReplicaSet and PodDisruptionBudget."""
         return f"{self.run}-worker"
 
     @property
     def jupyter(self) -> str:
-        """Service and ReplicaSet."""
+        """Name of Jupyter's Service and ReplicaSet."""
         return f"{self.run}-jupyter"
 
     @property
     def network(self) -> str:
-        """NetworkPolicy."""
+        """Name of the NetworkPolicy."""
         return self.run
 
 

@@ -266,7 +266,7 @@ def has_fixed_size(workers: WorkersSpec, recovery: RecoverySpec) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """One training run."""
+    """The specification of a training run."""
 
     name: str
     """Deterministic, from dag, run, task and map index: ``[a-z0-9]([-a-z0-9]*[a-z0-9])?``, at most 52 characters."""

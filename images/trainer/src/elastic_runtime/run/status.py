@@ -91,7 +91,7 @@ class WorkerState(StrEnum):
 
 
 class EventKind(StrEnum):
-    """What happened."""
+    """Kinds of events."""
 
     STARTED = "started"
     """The first world trains."""

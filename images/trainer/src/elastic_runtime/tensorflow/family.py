@@ -18,7 +18,7 @@ from elastic_runtime.training.family import Family, HasState, HostCopies, Tree
 
 
 class TensorFlowFamily(Family):
-    """Implements :class:`~elastic_runtime.training.family.Family`."""
+    """TensorFlow's side of the training helpers."""
 
     suffix = ".safetensors"
 

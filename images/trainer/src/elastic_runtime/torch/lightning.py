@@ -50,7 +50,7 @@ class CheckpointAtRestart(Callback):  # type: ignore[misc]  # Lightning is not t
 
     @property
     def newest(self) -> str | None:
-        """For ``Trainer.fit(ckpt_path=...)``."""
+        """Return the newest checkpoint for ``Trainer.fit(ckpt_path=...)``."""
         found = newest_checkpoint(self._folder)
         return str(found[0]) if found else None
 

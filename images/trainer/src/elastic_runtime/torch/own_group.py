@@ -31,7 +31,7 @@ _PREFIX = "elastic_runtime/own"
 
 
 class _Present:
-    """Of this process."""
+    """The current group of this process."""
 
     def __init__(self) -> None:
         self.group: ProcessGroupGloo | None = None

@@ -28,7 +28,7 @@ _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": (
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """A global."""
+    """A global that a pickle names."""
 
     name: str
 
@@ -101,7 +101,7 @@ class _Follower:
         }
 
     def follow(self, name: str, argument: Any) -> None:
-        """One operation."""
+        """Apply one operation of a pickle."""
         if name not in self._operations:
             raise InvalidDocument(f"a pickle with the operation {name}")
         self._operations[name](argument)

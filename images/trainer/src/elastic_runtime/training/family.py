@@ -18,7 +18,7 @@ class HasState(Protocol):
     """Modules, optimizers, learning-rate schedulers, gradient scalers, samplers and the like."""
 
     def state_dict(self) -> Any:
-        """A tree."""
+        """Return the state as a tree."""
 
     def load_state_dict(self, state_dict: Any) -> Any:
         """Undo :meth:`state_dict`."""

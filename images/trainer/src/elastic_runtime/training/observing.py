@@ -84,7 +84,7 @@ class Observing:
         """That this rank has committed last; None: none yet."""
 
     def committed(self, step: int, family: Family) -> None:
-        """On every rank."""
+        """Record the step, on every rank."""
         self.step = step
         if self._asked:
             try:
@@ -108,5 +108,5 @@ class Observing:
 
 @cache
 def observing() -> Observing:
-    """The process's own."""
+    """Return the one of this process."""
     return Observing(os.environ)

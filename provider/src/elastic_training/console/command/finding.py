@@ -27,7 +27,7 @@ class Chosen:
 
     @property
     def ref(self) -> RunRef:
-        """For the cluster."""
+        """Return the reference for the cluster."""
         return self.found.ref
 
 

@@ -50,7 +50,7 @@ def _carried_out(arguments: argparse.Namespace) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of all commands."""
+    """Return the parser of all commands."""
     every = argparse.ArgumentParser(prog="elastic-training", description="Elastic training runs, at a terminal.")
     commands = every.add_subparsers(dest="command", required=True, metavar="COMMAND")
 

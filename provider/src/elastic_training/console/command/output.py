@@ -16,7 +16,7 @@ LONGEST = 1 << 14
 
 
 def say(text: object, limit: int = LONGEST) -> None:
-    """One line."""
+    """Print one line."""
     sys.stdout.write(f"{fit(text, limit)}\n")
 
 

@@ -48,7 +48,7 @@ async def outdated_in(places: Sequence[str], retention: Retention, all_deploymen
 
 
 def tell(found: Outdated) -> None:
-    """All of them."""
+    """Print all old runs."""
     if not found.runs:
         say("nothing to remove")
         return

@@ -18,7 +18,7 @@ _TRACEBACK = 40
 
 
 def tell_runs(seen: Listing, *, as_json: bool) -> None:
-    """All of them."""
+    """Print all runs."""
     if as_json:
         unreachable = [asdict(each) for each in seen.unreachable]
         say_json({"runs": [plain_run(each) for each in seen.runs], "unreachable": unreachable})

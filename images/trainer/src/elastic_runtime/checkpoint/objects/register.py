@@ -51,7 +51,7 @@ class Entries:
         return self if name in self.published else replace(self, published=(*self.published, name))
 
     def without(self, name: str) -> Entries:
-        """With one less."""
+        """Return the entries without this one."""
         return replace(self, published=tuple(other for other in self.published if other != name))
 
 

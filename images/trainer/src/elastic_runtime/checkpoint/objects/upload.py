@@ -55,7 +55,7 @@ class Upload(io.RawIOBase):
         self._given_up = threading.Event()
 
     def writable(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def write(self, data: Any, /) -> int:

@@ -68,7 +68,7 @@ class Server(Protocol):
     """What a connection needs of its server."""
 
     def arrived(self, connection: Connection) -> None:
-        """Somebody has connected."""
+        """Register a new connection."""
 
     def left(self, connection: Connection) -> None:
         """The connection is gone."""
@@ -77,7 +77,7 @@ class Server(Protocol):
         """Know who it is, set :attr:`Connection.host`, and return 200; any other status is the answer."""
 
     def serve(self, connection: Connection, request: Request, body: bytes) -> None:
-        """Answer that."""
+        """Answer the request."""
 
 
 class Connection(asyncio.Protocol):

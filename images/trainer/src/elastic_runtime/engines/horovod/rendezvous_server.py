@@ -168,7 +168,7 @@ class RendezvousServer:
             gone.abort()
 
     def left(self, connection: Connection) -> None:
-        """It is gone."""
+        """Forget a closed connection."""
         self._connections.discard(connection)
         self._strangers.leave(connection.peer, connection)
         if host := connection.host:

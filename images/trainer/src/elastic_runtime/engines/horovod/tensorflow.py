@@ -23,7 +23,7 @@ _KERAS = ("horovod.tensorflow.keras", "horovod.keras")
 
 
 class TensorFlowFramework(Framework):
-    """Implements :class:`~elastic_runtime.engines.horovod.frameworks.Framework`."""
+    """Horovod's operations for TensorFlow."""
 
     calls = mpi_ops
     modules = (mpi_ops, hvd)

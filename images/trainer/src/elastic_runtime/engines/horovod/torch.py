@@ -20,7 +20,7 @@ from elastic_runtime.world import Handler
 
 
 class TorchFramework(Framework):
-    """Implements :class:`~elastic_runtime.engines.horovod.frameworks.Framework`."""
+    """Horovod's operations for torch."""
 
     calls = mpi_ops
     modules = (mpi_ops, hvd)

@@ -14,7 +14,7 @@ from elastic_runtime.world import Handler, World
 
 
 class HorovodWorld(World):
-    """Implements :class:`~elastic_runtime.world.World`."""
+    """Horovod's world."""
 
     @property
     @override

@@ -91,7 +91,7 @@ class AgreementWanted:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Rank: to :class:`Prepare`."""
+    """A rank's answer to :class:`Prepare`."""
 
     world: int
     serial: int
@@ -191,7 +191,7 @@ class AllDone:
 
 @dataclass(frozen=True, slots=True)
 class StoreAnswer:
-    """Session: to :class:`StoreAsk`."""
+    """The session's answer to :class:`StoreAsk`."""
 
     serial: int
     value: str = ""

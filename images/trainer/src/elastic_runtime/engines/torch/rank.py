@@ -289,5 +289,5 @@ def _by_hand() -> None:
 
 @cache
 def this_rank() -> Rank:
-    """Of this process."""
+    """Return the rank of this process."""
     return Rank(shared_link())

@@ -45,7 +45,7 @@ class AgentStore(Store):
         return bool(self._ask("check", *keys).number)
 
     def add(self, key: str, value: int) -> int:
-        """Returns the sum."""
+        """Add to the number, and return the sum."""
         return self._ask("add", key, amount=value).number
 
     def compare_set(self, key: str, expected: str | bytes, value: str | bytes) -> bytes:

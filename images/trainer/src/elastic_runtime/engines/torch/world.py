@@ -21,7 +21,7 @@ from elastic_runtime.world import World
 
 
 class TorchWorld(World):
-    """Implements :class:`~elastic_runtime.world.World`."""
+    """The world of torch.distributed's process groups."""
 
     @property
     @override

@@ -412,7 +412,7 @@ def bound_of(session: SessionFact, settings: DecisionSettings) -> Bound | None:
 
 
 def named(rank_ids: Sequence[str]) -> str:
-    """For people."""
+    """Return the ranks' names for users."""
     names = list(rank_ids[:MAX_NAMED])
     if more := len(rank_ids) - len(names):
         names.append(f"{more} more")

@@ -191,7 +191,7 @@ class ReleaseWorker:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """End the run."""
+    """End the run with this phase."""
 
     phase: Phase
     failure: FailureKind | None = None

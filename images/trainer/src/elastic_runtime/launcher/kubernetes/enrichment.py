@@ -40,7 +40,7 @@ class Enrichment:
         """Newest warning by uid of a pod that is stuck."""
 
     async def follow(self) -> None:
-        """Until cancelled."""
+        """Query Kubernetes at intervals, until cancelled."""
         while True:
             await asyncio.sleep(INTERVAL)
             await self.ask()

@@ -15,7 +15,7 @@ TERMINATION_LOG = Path("/dev/termination-log")
 
 @dataclass(frozen=True, slots=True)
 class LauncherSettings:
-    """Of one launcher."""
+    """Settings of one launcher."""
 
     run: str
     """Name of the run."""

@@ -65,7 +65,7 @@ class LostSeconds:
         self._has_world = False
 
     def world_over(self, now: datetime) -> None:
-        """Nobody trains."""
+        """Record that no rank trains."""
         self._trained_without_steps(now)
         if self._cause is None:
             self._begin(LostTime.RESIZE, now)

@@ -17,7 +17,7 @@ _UNKNOWN: _Kind = (None, None)
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """At one worker."""
+    """One observation of a worker."""
 
     at: datetime
     idle: bool

@@ -171,7 +171,7 @@ class RunRecord:
 
     @property
     def generation(self) -> int:
-        """Worlds so far."""
+        """Return the number of worlds so far."""
         return self._standing.generation
 
     @property

@@ -58,7 +58,7 @@ class Cause(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class LastWords:
-    """Of one rank."""
+    """The last output of one rank."""
 
     cause: Cause
     message: str

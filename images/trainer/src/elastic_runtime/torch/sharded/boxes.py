@@ -24,7 +24,7 @@ class Box:
 
     @property
     def volume(self) -> int:
-        """Elements."""
+        """Return the number of elements."""
         return math.prod(self.shape)
 
     def common(self, other: Box) -> Box | None:

@@ -82,7 +82,7 @@ def leaf_of(tensor: Tensor) -> Leaf:
 
 
 def outline(tree: Tree) -> Outline:
-    """Of a tree."""
+    """Return the outline of a tree."""
     tensors = tensors_of(TORCH, tree)
     return Outline(map_tensors(TORCH, _like, tree), tuple(map(_placements, tensors)))
 
@@ -207,5 +207,5 @@ def _not_fitting(what: str, why: str) -> InvalidSettings:
 
 
 def leaves_of(tensors: Sequence[Tensor]) -> tuple[Leaf, ...]:
-    """Of each."""
+    """Return the leaf of each tensor."""
     return tuple(map(leaf_of, tensors))

@@ -43,7 +43,7 @@ class Holding:
 
     @torch.no_grad()
     def fill(self, parts: Sequence[Tensor]) -> None:
-        """Copy these here."""
+        """Copy the parts into this version."""
         if parts:
             torch._foreach_copy_(self.tensors, list(parts))
 
@@ -81,7 +81,7 @@ class Version:
 
 
 class Versions:
-    """Of this process."""
+    """The last commits in this process."""
 
     def __init__(self) -> None:
         self._versions: list[Version] = []
@@ -89,7 +89,7 @@ class Versions:
 
     @property
     def newest(self) -> Version:
-        """There is one."""
+        """Return the newest version. There must be one."""
         return self._versions[-1]
 
     def __iter__(self) -> Iterator[Version]:
@@ -103,7 +103,7 @@ class Versions:
         )
 
     def of(self, key: Key) -> Version | None:
-        """One of them."""
+        """Return the version with this key."""
         return next((each for each in self._versions if each.key == key), None)
 
     def keep_only(self, *keys: Key) -> None:

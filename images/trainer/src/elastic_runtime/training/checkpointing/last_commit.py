@@ -30,7 +30,7 @@ class CommitInterval:
         self.last = None
 
     def committed(self, now: float) -> None:
-        """Note a commit."""
+        """Record the time of a commit."""
         if self.last is not None:
             self.seconds = now - self.last
         self.last = now

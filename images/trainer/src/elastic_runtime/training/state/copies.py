@@ -60,7 +60,7 @@ class RenewedCopy:
                 self._spare = before
 
     def lend(self) -> Loan:
-        """The newest copy."""
+        """Lend the newest copy."""
         copy = self._newest
         with self._lock:
             copy.loans += 1

@@ -41,7 +41,7 @@ def fingerprint(family: Family, tree: Tree) -> dict[str, Entry]:
 
 
 def name_of(path: Path) -> str:
-    """For people."""
+    """Return the path for users."""
     return ".".join(map(str, path))
 
 

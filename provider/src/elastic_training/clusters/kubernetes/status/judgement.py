@@ -47,7 +47,7 @@ class Seen:
 
 
 def read_published(found: Object | None) -> Published:
-    """Raises InvalidDocument."""
+    """Parse the published status. Raise InvalidDocument."""
     if found is None:
         return Published()
     text = found.data.get(runobjects.STATUS_KEY)

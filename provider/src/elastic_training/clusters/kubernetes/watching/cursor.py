@@ -47,7 +47,7 @@ class Cursor:
 
     @classmethod
     def read(cls, text: str) -> Cursor:
-        """Raises InvalidDocument."""
+        """Parse a cursor. Raise InvalidDocument."""
         if text == LOG_START:
             return cls()
         found = _CURSOR.fullmatch(text)

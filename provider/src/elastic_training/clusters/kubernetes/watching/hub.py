@@ -114,7 +114,7 @@ class Hub:
         return _of(ref, self._maps.objects.get(ObjectNames(ref.name).status))
 
     def job(self, ref: RunRef) -> Object | None:
-        """Of its launchers."""
+        """Return the Job of the run's launchers."""
         return _of(ref, self._jobs.objects.get(ObjectNames(ref.name).launcher))
 
     def pods(self, ref: RunRef) -> list[Pod]:
