@@ -79,7 +79,7 @@ def test_a_run_that_nobody_begins_to_watch_ends(start: Start) -> None:
     run.folder.watched.unlink()
     status = run.end(max_wait=15.0)
     assert status.failure is FailureKind.ABANDONED
-    assert status.reason.startswith("nobody has begun to watch the run for ")
+    assert status.reason.startswith("no task has watched the run for ")
 
 
 def test_two_runs_at_once_do_not_disturb_each_other(start: Start, undisturbed: Undisturbed, tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def test_the_deadline_is_one_for_place_and_store(
     began = monotonic()
     page = seeing(monkeypatch).get(f"{API}/task", params=IDS).json()
     assert monotonic() - began < asking.LOOK + OTHERS_WAIT
-    assert "local does not tell" in page["message"]
+    assert "status from local" in page["message"]
     assert "cannot be read" in page["message"]
 
 

@@ -77,7 +77,7 @@ class TestWithoutAPrice:
     def test_a_node_that_does_not_tell_its_capacity_is_on_demand_and_that_is_said(self) -> None:
         [line] = bill([Usage(None, "g4dn.xlarge", 3600.0)], read_prices()).lines
         assert (line.cost, line.on_demand_cost) == (Decimal("0.66"), Decimal("0.66"))
-        assert "taken as on demand" in line.note
+        assert "charged as on demand" in line.note
 
     def test_seconds_of_a_launcher_that_knew_no_machines_are_told(self) -> None:
         old = replace(RUN, usage=(), worker_seconds={"a": 2.0, "b": 3.0})

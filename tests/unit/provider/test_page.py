@@ -117,7 +117,7 @@ class TestARun:
             raise ClusterUnavailable("connection refused")
 
         monkeypatch.setattr(fake, "find", silent)
-        assert shown(client)["message"] == "local does not tell how the run is doing: connection refused"
+        assert shown(client)["message"] == "cannot read the run's status from local: connection refused"
 
 
 class TestChanges:

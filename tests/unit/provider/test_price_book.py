@@ -120,7 +120,7 @@ class TestEc2:
             fetch_changes("eu-central-1", ["g4dn.xlarge"], NOON, NOON)
 
     def test_a_region_that_is_none_is_told(self) -> None:
-        with pytest.raises(ClusterUnavailable, match="EC2 tells no spot prices"):
+        with pytest.raises(ClusterUnavailable, match="EC2 returned no spot prices"):
             fetch_changes("evil.example.com/\n", ["g4dn.xlarge"], NOON, NOON)
 
     @pytest.mark.parametrize(

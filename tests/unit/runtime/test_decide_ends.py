@@ -49,15 +49,15 @@ ENDS = [
     Row(
         "the lease has run out",
         replace(GOOD, lease_age=61.0),
-        failed(FailureKind.ABANDONED, "nobody has renewed the lease for 61 s"),
+        failed(FailureKind.ABANDONED, "the lease has not been renewed for 61 s"),
         settings(lease=60),
     ),
     Row(
-        "nobody has begun to watch",
+        "no task has watched",
         replace(GOOD, lease_age=901.0, watched=False),
         failed(
             FailureKind.ABANDONED,
-            "nobody has begun to watch the run for 901 s: its task was ended, or no triggerer has room",
+            "no task has watched the run for 901 s: its task was ended, or no triggerer has room",
         ),
         settings(lease=6 * 3600),
     ),

@@ -65,7 +65,7 @@ FORMS = [
         Decision(
             (CloseSession(),),
             Phase.SUSPENDED,
-            "a and b ended before the new world was complete, and nobody who has the state is left",
+            "a and b ended before the new world was complete, and no rank with the state is left",
         ),
     ),
     Row(
@@ -74,7 +74,7 @@ FORMS = [
         Decision(
             (CloseSession(),),
             Phase.SUSPENDED,
-            "a and b ended before the new world was complete, and nobody who has the state is left",
+            "a and b ended before the new world was complete, and no rank with the state is left",
         ),
     ),
     Row(
@@ -83,7 +83,7 @@ FORMS = [
         Decision(
             (CloseSession(),),
             Phase.SUSPENDED,
-            "c ended before the new world was complete, and nobody who has the state is left",
+            "c ended before the new world was complete, and no rank with the state is left",
         ),
     ),
     Row(
@@ -117,7 +117,7 @@ SUSPENDED = [
     Row(
         "all who waited for others were lost",
         facts(2, C, session=session(WAITING, "a", holders=())),
-        Decision((CloseSession(),), Phase.SUSPENDED, "nobody who has the state is left"),
+        Decision((CloseSession(),), Phase.SUSPENDED, "no rank with the state is left"),
     ),
     Row(
         "too few are here",

@@ -234,7 +234,7 @@ class TestAzure:
 
         async def ask(server: MetadataServer) -> Any:
             found = azure(server.base)
-            with pytest.raises(ClusterUnavailable, match="does not tell the name"):
+            with pytest.raises(ClusterUnavailable, match="does not return the name"):
                 await found.look()
             host.instance = INSTANCE
             return await found.look()

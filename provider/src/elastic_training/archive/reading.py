@@ -103,7 +103,7 @@ def _rendered(task: TaskIdentity) -> list[Mapping[str, Any]]:
     try:
         return rendered_fields(task.dag_id, task.run_id, task.task_id, task.map_index)
     except Exception as error:  # noqa: BLE001  # a database's, Airflow's: the archive may be known all the same
-        _log.warning("Airflow does not tell where %s trained: %s", printable(task.task_id, 80), type(error).__name__)
+        _log.warning("Cannot read from Airflow where %s trained: %s", printable(task.task_id, 80), type(error).__name__)
         return []
 
 

@@ -115,7 +115,7 @@ def look(task: TaskIdentity, try_number: int | None) -> Seen | None:
     except RunNotFound:
         pass
     except ElasticError as error:
-        seen = replace(seen, trouble=f"{seen.place} does not tell how the run is doing: {error}")
+        seen = replace(seen, trouble=f"cannot read the run's status from {seen.place}: {error}")
     if seen.present is None:
         return _with_kept(seen, task, try_number, deadline)
     first_lives = seen.present.live and seen.present.owner.try_number == 1

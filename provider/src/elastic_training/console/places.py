@@ -92,7 +92,7 @@ async def _runs_of(place: str, max_wait: float) -> Iterable[FoundRun] | Unreacha
     except ElasticError as error:
         return Unreachable(place, str(error))
     except Exception as error:  # noqa: BLE001  # of the database of Airflow, or where else connections are: one place's
-        return Unreachable(place, f"Airflow does not tell where it is ({type(error).__name__})")
+        return Unreachable(place, f"cannot read its connection from Airflow ({type(error).__name__})")
     return [FoundRun(place, each.ref, read_owner(each.owner), each.headline) for each in summaries]
 
 

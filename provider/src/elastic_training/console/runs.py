@@ -235,7 +235,7 @@ class TaskFields:
         try:
             rendered = rendered_of_tasks(set(ids.values()))
         except Exception as error:  # noqa: BLE001  # a database's, Airflow's: the list is one without these
-            log.warning("Airflow does not tell the settings of %d runs' tasks: %s", len(ids), type(error).__name__)
+            log.warning("Cannot read the settings of %d runs' tasks from Airflow: %s", len(ids), type(error).__name__)
             return {}
         return {each: _ours(rendered.get(its, {})) for each, its in ids.items()}
 

@@ -110,7 +110,7 @@ def _line(usage: Usage, price: Price | None) -> Line:
         return Line(usage, None, None, None, None, "the instance type is not in the price book")
     if usage.capacity_type not in (SPOT, ON_DEMAND, None):
         return Line(usage, None, None, None, None, "the price book has no price of this capacity type")
-    note = "the node does not tell its capacity type: taken as on demand" if usage.capacity_type is None else ""
+    note = "the node has no capacity type: charged as on demand" if usage.capacity_type is None else ""
     rate = price.spot if usage.capacity_type == SPOT else price.on_demand
     seconds = _seconds(usage.seconds)
     idle = min(_seconds(usage.idle_seconds), seconds)

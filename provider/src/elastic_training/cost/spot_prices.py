@@ -62,10 +62,10 @@ def read_changes(answer: Mapping[str, Any]) -> list[Change]:
         for each in answer["SpotPriceHistory"]:
             price = Decimal(each["SpotPrice"])
             if not price.is_finite() or not 0 < price <= _MOST:
-                raise InvalidDocument(f"EC2 tells a spot price of {printable(each['SpotPrice'], 40)}")
+                raise InvalidDocument(f"EC2 returned a spot price of {printable(each['SpotPrice'], 40)}")
             time = each["Timestamp"]
             if not isinstance(time, datetime) or time.tzinfo is None:
-                raise InvalidDocument("EC2 tells a spot price without a time")
+                raise InvalidDocument("EC2 returned a spot price without a time")
             found.append(Change(str(each["InstanceType"]), str(each["AvailabilityZone"]), time, price))
     except (KeyError, TypeError, InvalidOperation) as error:
         raise InvalidDocument(f"EC2's spot prices cannot be read: {type(error).__name__}") from None
@@ -105,5 +105,5 @@ def fetch_changes(region: str, instances: Iterable[str], begin: datetime, end: d
     except InvalidDocument:
         raise
     except (BotoCoreError, ClientError, ValueError) as error:  # ValueError: a region that cannot be one
-        raise ClusterUnavailable(f"EC2 tells no spot prices of {printable(region)}: {printable(error)}") from None
-    raise InvalidDocument(f"EC2 tells more than {MOST_PAGES} pages of spot prices of {printable(region)}")
+        raise ClusterUnavailable(f"EC2 returned no spot prices of {printable(region)}: {printable(error)}") from None
+    raise InvalidDocument(f"EC2 returned more than {MOST_PAGES} pages of spot prices of {printable(region)}")

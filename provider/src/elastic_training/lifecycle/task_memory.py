@@ -55,7 +55,7 @@ class TaskMemory:
         try:
             return self._store is not None and self._store.get(RUN_KEY, missing) is missing
         except Exception as error:  # noqa: BLE001  # as below
-            self._log.warning("The task state store does not tell %s: %s", RUN_KEY, printable(error))
+            self._log.warning("Cannot read %s from the task state store: %s", RUN_KEY, printable(error))
             return False
 
     def folder(self, name: str) -> str | None:
@@ -122,7 +122,7 @@ class TaskMemory:
         try:
             return self._store.get(key)
         except Exception as error:  # noqa: BLE001  # a database's, a network's, Airflow's: none of them stops a training
-            self._log.warning("The task state store does not tell %s: %s", key, printable(error))
+            self._log.warning("Cannot read %s from the task state store: %s", key, printable(error))
             return None
 
     def _write(self, key: str, value: Any) -> None:

@@ -139,7 +139,7 @@ class CallbackListener(Listener):
         if not news:
             return
         if self._call is not None and not self._call.done():
-            raise RuntimeError(f"{self._path} is still at work on what came before, and hears no more until it returns")
+            raise RuntimeError(f"{self._path} is still handling an earlier event; skipping others until it returns")
         self._call = in_daemon(self._call_all, status, news)
         # Shielded, so that one that does not return is known as such.
         await asyncio.shield(self._call)

@@ -108,7 +108,7 @@ class ReclaimWorkerOperator(BaseOperator):
             deadline = await cluster.reclaim(ref, worker, timedelta(seconds=grace))
         except InvalidSettings as error:
             raise AirflowFailException(str(error)) from error
-        self.log.info("Told worker %s of run %s that it will be taken at %s", worker, ref.name, deadline)
+        self.log.info("Sent worker %s of run %s a notice for %s", worker, ref.name, deadline)
         await self._wait(cluster, ref, worker, status.generation, grace + seconds_of("timeout", self.timeout))
         return worker
 

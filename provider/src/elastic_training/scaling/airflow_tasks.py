@@ -74,7 +74,7 @@ async def look_at(task: TrainingTask, began: datetime, now: datetime) -> TaskVie
     try:
         sight = await ask_airflow(_look, task)
     except Exception as error:  # noqa: BLE001  # whatever is the matter with Airflow's API is not a verdict on it
-        return TaskView(TrainingOutlook.UNKNOWN, f"Airflow does not tell the state of {task}: {error!r}"[:400], task)
+        return TaskView(TrainingOutlook.UNKNOWN, f"cannot read the state of {task} from Airflow: {error!r}"[:400], task)
     passing = sight.task.run_id is None and sight.prospect is not TrainingOutlook.TRAINS and now < began + GRACE
     return replace(sight, prospect=TrainingOutlook.TRAINS) if passing else sight
 

@@ -27,7 +27,7 @@ class Jupyter(Settings):
         if not is_template(self.token):
             name, _, key = str(self.token).partition("/")
             if not (name and key):
-                problem = "it names no Secret, and nobody is let in without a token"
+                problem = "it names no Secret with a token"
                 raise InvalidSettings("jupyter.token", problem, 'Write "NAME/KEY" of a Secret that holds a random one')
             syntax.object_name("jupyter.token", name)
             syntax.data_key("jupyter.token", key)

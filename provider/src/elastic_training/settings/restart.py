@@ -48,7 +48,7 @@ def check_restartable(command: object, *, warm: bool) -> None:
     """Raises InvalidSettings for a command whose ranks would not find each other."""
     remedy = 'Write the script that torchrun is given, as in ["python", "train.py"], with warm=True'
     if not warm:
-        raise InvalidSettings("restart", "with warm=False nobody gives its ranks a rendezvous", remedy)
+        raise InvalidSettings("restart", "with warm=False, its ranks have no rendezvous", remedy)
     if not isinstance(command, Sequence) or not command or is_template(command[0]):
         return
     program = str(command[0])

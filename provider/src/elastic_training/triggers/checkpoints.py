@@ -161,7 +161,7 @@ class CheckpointTrigger(BaseEventTrigger):
             plain = await self._store.aget(CURSOR_KEY) if self._store else None
             return None if plain is None else from_plain(Cursor, plain)
         except InvalidDocument as error:
-            self.log.warning("What was told of %s is not known: %s", printable(self.asset), error)
+            self.log.warning("Cannot read the sent events of %s: %s", printable(self.asset), error)
         except Exception as error:  # noqa: BLE001  # Airflow's: a watcher that ends is not begun again by anybody
             self.log.warning("The state of %s cannot be read: %s", printable(self.asset), printable(error))
         return None

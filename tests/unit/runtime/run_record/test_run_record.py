@@ -83,7 +83,7 @@ class TestStanding:
             record.rank_said(step, "worker-0")
             record.rank_said(step, "worker-0")
         told = [text for text in caplog.messages if text.startswith("first step")]
-        assert told == ["first step told 1.5 s after the world of 2 ranks was complete"] * 2
+        assert told == ["first step 1.5 s after the world of 2 ranks was complete"] * 2
 
     def test_tells_of_a_suspension_once_and_of_its_end(self, record: RunRecord) -> None:
         for phase in (

@@ -96,7 +96,7 @@ class MicroBatches(LoadedBatches):
                 problem = f"{value!r} is not a whole number of 1 or more"
                 raise InvalidSettings(f"MicroBatches.{name}", problem, "Give 1 or more")
         if optimizer is not None and not hasattr(optimizer, "set_backward_passes_per_step"):
-            problem = f"a {type(optimizer).__name__} cannot be told how many backward passes a step has"
+            problem = f"a {type(optimizer).__name__} has no setting for the number of backward passes of a step"
             raise InvalidSettings("MicroBatches.optimizer", problem, "Give what hvd.DistributedOptimizer returns")
         super().__init__(dataset, size * count, seed, state, world=world, **options)
         self._size, self._count, self._optimizer = size, count, optimizer

@@ -134,7 +134,7 @@ async def notice(chosen: Chosen, worker: str, seconds: float) -> None:
     """
     await _check_alive(chosen)
     deadline = await chosen.cluster.reclaim(chosen.ref, worker, timedelta(seconds=seconds))
-    say(f"run {chosen.ref.name}: {worker} was told that it will be taken at {deadline:%H:%M:%S}Z")
+    say(f"run {chosen.ref.name}: sent {worker} a notice for {deadline:%H:%M:%S}Z")
 
 
 async def stacks(chosen: Chosen) -> None:

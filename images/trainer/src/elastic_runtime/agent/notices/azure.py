@@ -60,7 +60,7 @@ class Azure(Service):
         try:
             self._name = str(document["compute"]["name"])
         except (TypeError, KeyError) as error:
-            raise ClusterUnavailable(f"{INSTANCE} does not tell the name of this machine") from error
+            raise ClusterUnavailable(f"{INSTANCE} does not return the name of this machine") from error
         return self._name
 
     async def _get(self, path: str, max_wait: float) -> Any:

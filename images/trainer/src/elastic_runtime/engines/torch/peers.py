@@ -86,7 +86,7 @@ class _Proofs:
         """Which sockets belong to which group can be told while one is made at a time."""
         if not self._making.acquire(blocking=False):
             raise RuntimeError(
-                "two threads of this process make process groups at once, whose connections cannot be told apart: make "
+                "two threads of this process make process groups at once, whose connections look the same: make "
                 f"one after the other, in the same order in all ranks, or set {PROVE}=0 in the training's environment"
             )
         try:

@@ -218,9 +218,9 @@ def _unwanted(facts: Facts, settings: DecisionSettings) -> Decision | None:
     if not settings.timing.lease or facts.lease_age is None:
         return None
     if facts.lease_age > settings.timing.lease:
-        return _failed(FailureKind.ABANDONED, f"nobody has renewed the lease for {facts.lease_age:.0f} s")
+        return _failed(FailureKind.ABANDONED, f"the lease has not been renewed for {facts.lease_age:.0f} s")
     if not facts.watched and facts.lease_age > settings.timing.unwatched:
-        waited = f"nobody has begun to watch the run for {facts.lease_age:.0f} s"
+        waited = f"no task has watched the run for {facts.lease_age:.0f} s"
         return _failed(FailureKind.ABANDONED, f"{waited}: its task was ended, or no triggerer has room")
     return None
 
@@ -282,7 +282,7 @@ def _form(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float) 
         return Decision(released, phase, _explained(short, facts))
     if facts.session.state is SessionState.WAITING:
         if facts.session.holders == ():
-            return Decision((CloseSession(),), _short_phase(facts), "nobody who has the state is left")
+            return Decision((CloseSession(),), _short_phase(facts), "no rank with the state is left")
         # At the barrier with too few: listing everybody who is here is all that can help.
         as_listed = (chosen, least) == (facts.session.listed, facts.session.minimum)
         changes = () if as_listed else (ListRanks(chosen, least),)
@@ -345,7 +345,7 @@ def _see_it_formed(
     gone = f"{' and '.join(session.missing) or 'a rank'} ended before the new world was complete"
     if not session.holders and (session.missing or session.holders is not None):
         gone = f"{session.detail}; {gone}" if session.detail else gone
-        return Decision((CloseSession(),), _short_phase(facts), f"{gone}, and nobody who has the state is left")
+        return Decision((CloseSession(),), _short_phase(facts), f"{gone}, and no rank with the state is left")
     waited = now - (now if clocks.forming_since is None else clocks.forming_since)
     bound = bound_of(session, settings)
     is_late = bound is not None and waited > bound.seconds
@@ -438,5 +438,5 @@ def too_late(session: SessionFact, bound: Bound, waited: float) -> str:
     if not bound.closes:
         return f"no new world within {waited:.0f} s{who}"
     ends = f"{session.detail}; " if session.detail else ""
-    left = ", and its ranks do not come back" if session.holders else f"{who}, and nobody has a state to wait for"
+    left = ", and its ranks do not come back" if session.holders else f"{who}, and no rank has a state to wait for"
     return f"{ends}no new world within {waited:.0f} s{left}"

@@ -74,10 +74,10 @@ class DeletionCosts:
                     try:
                         await self._tell(pod, cost)
                     except RetryableError as error:
-                        log.debug("what pod %s costs is told later: %s", name, printable(error))
+                        log.debug("the deletion cost of pod %s is set later: %s", name, printable(error))
                         self._changed.set()
                     except ElasticError as error:
-                        why = "deploy/rbac-deletion-cost.yaml has the right that it takes to tell it"
+                        why = "deploy/rbac-deletion-cost.yaml has the right to set it"
                         if not isinstance(error, MissingRight):
                             why = printable(error)
                         log.info("if fewer workers are wanted, Kubernetes does not know what each costs: %s", why)

@@ -60,8 +60,8 @@ class Enrichment:
             return warning_of(await self._client.list(EVENTS, fields=f"involvedObject.uid={uid},type=Warning"))
         except PermanentError as error:
             if not self._refusals.failures:
-                log.info("why pods are stuck is not told: %s", printable(error))
+                log.info("cannot read why pods are stuck: %s", printable(error))
             self._due = now + self._refusals.failed()
         except ElasticError as error:
-            log.debug("why pods are stuck is not told: %s", printable(error))
+            log.debug("cannot read why pods are stuck: %s", printable(error))
         return self.warnings.get(uid, "")

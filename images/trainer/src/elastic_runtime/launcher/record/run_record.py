@@ -352,7 +352,7 @@ class RunRecord:
         if self._world_began is not None:
             seconds, self._world_began = (self._now() - self._world_began).total_seconds(), None
             size = self._standing.world_size
-            log.info("first step told %.1f s after the world of %d ranks was complete", max(0.0, seconds), size)
+            log.info("first step %.1f s after the world of %d ranks was complete", max(0.0, seconds), size)
         if words := self.lives.stepped(step):
             self.event(EventKind.WARNING, words, step=step)
 
