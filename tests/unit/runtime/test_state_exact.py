@@ -156,7 +156,7 @@ def test_a_commit_between_the_backward_passes_of_a_step_is_refused(monkeypatch: 
 def test_groups_that_share_a_rate_are_scheduled_alike_before_and_after_a_restore() -> None:
     groups = [{"params": [nn.Parameter(torch.ones(1))]} for _ in range(2)]
     optimizer = torch.optim.Adam(groups, lr=torch.tensor(0.5))
-    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, max_wait=0)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
     state = DurableState(optimizer=optimizer, scheduler=scheduler)
     state.commit()
     found = []

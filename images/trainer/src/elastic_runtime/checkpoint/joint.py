@@ -53,7 +53,7 @@ def bring(store: CheckpointStore, joint: Joint, write: Callable[[Contribution], 
     Raises:
         StoreUnavailable: also where the first one has not begun, or has given up.
     """
-    with _await(lambda: store.join(joint.name), joint, f"{store.uri}: {joint.name} is not begun") as contribution:
+    with _await(lambda: store.join(joint.name), joint, f"{store.uri}: {joint.name} has not been begun") as contribution:
         record = _Record(tuple(write(contribution)))
         with contribution.part(_record(joint.writer)) as stream:
             stream.write(to_json(record).encode())
