@@ -122,7 +122,7 @@ def a_scheduler(choose: random.Random, optimizer: torch.optim.Optimizer) -> Any:
         lambda: lr_scheduler.ChainedScheduler([lr_scheduler.ConstantLR(optimizer)]),
         lambda: lr_scheduler.PolynomialLR(optimizer),
         lambda: lr_scheduler.CyclicLR(optimizer, 0.01, 0.1, step_size_up=2, cycle_momentum=False),
-        lambda: Plateau(optimizer, max_wait=0),
+        lambda: Plateau(optimizer, patience=0),
         lambda: SWALR(optimizer, swa_lr=0.05),
     ))()  # fmt: skip
 
