@@ -111,7 +111,7 @@ def test_the_reason_names_whom_the_others_wait_for() -> None:
 def test_the_reason_of_an_end_names_the_rank_that_failed_and_its_code() -> None:
     assert said(forming(RETURNING, None, "", "ab"), 11.0) == (
         Phase.SUSPENDED,
-        "rank 2 (c) ended with code 1; no new world within 11 s: a and b did not come, and nobody has a state to wait "
+        "rank 2 (c) ended with code 1; no new world within 11 s: a and b did not come, and no rank has a state to wait "
         "for",
     )
 

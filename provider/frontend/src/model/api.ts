@@ -11,14 +11,14 @@ export class ServerSays extends Error {
   }
 }
 
-const PATIENCE = 20_000; // Milliseconds.
+const REQUEST_TIMEOUT = 20_000; // Milliseconds.
 
 async function ask<T>(path: string, init: RequestInit = {}): Promise<T> {
   let answer: Response;
   try {
     answer = await fetch(`api/v1/${path}`, {
       credentials: "same-origin",
-      signal: AbortSignal.timeout(PATIENCE),
+      signal: AbortSignal.timeout(REQUEST_TIMEOUT),
       ...init,
     });
   } catch {

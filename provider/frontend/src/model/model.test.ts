@@ -58,7 +58,7 @@ describe("what nobody knows", () => {
     const tells = status({ step: 1, started: at(0), lost_seconds: { starting: 1, checkpoint: 0 } });
     expect(unknownTime(tells)).toBe("");
     const silent = unknownTime(status({ step: null, started: at(0), lost_seconds: { starting: 1 } }));
-    expect(silent).toContain("tells no step");
+    expect(silent).toContain("reports no step");
     expect(silent).toContain("own checkpoints");
   });
 });

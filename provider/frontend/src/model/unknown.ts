@@ -1,4 +1,4 @@
-/** What nobody knows of a run, in words: a script that tells no step, or writes checkpoints of its own. Pure. */
+/** Text about what is unknown of a run: a script that reports no step, or writes its own checkpoints. Pure. */
 import { whole } from "./format";
 import type { Status } from "./types";
 
@@ -15,7 +15,7 @@ export function tellsNoStep({ step, started }: { step: number | null; started: s
 
 export function unknownTime(status: Status): string {
   const found: string[] = [];
-  if (tellsNoStep(status)) found.push("The script tells no step: the time to each world's first step is unknown.");
+  if (tellsNoStep(status)) found.push("The script reports no step: the time to each world's first step is unknown.");
   if (!("checkpoint" in status.lost_seconds)) {
     found.push("No durable checkpoint was reported: the time for the script's own checkpoints is unknown.");
   }

@@ -34,7 +34,7 @@ export function figuresOf(page: TaskPage, status: Status): Figure[] {
   const asked = page.limits ? `asked ${status.target_size} of ${page.limits.minimum}–${page.limits.maximum}` : "";
   const tellsNone = tellsNoStep(status);
   const figures: Figure[] = [
-    ["Step", stepOf(status), tellsNone ? "the script tells none" : ""],
+    ["Step", stepOf(status), tellsNone ? "the script reports none" : ""],
     ["Steps a second", tellsNone ? UNKNOWN : figure(status.throughput.values.at(-1))],
   ];
   if (status.sample_throughput.values.length) {

@@ -1,4 +1,4 @@
-"""A run's step as people read it: none yet, or none that anybody knows, since the script tells none."""
+"""A run's step as people read it: none yet, or none that anybody knows, since the script reports none."""
 
 from __future__ import annotations
 

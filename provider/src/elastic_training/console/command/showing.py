@@ -72,7 +72,7 @@ def _facts(each: FoundRun, status: Status) -> Iterator[tuple[str, object]]:
         yield "failed", status.first_failure.summary
     yield "world", f"{status.world_size} ranks; {status.target_size} workers asked for"
     step = _step(status.step, status.started)
-    yield "step", f"{step}: the script tells none" if status.tells_no_step else step
+    yield "step", f"{step}: the script reports none" if status.tells_no_step else step
     if status.metrics:
         yield "metrics", ", ".join(f"{name} {value:.4g}" for name, value in status.metrics.items())
     for name in ("started", "updated", "finished"):
