@@ -21,6 +21,7 @@ PAGES = (
     "docs/comparison.md",
     "docs/configuration.md",
     "docs/cost.md",
+    "docs/decisions/object-stores.md",
     "docs/examples.md",
     "docs/extending.md",
     "docs/failures.md",
