@@ -13,7 +13,7 @@ from elastic_runtime.checkpoint.azure import bucket as azure_bucket
 from elastic_runtime.checkpoint.checkpoints import Checkpoints
 from elastic_runtime.checkpoint.gcs import bucket as gcs_bucket
 from elastic_runtime.checkpoint.gcs import bucket as gcs_session
-from elastic_runtime.checkpoint.objects.trouble import trouble
+from elastic_runtime.checkpoint.objects.error_text import error_text
 from elastic_runtime.errors import InvalidSettings, StoreUnavailable
 from tests import azure_server, gcs_server
 from tests.faulty_proxy import Refuse, Send, faulty_proxy, matching
@@ -130,8 +130,8 @@ def test_nobody_is_sent_elsewhere(
 def test_a_library_s_words_are_not_told() -> None:
     inner = ConnectionRefusedError(111, "Connection refused")
     error = ValueError(f"https://host/?sig={SECRET}", inner)
-    assert trouble(error) == "ValueError: Connection refused"
-    assert trouble(ValueError(SECRET)) == "ValueError"
+    assert error_text(error) == "ValueError: Connection refused"
+    assert error_text(ValueError(SECRET)) == "ValueError"
 
 
 # A server that means no good

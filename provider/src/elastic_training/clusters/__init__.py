@@ -1,1 +1,1 @@
-"""Where runs live: one interface, :class:`~elastic_training.clusters.types.Cluster`, and what implements it."""
+"""Where runs live: :class:`~.cluster.Cluster`, over a :class:`~.place.Place` for each kind of cluster."""

@@ -20,7 +20,7 @@ from elastic_training.identity.naming import similar
 from elastic_training.identity.ownership import Owner
 from elastic_training.lifecycle.training_task import TrainingRun, TrainingTask, check_training_run
 from elastic_training.scaling.after import check_after, scale_after
-from elastic_training.scaling.order import comes_after
+from elastic_training.scaling.dag_order import comes_after
 from elastic_training.scaling.pursuit import Pursuit
 from elastic_training.scaling.request import ScaleRequest, ScaleState, Verdict
 from elastic_training.settings.templating import is_template

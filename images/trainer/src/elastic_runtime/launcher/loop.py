@@ -37,7 +37,6 @@ from elastic_runtime.launcher.decision.facts import (
 )
 from elastic_runtime.launcher.decision.observe import observe
 from elastic_runtime.launcher.decision.sizing import Sizing
-from elastic_runtime.launcher.frameworks import check_frameworks
 from elastic_runtime.launcher.gathering import Gathering
 from elastic_runtime.launcher.notebook import check_jupyter
 from elastic_runtime.launcher.observing import scraping
@@ -46,6 +45,7 @@ from elastic_runtime.launcher.record.askers import Askers
 from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.launcher.record.progress_lines import ProgressLines
 from elastic_runtime.launcher.record.run_record import RunRecord
+from elastic_runtime.launcher.script_imports import check_frameworks
 from elastic_runtime.launcher.stack_dumps import StackDumps
 from elastic_runtime.launcher.telling_again import TellingAgain
 from elastic_runtime.launcher.worker_pool import WorkerPool

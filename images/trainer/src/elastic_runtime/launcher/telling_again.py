@@ -6,7 +6,10 @@ from collections.abc import Callable, Sequence
 
 
 class TellingAgain:
-    """Whoever was to write may be lost, and the next rank 0 did not hear of it, or takes it as handled."""
+    """Repeats open notices once in each new world.
+
+    The rank that was to write may be lost, and the next rank 0 was not notified, or takes the notice as handled.
+    """
 
     def __init__(self) -> None:
         self._told = 0

@@ -49,7 +49,7 @@ class WorldOfParts(World, Protocol):
 
     @property
     def leaving(self) -> tuple[int, frozenset[int]]:
-        """Ranks of this world that will not be in the next, and the number of the word that said so: it grows."""
+        """The number of the newest message about the next world, which grows, and the ranks that will not be in it."""
 
     def exchange(self, out: Mapping[int, Sequence[torch.Tensor]], into: Mapping[int, Sequence[torch.Tensor]]) -> None:
         """Send tensors in host memory, by the rank that gets them, and receive others, by the rank that sends them.
@@ -272,9 +272,9 @@ class ShardedState(DurableState):
         wanted, self._wanted = self._wanted, 0.0
         return wanted
 
-    def _begin_write(self, *, handover: bool = False, waiting: bool = False) -> None:
+    def _begin_write(self, *, handover: bool = False, if_absent: bool = False) -> None:
         """Rank 0 wants it; all do it at the next word that they have with each other."""
-        if not waiting:  # A rank that waits has no others to write with.
+        if not if_absent:  # Outside a commit, a rank has no others to write with.
             self._wanted = max(self._wanted, _HANDOVER if handover else _PERIODIC)
 
     def _write_between(self, handover: bool) -> None:

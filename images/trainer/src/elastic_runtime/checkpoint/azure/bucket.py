@@ -32,7 +32,7 @@ from elastic_runtime.checkpoint.objects.bucket import (
     Listed,
     Missing,
 )
-from elastic_runtime.checkpoint.objects.trouble import trouble
+from elastic_runtime.checkpoint.objects.error_text import error_text
 from elastic_runtime.errors import ElasticError, InvalidSettings, StoreUnavailable
 from elastic_runtime.printable import printable
 
@@ -234,7 +234,7 @@ class AzureBucket(Bucket):
         except HttpResponseError as error:
             raise self._refused(printable(doing), where, error) from None
         except AzureError as error:
-            raise StoreUnavailable(f"{where}: {trouble(error)}") from None
+            raise StoreUnavailable(f"{where}: {error_text(error)}") from None
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             problem = f"the server answers what Azure does not ({type(error).__name__})"
             raise StoreUnavailable(f"{where}: {problem}") from None
@@ -245,7 +245,7 @@ class AzureBucket(Bucket):
         code = printable(str(getattr(code, "value", code)), 60)  # The client knows some of them as an enumeration.
         if status is None:  # No answer: of credentials that were looked for, and not found.
             remedy = "Give the workers credentials: workload identity, or AZURE_STORAGE_CONNECTION_STRING"
-            return InvalidSettings("checkpoint", f"{where}: {trouble(error)}", remedy)
+            return InvalidSettings("checkpoint", f"{where}: {error_text(error)}", remedy)
         where = f"{where}: {code or type(error).__name__} (HTTP status {status})"
         if code in _REMEDIES:
             return InvalidSettings("checkpoint", where, _REMEDIES[code])

@@ -35,7 +35,7 @@ from elastic_runtime.checkpoint.objects.bucket import (
     Listed,
     Missing,
 )
-from elastic_runtime.checkpoint.objects.trouble import trouble
+from elastic_runtime.checkpoint.objects.error_text import error_text
 from elastic_runtime.errors import ElasticError, InvalidSettings, StoreUnavailable
 from elastic_runtime.printable import printable
 from elastic_runtime.retry import RetryPolicy
@@ -264,7 +264,7 @@ class GcsBucket(Bucket):
         except (ElasticError, Missing, Changed):
             raise
         except (RequestException, HTTPError) as error:
-            raise StoreUnavailable(f"{where}: {trouble(error)}") from None
+            raise StoreUnavailable(f"{where}: {error_text(error)}") from None
         except GoogleAuthError as error:
             for_good = isinstance(error, DefaultCredentialsError)
             if for_good or (isinstance(error, RefreshError) and not error.retryable):
@@ -272,7 +272,7 @@ class GcsBucket(Bucket):
                     f"Give the workers credentials: workload identity, GOOGLE_APPLICATION_CREDENTIALS, {KEY_VARIABLE}"
                 )
                 raise InvalidSettings("checkpoint", f"{where}: {type(error).__name__}", remedy) from None
-            raise StoreUnavailable(f"{where}: {trouble(error)}") from None
+            raise StoreUnavailable(f"{where}: {error_text(error)}") from None
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             problem = f"the server answers what Google Cloud Storage does not ({type(error).__name__})"
             raise StoreUnavailable(f"{where}: {problem}") from None

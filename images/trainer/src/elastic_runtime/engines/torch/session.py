@@ -107,7 +107,7 @@ class TorchSession(Session):
 
     @override
     def committed(self) -> None:
-        """Do nothing: the ranks report themselves which of them have the state."""
+        """Reset the count of worlds that broke in vain; the ranks report themselves which of them have the state."""
         self._in_vain = 0
 
     @override

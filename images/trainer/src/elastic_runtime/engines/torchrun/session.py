@@ -64,7 +64,7 @@ class TorchrunSession(Session):
     Args:
         runner: starts the ranks, and ends them.
         callbacks: hear of it.
-        max_wait: see :data:`FAILURE_WINDOW`.
+        max_wait: seconds after a rank's failure before it is blamed: another may have been lost before.
     """
 
     def __init__(self, runner: RankRunner, callbacks: SessionCallbacks, max_wait: float = FAILURE_WINDOW) -> None:

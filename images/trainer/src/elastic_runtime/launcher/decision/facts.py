@@ -157,7 +157,7 @@ class DecisionSettings:
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """Start a new life of the ElasticDriver with these ranks, from the newest durable checkpoint."""
+    """Open a session of the run's engine with these ranks, from the newest durable checkpoint."""
 
     ranks: tuple[str, ...]
     minimum: int

@@ -1,4 +1,4 @@
-"""Which checkpoints a state is to keep: those that the script asks for, or the run."""
+"""Where and how often a state writes checkpoints: by the script's ``checkpoint=``, else by the run's environment."""
 
 from __future__ import annotations
 

@@ -146,23 +146,23 @@ class CheckpointWriter:
         """Call it in the writing thread, after what is under way."""
         self._running().submit(prepare)
 
-    def begin(self, snapshot: Snapshot, *, handover: bool = False, waiting: bool = False) -> None:
+    def begin(self, snapshot: Snapshot, *, handover: bool = False, if_absent: bool = False) -> None:
         """Write it in the background, after those that are under way.
 
         Args:
             snapshot: of the newest save.
             handover: whether a notice is the reason.
-            waiting: this rank is at no commit of a world, and another may have written before it, or be at it still:
-                nothing is written if the store has the step already, and nothing is retired.
+            if_absent: write nothing if the store has this step already, and retire nothing. For a rank outside a
+                commit: another rank may have written before it, or still be writing.
         """
         self._started, self._begun = self._clock(), snapshot.serial
-        if not waiting:
+        if not if_absent:
             self._stalled += self._started - self._looked  # in which the snapshot was taken
         if handover:
             self._handover = self._started
             self._wanted = False
         switch_interval.begin()
-        self._writing.append(self._running().submit(self._write_and_go_on, snapshot, handover, waiting))
+        self._writing.append(self._running().submit(self._write_and_go_on, snapshot, handover, if_absent))
 
     def collect(self) -> None:
         """Forget what is written. Raises what went wrong, as OwnershipLost; an unavailable store does not count."""
@@ -198,9 +198,9 @@ class CheckpointWriter:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         return self._executor
 
-    def _write_and_go_on(self, snapshot: Snapshot, handover: bool, waiting: bool) -> None:
+    def _write_and_go_on(self, snapshot: Snapshot, handover: bool, if_absent: bool) -> None:
         try:
-            self._write(snapshot, handover=handover, waiting=waiting)
+            self._write(snapshot, handover=handover, if_absent=if_absent)
         except REFUSED as error:
             _log.warning("training goes on without the checkpoint of step %d: %s", snapshot.step, printable(error))
             if handover:
@@ -208,11 +208,13 @@ class CheckpointWriter:
         finally:
             switch_interval.end()
 
-    def _write(self, snapshot: Snapshot, *, handover: bool, waiting: bool = False, since: float | None = None) -> None:
+    def _write(
+        self, snapshot: Snapshot, *, handover: bool, if_absent: bool = False, since: float | None = None
+    ) -> None:
         """``since``: the training stands still for it from then on."""
         started = self._clock()
         try:
-            if waiting and self._checkpoints.reaches(snapshot.step):
+            if if_absent and self._checkpoints.reaches(snapshot.step):
                 self._durable = snapshot.serial
                 return
             snapshot.wait()
@@ -221,7 +223,7 @@ class CheckpointWriter:
                 snapshot.time,
                 snapshot.parts,
                 handover=handover,
-                retire=not waiting,
+                retire=not if_absent,
                 joint=snapshot.joint,
             )
         except REFUSED as error:

@@ -315,11 +315,11 @@ class DurableState:
         with self._turn:
             if not writer.takes_care_of(self._serial) and not writer.holds_off:
                 self._end_at_exit()
-                self._begin_write(handover=True, waiting=True)
+                self._begin_write(handover=True, if_absent=True)
 
     def _write_between(self, handover: bool) -> None:
         """In the thread that does so between two commits: of the last save, which is a commit."""
-        self._begin_write(handover=handover, waiting=True)
+        self._begin_write(handover=handover, if_absent=True)
 
     def _pause_between(self) -> None:
         if self._between is not None:
@@ -397,10 +397,10 @@ class DurableState:
     def _leave_world(self, *, committed: bool) -> None:
         """All ranks are about to, just after a commit or anywhere; a collective."""
 
-    def _begin_write(self, *, handover: bool = False, waiting: bool = False) -> None:
+    def _begin_write(self, *, handover: bool = False, if_absent: bool = False) -> None:
         """Of the last save; see :meth:`CheckpointWriter.begin`."""
         assert self._writer is not None
-        self._writer.begin(self._snapshot(), handover=handover, waiting=waiting)
+        self._writer.begin(self._snapshot(), handover=handover, if_absent=if_absent)
 
     def _read(self, stored: StoredCheckpoint) -> dict[str, Any]:
         return read_parts(self.family, stored)

@@ -1,12 +1,12 @@
-"""What may be said of an error of a cloud's library: not its own words, which can hold URLs, and these signatures."""
+"""Text about an error of a cloud's library that is safe to log: its own message can hold URLs with signatures."""
 
 from __future__ import annotations
 
 from elastic_runtime.printable import printable
 
 
-def trouble(error: BaseException) -> str:
-    """Its kind, and of what the system has said the reason."""
+def error_text(error: BaseException) -> str:
+    """Return its type, and the reason that the operating system gave."""
     seen: list[BaseException] = []
     waiting: list[object] = [error]
     while waiting and len(seen) < 20:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.launcher import frameworks
-from elastic_runtime.launcher.frameworks import check_frameworks
+from elastic_runtime.launcher import script_imports
+from elastic_runtime.launcher.script_imports import check_frameworks
 from elastic_runtime.net import certificates
 from elastic_runtime.run.shipment import pack
 from elastic_runtime.run.spec import RunSpec
@@ -21,7 +21,7 @@ from tests.unit.runtime.launcher_bench import RUN, Place, Worker, launched
 
 @pytest.fixture(autouse=True)
 def only_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frameworks, "find_spec", lambda name: object() if name == "torch" else None)
+    monkeypatch.setattr(script_imports, "find_spec", lambda name: object() if name == "torch" else None)
 
 
 def check(source: str | bytes, **more: Any) -> None:
