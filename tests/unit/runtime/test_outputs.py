@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from elastic_runtime.checkpoint.file import FileStore
+from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import StoreUnavailable
 from elastic_runtime.protocol.rank_link import OutputsSaved
 from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.script import kept_outputs as module
 from elastic_runtime.script.kept_outputs import KeptFolder
+from elastic_runtime.script.leaving import Notice
 from tests.unit.runtime.rank_bench import Agent
 
 
@@ -68,6 +70,26 @@ class TestWhatIsKept:
         kept.upload()
         assert (written, ranks.stored()) == (["outputs-7/log.csv"], {"log.csv": "1 2"})
         assert ranks.told() == [(2, 4), (1, 3)]
+
+    def test_before_its_worker_is_taken(self, ranks: Ranks) -> None:
+        kept = ranks.rank("a")
+        kept.in_world(0)
+        (kept.folder / "log.csv").write_text("1")
+        kept.noticed(Notice(utc_now(), ("worker-1",), mine=False, everyone=False))
+        assert ranks.stored() == {}
+        kept.noticed(Notice(utc_now(), ("worker-0",), mine=True, everyone=False))
+        assert ranks.stored() == {"log.csv": "1"}
+
+    def test_after_the_handover_where_there_is_one(self, ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "_follows", False)
+        module.follow_checkpoints(True)
+        kept = ranks.rank("a")
+        kept.in_world(0)
+        (kept.folder / "log.csv").write_text("1")
+        kept.noticed(Notice(utc_now(), ("worker-0",), mine=True, everyone=True))
+        assert ranks.stored() == {}
+        kept.upload()
+        assert ranks.stored() == {"log.csv": "1"}
 
     @pytest.mark.parametrize("name", ["a b", "a--b", "ä", "a-", "-a", "x" * 201, "1/2/3/4/5/6"])
     def test_not_under_names_that_could_be_taken_for_others(

@@ -79,6 +79,11 @@ class KeptFolder:
             self.upload()
         self._is_first = False
 
+    def noticed(self, notice: leaving.Notice) -> None:
+        """Save what is new before this worker is taken, unless that follows the hand-over, which comes first."""
+        if notice.mine and not _follows:
+            self.upload()
+
     def upload(self) -> None:
         """Save what is new, on the first rank; in any thread. A store that is away is a warning, and tried again."""
         if self._is_first:
@@ -193,6 +198,8 @@ def _copy(source: BinaryIO, target: BinaryIO, most: int) -> int:
 
 
 _kept: KeptFolder | None = None
+_follows = False
+"""Whether this process writes checkpoints, with the outputs after each: then those do not hold up a hand-over."""
 
 
 def outputs() -> Path:
@@ -217,10 +224,16 @@ def outputs() -> Path:
             _log.warning("outputs are not kept: the run has no checkpoint store")
         kept = _kept = KeptFolder(folder, spec, shared_link())
         atexit.register(kept.upload)
-        leaving.on_notice(lambda _: kept.upload())
+        leaving.on_notice(kept.noticed)
         if world.connected:
             kept.in_world(world.rank)
     return _kept.folder
+
+
+def follow_checkpoints(follows: bool) -> None:
+    """Whether :func:`upload` will be called after each checkpoint from now on."""
+    global _follows
+    _follows = follows
 
 
 def upload() -> None:

@@ -74,6 +74,7 @@ class CheckpointWriter:
         self._send = link.send
         self._lines = MetricLines(checkpoints.store, checkpoints.fence)
         link.listener = self._lines.hear
+        kept_outputs.follow_checkpoints(True)
         self._clock = clock
         self._started = clock()
         self._handover: float | None = None
@@ -83,8 +84,10 @@ class CheckpointWriter:
         self._begun: int | None = None
         self._looked = self._started
         self._stalled = 0.0
-        self.seconds = 0.0
-        """That the last one took to write; 0 before the first."""
+        self._seconds = 0.0
+        self._write_since: float | None = None
+        self._urgent = -1
+        """Serial of the newest save that was given for a notice."""
         self._executor: ThreadPoolExecutor | None = None
         self._writing: list[Future[None]] = []
 
@@ -93,6 +96,12 @@ class CheckpointWriter:
         self.collect()
         self._looked = self._clock()
         return not self._writing and self._looked - self._started >= self._every
+
+    @property
+    def seconds(self) -> float:
+        """That the last one took to write, or that the present one has taken so far if that is longer; at first 0."""
+        since = self._write_since
+        return self._seconds if since is None else max(self._seconds, self._clock() - since)
 
     def has_written(self, serial: int) -> bool:
         """Whether the snapshot of this save, or of a later one, is published; those under way do not count."""
@@ -159,7 +168,7 @@ class CheckpointWriter:
         if not if_absent:
             self._stalled += self._started - self._looked  # in which the snapshot was taken
         if handover:
-            self._handover = self._started
+            self._handover, self._urgent = self._started, snapshot.serial
             self._wanted = False
         switch_interval.begin()
         self._writing.append(self._running().submit(self._write_and_go_on, snapshot, handover, if_absent))
@@ -173,6 +182,7 @@ class CheckpointWriter:
     def close(self) -> None:
         """Wait for what is under way, and end the thread; metrics are written, too. Raises as :meth:`collect`."""
         self._shut()
+        kept_outputs.follow_checkpoints(False)
         self._lines.upload()
         kept_outputs.upload()
 
@@ -212,7 +222,7 @@ class CheckpointWriter:
         self, snapshot: Snapshot, *, handover: bool, if_absent: bool = False, since: float | None = None
     ) -> None:
         """``since``: the training stands still for it from then on."""
-        started = self._clock()
+        self._write_since = started = self._clock()
         try:
             if if_absent and self._checkpoints.reaches(snapshot.step):
                 self._durable = snapshot.serial
@@ -231,14 +241,15 @@ class CheckpointWriter:
             raise
         finally:
             snapshot.give_back()
+            self._write_since = None
         self._durable = snapshot.serial
-        self.seconds = self._clock() - started
+        self._seconds = seconds = self._clock() - started
         stalled, self._stalled = self._stalled, 0.0
         if since is not None:
             stalled += self._clock() - since
         if stored is not None:  # Else the first writer tells it.
-            self._send(CheckpointWritten(stored.uri, snapshot.step, snapshot.time, handover, self.seconds, stalled))
-        if not self._wanted:  # What is to be durable before a deadline comes first.
+            self._send(CheckpointWritten(stored.uri, snapshot.step, snapshot.time, handover, seconds, stalled))
+        if not self._wanted and self._urgent <= snapshot.serial:  # A hand-over that is wanted, or queued, comes first.
             self._lines.upload()
             kept_outputs.upload()
 
