@@ -56,6 +56,14 @@ FRAGMENTS = [
     Fragment("docs/airflow.md", "Horovod(fusion_threshold_mb"),
     Fragment("docs/how-to/gpu-and-spot-nodes.md", "queue=", after='assert pods.queue == "team"'),
     Fragment("docs/how-to/deploy.md", "image_pull_secrets", after="assert pods.image_pull_secrets"),
+    Fragment(
+        "docs/extending.md",
+        'engine = "hub"',
+        after="""
+        train = ElasticHubOperator(task_id="train", command=["python", "train.py"], workers=Workers(min=1, max=2))
+        assert train.engine == "hub"
+        """,
+    ),
     Fragment("docs/kubernetes.md", "claim=\"datasets\""),
     Fragment("docs/kubernetes-settings.md", "Jupyter(token="),
     Fragment("docs/kubernetes.md", "dag.get_task", reason="prints manifests: tests/unit/provider tries dry_run"),
