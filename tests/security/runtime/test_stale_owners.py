@@ -64,7 +64,7 @@ def test_one_that_stood_still_after_its_last_checkpoint_removes_nothing_of_a_new
 
 def test_a_lock_that_nobody_lets_go_of_has_an_end(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a process that is stopped, or of somebody who may write there."""
-    monkeypatch.setattr(file_module, "LOCK_PATIENCE", 0.2)
+    monkeypatch.setattr(file_module, "LOCK_TIMEOUT", 0.2)
     write(checkpoints(root, 1), 1)
     handle = os.open(root / ".lock", os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_SH)

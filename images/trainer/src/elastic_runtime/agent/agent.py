@@ -69,7 +69,7 @@ THE_RUNS_OWN = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TORCH_NCCL_ASYNC_ER
 class Parting(StrEnum):
     """How a connection to the launcher ended."""
 
-    DISCONNECTED = "hung up"
+    DISCONNECTED = "disconnected"
     """The launcher is gone, or has replaced itself."""
     RELEASED = "released"
     """It needs this worker no more."""
@@ -232,7 +232,7 @@ class Agent:
             await self._writer.drain()
 
     async def _receive(self, reader: asyncio.StreamReader) -> Message | None:
-        """The next message; None when the launcher has hung up."""
+        """Return the next message; None once the launcher has disconnected."""
         try:
             line = await reader.readline()
             return decode(decode_line(line)) if line.endswith(b"\n") else None

@@ -34,7 +34,7 @@ async def dial(launcher: tuple[str, int], tls: Path, max_wait: float | None) -> 
     Args:
         launcher: address and port.
         tls: folder with the agent's certificate.
-        max_wait: seconds to keep trying; None: for ever, whoever answers meanwhile.
+        max_wait: seconds to keep trying; None: no limit, and an invalid certificate does not end it either.
 
     Raises:
         ClusterUnavailable: nobody answered in that time, or it was a launcher of another run.

@@ -140,7 +140,8 @@ class Saving:
         if not self._observe.timeline or self._is_refused:
             return None
         try:
-            await asyncio.to_thread(self._claim_to_merge)
+            if not self._has_claimed:
+                await asyncio.to_thread(self._claim_to_merge)
         except ElasticError as error:
             log.warning("the timeline is not merged: %s", printable(error))
             return None

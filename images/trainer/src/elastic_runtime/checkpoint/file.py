@@ -39,7 +39,7 @@ _TRASH = ".trash-"
 _ALIVE = ".alive"
 FENCE = ".fence"
 _LOCK = ".lock"
-LOCK_PATIENCE = 120.0
+LOCK_TIMEOUT = 120.0
 """Seconds to wait for those who hold the lock; they remove leftovers meanwhile, at most."""
 _LOCK_PAUSE = 0.02
 """Seconds between two tries, since a wait in the kernel has no end."""
@@ -197,13 +197,13 @@ class FileStore(CheckpointStore):
 
     def _lock(self, handle: int) -> None:
         """Raises StoreUnavailable where somebody else does not let go of it, such as a stopped process."""
-        deadline = time.monotonic() + LOCK_PATIENCE
+        deadline = time.monotonic() + LOCK_TIMEOUT
         while True:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    problem = f"another process has held {self.root / _LOCK} for {LOCK_PATIENCE:.0f} s"
+                    problem = f"another process has held {self.root / _LOCK} for {LOCK_TIMEOUT:.0f} s"
                     raise StoreUnavailable(problem) from None
                 time.sleep(_LOCK_PAUSE)
             else:
@@ -233,7 +233,7 @@ class FileStore(CheckpointStore):
         except FileNotFoundError:
             return Seen()
         except InvalidDocument as error:  # That is no checkpoint which could be passed over.
-            raise rights.everybodys(self.root / FENCE) from error
+            raise rights.world_writable(self.root / FENCE) from error
         finally:
             os.close(root)
         fence, _, owner = text.decode("ascii", "replace").partition(" ")

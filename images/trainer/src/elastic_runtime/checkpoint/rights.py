@@ -55,12 +55,12 @@ def open_root(path: Path) -> int:
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     if os.fstat(handle).st_mode & stat.S_IWOTH:
         os.close(handle)
-        raise everybodys(path)
+        raise world_writable(path)
     return handle
 
 
-def everybodys(path: Path) -> InvalidSettings:
-    """Of a place that everybody may write to."""
+def world_writable(path: Path) -> InvalidSettings:
+    """Return the error for a path that all users may write to."""
     remedy = f"Take that right away (chmod -R o-w {path}); where all files have it, mount with dir_mode=0770"
     return InvalidSettings("checkpoint", f"everybody may write to {path}, and so alter checkpoints", remedy)
 

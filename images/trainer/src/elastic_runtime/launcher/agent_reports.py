@@ -124,7 +124,7 @@ class AgentReports:
         self._on_change()
 
     def gone(self, connection: AgentConnection) -> None:
-        """A worker has hung up, or is silent; its ranks are given up."""
+        """A worker has disconnected, or is silent; its ranks are given up."""
         worker = self._pool.workers[connection.hello.worker]
         orderly = worker.released or (worker.deadline is not None and not worker.ranks)
         self._pool.remove(worker.name)

@@ -51,7 +51,7 @@ Python's collector of cycles comes by, which a flood of strangers makes 250 MB."
 BACKLOG = 8 * 1024 * 1024
 """Bytes that wait for an agent that does not read, at most."""
 MAX_INVALID_MESSAGES = 10
-"""Messages that cannot be true, after which an agent is hung up on."""
+"""Invalid messages after which an agent is disconnected."""
 AGAIN = 1.0
 """Seconds between two connections of one agent, at least: each is told of in the log and in the status."""
 STOOD_STILL = 1.0
@@ -361,7 +361,7 @@ class ThrottledReader:
         self._lines.allow(MESSAGE)
 
     async def next(self) -> Message | None:
-        """The next message; None when the agent has hung up.
+        """Return the next message; None once the agent has disconnected.
 
         Raises:
             InvalidDocument: it talks nonsense, or too long.
