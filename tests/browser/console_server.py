@@ -29,6 +29,7 @@ def page_of(**changes: Any) -> dict[str, Any]:
     return {
         "run": {**run, "map_index": -1, "try_number": 2, "tries": [1, 2]},
         "status": STATUS,
+        "why": None,
         "message": None,
         "limits": {"minimum": 1, "maximum": 4},
         "live": True,

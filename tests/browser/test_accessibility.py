@@ -14,8 +14,8 @@ LINE = {"capacity_type": "spot", "instance_type": "g5.xlarge", "seconds": 900.0,
 LINE |= {"cost": "0.10", "idle_cost": "0.01", "on_demand_cost": "0.25", "note": ""}
 COST = {"currency": "USD", "book": "example", "cost": "0.10", "idle_cost": "0.01", "on_demand_cost": "0.25"}
 COST |= {"saving": "0.15", "saving_percent": "60.0", "unpriced_seconds": 0.0, "lines": [LINE]}
-FAILURE = {"rank": 2, "worker": "worker-2", "step": 7, "exit_code": 1, "message": "ValueError: no such sample"}
-FAILURE["traceback"] = "Traceback (most recent call last):\nValueError: no such sample"
+WHY = {"who": "Rank 2 on worker-2", "message": "ValueError: no such sample", "details": "at step 7"}
+WHY["traceback"] = "Traceback (most recent call last):\nValueError: no such sample"
 LOST = {**STATUS["workers"][0], "name": "worker-9", "state": "lost", "ranks": []}
 SHOWN: dict[str, tuple[str, str, Any]] = {
     "live": (TASK, "task", page_of(cost=COST, message="It is not all known.")),
@@ -28,9 +28,9 @@ SHOWN: dict[str, tuple[str, str, Any]] = {
                 **STATUS,
                 "phase": "failed",
                 "failure": "rank_failed",
-                "first_failure": FAILURE,
                 "workers": [*STATUS["workers"], LOST],
             },
+            why=WHY,
         ),
     ),
     "succeeded": (TASK, "task", page_of(live=False, status={**STATUS, "phase": "succeeded"})),

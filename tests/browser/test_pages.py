@@ -96,9 +96,9 @@ def test_ending_is_confirmed_first(server: Server, page: Any) -> None:
 
 
 def test_the_rank_that_failed_first_is_on_top(server: Server, page: Any) -> None:
-    failure = {"rank": 2, "worker": "worker-2", "step": 7, "exit_code": 1, "message": "ValueError: no such sample"}
-    failure["traceback"] = 'Traceback (most recent call last):\n  File "train.py", line 3\nValueError: no such sample'
-    server.answers["task"] = page_of(live=False, status={**STATUS, "phase": "failed", "first_failure": failure})
+    why = {"who": "Rank 2 on worker-2", "message": "ValueError: no such sample", "details": "at step 7"}
+    why["traceback"] = 'Traceback (most recent call last):\n  File "train.py", line 3\nValueError: no such sample'
+    server.answers["task"] = page_of(live=False, status={**STATUS, "phase": "failed"}, why=why)
     page.goto(server.url + TASK)
     assert page.get_by_role("heading", level=2).first.inner_text() == "Rank 2 on worker-2 failed first"
     assert 'File "train.py", line 3' in page.get_by_label("Traceback").inner_text()

@@ -128,10 +128,10 @@ class TestContents:
         failed = replace(FAILED, first_failure=first)
         told = why(failed)
         assert told is not None
-        assert (told.who, told.message) == ("Rank 1 on worker-1", "ValueError: no <such> sample")
-        assert told.details == "at step 40, ended with code 1, 2026-01-02 12:00:04 UTC"
-        assert len(told.traceback) == MAX_TRACEBACK
-        assert told.traceback.endswith(end)
+        assert (told["who"], told["message"]) == ("Rank 1 on worker-1", "ValueError: no <such> sample")
+        assert told["details"] == "at step 40, ended with code 1, 2026-01-02 12:00:04 UTC"
+        assert len(told["traceback"]) == MAX_TRACEBACK
+        assert told["traceback"].endswith(end)
         assert data_of(render_report(failed))["why"]["traceback"].endswith(end)
 
     def test_time_lost_by_cause(self) -> None:

@@ -45,15 +45,6 @@ export interface RunEvent {
   world_size: number | null;
 }
 
-export interface FirstFailure {
-  rank: number | null;
-  worker: string;
-  step: number | null;
-  exit_code: number | null;
-  message: string;
-  traceback: string;
-}
-
 /** Why a run has failed. */
 export interface Why {
   /** Empty: nobody knows which rank it was. */
@@ -86,7 +77,6 @@ export interface Status {
   events: RunEvent[];
   history: { time: string; size: number; generation: number; step: number | null }[];
   asked: { time: string; workers: number }[];
-  first_failure?: FirstFailure | null;
 }
 
 export interface CostLine {
@@ -123,6 +113,7 @@ export interface TaskIds {
 export interface TaskPage {
   run: TaskIds & { name: string | null; place: string | null; try_number: number | null; tries: number[] };
   status: Status | null;
+  why: Why | null;
   message: string | null;
   limits: { minimum: number; maximum: number } | null;
   live: boolean;

@@ -2,7 +2,7 @@ import { useState } from "preact/hooks";
 import { fetchTask } from "../model/api";
 import { moment, safeLink } from "../model/format";
 import { type Polled, usePolled } from "../model/poll";
-import type { FirstFailure, Status, TaskIds, TaskPage as Page, Why } from "../model/types";
+import type { Status, TaskIds, TaskPage as Page } from "../model/types";
 import { Controls, useChanges } from "../parts/Controls";
 import { Metrics, SizeChart } from "../parts/Curves";
 import { Events } from "../parts/Events";
@@ -61,7 +61,7 @@ function Shown({ page, status, refresh }: { page: Page; status: Status; refresh:
   const editable = page.may_edit && page.live;
   return (
     <main>
-      {status.first_failure && <Failure why={whyOf(status.first_failure)} />}
+      {page.why && <Failure why={page.why} />}
       {page.message && <p class="remark">{page.message}</p>}
       {page.hidden.includes("logs") && <p class="remark">What ranks wrote is hidden: you may not read this DAG's task logs.</p>}
       {page.hidden.includes("results") && (
@@ -94,11 +94,6 @@ function Shown({ page, status, refresh }: { page: Page; status: Status; refresh:
       </Section>
     </main>
   );
-}
-
-function whyOf({ rank, worker, step, message, traceback }: FirstFailure): Why {
-  const who = `${rank === null ? "A rank" : `Rank ${rank}`} on ${worker}`;
-  return { who, message, details: step === null ? "" : `at step ${step}`, traceback };
 }
 
 function Tries({ page, chosen, choose }: { page: Page; chosen: string | null; choose: (tried: string) => void }) {

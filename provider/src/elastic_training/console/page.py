@@ -33,6 +33,7 @@ from elastic_training.identity.page_address import ids_of, report_query
 from elastic_training.redaction.free_text import Hide, without_logs, without_results, without_secrets
 from elastic_training.redaction.values import Secrets, masked
 from elastic_training.report import render_report
+from elastic_training.report.contents import why
 
 log = logging.getLogger(__name__)
 MOST_TASKS = 100
@@ -290,6 +291,7 @@ def _page(
             "tries": sorted(tries or ()),
         },
         "status": None if status is None else to_plain(status),
+        "why": None if status is None else why(status),
         "message": None if message is None else masked(message),
         "limits": None,
         "live": False,

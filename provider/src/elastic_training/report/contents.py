@@ -67,7 +67,6 @@ def contents(
     status: Status, figures: Mapping[str, str] | None, cost: Mapping[str, Any] | None, size: Size
 ) -> dict[str, Any]:
     """As JSON; floats that JSON does not have are left out, or None."""
-    told = why(status)
     return {
         "status": _status(status, size),
         "cost": None if cost is None else _bounded(cost),
@@ -75,8 +74,7 @@ def contents(
             shortened(name, _NAME): shortened(value, _NAME)
             for name, value in {**(figures or {}), **_figures(status), **(figures_of(cost) if cost else {})}.items()
         },
-        "why": told
-        and {"who": told.who, "message": told.message, "details": told.details, "traceback": told.traceback},
+        "why": why(status),
         "left_out": list(_left_out(status, size)),
     }
 
@@ -280,35 +278,28 @@ def _duration(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds))) if abs(seconds) < 1e12 else "∞"
 
 
-@dataclass(frozen=True, slots=True)
-class Why:
-    """Of a failure: the first rank that did, and what it wrote last."""
+def why(status: Status) -> dict[str, str] | None:
+    """Why a run has failed, for its report and its page.
 
-    who: str
-    """``Rank 1 on worker-0``; empty: not known."""
-    message: str
-    """What was raised, or the reason of the run's end."""
-    details: str
-    """Step, exit code, time."""
-    traceback: str
-    """Its last characters, if it is too long: what was raised stands at the end."""
-
-
-def why(status: Status) -> Why | None:
-    """None: the run has not failed, or nothing is known beyond its reason."""
+    Returns:
+        ``who`` (``Rank 1 on worker-0``; empty: not known), ``message`` (what was raised, or the reason of the run's
+        end), ``details`` (step, exit code, time), and ``traceback``: its last characters, if it is too long, because
+        what was raised stands at the end. None: the run has not failed, or nothing is known beyond its reason.
+    """
     if status.phase is not Phase.FAILED:
         return None
     if first := status.first_failure:
         step = "" if first.step is None else f"at step {first.step:,}, "
         details = f"{step}ended with {describe(first.exit_code)}, {first.time:%Y-%m-%d %H:%M:%S} UTC"
         cut = first.traceback if len(first.traceback) <= MAX_TRACEBACK else f"…{first.traceback[1 - MAX_TRACEBACK :]}"
-        return Why(_capital(shortened(first.who, 200)), shortened(first.message, MAX_REASON), details, cut)
+        who, message = _capital(shortened(first.who, 200)), shortened(first.message, MAX_REASON)
+        return {"who": who, "message": message, "details": details, "traceback": cut}
     failed = next((event for event in status.events if event.kind is EventKind.RANK_FAILED), None)
     if failed is None:
         return None
-    who = shortened(f"{failed.message}{f' on {failed.worker}' if failed.worker else ''}", 400)
+    message = _capital(shortened(f"{failed.message}{f' on {failed.worker}' if failed.worker else ''}", 400))
     step = "" if failed.step is None else f"after step {failed.step:,}, "
-    return Why("", _capital(who), f"{step}{failed.time:%Y-%m-%d %H:%M:%S} UTC", "")
+    return {"who": "", "message": message, "details": f"{step}{failed.time:%Y-%m-%d %H:%M:%S} UTC", "traceback": ""}
 
 
 def _capital(text: str) -> str:
