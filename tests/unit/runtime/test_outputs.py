@@ -80,10 +80,9 @@ class TestWhatIsKept:
         kept.noticed(Notice(utc_now(), ("worker-0",), mine=True, everyone=False))
         assert ranks.stored() == {"log.csv": "1"}
 
-    def test_after_the_handover_where_there_is_one(self, ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "_follows", False)
-        module.follow_checkpoints(True)
+    def test_after_the_handover_where_there_is_one(self, ranks: Ranks) -> None:
         kept = ranks.rank("a")
+        kept._link.writes_checkpoints = True
         kept.in_world(0)
         (kept.folder / "log.csv").write_text("1")
         kept.noticed(Notice(utc_now(), ("worker-0",), mine=True, everyone=True))

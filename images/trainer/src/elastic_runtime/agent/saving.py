@@ -14,6 +14,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
+from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
@@ -83,8 +84,8 @@ class Saving:
         """Bytes that were saved of each file that stays."""
         self._names: list[str] = []
         self._turn = asyncio.Lock()
-        self._has_claimed = self._is_refused = False
-        """The store for this run; another one has the same fence."""
+        self._is_refused = False
+        """The store is another run's that has the same fence."""
         self._retired = False
         """Whether this agent has looked for what is too old."""
 
@@ -140,8 +141,7 @@ class Saving:
         if not self._observe.timeline or self._is_refused:
             return None
         try:
-            if not self._has_claimed:
-                await asyncio.to_thread(self._claim_to_merge)
+            await asyncio.to_thread(self._claim)
         except ElasticError as error:
             log.warning("the timeline is not merged: %s", printable(error))
             return None
@@ -182,8 +182,8 @@ class Saving:
             return
         folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            with closing(open_store(self._checkpoint.uri, self._variables)) as store:
-                self._claim(store)
+            with closing(self._store) as store:
+                store.claim_beside(self._checkpoint.fence, self._checkpoint.owner)
                 for name in due:
                     try:
                         self._save(store.write_file, name, folder)
@@ -194,14 +194,13 @@ class Saving:
         finally:
             os.close(folder)
 
-    def _claim(self, store: CheckpointStore) -> None:
-        if not self._has_claimed:
-            store.claim_beside(self._checkpoint.fence, self._checkpoint.owner)
-            self._has_claimed = True
+    @cached_property
+    def _store(self) -> CheckpointStore:
+        return open_store(self._checkpoint.uri, self._variables)
 
-    def _claim_to_merge(self) -> None:
-        with closing(open_store(self._checkpoint.uri, self._variables)) as store:
-            self._claim(store)
+    def _claim(self) -> None:
+        with closing(self._store) as store:
+            store.claim_beside(self._checkpoint.fence, self._checkpoint.owner)
 
     def _retire(self, store: CheckpointStore) -> None:
         if self._retired:

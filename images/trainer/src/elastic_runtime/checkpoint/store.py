@@ -102,6 +102,7 @@ class CheckpointStore(ABC):
 
     uri: str
     """Of the prefix, without a slash at its end."""
+    _claimed_beside: tuple[int, str] | None = None
 
     @abstractmethod
     def claim(self, fence: int, owner: str = "") -> None:
@@ -119,19 +120,21 @@ class CheckpointStore(ABC):
     def claim_beside(self, fence: int, owner: str) -> None:
         """Claim it before files beside the checkpoints are written, whose names hold the fence, and not the run.
 
-        A newer owner is no hindrance: its files have other names. Without an owner nothing is claimed.
+        A newer owner is no hindrance: its files have other names. Without an owner nothing is claimed, and what this
+        object has claimed is not claimed again.
 
         Raises:
             FenceTaken: they would be mixed with those of another run.
         """
-        if not owner:
+        if not owner or self._claimed_beside == (fence, owner):
             return
         try:
             self.claim(fence, owner)
         except FenceTaken:
             raise
         except OwnershipLost:
-            return
+            pass
+        self._claimed_beside = fence, owner
 
     def prepare(self) -> None:  # noqa: B027  # most stores have nothing to prepare
         """Have ready what the first write needs, so that it does not have to wait in a moment of haste."""

@@ -247,6 +247,8 @@ class RankLink:
         self._socket, self._sending, self._lines = sock, threading.Lock(), LineReader()
         self.listener: Callable[[RankMessage], None] = lambda _message: None
         """Hears what is sent, too, in the sender's thread."""
+        self.writes_checkpoints = False
+        """Whether this process does, with the outputs after each: then those do not hold up a hand-over."""
         self.hearers: list[Callable[[NoticeWord], None]] = []
         """Called with each word of the agent by :meth:`hear`."""
         self.leaving: dict[str, datetime] = {}

@@ -58,7 +58,8 @@ class KeptFolder:
         self.folder = folder
         self._spec, self._link = spec, link
         self._lock = threading.Lock()
-        self._is_first = self._was_first = self._has_claimed = False
+        self._store: CheckpointStore | None = None
+        self._is_first = self._was_first = False
         self._saved: dict[str, _Version] = {}
         self._refused: set[str] = set()
 
@@ -81,7 +82,7 @@ class KeptFolder:
 
     def noticed(self, notice: leaving.Notice) -> None:
         """Save what is new before this worker is taken, unless that follows the hand-over, which comes first."""
-        if notice.mine and not _follows:
+        if notice.mine and not self._link.writes_checkpoints:
             self.upload()
 
     def upload(self) -> None:
@@ -95,10 +96,9 @@ class KeptFolder:
             return
         with self._lock:
             try:
-                with closing(open_store(spec.uri)) as store:
-                    if not self._has_claimed:
-                        store.claim_beside(spec.fence, spec.owner)
-                        self._has_claimed = True
+                self._store = self._store or open_store(spec.uri)
+                with closing(self._store) as store:
+                    store.claim_beside(spec.fence, spec.owner)
                     act(store, spec.fence)
             except (InvalidSettings, FenceTaken) as error:
                 self._spec = None
@@ -198,8 +198,6 @@ def _copy(source: BinaryIO, target: BinaryIO, most: int) -> int:
 
 
 _kept: KeptFolder | None = None
-_follows = False
-"""Whether this process writes checkpoints, with the outputs after each: then those do not hold up a hand-over."""
 
 
 def outputs() -> Path:
@@ -228,12 +226,6 @@ def outputs() -> Path:
         if world.connected:
             kept.in_world(world.rank)
     return _kept.folder
-
-
-def follow_checkpoints(follows: bool) -> None:
-    """Whether :func:`upload` will be called after each checkpoint from now on."""
-    global _follows
-    _follows = follows
 
 
 def upload() -> None:

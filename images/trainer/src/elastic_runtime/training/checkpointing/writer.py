@@ -71,10 +71,10 @@ class CheckpointWriter:
     ) -> None:
         self._checkpoints = checkpoints
         self._every = every
-        self._send = link.send
+        self._link, self._send = link, link.send
         self._lines = MetricLines(checkpoints.store, checkpoints.fence)
         link.listener = self._lines.hear
-        kept_outputs.follow_checkpoints(True)
+        link.writes_checkpoints = True
         self._clock = clock
         self._started = clock()
         self._handover: float | None = None
@@ -182,7 +182,7 @@ class CheckpointWriter:
     def close(self) -> None:
         """Wait for what is under way, and end the thread; metrics are written, too. Raises as :meth:`collect`."""
         self._shut()
-        kept_outputs.follow_checkpoints(False)
+        self._link.writes_checkpoints = False
         self._lines.upload()
         kept_outputs.upload()
 
