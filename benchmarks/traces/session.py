@@ -16,7 +16,7 @@ from benchmarks.traces.progress import Progress
 from benchmarks.traces.scaling import Scaling
 from benchmarks.traces.timeline import Event, Timeline
 from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState
-from elastic_runtime.training.checkpointing.last_commit import CAUTION, MARGIN, RECLAIM_TIMEOUT, LastCommit
+from elastic_runtime.training.checkpointing.notices import CAUTION, MARGIN, RECLAIM_TIMEOUT, LastCommit
 
 _EARLY = 0.01
 """Seconds. A commit that is so much too early is a matter of rounding."""

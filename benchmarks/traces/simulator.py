@@ -14,7 +14,7 @@ from benchmarks.traces.session import Session
 from benchmarks.traces.timeline import Event, Timeline
 from benchmarks.traces.trace import Notices, Trace
 from elastic_runtime.engines.base import SessionState
-from elastic_runtime.launcher.decision.decide import decide
+from elastic_runtime.launcher.decision.decide import decide, observe
 from elastic_runtime.launcher.decision.facts import (
     Action,
     Clocks,
@@ -29,7 +29,6 @@ from elastic_runtime.launcher.decision.facts import (
     ReleaseWorker,
     StepDown,
 )
-from elastic_runtime.launcher.decision.observe import observe
 from elastic_runtime.run.spec import RecoveryMode, RecoverySpec, Timing, WorkersSpec
 
 TICK = 1.0

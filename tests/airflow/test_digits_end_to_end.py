@@ -12,7 +12,7 @@ import pytest
 
 from demo_kit.digits_run import DAG_ID, DAG_IDS, DigitsRun, Snapshot
 from demo_kit.look_back import problems
-from elastic_training.following.rank_lines import read_line
+from elastic_training.following.follow import read_line
 from tests.airflow.real_airflow import Airflow
 
 pytestmark = pytest.mark.timeout(600)

@@ -9,6 +9,7 @@ import pytest
 
 from elastic_runtime.errors import FailureKind, InvalidSettings, OwnershipLost, RunNotFound
 from elastic_runtime.run.status import EventKind, Phase, Status, WorkerState
+from elastic_training.clusters.document import SizeRequest
 from elastic_training.clusters.types import (
     LOG_START,
     ClaimOutcome,
@@ -16,7 +17,6 @@ from elastic_training.clusters.types import (
     RunSummary,
     StatusChanged,
 )
-from elastic_training.clusters.wish import SizeWish
 from elastic_training.concurrency.bridge import run
 from tests import paced
 from tests.contract.cluster_kinds import OWNER, Kind
@@ -139,14 +139,14 @@ def test_the_world_follows_the_size_and_a_request_counts_once(kind: Kind) -> Non
 
 def test_a_change_counts_from_the_size_that_was_asked_for_and_only_once(kind: Kind) -> None:
     ref = started(kind, workers=1)
-    first = run(kind.cluster.ask(ref, SizeWish("+2"), "wish 1", "task nightly.more of monday"))
+    first = run(kind.cluster.ask(ref, SizeRequest("wish 1", "+2", by="task nightly.more of monday")))
     assert (first.done, first.workers, first.by) == (False, 3, "task nightly.more of monday")
     status = until(kind, ref, training(3))
     if kind.tells_who_asked:
         told = [event.message for event in status.events if event.kind is EventKind.SIZE_ASKED]
         assert told == ["3 workers asked for, 1 before, by task nightly.more of monday"]
     run(kind.cluster.ask(ref, 2, "wish 2"))
-    again = run(kind.cluster.ask(ref, SizeWish("+2"), "wish 1"))
+    again = run(kind.cluster.ask(ref, SizeRequest("wish 1", "+2")))
     assert again == replace(first, done=True)
     assert run(kind.cluster.size(ref)) == 2
 
@@ -156,8 +156,8 @@ def test_named_workers_leave_and_are_not_replaced(kind: Kind) -> None:
     status = run(kind.cluster.status(ref))
     victim, *others = sorted(worker.name for worker in status.workers if worker.state is WorkerState.TRAINING)
     with pytest.raises(InvalidSettings, match="has no worker"):
-        run(kind.cluster.ask(ref, SizeWish("-1", release=("nobody",)), "wish 0"))
-    asked = run(kind.cluster.ask(ref, SizeWish("-1", release=(victim,)), "wish 1"))
+        run(kind.cluster.ask(ref, SizeRequest("wish 0", "-1", release=("nobody",))))
+    asked = run(kind.cluster.ask(ref, SizeRequest("wish 1", "-1", release=(victim,))))
     assert asked.workers == run(kind.cluster.size(ref)) == 2
     status = until(kind, ref, training(2))
     assert sorted(worker.name for worker in status.workers if worker.state is WorkerState.TRAINING) == others
@@ -167,7 +167,7 @@ def test_named_workers_leave_and_are_not_replaced(kind: Kind) -> None:
 def test_a_size_out_of_bounds_is_refused(kind: Kind, workers: int) -> None:
     ref = run(kind.cluster.claim(kind.spec(), OWNER)).ref
     with pytest.raises(InvalidSettings, match="1 to 3"):
-        run(kind.cluster.ask(ref, SizeWish(str(workers)), "wish"))
+        run(kind.cluster.ask(ref, SizeRequest("wish", str(workers))))
     assert run(kind.cluster.size(ref)) == 1
 
 

@@ -13,8 +13,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from elastic_runtime.engines.horovod.rendezvous_http import TOKEN, authorization
-from elastic_runtime.engines.horovod.rendezvous_server import Handler, RendezvousServer
+from elastic_runtime.engines.horovod.rendezvous_server import TOKEN, Handler, RendezvousServer, authorization
 
 CONNECTION_TIMEOUT = 25.0
 """Seconds; Gloo would give up after HOROVOD_GLOO_TIMEOUT_SECONDS, 30."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from elastic_runtime.engines.horovod.rendezvous import NEXT_ASSIGNMENT, ROLL_CALL
+from elastic_runtime.engines.horovod.rendezvous_server import NEXT_ASSIGNMENT, ROLL_CALL
 from tests.local.gloo_peer import CONNECTION_TIMEOUT, KNOCK, NoWorlds, Peer, peer_of
 from tests.paced import SCRIPTS, until
 

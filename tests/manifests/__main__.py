@@ -15,10 +15,9 @@ from typing import Any
 
 import yaml
 
-from elastic_runtime.run.jupyter import JupyterSpec
 from elastic_runtime.run.observe import ObserveSpec, PrometheusSpec
 from elastic_runtime.run.shipment import pack
-from elastic_runtime.run.spec import CheckpointSpec
+from elastic_runtime.run.spec import CheckpointSpec, JupyterSpec
 from elastic_training.clusters.kubernetes.manifests.objects import Capabilities
 from elastic_training.settings import Pods, PodShape, SecretRef, Volume
 from elastic_training.settings.pods import Hardware

@@ -28,7 +28,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard
 
 from elastic_runtime.engines.through_worlds import into_world
-from elastic_runtime.engines.torch.meshes import forget_meshes
+from elastic_runtime.engines.torch.rank import forget_meshes
 from elastic_runtime.errors import StatesDiffer
 from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.torch import ShardedState, own_group

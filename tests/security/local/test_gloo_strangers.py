@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 
-from elastic_runtime.engines.horovod.rendezvous_http import TOKEN
+from elastic_runtime.engines.horovod.rendezvous_server import TOKEN
 from tests.local.gloo_peer import ADDRESS, CONNECTION_TIMEOUT, NoWorlds, Peer, peer_of
 from tests.paced import until
 from tests.unit.runtime.driver_bench import Bench, bench

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.agent.preloading import preload
+from elastic_runtime.agent.zygote import preload
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.torch.version import check_torch
 

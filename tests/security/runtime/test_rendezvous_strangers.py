@@ -16,9 +16,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime.engines.horovod import rendezvous_http, rendezvous_server
-from elastic_runtime.engines.horovod.rendezvous_http import MAX_BODY, MAX_HEAD, authorization, parse_request
-from elastic_runtime.engines.horovod.rendezvous_server import MAX_LOGGED, MAX_OF_A_HOST, RendezvousServer
+from elastic_runtime.engines.horovod import rendezvous_server
+from elastic_runtime.engines.horovod.rendezvous_server import (
+    MAX_BODY,
+    MAX_HEAD,
+    MAX_LOGGED,
+    MAX_OF_A_HOST,
+    RendezvousServer,
+    authorization,
+    parse_request,
+)
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.net.http_head import parse_headers
 from elastic_runtime.net.seats import Seats
@@ -197,7 +204,7 @@ def test_whatever_is_parsed_is_a_request_or_refused(head: bytes) -> None:
 
 
 def test_a_request_that_drips_is_ended(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous_http, "REQUEST_TIME", 0.1)
+    monkeypatch.setattr(rendezvous_server, "REQUEST_TIME", 0.1)
     for said in (b"", b"P", request_of(place), request_of(place, "Content-Length: 9") + b"val"):
         with socket.create_connection(("127.0.0.1", place.port), timeout=SOON) as connection:
             connection.sendall(said)

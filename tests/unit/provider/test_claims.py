@@ -139,13 +139,13 @@ class TestFences:
     def test_requests_are_bounded_and_the_newest_stay(self) -> None:
         found = RunDocument(SPEC, "me", NOW, NOW)
         for number in range(MAX_REQUESTS + 1):
-            found = found.asked_for(SizeRequest(f"wish {number}", 2, NOW, done=False))
+            found = found.asked_for(SizeRequest(f"wish {number}", workers=2, asked=NOW, done=False))
         assert len(found.requests) == MAX_REQUESTS
         assert found.requests[-1].name == f"wish {MAX_REQUESTS}"
 
     def test_a_request_is_understood_once(self) -> None:
-        first = SizeRequest("wish", 2, NOW, done=False)
-        found = RunDocument(SPEC, "me", NOW, NOW).asked_for(first).asked_for(SizeRequest("wish", 4, NOW))
+        first = SizeRequest("wish", workers=2, asked=NOW, done=False)
+        found = RunDocument(SPEC, "me", NOW, NOW).asked_for(first).asked_for(SizeRequest("wish", workers=4, asked=NOW))
         assert found.requested("wish") == first
         assert found.resized("wish").requested("wish") == replace(first, done=True)
 

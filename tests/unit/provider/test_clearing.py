@@ -157,7 +157,7 @@ def test_a_retry_finds_the_new_folder_though_nothing_was_kept(
     attempt(fake, trying(), **more)
     again = attempt(fake, cleared(2, after=1), FailureKind.LAUNCHER_LOST, saves=False, **more)
     assert again != NAME
-    monkeypatch.setattr("elastic_training.lifecycle.earlier_run.read_newest", Mock(side_effect=OSError("away")))
+    monkeypatch.setattr("elastic_training.operators.starting.read_newest", Mock(side_effect=OSError("away")))
     assert attempt(fake, cleared(3, after=1), **more) == again
 
 

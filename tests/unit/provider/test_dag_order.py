@@ -10,8 +10,8 @@ from airflow.sdk import DAG, BaseOperator
 from elastic_runtime.errors import InvalidSettings
 from elastic_training.airflow.sdk import AirflowFailException
 from elastic_training.clusters.fake import FakeCluster
+from elastic_training.operators.scale_task import comes_after
 from elastic_training.operators.scale_training import ScaleTrainingOperator
-from elastic_training.scaling.dag_order import comes_after
 from elastic_training.sensors.scale_workers import ScaleWorkersSensor
 from tests.unit.provider.fakes import FakeTaskInstance
 from tests.unit.provider.operator_bench import operator

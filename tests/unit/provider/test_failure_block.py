@@ -14,7 +14,7 @@ from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.kubernetes.place import KubernetesCluster
 from elastic_training.clusters.local import LocalCluster
 from elastic_training.exceptions import TrainingFailed
-from elastic_training.outcome.failure_block import failure_block
+from elastic_training.operators.elastic_training import failure_block
 from tests.unit.provider.operator_bench import NAME, operator, trying
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)

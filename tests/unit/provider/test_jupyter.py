@@ -12,8 +12,7 @@ import pytest
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run import runobjects
-from elastic_runtime.run.jupyter import JupyterSpec
-from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.spec import JupyterSpec, RunSpec
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.settings import Jupyter, Pods, PodShape, SecretRef, Volume
 from elastic_training.settings.pods import Hardware

@@ -14,7 +14,7 @@ from airflow.policies import hookimpl
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run import runobjects
-from elastic_runtime.run.jupyter import JupyterSpec
+from elastic_runtime.run.spec import JupyterSpec
 from elastic_training.clusters.kubernetes.manifests.mutation import mutated
 from elastic_training.settings import Pods
 from tests.unit.provider.manifests_bench import SPEC, everything, objects_of

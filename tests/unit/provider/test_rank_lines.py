@@ -8,7 +8,7 @@ import pytest
 
 from elastic_runtime.launcher.record.output import OutputLog
 from elastic_training.clusters.fake import FakeCluster
-from elastic_training.following.rank_lines import LogLine, Source, ranks_shown, read_line
+from elastic_training.following.follow import LogLine, Source, ranks_shown, read_line
 from tests.unit.provider.operator_bench import NAME, deferred, operator, trying
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, 5000, tzinfo=UTC)

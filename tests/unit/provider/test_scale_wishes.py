@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run.spec import WorkersSpec
 from elastic_runtime.run.status import Phase, Series, Status
-from elastic_training.clusters.wish import MAX_RELEASED, size_wish
+from elastic_training.clusters.document import MAX_RELEASED, size_request
 from elastic_training.scaling.after import ScaleAfter, scale_after
 
 BOUNDS = WorkersSpec(2, 2, 6)
@@ -23,32 +23,32 @@ BOUNDS = WorkersSpec(2, 2, 6)
     [(3, 2, 3), ("3", 2, 3), ("+2", 3, 5), ("-1", 3, 2), ("min", 5, 2), ("max", 5, 6), (" +1 ", 2, 3)],
 )
 def test_what_a_wish_comes_to(written: Any, present: int, target: int) -> None:
-    assert size_wish(written, None, clip=False).target(present, BOUNDS) == target
+    assert size_request(written, None, clip=False).target(present, BOUNDS) == target
 
 
 @pytest.mark.parametrize("written", [0, -1, "0", "+0", "-0", "two", "", "++2", "1.5", 1.5, True, "1e3", "9" * 9, [3]])
 def test_what_is_no_size(written: Any) -> None:
     with pytest.raises(InvalidSettings) as caught:
-        size_wish(written, None, clip=False)
+        size_request(written, None, clip=False)
     assert caught.value.field == "workers"
 
 
 @pytest.mark.parametrize(("written", "nearest"), [(1, 2), (7, 6), ("+9", 6), ("-9", 2)])
 def test_out_of_bounds_is_refused_or_clipped(written: Any, nearest: int) -> None:
     with pytest.raises(InvalidSettings, match="bounds 2 to 6"):
-        size_wish(written, None, clip=False).target(4, BOUNDS)
-    assert size_wish(written, None, clip=True).target(4, BOUNDS) == nearest
+        size_request(written, None, clip=False).target(4, BOUNDS)
+    assert size_request(written, None, clip=True).target(4, BOUNDS) == nearest
 
 
 @given(st.integers(-9, 9).filter(bool), st.integers(2, 6))
 def test_a_clipped_wish_is_always_within(change: int, present: int) -> None:
-    target = size_wish(f"{change:+d}", None, clip=True).target(present, BOUNDS)
+    target = size_request(f"{change:+d}", None, clip=True).target(present, BOUNDS)
     assert 2 <= target <= 6
     assert abs(target - present) <= abs(change)
 
 
 def test_named_workers_are_as_many_fewer() -> None:
-    wish = size_wish(None, ["worker-3", "worker-1"], clip=False)
+    wish = size_request(None, ["worker-3", "worker-1"], clip=False)
     assert (wish.target(6, BOUNDS), wish.relative, wish.release) == (4, True, ("worker-3", "worker-1"))
 
 
@@ -58,13 +58,13 @@ def test_named_workers_are_as_many_fewer() -> None:
 )
 def test_what_names_no_workers(names: Any) -> None:
     with pytest.raises(InvalidSettings, match="release"):
-        size_wish(None, names, clip=False)
+        size_request(None, names, clip=False)
 
 
 @pytest.mark.parametrize(("workers", "release"), [(None, None), (3, ["worker-3"])])
 def test_a_size_or_names(workers: Any, release: Any) -> None:
     with pytest.raises(InvalidSettings):
-        size_wish(workers, release, clip=False)
+        size_request(workers, release, clip=False)
 
 
 def status(**more: Any) -> Status:

@@ -148,7 +148,7 @@ def test_a_size_that_was_never_there_was_not_reached(slow: FakeCluster, airflow:
 def test_worlds_count_from_the_one_at_the_time_of_the_wish(worlds: list[tuple[int, int]], reached: bool) -> None:
     history = tuple(World(DATE + timedelta(seconds=at), size, 1) for at, size in worlds)
     status = Status("run", "1", Phase.SUCCEEDED, "", DATE, history=history)
-    assert had(status, SizeRequest("wish", 3, DATE), slots=1) is reached
+    assert had(status, SizeRequest("wish", workers=3, asked=DATE), slots=1) is reached
 
 
 class TestSizes:

@@ -14,10 +14,14 @@ from typing import Any
 
 from horovod.runner.elastic.worker import HostUpdateResult
 
-from elastic_runtime.engines.horovod.driver import AdaptedDriver, PushedHosts, SessionEnd
-from elastic_runtime.engines.horovod.rendezvous import ElasticHandler, rank_environment
-from elastic_runtime.engines.horovod.rendezvous_http import authorization
-from elastic_runtime.engines.horovod.rendezvous_server import HOSTS_UPDATED, RendezvousServer
+from elastic_runtime.engines.horovod.driver import (
+    AdaptedDriver,
+    ElasticHandler,
+    PushedHosts,
+    SessionEnd,
+    rank_environment,
+)
+from elastic_runtime.engines.horovod.rendezvous_server import HOSTS_UPDATED, RendezvousServer, authorization
 
 SOON = 10.0
 """Seconds after which what should have happened has not."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from elastic_runtime.engines.base import Stage
-from elastic_runtime.launcher.decision.decide import decide
+from elastic_runtime.launcher.decision.decide import decide, observe
 from elastic_runtime.launcher.decision.facts import (
     Action,
     CloseSession,
@@ -24,7 +24,6 @@ from elastic_runtime.launcher.decision.facts import (
     SlotFact,
     WorkerFact,
 )
-from elastic_runtime.launcher.decision.observe import observe
 from tests.unit.runtime.forming_state import (
     ATTEMPTS,
     BACKOFF,

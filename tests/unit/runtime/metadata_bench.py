@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime.agent.notices.metadata import MetadataClient, Service
+from elastic_runtime.agent.notices.clouds import MetadataClient, Service
 from elastic_runtime.errors import ClusterUnavailable
 
 

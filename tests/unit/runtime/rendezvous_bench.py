@@ -16,9 +16,8 @@ from horovod.runner.elastic.rendezvous import create_rendezvous_handler
 from horovod.runner.http.http_server import RendezvousHTTPServer
 from horovod.runner.http.http_server import RendezvousServer as StockServer
 
-from elastic_runtime.engines.horovod.rendezvous import ElasticHandler, RollCall
-from elastic_runtime.engines.horovod.rendezvous_http import authorization
-from elastic_runtime.engines.horovod.rendezvous_server import RendezvousServer
+from elastic_runtime.engines.horovod.driver import ElasticHandler, RollCall
+from elastic_runtime.engines.horovod.rendezvous_server import RendezvousServer, authorization
 from tests.unit.runtime.driver_bench import SOON
 
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from elastic_runtime.engines.base import SessionCallbacks, SessionFact, SessionState
-from elastic_runtime.engines.horovod.rendezvous_http import authorization
+from elastic_runtime.engines.horovod.rendezvous_server import authorization
 from elastic_runtime.engines.horovod.session import HorovodSession
 
 SOON = 10.0

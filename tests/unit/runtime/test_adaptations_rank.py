@@ -19,8 +19,7 @@ from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrup
 from elastic_runtime.engines import gloo_sockets as engine_sockets
 from elastic_runtime.engines.gloo_sockets import cut, notice_silence, open_sockets
 from elastic_runtime.engines.horovod import rank as adaptation
-from elastic_runtime.engines.horovod import rendezvous_client
-from elastic_runtime.engines.horovod.rendezvous_client import cut_when_given_up, still_assigned
+from elastic_runtime.engines.horovod.rank import cut_when_given_up, still_assigned
 from elastic_runtime.errors import OwnershipLost
 from tests.unit.runtime.driver_bench import SOON, Bench, bench, in_thread
 
@@ -233,7 +232,7 @@ class TestRun:
         with pytest.raises(RuntimeError, match="a bug"):
             adaptation.run(train)(state)
         assert state.log == ["sync"]
-        assert len(rendezvous_client.while_waiting) == 0
+        assert len(adaptation.while_waiting) == 0
 
 
 class TestStillAssigned:
@@ -257,7 +256,7 @@ class TestStillAssigned:
             if len(calls) == 2:
                 twice.set()
 
-        monkeypatch.setattr(rendezvous_client, "while_waiting", [hook])
+        monkeypatch.setattr(adaptation, "while_waiting", [hook])
         with bench(minimum=2) as ours:
             ours.begin("a", "b")
             as_rank("a", ours, monkeypatch)
@@ -274,7 +273,7 @@ class TestStillAssigned:
         def refused() -> None:
             raise OwnershipLost("the run has a newer owner")
 
-        monkeypatch.setattr(rendezvous_client, "while_waiting", [refused])
+        monkeypatch.setattr(adaptation, "while_waiting", [refused])
         with bench(minimum=2) as ours:
             ours.begin("a", "b")
             as_rank("a", ours, monkeypatch)

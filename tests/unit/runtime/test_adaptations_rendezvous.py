@@ -14,8 +14,8 @@ from horovod.runner.common.util.hosts import SlotInfo
 from horovod.runner.http.http_server import RendezvousHTTPServer
 
 from elastic_runtime.engines.horovod import rendezvous_server
-from elastic_runtime.engines.horovod.rendezvous import NEXT_ASSIGNMENT, ElasticHandler
-from elastic_runtime.engines.horovod.rendezvous_server import RendezvousServer
+from elastic_runtime.engines.horovod.driver import ElasticHandler
+from elastic_runtime.engines.horovod.rendezvous_server import NEXT_ASSIGNMENT, RendezvousServer
 from tests.unit.runtime.driver_bench import SOON, in_thread, wait_until
 from tests.unit.runtime.rendezvous_bench import Driver, Place, running
 

@@ -12,7 +12,7 @@ import torch
 from horovod.runner.elastic import worker
 
 from elastic_runtime.engines.horovod import rank as adaptation
-from elastic_runtime.engines.horovod.rendezvous_http import TOKEN
+from elastic_runtime.engines.horovod.rendezvous_server import TOKEN
 from elastic_runtime.torch.handlers import StateDictHandler
 
 

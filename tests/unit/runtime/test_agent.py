@@ -14,9 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from elastic_runtime.agent.agent import Agent
-from elastic_runtime.agent.notices.services import NO_METADATA, Metadata
-from elastic_runtime.agent.settings import AgentSettings
+from elastic_runtime.agent.agent import Agent, AgentSettings
+from elastic_runtime.agent.notices.clouds import NO_METADATA, Metadata
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import to_json, write_atomically
 from elastic_runtime.errors import ClusterUnavailable

@@ -19,10 +19,8 @@ import psutil
 import pytest
 
 from elastic_runtime.agent import agent as module
-from elastic_runtime.agent import dialling
 from elastic_runtime.agent.__main__ import parse_arguments
-from elastic_runtime.agent.agent import Agent
-from elastic_runtime.agent.settings import AgentSettings
+from elastic_runtime.agent.agent import Agent, AgentSettings
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import to_json, write_atomically
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
@@ -42,7 +40,7 @@ T = TypeVar("T")
 
 @pytest.fixture(autouse=True)
 def dials_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dialling, "RETRY", RetryPolicy(first=0.02, longest=2.0))
+    monkeypatch.setattr(module, "RETRY", RetryPolicy(first=0.02, longest=2.0))
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +132,7 @@ class TestRedials:
         async def run() -> None:
             port = free_port()
             async with agent(tls, port) as task:
-                await asyncio.sleep(2 * dialling.RETRY.first)
+                await asyncio.sleep(2 * module.RETRY.first)
                 async with listening(tls, SLEEPER, port=port) as desk:
                     await ready(desk)
                 async with listening(tls, SLEEPER, used=[NAME], port=port) as desk:
@@ -147,13 +145,13 @@ class TestRedials:
     def test_whoever_answers_meanwhile(self, tls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Another run's launcher, one that hangs up on everybody, one that ends in the handshake."""
         certificates.create(tmp_path / "other")
-        monkeypatch.setattr(dialling, "COMPLAINT", 0.0)
-        monkeypatch.setattr(dialling, "RETRY", RetryPolicy(first=0.02, longest=0.02))
+        monkeypatch.setattr(module, "COMPLAINT", 0.0)
+        monkeypatch.setattr(module, "RETRY", RetryPolicy(first=0.02, longest=0.02))
 
         async def run() -> None:
             port, refused, turned_away = free_port(), asyncio.Event(), asyncio.Event()
             monkeypatch.setattr(
-                dialling.log, "warning", lambda form, words: "is not this run's" in words and refused.set()
+                module.log, "warning", lambda form, words: "is not this run's" in words and refused.set()
             )
 
             async def close_connection(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -231,7 +229,7 @@ class TestSigterm:
     def test_while_dialling_ends_it_at_once(self, tls: Path) -> None:
         async def run() -> None:
             async with agent(tls, free_port()) as task:
-                await asyncio.sleep(dialling.RETRY.first)
+                await asyncio.sleep(module.RETRY.first)
                 os.kill(os.getpid(), signal.SIGTERM)
                 async with asyncio.timeout(SOON):
                     await task
@@ -313,7 +311,7 @@ class TestArguments:
     def test_name_an_address_that_is_here(self) -> None:
         with pytest.raises(InvalidSettings, match=r"--address: no network interface here has the address 192\.0\.2\.7"):
             parse_arguments([*self.WORDS, "--address", "192.0.2.7"])
-        assert dialling.interface_of("::1" if socket.has_ipv6 and _has_v6_loopback() else "127.0.0.1") == "lo"
+        assert module.interface_of("::1" if socket.has_ipv6 and _has_v6_loopback() else "127.0.0.1") == "lo"
 
 
 def test_a_silent_machine_is_noticed(tls: Path) -> None:
@@ -336,4 +334,4 @@ def test_a_silent_machine_is_noticed(tls: Path) -> None:
 
 def test_dialling_ends_without_redial(tls: Path) -> None:
     with pytest.raises(ClusterUnavailable, match="no launcher at"):
-        asyncio.run(dialling.dial(("127.0.0.1", free_port()), tls, 0.0))
+        asyncio.run(module.dial(("127.0.0.1", free_port()), tls, 0.0))

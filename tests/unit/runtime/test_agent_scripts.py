@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from elastic_runtime.agent import scripts as scripts_module
-from elastic_runtime.agent.agent import Agent
+from elastic_runtime.agent.agent import Agent, AgentSettings
 from elastic_runtime.agent.scripts import Scripts
-from elastic_runtime.agent.settings import AgentSettings
 from elastic_runtime.errors import ClusterUnavailable, InvalidDocument
 from elastic_runtime.net import certificates
 from elastic_runtime.protocol.rank_link import SCRIPTS

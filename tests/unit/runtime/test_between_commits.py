@@ -13,7 +13,7 @@ from elastic_runtime.protocol.rank_link import CheckpointFailed, CheckpointWritt
 from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState, load_checkpoint
 from elastic_runtime.training.checkpointing.between_commits import Overdue
-from elastic_runtime.training.checkpointing.last_commit import CommitInterval
+from elastic_runtime.training.checkpointing.notices import CommitInterval
 from tests.unit.runtime.durable_bench import after, of_kind, same, step, training
 from tests.unit.runtime.rank_bench import Agent
 

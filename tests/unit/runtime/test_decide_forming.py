@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from elastic_runtime.engines.base import SessionFact, SessionState, Stage
-from elastic_runtime.launcher.decision.decide import bound_of, decide
+from elastic_runtime.launcher.decision.decide import bound_of, decide, observe
 from elastic_runtime.launcher.decision.facts import (
     Clocks,
     CloseSession,
@@ -17,7 +17,6 @@ from elastic_runtime.launcher.decision.facts import (
     ReformWorld,
     StepDown,
 )
-from elastic_runtime.launcher.decision.observe import observe
 from elastic_runtime.run.spec import RecoverySpec, Timing, WorkersSpec
 from elastic_runtime.run.status import Phase
 

@@ -11,8 +11,8 @@ import pytest
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, EVENTS, NODES, PODS, REPLICA_SETS
 from elastic_runtime.launcher.kubernetes import platform as module
 from elastic_runtime.launcher.platform import Machine
-from elastic_runtime.run.jupyter import JupyterSpec
 from elastic_runtime.run.runobjects import LEASE
+from elastic_runtime.run.spec import JupyterSpec
 from tests.unit.provider.virtual_time import run_virtually
 from tests.unit.runtime.fake_kubernetes import FakePlace
 from tests.unit.runtime.kubernetes_bench import (

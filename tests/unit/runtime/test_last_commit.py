@@ -22,7 +22,7 @@ from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState, load_checkpoint
 from elastic_runtime.torch.family import TORCH
 from elastic_runtime.training.checkpointing import notices
-from elastic_runtime.training.checkpointing.last_commit import LastCommit
+from elastic_runtime.training.checkpointing.notices import LastCommit
 from elastic_runtime.training.checkpointing.parts import part_writers
 from elastic_runtime.training.state import durable as module
 from tests.unit.runtime.rank_bench import Agent, Clock

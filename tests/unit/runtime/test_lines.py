@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime.net.lines import LineSplitter
+from elastic_runtime.net.framing import LineSplitter
 
 pieces = st.lists(st.binary(max_size=40) | st.sampled_from([b"\n", b"\n\n", b"a\nb"]), max_size=20)
 

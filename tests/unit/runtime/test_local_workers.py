@@ -16,8 +16,8 @@ import pytest
 
 from elastic_runtime.agent import zygote_client
 from elastic_runtime.clock import utc_now
-from elastic_runtime.launcher.local import workers as local_workers
-from elastic_runtime.launcher.local.workers import COMING, SHORT_LIFE, LocalWorkers
+from elastic_runtime.launcher.local import platform as local_workers
+from elastic_runtime.launcher.local.platform import COMING, SHORT_LIFE, LocalWorkers
 from elastic_runtime.run.rundir import ReclaimNotice, RunDir
 from elastic_runtime.run.spec import NoticeService, RecoverySpec, RunSpec, WorkersSpec
 from tests.paced import until

@@ -9,11 +9,7 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime.agent.notices.alibaba import Alibaba
-from elastic_runtime.agent.notices.aws import Aws, AwsRebalance
-from elastic_runtime.agent.notices.azure import Azure
-from elastic_runtime.agent.notices.gcp import Gcp
-from elastic_runtime.agent.notices.metadata import MetadataClient, TokenSession
+from elastic_runtime.agent.notices.clouds import Alibaba, Aws, AwsRebalance, Azure, Gcp, MetadataClient, TokenSession
 from elastic_runtime.errors import ClusterUnavailable
 from elastic_runtime.run.rundir import ReclaimNotice
 from tests.unit.runtime.metadata_bench import (
@@ -155,7 +151,7 @@ class TestGcp:
         assert seen[3] is not None
 
     def test_waits_for_longer_than_for_an_answer(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("elastic_runtime.agent.notices.gcp.WAIT", 1)
+        monkeypatch.setattr("elastic_runtime.agent.notices.clouds.GCP_WAIT", 1)
         gce = Gce(("FALSE", "a1"), ("TRUE", "b2"))
 
         async def reply(asked: Asked) -> bytes:

@@ -8,14 +8,20 @@ from itertools import pairwise
 
 import pytest
 
-from elastic_runtime.agent.notices import metadata, services
-from elastic_runtime.agent.notices.alibaba import Alibaba
-from elastic_runtime.agent.notices.aws import ADDRESS as LINK_LOCAL
-from elastic_runtime.agent.notices.aws import Aws
-from elastic_runtime.agent.notices.azure import Azure
-from elastic_runtime.agent.notices.gcp import Gcp
-from elastic_runtime.agent.notices.metadata import MetadataClient, Service
-from elastic_runtime.agent.notices.services import Metadata, cloud_notice, detect, watch
+from elastic_runtime.agent.notices import clouds
+from elastic_runtime.agent.notices.clouds import ADDRESS as LINK_LOCAL
+from elastic_runtime.agent.notices.clouds import (
+    Alibaba,
+    Aws,
+    Azure,
+    Gcp,
+    Metadata,
+    MetadataClient,
+    Service,
+    cloud_notice,
+    detect,
+    watch,
+)
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
 from elastic_runtime.run.rundir import ReclaimNotice
 from elastic_runtime.run.spec import NoticeService
@@ -138,7 +144,7 @@ class TestDetection:
         assert asking(reply, ask)[0] is NoticeService.GCP
 
     def test_nothing_is_asked_any_more_where_there_is_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(services.detect, "__defaults__", ((0.0, 0.0),))
+        monkeypatch.setattr(clouds.detect, "__defaults__", ((0.0, 0.0),))
 
         async def reply(_: Asked) -> bytes:
             return answer(404)
@@ -253,5 +259,5 @@ class TestSetting:
         }
         assert LINK_LOCAL == "http://169.254.169.254"
         assert clients["gcp"]._host == "metadata.google.internal"
-        assert metadata.TIMEOUT <= 2
+        assert clouds.TIMEOUT <= 2
         assert MetadataClient("http://[fd00:ec2::254]:8080")._address == "fd00:ec2::254"

@@ -10,7 +10,7 @@ import pytest
 
 from elastic_runtime.agent import notices
 from elastic_runtime.agent.notices import Source, collect, sources
-from elastic_runtime.agent.notices.services import NO_METADATA
+from elastic_runtime.agent.notices.clouds import NO_METADATA
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import to_json, write_atomically
 from elastic_runtime.run.rundir import ReclaimNotice

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState, Stage
+from elastic_runtime.launcher.decision.decide import observe
 from elastic_runtime.launcher.decision.facts import Clocks, Facts, Refusal, WorkerFact
-from elastic_runtime.launcher.decision.observe import observe
 from elastic_runtime.run.spec import RecoveryMode
 from tests.unit.runtime.decide_bench import SETTLED, USUAL, WAITING, A, B, ended, facts, session, settings, worker
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from elastic_runtime.agent.output_lines import EVERY, OutputLines
+from elastic_runtime.agent.ranks import EVERY, OutputLines
 
 
 def lines_of(*pieces: bytes, longest: int = 100) -> list[bytes]:

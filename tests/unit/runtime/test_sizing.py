@@ -31,11 +31,10 @@ class World:
     def look(self, hours: float = 0) -> int:
         """What is wanted, so many hours later."""
         self.now += timedelta(hours=hours)
-        step = self.sizing.look(self.asked, self.now)
-        self.note = step.note
-        if step.write and self.writes:
-            self.asked = step.wanted
-        return step.wanted
+        self.note = self.sizing.look(self.asked, self.now)
+        if self.sizing.write and self.writes:
+            self.asked = self.sizing.wanted
+        return self.sizing.wanted
 
 
 def test_whoever_asks_within_the_bounds_is_followed() -> None:

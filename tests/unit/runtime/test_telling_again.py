@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from elastic_runtime.launcher.telling_again import TellingAgain
+from elastic_runtime.launcher.worker_pool import TellingAgain
 
 
 @pytest.fixture

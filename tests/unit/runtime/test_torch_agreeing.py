@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime.engines.torch.agreeing import Agreeing
 from elastic_runtime.engines.torch.messages import AgreeAt, Prepare, Prepared
+from elastic_runtime.engines.torch.session import Agreeing
 
 RANKS, COMMITS = ("a", "b", "c"), 30
 

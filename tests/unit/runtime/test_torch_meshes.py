@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from torch.distributed.tensor import debug
 
-from elastic_runtime.engines.torch.meshes import forget_meshes
+from elastic_runtime.engines.torch.rank import forget_meshes
 from elastic_runtime.errors import InvalidSettings
 
 

@@ -9,7 +9,7 @@ from benchmarks.traces.policy import Policy
 from benchmarks.traces.simulator import TICK
 from benchmarks.traces.trace import Notices
 from elastic_runtime.run.spec import Timing
-from elastic_runtime.training.checkpointing.last_commit import CAUTION, MARGIN
+from elastic_runtime.training.checkpointing.notices import CAUTION, MARGIN
 from tests.unit.runtime.trace_bench import COSTS, ELASTIC, FIXED, RESTART, STOCK, job, run, trace, with_costs
 
 STAYS = (0.0, 1000.0)

@@ -31,10 +31,9 @@ from elastic_runtime.retry import within
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Status
 from elastic_training.clusters.claiming import BeforeTakeover, Claiming
-from elastic_training.clusters.document import RunDocument, SizeRequest
+from elastic_training.clusters.document import RunDocument, SizeRequest, size_request
 from elastic_training.clusters.place import Place, Scale, checked
 from elastic_training.clusters.types import Claim, LogLease, RunRef, RunSummary, Update
-from elastic_training.clusters.wish import SizeWish, size_wish
 
 TRIES = 20
 """How often a change is decided anew before this gives up. Others change a document about once a second."""
@@ -130,7 +129,7 @@ class Cluster:
         return scale.workers
 
     async def ask(
-        self, ref: RunRef, wish: SizeWish | int | str, request: str | None = None, by: str = ""
+        self, ref: RunRef, wish: SizeRequest | int | str, name: str | None = None, by: str = ""
     ) -> SizeRequest:
         """Ask for another size, once.
 
@@ -140,9 +139,10 @@ class Cluster:
         Args:
             ref: of the run.
             wish: the size, within the run's bounds, or the workers to give up; or what a user has written as a size.
-            request: names the wish; the same wish is carried out at most once per incarnation, so that a repeated
-                call does not undo what others have asked for since. None: this one is not repeated.
-            by: who asks, for people: the run's log and events tell. Empty: nobody who is known.
+                The same request is carried out at most once per incarnation, so that a repeated call does not undo
+                what others have asked for since. Who asks is in the run's log and events.
+            name: of the request for a size that a user has written; None: it is not repeated.
+            by: who asks for that, for people. Empty: nobody who is known.
 
         Returns:
             What it came to, as this call found it: ``done`` if it had been carried out before.
@@ -151,10 +151,9 @@ class Cluster:
             InvalidSettings: no size, outside the run's bounds, or a worker to give up is not there.
             RunNotFound: no such run, or one that is ending.
         """
-        if not isinstance(wish, SizeWish):
-            wish = size_wish(wish, None, clip=False)
-        request = request or secrets.token_hex(16)
-        return await _ask(self._place, wish, request, lambda: self._read(ref), partial(self._change, ref), by)
+        if not isinstance(wish, SizeRequest):
+            wish = size_request(wish, name=name or secrets.token_hex(16), by=by)
+        return await _ask(self._place, wish, lambda: self._read(ref), partial(self._change, ref))
 
     async def request(self, ref: RunRef, name: str) -> SizeRequest | None:
         """What is known of a request for a size; None: it was never heard, or long ago. Raises RunNotFound."""
@@ -323,44 +322,40 @@ class Cluster:
 
 
 async def _ask(
-    place: Place, wish: SizeWish, name: str, read: Callable[[], Awaitable[RunDocument]], change: Change, by: str = ""
+    place: Place, wish: SizeRequest, read: Callable[[], Awaitable[RunDocument]], change: Change
 ) -> SizeRequest:
     """Change the size as :meth:`Cluster.ask <elastic_training.clusters.cluster.Cluster.ask>` does.
 
     Args:
         place: where the run is.
         wish: for a size.
-        name: of the request.
         read: the run's document.
         change: it, as what the function makes of it.
-        by: who asks, for people.
     """
     found = await read()
     for _ in range(TRIES):
         scale = await place.scale(found.ref.name)
         # After it: so that was this incarnation's, and its version is the condition for changing it.
         found = await read()
-        request = found.requested(name)
+        request = found.requested(wish.name)
         if request is not None and request.done:
             return request
         with suppress(Conflict):
             if request is None:
-                request = await _understood(place, wish, name, scale, found, by)
+                request = await _understood(place, wish, scale, found)
                 noted = request
                 found = await change(lambda current: current.asked_for(noted), found)  # noqa: B023  # called at once
-                request = found.requested(name) or noted
+                request = found.requested(wish.name) or noted
             for worker in wish.release:  # First: then those that go for the smaller size are these.
                 await place.reclaim(found, worker, timedelta(seconds=found.spec.timing.leave_grace))
             await place.resize(found, scale, request.workers)
             # Killed before this line, the next call sets the same size again; the other way round, it never would.
-            await change(lambda current: current.resized(name), found)
+            await change(lambda current: current.resized(wish.name), found)
             return request
     raise ClusterUnavailable(f"the size of {found.ref.name} is changed by others all the time")
 
 
-async def _understood(
-    place: Place, wish: SizeWish, name: str, scale: Scale, found: RunDocument, by: str
-) -> SizeRequest:
+async def _understood(place: Place, wish: SizeRequest, scale: Scale, found: RunDocument) -> SizeRequest:
     if wish.relative and not scale.workers:
         raise RunNotFound(f"the run {found.ref.name} has no workers any more")
     target = wish.target(scale.workers, found.spec.workers)
@@ -368,7 +363,7 @@ async def _understood(
         await _check_present(place, found, worker)
     now = utc_now()
     kept = now.replace(microsecond=now.microsecond // 1000 * 1000)  # As the document will have it.
-    return SizeRequest(name, target, kept, done=False, by=by[:LONGEST_NAME])
+    return SizeRequest(wish.name, workers=target, asked=kept, done=False, by=wish.by[:LONGEST_NAME])
 
 
 async def _check_present(place: Place, found: RunDocument, worker: str) -> None:

@@ -6,20 +6,27 @@ decided here and nowhere else; a place only sees to it that nobody has changed a
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Self
 
 from elastic_runtime.documents import from_plain
-from elastic_runtime.errors import InvalidDocument, OwnershipLost
+from elastic_runtime.errors import InvalidDocument, InvalidSettings, OwnershipLost
+from elastic_runtime.marks import SPARSE
 from elastic_runtime.run.headline import Headline
-from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.spec import RunSpec, WorkersSpec
 from elastic_training.clusters.types import LOG_START, RunRef, RunSummary
 
 NOBODY = ""
 """Token of a log lease that was revoked: the run has a new owner, who does not watch it yet."""
 MAX_REQUESTS = 100
 """Requests for a size that are remembered, the newest."""
+MAX_RELEASED = 100
+"""Workers that one request may name."""
+_REMEDY = 'Write a whole number of 1 or more, a change as in "+2" or "-1", "min", or "max"'
+_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +41,16 @@ class StoredLogLease:
 
 @dataclass(frozen=True, slots=True)
 class SizeRequest:
-    """A wish for a size, as it was understood when it was first heard."""
+    """A request for a size: as somebody makes it, and then, with the run, what it came to when it was first heard."""
 
     name: str
+    """Carried out at most once per incarnation of the run."""
+    size: str = field(default="", metadata=SPARSE)
+    """``"3"``, ``"+2"``, ``"-1"``, ``"min"`` or ``"max"``; empty once it is known what that came to."""
+    clip: bool = field(default=False, metadata=SPARSE)
+    """Take the nearer bound for what is outside the training's bounds, instead of refusing it."""
+    release: tuple[str, ...] = field(default=(), metadata=SPARSE)
+    """Workers that go, without replacement; then ``size`` is minus their number."""
     workers: int = 0
     """The size that it came to; 0 in documents that only have names."""
     asked: datetime | None = None
@@ -44,6 +58,75 @@ class SizeRequest:
     """Whether the size was set, once; until then it is to be set to exactly this, whatever is asked for by then."""
     by: str = ""
     """Who has asked, for people; empty: not known."""
+
+    @property
+    def relative(self) -> bool:
+        """Whether it counts from the size that is asked for at present, so that asking twice would count twice."""
+        return self.size[:1] in ("+", "-")
+
+    def target(self, present: int, bounds: WorkersSpec) -> int:
+        """Workers to ask for.
+
+        Args:
+            present: that are asked for now.
+            bounds: of the training.
+
+        Raises:
+            InvalidSettings: outside the bounds, and not to be clipped.
+        """
+        match self.size:
+            case "min":
+                return bounds.minimum
+            case "max":
+                return bounds.maximum
+        workers = present + int(self.size) if self.relative else int(self.size)
+        if self.clip:
+            return min(max(workers, bounds.minimum), bounds.maximum)
+        if bounds.minimum <= workers <= bounds.maximum:
+            return workers
+        sum_ = f"{present} {self.size[0]} {self.size[1:]} = " if self.relative else ""
+        raise InvalidSettings(
+            "release" if self.release else "workers",
+            f"{sum_}{workers} is outside the training's bounds {bounds.minimum} to {bounds.maximum}",
+            "Ask for a number within them, write clip=True to stop at the nearer one, or widen workers.min and "
+            "workers.max of the training",
+        )
+
+
+def size_request(
+    workers: object, release: object = None, *, clip: bool = False, name: str = "", by: str = ""
+) -> SizeRequest:
+    """From what a user has written, rendered. Raises InvalidSettings."""
+    if (workers is None) == (release is None):
+        raise InvalidSettings("workers", "there is neither a size nor release, or both", "Write one of the two")
+    if release is not None:
+        names = released_names(release)
+        return SizeRequest(name, f"-{len(names)}", clip, names, by=by)
+    if isinstance(workers, bool) or not isinstance(workers, int | str):
+        raise InvalidSettings("workers", f"{workers!r} is not a size", _REMEDY)
+    size = str(workers).strip()
+    if isinstance(workers, int) and workers < 1:
+        raise InvalidSettings("workers", f"{workers} is less than 1", _REMEDY)
+    if size not in ("min", "max") and not re.fullmatch(r"[+-]?[0-9]{1,6}", size):
+        raise InvalidSettings("workers", f"{size!r} is not a size", _REMEDY)
+    if size not in ("min", "max") and int(size) == 0:
+        problem = f"{size} is not a change of a size" if size[0] in "+-" else f"{size} is less than 1"
+        raise InvalidSettings("workers", problem, _REMEDY)
+    return SizeRequest(name, size, clip, by=by)
+
+
+def released_names(release: object) -> tuple[str, ...]:
+    """Names of workers, each once. Raises InvalidSettings."""
+    remedy = 'Write a list of names, as in ["worker-3"]'
+    if isinstance(release, str) or not isinstance(release, Sequence) or not 0 < len(release) <= MAX_RELEASED:
+        raise InvalidSettings("release", f"{release!r} is not a list of 1 to {MAX_RELEASED} names", remedy)
+    for name in release:
+        # It becomes the name of a file, or of a pod.
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise InvalidSettings("release", f"{name!r} is not a worker's name", remedy)
+    if len(set(release)) < len(release):
+        raise InvalidSettings("release", f"{list(release)!r} names a worker twice", remedy)
+    return tuple(release)
 
 
 def read_requests(plain: object) -> tuple[SizeRequest, ...]:

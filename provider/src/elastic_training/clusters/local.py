@@ -1,20 +1,35 @@
 """``cluster="local"``: launcher and workers as processes of this machine, meeting in a folder.
 
-The folder (:mod:`elastic_runtime.run.rundir`, :mod:`~elastic_training.clusters.local_files`) is all there is; every
-process that can read it, worker or triggerer, sees the same runs. A run is built beside and renamed into place, so it
-exists whole or not at all.
+The folder is all there is; every process that can read it, worker or triggerer, sees the same runs. A run is built
+beside and renamed into place, so it exists whole or not at all. Beside the files of :mod:`elastic_runtime.run.rundir`:
+
+==================  ===========================================================================================
+file                meaning
+==================  ===========================================================================================
+``starter.json``    the process that was started as launcher
+``record.json``     who streams the log, which requests were carried out, whether the result is taken: :class:`Record`
+``../.NAME.lock``   held while something is decided about the run of that name; goes with the run
+==================  ===========================================================================================
 """
 
 from __future__ import annotations
 
+import fcntl
 import math
+import os
+import shutil
+import signal
+import stat
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from elastic_runtime.clock import utc_now
+from elastic_runtime.documents import from_json, to_json, write_atomically
 from elastic_runtime.errors import (
     ClusterUnavailable,
     Conflict,
@@ -24,17 +39,263 @@ from elastic_runtime.errors import (
     RunNotFound,
 )
 from elastic_runtime.run.headline import headline
-from elastic_runtime.run.rundir import ReclaimNotice, RunDir
+from elastic_runtime.run.rundir import LauncherProcess, ReclaimNotice, RunDir, process_stat
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Phase, Status
-from elastic_training.clusters import local_files as files
 from elastic_training.clusters.claims import Observed, Times
 from elastic_training.clusters.cluster import Cluster
-from elastic_training.clusters.document import RunDocument
-from elastic_training.clusters.local_process import kill_session, process_lives, read_starter, start_launcher
-from elastic_training.clusters.local_python import NEEDED, SETTING, check_python
+from elastic_training.clusters.document import RunDocument, StoredLogLease, read_requests
+from elastic_training.clusters.local_python import NEEDED, SETTING, check_python, launcher_environment
 from elastic_training.clusters.place import PolledPlace, Scale, in_thread
 from elastic_training.clusters.types import LogLines, RunSummary
+
+_STARTER = "starter.json"
+
+_children: list[subprocess.Popen[bytes]] = []
+"""Launchers that this process has started, kept only to reap them; they outlive it as a rule."""
+
+
+def start_launcher(python: str, run: RunDir, credentials: Mapping[str, str] | None = None) -> LauncherProcess:
+    """Start the run's launcher in a session of its own, so that no signal to Airflow's worker reaches it.
+
+    The credentials of the checkpoint store become part of its environment, and with it of its ranks', and are written
+    nowhere; only this user's processes can read them there.
+
+    Leaves ``starter.json`` in the run's folder, the proof of life until the launcher has taken its lock.
+
+    Raises:
+        OSError: the interpreter cannot be started.
+    """
+    _reap()
+    with run.log.open("ab") as log:
+        process = subprocess.Popen(
+            [python, "-m", "elastic_runtime.launcher", str(run.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=run.path,
+            env={**launcher_environment(os.environ), **(credentials or {})},
+            start_new_session=True,
+        )
+    _children.append(process)
+    # Not reaped before this line, so that the process can be read even if it has ended already.
+    starter = LauncherProcess.of(process.pid)
+    write_atomically(run.path / _STARTER, to_json(starter))
+    return starter
+
+
+def read_starter(run: RunDir) -> LauncherProcess | None:
+    """The process that was started as launcher; None before that, or when it cannot be read."""
+    try:
+        return from_json(LauncherProcess, (run.path / _STARTER).read_bytes())
+    except (OSError, InvalidDocument):
+        return None
+
+
+def process_lives(process: LauncherProcess) -> bool:
+    """Whether exactly this process, not a later one with its pid, still runs. A zombie does not."""
+    _reap()
+    try:
+        state, started = process_stat(process.pid)
+    except OSError:
+        return False
+    return started == process.started and state not in ("Z", "X")
+
+
+def kill_session(process: LauncherProcess) -> None:
+    """SIGKILL to the launcher and what shares its process group."""
+    if process_lives(process):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _reap() -> None:
+    _children[:] = [child for child in _children if child.poll() is None]
+
+
+_ROOT = "[elastic_training] local_root"
+_RECORD = "record.json"
+_CHUNK = 256 * 1024
+"""Bytes of log read at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Content of ``record.json``; what the launcher reads too has files of its own."""
+
+    log_lease: StoredLogLease | None = None
+    collected: bool = False
+    requests: tuple[Any, ...] = ()
+    """Requests for :func:`~elastic_training.clusters.document.read_requests`."""
+
+
+def private_folder(path: Path) -> None:
+    """Create the root of all runs, or check it as :func:`opened` does.
+
+    Raises:
+        InvalidSettings: it cannot be created, or others can write to it.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidSettings(_ROOT, f"{path} cannot be created: {error}", "Name a folder that can be") from error
+    _check_private(path)
+
+
+def opened(root: Path, name: str) -> RunDir:
+    """The folder of a run, which need not be there. Everything that reads or writes one asks for it here.
+
+    Whoever can write there could tell any status, and run programs as us: what others have made is not believed.
+
+    Raises:
+        InvalidSettings: the root or the run's folder is not a folder of this user alone.
+    """
+    for path in (root, root / name):
+        with suppress(FileNotFoundError):
+            _check_private(path)
+    return RunDir(root / name)
+
+
+def _check_private(path: Path) -> None:
+    try:
+        found = path.lstat()  # A link could lead elsewhere a moment later.
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise InvalidSettings(_ROOT, f"{path} cannot be looked at: {error.strerror}", "Name another folder") from error
+    mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    if not mine or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise InvalidSettings(
+            _ROOT,
+            f"{path} is not a folder of this user alone (owner {found.st_uid}, mode {stat.filemode(found.st_mode)}), "
+            "so nothing in it is believed",
+            "Find out who made it, then remove it, make it yours with mode 700, or name another folder",
+        )
+
+
+@contextmanager
+def deciding(root: Path, name: str) -> Iterator[None]:
+    """Hold the lock of one run name; blocks while another process or thread decides about it."""
+    while (handle := _locked(_lock(root, name))) is None:
+        pass  # Who held it has removed the run, and the file with it.
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _lock(root: Path, name: str) -> Path:
+    return root / f".{name}.lock"
+
+
+def _locked(path: Path) -> int | None:
+    """A descriptor of the file, locked; None when it is that file no more."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), path.stat()):
+                return handle
+    except BaseException:  # An interrupt, too: nobody else knows of the descriptor.
+        os.close(handle)
+        raise
+    os.close(handle)
+    return None
+
+
+def remove(root: Path, name: str) -> None:
+    """Remove a run's folder, and its lock, which the caller holds, and gives up by that."""
+    discard(root / name)
+    _lock(root, name).unlink(missing_ok=True)
+
+
+def read_document(run: RunDir) -> RunDocument:
+    """All that there is, as it is this moment. Raises RunNotFound, or InvalidDocument."""
+    spec = run.read_spec()
+    try:
+        record = from_json(Record, (run.path / _RECORD).read_bytes())
+    except FileNotFoundError:
+        record = Record()  # Nobody has had anything to note yet.
+    try:
+        created, renewed = (run.path / "spec.json").stat().st_mtime, run.lease.stat().st_mtime
+    except FileNotFoundError:
+        raise RunNotFound(f"there is no run in {run.path} any more") from None
+    return RunDocument(
+        spec=spec,
+        owner=run.read_owner(),
+        created=datetime.fromtimestamp(created, UTC),
+        renewed=datetime.fromtimestamp(renewed, UTC),
+        cancelled=run.cancel.read_text(encoding="utf-8", errors="replace") if run.cancel.exists() else None,
+        collected=record.collected,
+        log_lease=record.log_lease,
+        requests=read_requests(record.requests),
+        stacks=run.stacks_asked(),
+        complete=read_starter(run) is not None or run.read_status() is not None or run.launcher_alive(),
+    )
+
+
+def write_document(run: RunDir, found: RunDocument, wanted: RunDocument) -> None:
+    """Write what has changed; the caller holds the lock, and has just read what is found."""
+    record = Record(wanted.log_lease, wanted.collected, wanted.requests)
+    if record != Record(found.log_lease, found.collected, found.requests):
+        write_atomically(run.path / _RECORD, to_json(record))
+    if wanted.owner != found.owner:
+        run.write_owner(wanted.owner)
+    if wanted.cancelled is not None:
+        run.ask_to_end(wanted.cancelled)
+    if wanted.stacks is not None and wanted.stacks != found.stacks:
+        run.ask_for_stacks(wanted.stacks)
+    if wanted.watched:
+        run.watched.touch()
+    else:
+        run.watched.unlink(missing_ok=True)
+    if wanted.renewed != found.renewed:
+        os.utime(run.lease)
+
+
+def discard(path: Path) -> None:
+    """Remove a run's folder. It vanishes at once under its own name, whatever still writes into it."""
+    trash = path.with_name(f".trash.{path.name}.{os.urandom(6).hex()}")
+    try:
+        path.rename(trash)
+    except FileNotFoundError:
+        return
+    # A rank that ends only now may still create files; what it leaves is rubbish in a folder named so.
+    shutil.rmtree(trash, ignore_errors=True)
+
+
+def read_lines(log: Path, offset: int, *, to_the_end: bool) -> tuple[tuple[str, ...], int]:
+    """Whole lines behind ``offset``, at most one chunk, and the offset behind them.
+
+    Args:
+        log: the file, which need not exist yet.
+        offset: in bytes.
+        to_the_end: nobody writes any more, so that an unfinished last line counts too.
+    """
+    try:
+        with log.open("rb") as stream:
+            stream.seek(offset)
+            data = stream.read(_CHUNK)
+    except FileNotFoundError:
+        return (), offset
+    full = len(data) == _CHUNK
+    end = data.rfind(b"\n") + 1
+    if (end == 0 and full) or (not full and to_the_end):
+        end = len(data)  # A line longer than a chunk is cut rather than held back for ever.
+    lines = data[:end].decode(errors="replace").removesuffix("\n").split("\n") if end else []
+    return tuple(line.removesuffix("\r") for line in lines), offset + end
+
+
+def last_line(log: Path) -> str:
+    """The last line that says something; empty when there is none."""
+    try:
+        with log.open("rb") as stream:
+            stream.seek(max(0, log.stat().st_size - 4096))
+            text = stream.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
 
 TIMES = Times(claim=90.0, order=math.inf, delete=60.0, delete_order=30.0, creation=0.0, pause=0.05)
 """A claim never kills a launcher. A creator holds the lock, so that what is read as incomplete has none any more."""
@@ -50,7 +311,7 @@ class LocalCluster(Cluster):
         python: interpreter of the launcher and, by its ``PATH``, of the ranks; has
             :data:`~elastic_training.clusters.local_python.NEEDED`.
         times: for tests.
-        poll: seconds between two looks at a watched run's files.
+        poll: seconds between two looks at a watched run's
     """
 
     def __init__(self, root: Path, python: str, times: Times = TIMES, poll: float = 0.5) -> None:
@@ -88,50 +349,50 @@ class _Folder(PolledPlace):
 
     @in_thread
     def read(self, name: str) -> RunDocument | None:
-        run = files.opened(self._root, name)
+        run = opened(self._root, name)
         if not run.exists():  # So that asking about what never was leaves no lock file.
             return None
-        with files.deciding(self._root, name):
-            return files.read_document(run) if run.exists() else None
+        with deciding(self._root, name):
+            return read_document(run) if run.exists() else None
 
     @in_thread
     def create(self, spec: RunSpec, owner: str) -> RunDocument:
-        files.private_folder(self._root)
+        private_folder(self._root)
         check_python(self._python, spec)
-        with files.deciding(self._root, spec.name):
-            run = files.opened(self._root, spec.name)
-            building = files.opened(self._root, f".new.{spec.name}.{spec.uid}")
+        with deciding(self._root, spec.name):
+            run = opened(self._root, spec.name)
+            building = opened(self._root, f".new.{spec.name}.{spec.uid}")
             if run.exists() and run.read_spec().uid != spec.uid:
                 raise Conflict(f"there is a run {spec.name} in {self._root}")
             try:
                 building.create(spec, owner)
-                files.discard(run.path)
+                discard(run.path)
                 building.path.rename(run.path)
             except OSError as error:
-                files.discard(building.path)
+                discard(building.path)
                 raise ClusterUnavailable(f"cannot lay the run {spec.name} down in {self._root}: {error}") from error
             try:
                 start_launcher(self._python, run, self._credentials)
             except OSError as error:
-                files.discard(run.path)
+                discard(run.path)
                 raise InvalidSettings(
                     SETTING,
                     f"{self._python} cannot be started: {error}",
                     f"Name an interpreter with {NEEDED}",
                 ) from error
-            return files.read_document(run)
+            return read_document(run)
 
     @in_thread
     def change(self, found: RunDocument, wanted: RunDocument) -> RunDocument:
         with self._held(found) as run:
-            files.write_document(run, found, wanted)
-            return files.read_document(run)
+            write_document(run, found, wanted)
+            return read_document(run)
 
     @in_thread
     def remove(self, found: RunDocument, *, forced: bool) -> bool:
         with self._held(found) as run:
             if not self._alive(run):
-                files.remove(self._root, found.ref.name)
+                remove(self._root, found.ref.name)
                 return True
             run.ask_to_end("the run is deleted")
             if forced and (starter := read_starter(run)):
@@ -143,12 +404,12 @@ class _Folder(PolledPlace):
         return list(self._summaries())
 
     def _summaries(self) -> Iterator[RunSummary]:
-        files.opened(self._root, "")
+        opened(self._root, "")
         for path in self._root.glob("[!.]*/"):
             # It is being removed, is not a run, or is somebody else's.
             with suppress(RunNotFound, InvalidDocument, InvalidSettings, OSError):
-                run = files.opened(self._root, path.name)
-                found = files.read_document(run)
+                run = opened(self._root, path.name)
+                found = read_document(run)
                 try:
                     seen = run.read_headline()
                 except RunNotFound:  # Its launcher has not spoken yet.
@@ -162,7 +423,7 @@ class _Folder(PolledPlace):
         return self._observe(found)
 
     def _observe(self, found: RunDocument) -> Observed:
-        run, spec = files.opened(self._root, found.ref.name), found.spec
+        run, spec = opened(self._root, found.ref.name), found.spec
         alive = self._alive(run)
         status = run.read_status()
         if status is None:
@@ -176,7 +437,7 @@ class _Folder(PolledPlace):
             status,
             phase=Phase.FAILED,
             failure=FailureKind.LAUNCHER_LOST,
-            reason=f"{lost}: {files.last_line(run.log)!r}",
+            reason=f"{lost}: {last_line(run.log)!r}",
             world_size=0,
             finished=status.updated,
         )
@@ -184,12 +445,12 @@ class _Folder(PolledPlace):
 
     @in_thread
     def read_log(self, found: RunDocument, cursor: str, *, ended: bool) -> LogLines:
-        lines, offset = files.read_lines(files.opened(self._root, found.ref.name).log, int(cursor), to_the_end=ended)
+        lines, offset = read_lines(opened(self._root, found.ref.name).log, int(cursor), to_the_end=ended)
         return LogLines(lines, str(offset))
 
     @in_thread
     def scale(self, name: str) -> Scale:
-        return Scale(files.opened(self._root, name).read_size())
+        return Scale(opened(self._root, name).read_size())
 
     @in_thread
     def resize(self, found: RunDocument, scale: Scale, workers: int) -> None:
@@ -201,17 +462,17 @@ class _Folder(PolledPlace):
     @in_thread
     def reclaim(self, found: RunDocument, worker: str, grace: timedelta) -> bool:
         notice = ReclaimNotice(source="drill", deadline=utc_now() + grace)
-        files.opened(self._root, found.ref.name).write_notice(worker, notice)
+        opened(self._root, found.ref.name).write_notice(worker, notice)
         return True
 
     @contextmanager
     def _held(self, found: RunDocument) -> Iterator[RunDir]:
         """The run, as it was found, while nobody else can change it. Raises Conflict, or RunNotFound."""
         name = found.ref.name
-        files.opened(self._root, name)
-        with files.deciding(self._root, name):
-            run = files.opened(self._root, name)
-            if files.read_document(run) != found:
+        opened(self._root, name)
+        with deciding(self._root, name):
+            run = opened(self._root, name)
+            if read_document(run) != found:
                 raise Conflict(f"the run {name} in {self._root} has been changed")
             yield run
 

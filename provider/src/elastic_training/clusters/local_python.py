@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
 from elastic_runtime.printable import printable
 from elastic_runtime.run.spec import RunSpec
-from elastic_training.clusters.local_process import launcher_environment
 
 NEEDED = "elastic-runtime[torch], [horovod] or [tensorflow]"
 """What the interpreter of local runs has to have."""
@@ -19,7 +18,13 @@ ALWAYS, FRAMEWORKS, HOROVOD = ("elastic_runtime", "psutil", "cryptography"), ("t
 SETTING = "[elastic_training] local_python"
 _ANSWER_TIMEOUT = 30.0
 """Seconds for its answer, on a busy machine."""
+_PRIVATE = ("AIRFLOW", "_AIRFLOW")
 _LOOK = "import importlib.util as u, json, sys; print(json.dumps([m for m in sys.argv[1:] if u.find_spec(m)]))"
+
+
+def launcher_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Airflow's environment without Airflow: its variables hold connections, secrets and the database's address."""
+    return {name: value for name, value in environ.items() if not name.upper().startswith(_PRIVATE)}
 
 
 def modules_of(python: str, names: Collection[str], max_wait: float = _ANSWER_TIMEOUT) -> list[str]:

@@ -11,7 +11,7 @@ from elastic_runtime.kubernetes.client import Client
 from elastic_training.clusters.kubernetes import connection
 from elastic_training.clusters.kubernetes.access import ask_once
 from elastic_training.clusters.kubernetes.rights import Right, missing
-from elastic_training.clusters.local_files import private_folder
+from elastic_training.clusters.local import private_folder
 from elastic_training.clusters.local_python import ALWAYS, FRAMEWORKS, HOROVOD, NEEDED, modules_of
 from elastic_training.clusters.location import LOCAL, Location
 from elastic_training.clusters.registry import local_settings

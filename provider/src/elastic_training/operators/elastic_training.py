@@ -9,9 +9,12 @@ from typing import Any, ClassVar
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import from_plain
+from elastic_runtime.engines.exits import describe
 from elastic_runtime.errors import ElasticError, FailureKind, InvalidSettings
+from elastic_runtime.printable import printable
 from elastic_runtime.run.spec import LOG_LIMIT
 from elastic_runtime.run.status import Phase, Status
+from elastic_runtime.run.status_failure import MAX_TRACEBACK, FirstFailure
 from elastic_training.airflow.sdk import (
     AirflowException,
     AirflowFailException,
@@ -28,8 +31,7 @@ from elastic_training.clusters.registry import get_cluster, own_name
 from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
 from elastic_training.cost.price_book import cost_of
-from elastic_training.following.follow import Ending, Followed, Follower
-from elastic_training.following.rank_lines import ranks_shown
+from elastic_training.following.follow import Ending, Followed, Follower, ranks_shown
 from elastic_training.identity.deployment import deployment
 from elastic_training.identity.ownership import Owner
 from elastic_training.lifecycle.clearing import OnClear, Start, last_try_before_clear
@@ -42,7 +44,6 @@ from elastic_training.operators.ending import EndsRuns
 from elastic_training.operators.mapped import unmapping
 from elastic_training.operators.starting import StartsRuns
 from elastic_training.operators.training_arguments import OnFinish, TrainingArguments
-from elastic_training.outcome.failure_block import failure_block
 from elastic_training.outcome.result import result_document
 from elastic_training.redaction.free_text import without_secrets
 from elastic_training.redaction.values import masked
@@ -429,3 +430,20 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
                 reason = "its trigger timed out" if timed_out else "its trigger failed"
                 self.cancel_of_try(context, own_name(self.cluster), self._owner(task_instance), reason)
         return super().resume_execution(next_method, next_kwargs, context)
+
+
+def failure_block(first: FirstFailure, more: str) -> str:
+    """What the task says in its log of the rank that failed first: who, when, what, and where there is more.
+
+    Args:
+        first: of the run's final status.
+        more: how its worker's own log is read.
+    """
+    who = printable(first.who)
+    step = "" if first.step is None else f" at step {first.step}"
+    ended = printable(describe(first.exit_code))
+    time = f"{first.time:%Y-%m-%d %H:%M:%S} UTC"
+    lines = [f"{who[:1].upper()}{who[1:]} failed first{step}, with {ended}, {time}:", printable(first.message)]
+    # The whole is bounded, and so is each line.
+    lines += [f"    {printable(line)}" for line in first.traceback[:MAX_TRACEBACK].split("\n") if line.strip()]
+    return "\n".join([*lines, f"The log of its worker: {printable(more)}"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -14,18 +15,45 @@ from elastic_training.airflow.sdk import (
     AirflowSensorTimeout,
     AirflowSkipException,
 )
+from elastic_training.clusters.document import released_names, size_request
 from elastic_training.clusters.registry import check_cluster, own_name
-from elastic_training.clusters.wish import released_names, size_wish
 from elastic_training.identity.naming import similar
 from elastic_training.identity.ownership import Owner
 from elastic_training.lifecycle.training_task import TrainingRun, TrainingTask, check_training_run
 from elastic_training.scaling.after import check_after, scale_after
-from elastic_training.scaling.dag_order import comes_after
-from elastic_training.scaling.pursuit import Pursuit
-from elastic_training.scaling.request import ScaleRequest, ScaleState, Verdict
+from elastic_training.scaling.request import Pursuit, ScaleRequest, ScaleState, Verdict
 from elastic_training.settings.templating import is_template
 from elastic_training.settings.values import IntOrTemplate, parse_bool
 from elastic_training.triggers.world_size import WorldSizeTrigger
+
+_EARLY = frozenset({"one_success", "one_failed", "one_done"})
+"""Trigger rules by which a task of several upstream tasks does not wait for all of them."""
+
+
+def comes_after(dag: Any, task_id: str, other: str) -> bool:
+    """Whether a task begins only once another one is over.
+
+    Args:
+        dag: of both.
+        task_id: of the task.
+        other: id of the other one.
+    """
+    seen: set[str] = set()
+    waiting = [task_id]
+    while waiting:
+        each = waiting.pop()
+        if each in seen:
+            continue
+        seen.add(each)
+        task = dag.get_task(each)
+        rule, upstream = str(getattr(task.trigger_rule, "value", task.trigger_rule)), task.upstream_task_ids
+        if rule == "always" or (rule in _EARLY and len(upstream) > 1):
+            continue
+        if other in upstream:
+            return True
+        waiting += upstream
+    return False
+
 
 FIELDS: Sequence[str] = (
     "training_task_id",
@@ -82,9 +110,9 @@ class ScalesTraining:
         if not is_template(self.clip):
             parse_bool("clip", self.clip)
         if (self.workers is None) == (self.release is None):
-            size_wish(self.workers, self.release, clip=False)  # Which says what is wrong.
+            size_request(self.workers, self.release)  # Which says what is wrong.
         if self.workers is not None and not is_template(self.workers):
-            size_wish(self.workers, None, clip=False)
+            size_request(self.workers)
         if isinstance(self.release, list | tuple) and not any(map(is_template, self.release)):
             released_names(self.release)
 
@@ -101,8 +129,11 @@ class ScalesTraining:
 
     def _request(self, context: Any, began: datetime) -> ScaleRequest:
         me = Owner.of(context["ti"])
-        wish = size_wish(self.workers, self.release, clip=parse_bool("clip", self.clip))
         name = f"{me.dag_id}/{me.run_id}/{me.task_id}/{me.map_index}"
+        by = f"task {me.dag_id}.{me.task_id} of {me.run_id}"
+        wish = size_request(self.workers, self.release, clip=parse_bool("clip", self.clip), name=name, by=by)
+        if not wish.relative:  # A new try may ask again, but must not add again.
+            wish = replace(wish, name=f"{name}/{me.try_number}")
         return ScaleRequest(
             training=TrainingTask.of(
                 context,
@@ -113,12 +144,9 @@ class ScalesTraining:
                 self.training_run,
             ),
             wish=wish,
-            # The same for all pokes of a try, wherever they run. A new try may ask again, but must not add again.
-            request=name if wish.relative else f"{name}/{me.try_number}",
             began=began,
             after=scale_after(self.after_step, self.after_epoch, self.after_metric),
             wait=self.wait,
-            by=f"task {me.dag_id}.{me.task_id} of {me.run_id}",
         )
 
     def resolve_template_files(self) -> None:

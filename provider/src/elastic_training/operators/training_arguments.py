@@ -13,9 +13,8 @@ from uuid import uuid4
 
 from elastic_runtime.agent.devices import pools
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.run.hostfile import check_hostfile
 from elastic_runtime.run.shipment import pack
-from elastic_runtime.run.spec import RunSpec, has_fixed_size
+from elastic_runtime.run.spec import RunSpec, check_hostfile, has_fixed_size
 from elastic_training.airflow.versions import folder_of
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.location import LOCAL
@@ -48,7 +47,7 @@ from elastic_training.settings.scripts import check_scripts, read_scripts
 from elastic_training.settings.size_plan import SizePlan
 from elastic_training.settings.store_credentials import StoreCredentials, check_store_connection, store_credentials
 from elastic_training.settings.templating import all_known, as_environment, is_template, plain
-from elastic_training.settings.values import parse_bool, settings_of
+from elastic_training.settings.values import member_of, parse_bool, settings_of
 from elastic_training.settings.workers import Workers
 
 
@@ -126,23 +125,24 @@ class TrainingArguments(TellsLineage):
             self.checkpoints = self._checkpoints()
         self._check_plan()
         self._check_observe()
-        check_checkpoint_uri(self.checkpoint_uri)
-        check_store_connection(self.checkpoint_uri, self.checkpoint_conn_id)
-        check_text("image", self.image, '"registry/trainer:1"')
-        check_text("working_directory", self.working_directory, '"/srv/model"')
+        self._check_texts()
         check_scripts(self.scripts, self._script_roots())
         if not is_template(self.fresh):
             parse_bool("fresh", self.fresh)
         # A connection may name the checkpoints; it is read in `execute`.
         self._check_continues(store_known=not is_template(self.cluster) and not has_pods(self.cluster))
         check_price_book(self.price_book)
-        for setting, kind in (("on_finish", OnFinish), ("on_clear", OnClear)):
-            if (value := getattr(self, setting)) not in tuple(kind):
-                choices = ", ".join(repr(choice.value) for choice in kind)
-                raise InvalidSettings(setting, f"{value!r} is not one of its values", f"Write one of {choices}")
+        member_of("on_finish", self.on_finish, OnFinish)
+        member_of("on_clear", self.on_clear, OnClear)
         if not self.wait_for_completion and self.on_finish != OnFinish.KEEP:
             problem = f"{self.on_finish!r} needs a task that waits for the end"
             raise InvalidSettings("on_finish", problem, "Delete the run with a DeleteTrainingOperator")
+
+    def _check_texts(self) -> None:
+        check_checkpoint_uri(self.checkpoint_uri)
+        check_store_connection(self.checkpoint_uri, self.checkpoint_conn_id)
+        check_text("image", self.image, '"registry/trainer:1"')
+        check_text("working_directory", self.working_directory, '"/srv/model"')
 
     def _workers(self) -> Workers:
         return settings_of(Workers, "workers", self.workers, "Workers(min=1, start=2, max=4)")
@@ -191,7 +191,13 @@ class TrainingArguments(TellsLineage):
         if self.hostfile:
             check_hostfile(self.hostfile)
         if self.cluster == LOCAL:
-            check_only_in_pods(self.image, self.pods, self.workers, self.hostfile)
+            for name in self._only_in_pods():
+                raise InvalidSettings(
+                    name,
+                    'it is about pods, and with cluster="local" workers are processes of this machine',
+                    'Write cluster="CONNECTION", of a connection of type kubernetes or elastic_training, or leave it '
+                    "out",
+                )
         self.jupyter = jupyter_of(self.jupyter, pods=is_template(self.cluster) or has_pods(self.cluster))
 
     @all_known()
@@ -211,9 +217,7 @@ class TrainingArguments(TellsLineage):
         timing = recovery.timing()
         if not self.wait_for_completion:
             timing = replace(timing, lease=0.0)  # Nobody will renew it.
-        check_checkpoint_uri(self.checkpoint_uri)
-        check_store_connection(self.checkpoint_uri, self.checkpoint_conn_id)
-        check_text("working_directory", self.working_directory, '"/srv/model"')
+        self._check_texts()
         self._check_continues(store_known=True)
         read_book(self.price_book)  # Now, and not after a night of training.
         if self.checkpoint_uri:
@@ -320,8 +324,23 @@ class TrainingArguments(TellsLineage):
         """The cluster turned out to be this machine, and DAGs that go here and into pods say more than it can use."""
         workers = self._workers()
         check_gpus(workers, check_environment(self.environment))
-        if unused := ", ".join(only_in_pods(self.image, self.pods, workers, self.hostfile)):
+        if unused := ", ".join(self._only_in_pods()):
             self.log.warning("Workers are processes of this machine: %s, which is about pods, changes nothing", unused)
+
+    def _only_in_pods(self) -> Iterator[str]:
+        """Names of arguments that are given, and are about pods alone; templates are not looked into."""
+        if self.image and not is_template(self.image):
+            yield "image"
+        if self.pods != Pods() and not is_template(self.pods):
+            yield "pods"
+        if self.hostfile:
+            yield "hostfile"
+        if not isinstance(self.workers, Workers):
+            return
+        if not is_template(self.workers.spot) and parse_bool("workers.spot", self.workers.spot):
+            yield "workers.spot"
+        if self.workers.shm and not is_template(self.workers.shm):
+            yield "workers.shm"
 
     def dry_run(self) -> None:
         """Print what ``execute`` would create, from the fields as they are rendered by now; creates nothing.
@@ -332,38 +351,6 @@ class TrainingArguments(TellsLineage):
         name = run_name(self.dag_id, "dry_run", self.task_id)
         self.remember_secrets()
         print(masked(run(self.creating_cluster().plan(self.spec(name)))))  # noqa: T201  # what Airflow's dry_run is for
-
-
-# What means nothing, or cannot be had, where workers are processes of this machine: ``cluster="local"``.
-
-
-def only_in_pods(image: Any, pods: Any, workers: Any, hostfile: Any) -> Iterator[str]:
-    """Names of arguments that are given, and are about pods alone; templates are not looked into.
-
-    The arguments are the operator's.
-    """
-    if image and not is_template(image):
-        yield "image"
-    if pods != Pods() and not is_template(pods):
-        yield "pods"
-    if hostfile:
-        yield "hostfile"
-    if not isinstance(workers, Workers):
-        return
-    if not is_template(workers.spot) and parse_bool("workers.spot", workers.spot):
-        yield "workers.spot"
-    if workers.shm and not is_template(workers.shm):
-        yield "workers.shm"
-
-
-def check_only_in_pods(image: Any, pods: Any, workers: Any, hostfile: Any) -> None:
-    """For a cluster that is ``"local"`` in the DAG file. Raises InvalidSettings."""
-    for name in only_in_pods(image, pods, workers, hostfile):
-        raise InvalidSettings(
-            name,
-            'it is about pods, and with cluster="local" workers are processes of this machine',
-            'Write cluster="CONNECTION", of a connection of type kubernetes or elastic_training, or leave it out',
-        )
 
 
 def check_gpus(workers: Workers, environment: Mapping[str, str]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.run.jupyter import JupyterSpec
+from elastic_runtime.run.spec import JupyterSpec
 from elastic_training import kubernetes_syntax as syntax
 from elastic_training.settings.templating import Settings, all_known, is_template
 from elastic_training.settings.values import IntOrTemplate, settings_of, whole_number
@@ -24,23 +24,17 @@ class Jupyter(Settings):
     """That the pod is given."""
 
     def __post_init__(self) -> None:
-        if not is_template(self.token):
-            name, _, key = str(self.token).partition("/")
-            if not (name and key):
-                problem = "it names no Secret with a token"
-                raise InvalidSettings("jupyter.token", problem, 'Write "NAME/KEY" of a Secret that holds a random one')
-            syntax.object_name("jupyter.token", name)
-            syntax.data_key("jupyter.token", key)
-        if not is_template(self.port):
-            JupyterSpec("any/token", whole_number("jupyter.port", self.port, least=1024))
-        if not is_template(self.memory):
-            syntax.quantity("jupyter.memory", self.memory)
+        self.known(token="name/key").spec()  # noqa: S106  # where one would be
 
     @all_known()
     def spec(self) -> JupyterSpec:
         """For launcher and pod. Raises InvalidSettings."""
-        self.__post_init__()
-        return JupyterSpec(self.token, whole_number("jupyter.port", self.port, least=1024), str(self.memory))
+        spec = JupyterSpec(str(self.token), whole_number("jupyter.port", self.port, least=1024), str(self.memory))
+        name, _, key = spec.secret.partition("/")
+        syntax.object_name("jupyter.token", name)
+        syntax.data_key("jupyter.token", key)
+        syntax.quantity("jupyter.memory", self.memory)
+        return spec
 
 
 def jupyter_of(value: Jupyter | Mapping[str, Any] | Any, *, pods: bool) -> Any:

@@ -62,6 +62,16 @@ class Settings(ResolveMixin):
             object.__setattr__(copy, field.name, _rendered(getattr(self, field.name), render))
         return copy
 
+    def known(self: S, **stand_ins: Any) -> S:
+        """A copy to be checked at parse: what is not known yet is as these say, else as its default."""
+        copy = object.__new__(type(self))
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if is_template(value):
+                value = stand_ins.get(field.name, _default(field))
+            object.__setattr__(copy, field.name, value)
+        return copy
+
     def iter_references(self) -> Iterable[tuple[Any, str]]:
         """The outputs of other tasks in it, which makes those upstream of the task that has it."""
         for field in fields(self):

@@ -6,12 +6,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import timedelta
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_training.settings.templating import Settings
 
 S = TypeVar("S", bound=Settings)
+E = TypeVar("E", bound=StrEnum)
 
 IntOrTemplate = int | str | Any
 """A whole number, a template of one, or the output of another task."""
@@ -81,6 +83,14 @@ def real_number(field: str, value: object, *, least: float, most: float) -> floa
             field, f"{value!r} is not a number from {least:g} to {most:g}", "Write one, or a template of one"
         )
     return number
+
+
+def member_of(field: str, value: object, kind: type[E]) -> E:
+    """One of these values, given or rendered. Raises InvalidSettings for anything else."""
+    if value not in tuple(kind):
+        choices = ", ".join(repr(each.value) for each in kind)
+        raise InvalidSettings(field, f"{value!r} is not one of its values", f"Write one of {choices}")
+    return kind(str(value))
 
 
 def seconds_of(field: str, value: object, *, zero: bool = False) -> float:

@@ -9,8 +9,7 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from elastic_runtime.documents import from_plain, to_plain
-from elastic_training.scaling.pursuit import BEAT, Pursuit
-from elastic_training.scaling.request import ScaleRequest
+from elastic_training.scaling.request import BEAT, Pursuit, ScaleRequest
 from elastic_training.triggers.settling import Settling
 
 ERROR = "error"
@@ -25,7 +24,7 @@ class WorldSizeTrigger(BaseTrigger):
         request: JSON of a :class:`~elastic_training.scaling.request.ScaleRequest`.
         deadline: RFC 3339, absolute.
         interval: seconds between two looks for a run that is not there.
-        silent: see :class:`~elastic_training.scaling.pursuit.Pursuit`.
+        silent: see :class:`~elastic_training.scaling.request.Pursuit`.
     """
 
     def __init__(

@@ -21,8 +21,7 @@ from elastic_runtime.checkpoint.manifest import Manifest, Part, decode_manifest
 from elastic_runtime.checkpoint.objects.register import Entries
 from elastic_runtime.documents import from_json, to_json, to_plain
 from elastic_runtime.errors import FailureKind, InvalidDocument, InvalidSettings, OwnershipLost, RunNotFound
-from elastic_runtime.net.framing import MAX_LINE, LineReader
-from elastic_runtime.net.lines import LineSplitter
+from elastic_runtime.net.framing import MAX_LINE, LineReader, LineSplitter
 from elastic_runtime.protocol import rank_link, wire
 from elastic_runtime.run.headline import Headline, headline
 from elastic_runtime.run.rundir import LauncherProcess, ReclaimNotice, RunDir

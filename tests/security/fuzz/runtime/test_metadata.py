@@ -11,11 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime.agent.notices.alibaba import Alibaba
-from elastic_runtime.agent.notices.aws import AwsRebalance
-from elastic_runtime.agent.notices.azure import Azure
-from elastic_runtime.agent.notices.gcp import Gcp
-from elastic_runtime.agent.notices.metadata import MetadataClient
+from elastic_runtime.agent.notices.clouds import Alibaba, AwsRebalance, Azure, Gcp, MetadataClient
 from elastic_runtime.errors import ClusterUnavailable
 from elastic_runtime.run.rundir import ReclaimNotice
 from tests.security.fuzz.inputs import inputs, spoiled, thorough

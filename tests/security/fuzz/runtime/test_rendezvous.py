@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime.engines.horovod.rendezvous_http import (
+from elastic_runtime.engines.horovod.rendezvous_server import (
     MAX_BODY,
     Connection,
     Request,

@@ -11,16 +11,13 @@ import sys
 import time
 from pathlib import Path
 
-from elastic_runtime.agent import preloading, zygote
-from elastic_runtime.agent.agent import Agent
-from elastic_runtime.agent.dialling import address_of, interface_of
-from elastic_runtime.agent.notices.services import Metadata
-from elastic_runtime.agent.settings import AgentSettings
+from elastic_runtime.agent import zygote
+from elastic_runtime.agent.agent import Agent, AgentSettings, address_of, interface_of
+from elastic_runtime.agent.notices.clouds import Metadata
 from elastic_runtime.errors import ElasticError, InvalidSettings
 from elastic_runtime.protocol.rank_link import RANK_FD, RANK_FD_INODE
-from elastic_runtime.run.hostfile import HOSTFILE
 from elastic_runtime.run.runobjects import IDENTITY_VARIABLE
-from elastic_runtime.run.spec import NoticeService
+from elastic_runtime.run.spec import HOSTFILE, NoticeService
 
 
 def parse_arguments(arguments: list[str]) -> AgentSettings:
@@ -72,7 +69,7 @@ def main() -> None:
     for variable in (RANK_FD, RANK_FD_INODE):  # Of a zygote that forked this agent as it forks ranks.
         os.environ.pop(variable, None)
     # Before the event loop: one thread, no open sockets. Before the log: how a rank writes its own is for its script.
-    ahead = zygote.fork_ahead() if preloading.is_warm() else None
+    ahead = zygote.fork_ahead() if zygote.is_warm() else None
     logging.Formatter.converter = time.gmtime
     logging.basicConfig(
         level=logging.INFO,

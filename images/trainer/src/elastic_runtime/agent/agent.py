@@ -1,31 +1,37 @@
-"""The agent itself: a connection to the launcher, one worker's ranks."""
+"""The agent itself: what it is told, its connection to the launcher, one worker's ranks."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import functools
+import ipaddress
 import logging
 import os
 import signal
 import socket
+import ssl
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from elastic_runtime.agent import devices, dialling, hardware, notices
+import psutil
+
+from elastic_runtime.agent import devices, hardware, notices
 from elastic_runtime.agent.gpus import Gpus
+from elastic_runtime.agent.notices.clouds import NO_METADATA, Metadata
 from elastic_runtime.agent.ranks import Ranks
 from elastic_runtime.agent.saving import Saving
 from elastic_runtime.agent.scripts import Scripts
-from elastic_runtime.agent.settings import AgentSettings
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import to_json
 from elastic_runtime.engines.base import Engine
 from elastic_runtime.engines.registry import find_engine
-from elastic_runtime.errors import ClusterUnavailable, InvalidDocument
-from elastic_runtime.net.framing import decode_line
+from elastic_runtime.errors import ClusterUnavailable, InvalidDocument, InvalidSettings
+from elastic_runtime.net.certificates import LAUNCHER, agent_context
+from elastic_runtime.net.framing import MAX_LINE, decode_line
 from elastic_runtime.net.sockets import end_when_silent
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol import rank_link
@@ -49,17 +55,122 @@ from elastic_runtime.protocol.wire import (
     decode,
     encode,
 )
+from elastic_runtime.retry import Retry, RetryPolicy
 from elastic_runtime.run.rundir import ReclaimNotice
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.world import WORLD
 
 log = logging.getLogger(__name__)
 
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """What one worker's agent is told by whoever starts it."""
+
+    worker: str
+    """Name of this worker, unique in the run, new with each incarnation."""
+    launcher: tuple[str, int]
+    """Address and port to dial."""
+    tls: Path
+    """Folder with ``ca.crt``, ``agent.crt`` and ``agent.key``."""
+    slots: int = 1
+    """Ranks that fit here."""
+    node: str = ""
+    """Machine that this worker is on."""
+    interface: str = "lo"
+    """Network interface of the ranks' own traffic."""
+    address: str = ""
+    """Of this worker in that traffic; empty: not known."""
+    grace: float = 30.0
+    """Seconds from SIGTERM to the end of this worker."""
+    notice_file: Path | None = None
+    """Path at which a reclaim notice may appear."""
+    metadata: Metadata = NO_METADATA
+    """Metadata service of the cloud, to be asked for reclaim notices."""
+    max_wait: float = 30.0
+    """Seconds to keep dialling a launcher that does not answer."""
+    scratch: Path | None = None
+    """Where the folder of the files that came with the run is made; None: where temporary files are."""
+    hostfile: str | None = None
+    """Path at which the hosts of the world are kept, unless the run says another; None: in a folder of the agent's."""
+    identity: Path | None = None
+    """File with a token that proves which pod this is, and that changes; None: the launcher asks for none."""
+    redial: bool = False
+    """Outlive the launcher: dial again, for ever, whenever it hangs up; and end only when terminated, for whoever
+    started this agent would start it again."""
+
+
+RETRY = RetryPolicy(first=0.2, longest=2.0)
+ATTEMPT = 5.0
+"""Seconds for one attempt: nobody answers for the address of a pod that is gone."""
+COMPLAINT = 30.0
+"""Seconds between two lines in the log about a launcher that does not answer."""
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def dial(launcher: tuple[str, int], tls: Path, max_wait: float | None) -> Streams:
+    """Connect, as often as it takes.
+
+    Args:
+        launcher: address and port.
+        tls: folder with the agent's certificate.
+        max_wait: seconds to keep trying; None: no limit, and an invalid certificate does not end it either.
+
+    Raises:
+        ClusterUnavailable: nobody answered in that time, or it was a launcher of another run.
+    """
+    context, (host, port), loop = agent_context(tls), launcher, asyncio.get_running_loop()
+    begun, complained, retry = loop.time(), loop.time(), Retry(RETRY)
+    while True:
+        try:
+            async with asyncio.timeout(ATTEMPT):
+                return await asyncio.open_connection(host, port, ssl=context, server_hostname=LAUNCHER, limit=MAX_LINE)
+        except OSError as error:  # ssl.SSLError and TimeoutError are some, too
+            problem = f"no launcher at {host}:{port}: {str(error) or 'no answer'}"
+            if isinstance(error, ssl.SSLError):
+                problem = f"the launcher at {host}:{port} is not this run's: {error}"
+            final = isinstance(error, ssl.SSLError) or loop.time() - begun > (max_wait or 0.0)
+            if max_wait is not None and final:
+                raise ClusterUnavailable(problem) from error
+        if loop.time() - complained > COMPLAINT:
+            complained = loop.time()
+            log.warning("%s; still trying", printable(problem))
+        await retry.pause()
+
+
+def interface_of(address: str) -> str:
+    """The network interface that has this address.
+
+    Raises:
+        InvalidSettings: none has.
+    """
+    wanted = ipaddress.ip_address(address)
+    found = psutil.net_if_addrs()
+    for interface, addresses in found.items():
+        for each in addresses:
+            if each.family in (socket.AF_INET, socket.AF_INET6):
+                own = ipaddress.ip_address(each.address.partition("%")[0])
+                if own == wanted:
+                    return interface
+    remedy = f"Give an address of one of {', '.join(found)}"
+    raise InvalidSettings("--address", f"no network interface here has the address {address}", remedy)
+
+
+def address_of(interface: str) -> str:
+    """The IP address by which others reach this one, IPv4 if there is any; empty when there is none."""
+    own = [
+        each for each in psutil.net_if_addrs().get(interface, ()) if each.family in (socket.AF_INET, socket.AF_INET6)
+    ]
+    own.sort(key=lambda each: each.family != socket.AF_INET)
+    return own[0].address.partition("%")[0] if own else ""
+
+
 WELCOME = 10.0
 """Seconds that a launcher has to answer a hello."""
 STILL_HERE = timedelta(seconds=90)
 """A worker that is still there so long after its deadline was not taken: false alarms happen. Longer than
-:data:`.notices.services.STALE`, after which an announcement of the same deadline does not count any more."""
+:data:`.notices.clouds.STALE`, after which an announcement of the same deadline does not count any more."""
 REST = timedelta(minutes=15)
 """After which a worker that was released for no reason of its own offers itself again: its node may be cleared."""
 THE_RUNS_OWN = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TORCH_NCCL_ASYNC_ERROR_HANDLING")
@@ -132,18 +243,18 @@ class Agent:
         log.info("this worker was to go and is still here: it offers itself again")
         return False
 
-    async def _dial(self) -> dialling.Streams | None:
+    async def _dial(self) -> Streams | None:
         """None when this worker is terminated before somebody answers."""
         max_wait = None if self._settings.redial else self._settings.max_wait
-        dial = asyncio.create_task(dialling.dial(self._settings.launcher, self._settings.tls, max_wait))
+        dialling = asyncio.create_task(dial(self._settings.launcher, self._settings.tls, max_wait))
         terminated = asyncio.create_task(self._terminated.wait())
         try:
-            await asyncio.wait((dial, terminated), return_when=asyncio.FIRST_COMPLETED)
-            return dial.result() if dial.done() else None
+            await asyncio.wait((dialling, terminated), return_when=asyncio.FIRST_COMPLETED)
+            return dialling.result() if dialling.done() else None
         finally:
-            dial.cancel()
+            dialling.cancel()
             terminated.cancel()
-            await asyncio.gather(dial, terminated, return_exceptions=True)
+            await asyncio.gather(dialling, terminated, return_exceptions=True)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Parting:
         self._writer = writer
@@ -152,7 +263,7 @@ class Agent:
             welcome = await self._welcome(reader)
             if welcome is None:
                 if self._settings.redial:
-                    await asyncio.sleep(dialling.RETRY.first)
+                    await asyncio.sleep(RETRY.first)
                     return Parting.DISCONNECTED
                 raise ClusterUnavailable(f"the launcher at {self._settings.launcher} did not welcome this agent")
             self._spec, self._name = welcome.spec, welcome.worker or self._settings.worker

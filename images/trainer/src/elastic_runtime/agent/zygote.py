@@ -19,8 +19,8 @@ It speaks JSON with its client, one datagram a message, over the socket whose de
 
 It ends with its parent, and what it forked ends with it, however that ended: the kernel sees to it. Processes that a
 rank leaves behind in its process group (a DataLoader's workers, a shell's background jobs) are killed: at once when a
-signal ended the rank, else after :data:`LEFTOVER_GRACE`. If this process is killed itself, a
-:mod:`~elastic_runtime.agent.keeper` kills them. A process in a session of its own is left alone.
+signal ended the rank, else after :data:`LEFTOVER_GRACE`. If this process is killed itself, a :class:`Keeper` kills
+them. A process in a session of its own is left alone.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import gc
+import importlib
 import json
 import os
 import random
@@ -35,20 +37,123 @@ import runpy
 import select
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from elastic_runtime.agent.command import Entry, PythonCommand, cold, parse
-from elastic_runtime.agent.keeper import Keeper
-from elastic_runtime.agent.preloading import preload
+from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.printable import printable
 from elastic_runtime.protocol.rank_link import RANK_FD, RANK_FD_INODE, SCRIPTS
 from elastic_runtime.script.stacks import tell_on_request
 from elastic_runtime.world import WORLD, current_world
+
+_GROUP = struct.Struct("i")
+"""A process group to be ended; negative: it has ended."""
+
+
+class Keeper:
+    """A process, forked off a warm process, that outlives it, and ends what that one's children leave behind.
+
+    The kernel ends forked ranks with their warm process, but not the processes that ranks have started. So whoever
+    kills an agent, a warm process or a launcher would leave a DataLoader's workers, or a shell's background jobs.
+
+    Args:
+        held: a descriptor that stays open until all groups are killed: the other end of a socket so hears nothing of
+            the end before.
+    """
+
+    def __init__(self, held: int) -> None:
+        self._held = held
+        self._groups: set[int] = set()
+        self.pid = -1
+        self._pipe = -1
+        self._start()
+
+    def add(self, group: int) -> None:
+        """End that process group with this process."""
+        self._groups.add(group)
+        self._tell(group)
+
+    def remove(self, group: int) -> None:
+        """It has ended, and its number may be given to another."""
+        self._groups.discard(group)
+        self._tell(-group)
+
+    def ended(self, pid: int) -> bool:
+        """Whether that child was the keeper. If so, somebody has killed it, and another is there now."""
+        if pid != self.pid:
+            return False
+        os.close(self._pipe)
+        self._start()
+        return True
+
+    def close_in_child(self) -> None:
+        """In a process that was forked since: let go, or that one would hold off the end."""
+        os.close(self._pipe)
+
+    def _start(self) -> None:
+        read, self._pipe = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _keep(read, self._held)
+        os.close(read)
+        for group in self._groups:
+            self._tell(group)
+
+    def _tell(self, group: int) -> None:
+        with contextlib.suppress(BrokenPipeError):  # It was killed; the next one is told.
+            os.write(self._pipe, _GROUP.pack(group))
+
+
+def _keep(pipe: int, held: int) -> NoReturn:
+    """Until the other end of the pipe is closed, which is at the warm process' end, however that comes."""
+    try:
+        os.setsid()  # Not in a group that anybody ends.
+        low, high = sorted((pipe, held))
+        for first, end in ((0, low), (low + 1, high), (high + 1, os.sysconf("SC_OPEN_MAX"))):
+            os.closerange(first, end)
+        groups: set[int] = set()
+        while told := os.read(pipe, _GROUP.size):  # Writes of this size are not torn.
+            (group,) = _GROUP.unpack(told)
+            groups.add(group) if group > 0 else groups.discard(-group)
+        for group in groups:
+            with contextlib.suppress(OSError):
+                os.killpg(group, signal.SIGKILL)
+    finally:
+        os._exit(0)
+
+
+PRELOAD = "ELASTIC_RUNTIME_PRELOAD"
+"""Environment variable: further modules to import, with commas between them. What a script imports beyond its engine,
+every rank that joins imports while the others wait for it."""
+_is_warm = False
+
+
+def preload(modules: Iterable[str]) -> str:
+    """Import these, and those that the environment names. Returns why that failed, or nothing."""
+    global _is_warm
+    further = [name for name in os.environ.get(PRELOAD, "").split(",") if name]
+    for name in (*modules, *further):
+        try:
+            importlib.import_module(name)
+        except (ImportError, InvalidSettings) as error:  # The latter when a module will not work with what is there.
+            return printable(f"cannot import {name}: {error}")
+    gc.collect()
+    gc.freeze()  # Keeps the collector from touching, and so copying, every page in the children.
+    _is_warm = True
+    return ""
+
+
+def is_warm() -> bool:
+    """Whether this process, or the one that it was forked from, has done so."""
+    return _is_warm
+
 
 MAX_MESSAGE = 256 * 1024
 LEFTOVER_GRACE = 0.5
@@ -299,4 +404,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    # An agent that is forked from here asks the module of that name whether it is warm.
+    from elastic_runtime.agent import zygote  # noqa: PLW0406
+
+    zygote.main()

@@ -19,7 +19,7 @@ from elastic_runtime.kubernetes.errors import translate
 from elastic_runtime.kubernetes.objects import Json
 from elastic_runtime.kubernetes.resources import Kind, V, kind_of
 from elastic_runtime.kubernetes.transport import ANYTHING, METADATA, Request, Transport
-from elastic_runtime.net.lines import LineSplitter
+from elastic_runtime.net.framing import LineSplitter
 
 PAGE = 500
 """Objects that a list asks for at once."""

@@ -18,7 +18,7 @@ from elastic_runtime.errors import FailureKind
 from elastic_runtime.launcher.agent_reports import AgentReports
 from elastic_runtime.launcher.agents import AgentServer
 from elastic_runtime.launcher.certificate_expiry import CertificateExpiry
-from elastic_runtime.launcher.decision.decide import decide
+from elastic_runtime.launcher.decision.decide import decide, observe
 from elastic_runtime.launcher.decision.facts import (
     Action,
     Clocks,
@@ -35,7 +35,6 @@ from elastic_runtime.launcher.decision.facts import (
     ReleaseWorker,
     StepDown,
 )
-from elastic_runtime.launcher.decision.observe import observe
 from elastic_runtime.launcher.decision.sizing import Sizing
 from elastic_runtime.launcher.gathering import Gathering
 from elastic_runtime.launcher.notebook import check_jupyter
@@ -47,8 +46,7 @@ from elastic_runtime.launcher.record.progress_lines import ProgressLines
 from elastic_runtime.launcher.record.run_record import RunRecord
 from elastic_runtime.launcher.script_imports import check_frameworks
 from elastic_runtime.launcher.stack_dumps import StackDumps
-from elastic_runtime.launcher.telling_again import TellingAgain
-from elastic_runtime.launcher.worker_pool import WorkerPool
+from elastic_runtime.launcher.worker_pool import TellingAgain, WorkerPool
 from elastic_runtime.net import certificates
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol.rank_link import CommitDeadline
@@ -224,15 +222,15 @@ class Launcher:
 
     def _look_at_size(self) -> None:
         asked = self._platform.asked()
-        step = self._sizing.look(asked, utc_now())
-        if step.note:
+        if note := self._sizing.look(asked, utc_now()):
             who = self._askers.who(self._platform.requests(), asked)
-            self._record.event(EventKind.SIZE_ASKED, f"{step.note}, by {who}" if who else step.note)
-        if step.write:
-            self._platform.ask(step.wanted)
-        if step.wanted != self._wanted:
-            self._record.lives.asked(step.wanted * self._spec.workers.slots)
-        self._wanted = step.wanted
+            self._record.event(EventKind.SIZE_ASKED, f"{note}, by {who}" if who else note)
+        wanted = self._sizing.wanted
+        if self._sizing.write:
+            self._platform.ask(wanted)
+        if wanted != self._wanted:
+            self._record.lives.asked(wanted * self._spec.workers.slots)
+        self._wanted = wanted
 
     def _refuse(self, size: int, before: int) -> None:
         """Go back to the size that worked, if the other was asked for; else it is that of workers that were left."""

@@ -6,6 +6,7 @@ cannot speak for another, and no number or name of it can end the launcher or fi
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import math
 import re
@@ -38,7 +39,6 @@ from elastic_runtime.protocol.wire import (
     RankStarted,
     TracesSaved,
 )
-from elastic_runtime.run.hostfile import is_address
 from elastic_runtime.run.rundir import ReclaimNotice
 from elastic_runtime.run.status import MAX_GPU_NAME
 
@@ -217,3 +217,11 @@ def _demand(holds: object, field: str, value: object, problem: str) -> None:
         large = isinstance(value, int) and abs(value) > COUNT  # Python refuses to print the largest.
         shown = "a number" if large else repr(printable(value, 60)) if isinstance(value, str) else value
         raise InvalidDocument(f"{field}: {shown} is {problem}")
+
+
+def is_address(text: str) -> bool:
+    """Whether this is an IP address as programs write it, without a zone."""
+    try:
+        return "%" not in text and str(ipaddress.ip_address(text)) == text
+    except ValueError:
+        return False

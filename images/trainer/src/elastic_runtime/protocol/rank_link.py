@@ -48,7 +48,7 @@ FIXED_SIZE = "ELASTIC_RUNTIME_FIXED_SIZE"
 OUTPUTS = "ELASTIC_RUNTIME_OUTPUTS"
 """Folder in which each rank of the worker has its folder of outputs."""
 HOSTFILE = "ELASTIC_RUNTIME_HOSTFILE"
-"""Path of the file with the hosts of the world: see :mod:`elastic_runtime.run.hostfile`."""
+"""Path of the file with the hosts of the world: see ``hostfile`` of :class:`~elastic_runtime.run.spec.RunSpec`."""
 MOST_LEAVING = 1000
 """Workers whose notices a rank remembers."""
 RESTART_SIGNAL = "ELASTIC_RUNTIME_RESTART_SIGNAL"
@@ -210,9 +210,7 @@ class MayEnd:
     """Agent to rank, to :class:`TrainingEnded`: all others have ended theirs, or the world is broken; go on."""
 
 
-NoticeWord = Handover | CommitDeadline
-"""What :meth:`RankLink.hear` finds."""
-AgentWord = NoticeWord | EngineWord | MayEnd
+AgentWord = Handover | CommitDeadline | EngineWord | MayEnd
 _OF_AGENTS: messages.Vocabulary[AgentWord] = messages.Vocabulary(AgentWord)
 _OF_BOTH: messages.Vocabulary[RankMessage | AgentWord] = messages.Vocabulary(RankMessage | AgentWord)
 
@@ -249,19 +247,19 @@ class RankLink:
         """Hears what is sent, too, in the sender's thread."""
         self.writes_checkpoints = False
         """Whether this process does, with the outputs after each: then those do not hold up a hand-over."""
-        self.hearers: list[Callable[[NoticeWord], None]] = []
-        """Called with each word of the agent by :meth:`hear`."""
+        self.hearers: list[Callable[[Handover | CommitDeadline], None]] = []
+        """Called with each word about workers that leave by :meth:`hear`."""
         self.leaving: dict[str, datetime] = {}
         """Workers that were said to be taken, and when."""
         self.last_commit = CommitDeadline(None)
         """The newest of these words."""
         self._may_end = False
-        self._read_ahead: queue.SimpleQueue[NoticeWord | MayEnd] | None = None
+        self._read_ahead: queue.SimpleQueue[AgentWord] | None = None
         """What a thread has read that :meth:`hear` is to find; None: there is no such thread."""
         self._reader: threading.Thread | None = None
         self._reader_of = 0
         """The process that has this thread."""
-        self._watchers: list[Callable[[NoticeWord], None]] = []
+        self._watchers: list[Callable[[Handover], None]] = []
         self._engine: _EngineCallbacks | None = None
         self._is_over = False
         """The thread has read the last word."""
@@ -293,15 +291,16 @@ class RankLink:
     def hear(self) -> None:
         """Take in what the agent has said since the last call; never blocks. By the thread that trains."""
         for word in self._poll():
-            if isinstance(word, MayEnd):
-                self._may_end = True
-                continue
-            if isinstance(word, CommitDeadline):
-                self.last_commit = word
-            elif word.worker in self.leaving or len(self.leaving) < MOST_LEAVING:
-                self.leaving[word.worker] = word.deadline
-            for hearer in self.hearers:
-                hearer(word)
+            match word:
+                case MayEnd():
+                    self._may_end = True
+                case CommitDeadline():
+                    self.last_commit = word
+                case Handover(worker, deadline) if worker in self.leaving or len(self.leaving) < MOST_LEAVING:
+                    self.leaving[worker] = deadline
+            if isinstance(word, Handover | CommitDeadline):
+                for hearer in self.hearers:
+                    hearer(word)
 
     def end_together(self, step: int | None, while_waiting: Callable[[], None]) -> None:
         """Tell that the training function has returned, and wait until this rank may go on to the end's collectives.
@@ -341,8 +340,8 @@ class RankLink:
         else:
             self._read_in_thread()
 
-    def watch(self, noticed: Callable[[NoticeWord], None]) -> None:
-        """Have words about notices told as they come, too, in a thread of the link; :meth:`hear` finds them as ever.
+    def watch(self, noticed: Callable[[Handover], None]) -> None:
+        """Have notices told as they come, too, in a thread of the link; :meth:`hear` finds them as ever.
 
         By the thread that trains.
 
@@ -371,11 +370,10 @@ class RankLink:
                         if engine is not None:
                             engine.hear(word.word)
                         continue
-                    if isinstance(word, MayEnd):
-                        continue
-                    for watcher in tuple(self._watchers):
-                        watcher(word)
-                    if engine is not None:
+                    if isinstance(word, Handover):
+                        for watcher in tuple(self._watchers):
+                            watcher(word)
+                    if engine is not None and not isinstance(word, MayEnd):
                         engine.noticed()
         finally:
             with self._handing:
@@ -394,7 +392,7 @@ class RankLink:
                     ahead.put(word)
         return words
 
-    def _poll(self) -> Iterator[NoticeWord | MayEnd]:
+    def _poll(self) -> Iterator[AgentWord]:
         if self._read_ahead is None:
             yield from (word for word in self._read(socket.MSG_DONTWAIT) if not isinstance(word, EngineWord))
         else:

@@ -6,16 +6,16 @@ It is written once, when the run is created, and never changed; the wanted size,
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import combinations
 from typing import Self
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.marks import VERSION
-from elastic_runtime.run.hostfile import check_hostfile
-from elastic_runtime.run.jupyter import JupyterSpec
 from elastic_runtime.run.observe import ObserveSpec
 
 SPEC_VERSION = 1
@@ -66,12 +66,10 @@ class WorkersSpec:
             raise InvalidSettings("workers.min", f"{self.minimum} is less than 1", "Write 1 or more")
         if self.slots < 1:
             raise InvalidSettings("workers.slots", f"{self.slots} is less than 1", "Write 1 or more")
-        if not self.minimum <= self.start <= self.maximum:
-            raise InvalidSettings(
-                "workers.start",
-                f"min {self.minimum}, start {self.start}, max {self.maximum} are out of order",
-                "Write min <= start <= max",
-            )
+        sizes = (("workers.min", self.minimum), ("workers.start", self.start), ("workers.max", self.maximum))
+        for (low, few), (high, many) in combinations(sizes, 2):
+            if few > many:
+                raise InvalidSettings(low, f"{few} is more than {high}, which is {many}", "Write min <= start <= max")
 
 
 MAX_PLAN_WINDOWS = 100
@@ -195,6 +193,8 @@ class RecoverySpec:
 
 RESTART_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
 """Those that a script can heed, and that nothing else here uses."""
+LONGEST_GRACE = 600.0
+"""Seconds that a script may have; no cloud announces that it takes a machine so long ahead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +210,9 @@ class RestartSpec:
         if self.signal not in RESTART_SIGNALS:
             remedy = f"Write one of {', '.join(RESTART_SIGNALS)}"
             raise InvalidSettings("restart.signal", f"{self.signal!r} is not a signal to be heeded", remedy)
-        if not 0 <= self.grace <= 3600:
-            raise InvalidSettings("restart.grace", f"{self.grace:g} s is not 0 to 3600", "Write seconds within that")
+        if not 0 <= self.grace <= LONGEST_GRACE:
+            remedy = f"Write 0 to {LONGEST_GRACE:.0f} s"
+            raise InvalidSettings("restart.grace", f"{self.grace:g} s is not within the bounds", remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +233,46 @@ class CheckpointSpec:
     owner: str = ""
     """Run that writes there, as :data:`~elastic_runtime.checkpoint.fence.OWNER` has it: another run with the same fence
     is refused. Empty: not known, and compared with nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class JupyterSpec:
+    """A pod beside the workers."""
+
+    secret: str
+    """``NAME/KEY`` of the Secret that holds the token."""
+    port: int = 8888
+    memory: str = "2Gi"
+    """That it may use, and has for sure, as Kubernetes writes it."""
+
+    def __post_init__(self) -> None:
+        name, _, key = self.secret.partition("/")
+        if not (name and key):
+            raise InvalidSettings("jupyter.token", "there is none", 'Write "NAME/KEY" of a Secret that holds it')
+        if not 1024 <= self.port <= 65535:
+            problem = f"{self.port} is not a port that a program without rights can have"
+            raise InvalidSettings("jupyter.port", problem, "Write 1024 to 65535")
+
+
+# The file with the hosts of the present world, for ``mpirun`` and DeepSpeed: where it may be.
+
+HOSTFILE = "/etc/mpi/hostfile"
+"""Where operators for MPI on Kubernetes have it."""
+_LONGEST_PATH = 255
+"""Characters of its path."""
+_NOT_IN = ("/dev", "/proc", "/run/elastic-training", "/sys")
+
+
+def check_hostfile(path: object) -> None:
+    """Of a path in a worker. Raises InvalidSettings."""
+    remedy = f'Write the absolute path of a file in the workers, as in "{HOSTFILE}"'
+    if not isinstance(path, str) or not path.startswith("/") or len(path) > _LONGEST_PATH or not path.isprintable():
+        problem = f"it is not an absolute path of at most {_LONGEST_PATH} printable characters"
+        raise InvalidSettings("hostfile", problem, remedy)
+    if posixpath.normpath(path) != path or path.startswith("//") or path == "/":
+        raise InvalidSettings("hostfile", f"{path!r} has dots, doubled slashes, or a slash at its end", remedy)
+    if any(f"{path}/".startswith(f"{folder}/") for folder in _NOT_IN):
+        raise InvalidSettings("hostfile", f"{path} is the system's, or this package's own", remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +339,7 @@ class RunSpec:
     observe: ObserveSpec = field(default_factory=ObserveSpec)
     """What is to be seen besides the status."""
     hostfile: str | None = None
-    """Path at which each worker keeps the hosts of the world (:mod:`elastic_runtime.run.hostfile`); None: in a folder
+    """Path at which each worker keeps the hosts of the world (:func:`check_hostfile`); None: in a folder
     of its agent's own."""
     jupyter: JupyterSpec | None = None
     """Beside the workers, where these are pods."""

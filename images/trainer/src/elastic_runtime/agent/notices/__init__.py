@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from elastic_runtime.agent.notices.services import Metadata, cloud_notice
+from elastic_runtime.agent.notices.clouds import Metadata, cloud_notice
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import from_json
 from elastic_runtime.errors import InvalidDocument

@@ -6,7 +6,7 @@ Python code now. And whoever could connect to the rendezvous or to a rank could 
 his ran there: ranks show the rendezvous a token, and each other what only the rendezvous tells. A build that is not
 amended is refused by the rendezvous.
 
-In the launcher (:mod:`~elastic_runtime.engines.horovod.driver`, :mod:`~elastic_runtime.engines.horovod.rendezvous`):
+In the launcher (:mod:`~elastic_runtime.engines.horovod.driver`, :mod:`~elastic_runtime.engines.horovod.driver`):
 
 =====================================================  ==========================================================
 upstream                                               here

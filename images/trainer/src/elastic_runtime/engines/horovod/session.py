@@ -31,8 +31,13 @@ from elastic_runtime.engines.base import (
     Stage,
 )
 from elastic_runtime.engines.exits import LOST, describe, outcome_of
-from elastic_runtime.engines.horovod.driver import AdaptedDriver, PushedHosts, SessionEnd
-from elastic_runtime.engines.horovod.rendezvous import ElasticHandler, rank_environment
+from elastic_runtime.engines.horovod.driver import (
+    AdaptedDriver,
+    ElasticHandler,
+    PushedHosts,
+    SessionEnd,
+    rank_environment,
+)
 from elastic_runtime.engines.horovod.rendezvous_server import RendezvousServer
 from elastic_runtime.engines.tasks import ANSWER_TIME
 from elastic_runtime.errors import InvalidDocument

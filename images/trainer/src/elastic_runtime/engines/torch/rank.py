@@ -9,7 +9,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -24,16 +24,50 @@ from elastic_runtime.engines.through_worlds import ending_with_its_word, into_wo
 from elastic_runtime.engines.torch.channel import Channel, StoreTimeout, WorldLost
 from elastic_runtime.engines.torch.communicators import abort_communicators, complete_collectives
 from elastic_runtime.engines.torch.cutting import Cutting, Standstill
-from elastic_runtime.engines.torch.meshes import forget_meshes
 from elastic_runtime.engines.torch.messages import AnotherWanted, EnterWorld
 from elastic_runtime.engines.torch.parallel import Wrappers
 from elastic_runtime.engines.torch.sending import Stuck, watch_waits
 from elastic_runtime.engines.torch.store import AgentStore
+from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.protocol.rank_link import LocalRankRead, RankLink, shared_link
 from elastic_runtime.script import kept_outputs
 from elastic_runtime.script.leaving import call_back
 from elastic_runtime.torch import own_group
 from elastic_runtime.torch.own_group import COLLECTIVE_TIMEOUT, CONNECTING
+
+_TENSOR = "torch.distributed.tensor"
+
+
+def forget_meshes() -> None:
+    """Have torch forget the meshes of this thread, in which the next world begins; nothing, without a ``DTensor``.
+
+    A ``DeviceMesh`` is equal to another of the same ranks, whichever of these this process is and whatever its process
+    groups, and what was worked out for one is used for the other: the results of operations on a ``DTensor`` would be
+    on the mesh of an earlier world, with this process in its place there.
+
+    Raises:
+        InvalidSettings: this torch has no way to forget.
+    """
+    if _TENSOR in sys.modules:
+        for clear in _caches():
+            clear()
+
+
+def _caches() -> Iterator[Callable[[], Any]]:
+    # Tests show which of them matter; torch itself has functions for most, for debugging.
+    from torch.distributed.tensor import DTensor, _collective_utils, _redistribute, debug
+
+    if not hasattr(debug, "_clear_fast_path_sharding_prop_cache"):
+        problem = f"torch {torch.__version__} does not forget the meshes of worlds that are gone"
+        raise InvalidSettings("torch", problem, "Install torch 2.11 or newer")
+    yield debug._clear_fast_path_sharding_prop_cache
+    propagator = DTensor._op_dispatcher.sharding_propagator
+    yield propagator.propagate_op_sharding.cache.cache_clear
+    yield type(propagator)._propagate_tensor_meta_cached.cache_clear
+    yield _redistribute._gen_transform_infos.cache_clear
+    yield _collective_utils.MeshTopoInfo.build_from_mesh.cache_clear
+    yield _redistribute.clear_redistribute_planner_cache
+
 
 MOST_IN_VAIN = (5, 30.0)
 """Worlds, and seconds: after so many, and so long, what breaks them is the script, or a network that does not heal."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,12 +23,48 @@ from elastic_runtime.engines.exits import describe
 from elastic_runtime.engines.local_ranks import local_ranks
 from elastic_runtime.engines.tasks import SessionTasks
 from elastic_runtime.engines.torch import messages, worlds
-from elastic_runtime.engines.torch.agreeing import Agreeing
 from elastic_runtime.engines.torch.key_values import KeyValues
-from elastic_runtime.engines.torch.messages import SessionWord, StoreAsk
+from elastic_runtime.engines.torch.messages import AgreeAt, Prepare, Prepared, SessionWord, StoreAsk
 from elastic_runtime.engines.torch.worlds import Decision, Facts, RankFact
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.printable import printable
+
+
+@dataclass(slots=True)
+class Agreeing:
+    """At which commit the ranks of a world agree next: settled from their answers, without any I/O. One at a time.
+
+    Whoever wants one while another is prepared needs no other: what it has heard, it says at that one. See
+    :mod:`~elastic_runtime.engines.torch.messages`.
+    """
+
+    world: int
+    serial: int = 0
+    _prepares: bool = False
+    _begun: dict[str, int] = field(default_factory=dict)
+
+    def want(self) -> Prepare | None:
+        """What all ranks are to be told; None: they have been."""
+        if self._prepares:
+            return None
+        self._prepares, self._begun = True, {}
+        self.serial += 1
+        return Prepare(self.world, self.serial)
+
+    def prepared(self, rank_id: str, said: Prepared, members: Iterable[str]) -> AgreeAt | None:
+        """A rank has answered.
+
+        Returns:
+            What all ranks are to be told; None: others have not answered yet.
+        """
+        if not self._prepares or said.serial != self.serial:
+            return None
+        self._begun[rank_id] = said.begun
+        if not self._begun.keys() >= set(members):
+            return None
+        self._prepares = False
+        return AgreeAt(self.world, self.serial, max(self._begun.values()) + 1)
+
 
 NEWCOMERS = 5.0
 """Seconds for which members that are to leave stay while newcomers start, at most: a notice may be of 30 s."""

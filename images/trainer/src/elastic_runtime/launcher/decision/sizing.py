@@ -21,18 +21,6 @@ _HORIZON = 9
 """Days to look back and forward: every window begins at least once a week."""
 
 
-@dataclass(frozen=True, slots=True)
-class SizeStep:
-    """What follows from one look."""
-
-    wanted: int
-    """Workers."""
-    write: bool = False
-    """Have that stand where sizes are asked for."""
-    note: str | None = None
-    """What happened, for people."""
-
-
 class Sizing:
     """Remembers, from one look to the next, what it has seen and ordered.
 
@@ -46,7 +34,10 @@ class Sizing:
 
     def __init__(self, spec: RunSpec, window: datetime | None = None) -> None:
         self._bounds, self._plan = spec.workers, spec.size_plan
-        self._wanted = spec.workers.start
+        self.wanted = spec.workers.start
+        """Workers."""
+        self.write = False
+        """Since the last look: have that stand where sizes are asked for."""
         self._planned: Planned | None = None
         self._begun = self.window = window
         """:attr:`window` is of the plan's window that is sure to have been carried out: for the status."""
@@ -56,44 +47,44 @@ class Sizing:
         if self._plan:
             zone_of(self._plan)
 
-    def look(self, asked: int | str | None, now: datetime) -> SizeStep:
-        """One look.
+    def look(self, asked: int | str | None, now: datetime) -> str | None:
+        """Follow what is asked for. Returns what happened, for people; None: nothing.
 
         Args:
             asked: workers that are asked for; text that is no number; None: nothing is there.
             now: aware.
         """
-        self._asked = asked
+        self._asked, self.write = asked, False
         if self._plan and (began := self._window_begins(now)):
             self._pending = (asked, self._clamped(began.workers)) if asked != began.workers else None
             if self._pending:
                 words = f"{began.workers} workers by the size plan, until {began.until.isoformat(timespec='minutes')}"
                 return self._ordered(words)
         if self._pending and asked in (None, self._pending[0]):
-            return SizeStep(self._wanted, write=asked is not None)
+            self.write = asked is not None
+            return None
         self._pending, self.window = None, self._begun
         if asked is None:
-            return SizeStep(self._wanted)
+            return None
         if isinstance(asked, str):
-            self._pending = (asked, self._wanted)
-            return self._ordered(f"{shortened(asked, _SHOWN)!r} is not a number of workers: {self._wanted} as before")
+            self._pending = (asked, self.wanted)
+            return self._ordered(f"{shortened(asked, _SHOWN)!r} is not a number of workers: {self.wanted} as before")
         if (within := self._clamped(asked)) != asked:
             self._pending = (asked, within)
             bounds = f"{self._bounds.minimum} to {self._bounds.maximum}"
             return self._ordered(f"{asked} workers asked for, outside {bounds}: brought back to {within}")
-        note = None if asked == self._wanted else f"{asked} workers asked for, {self._wanted} before"
-        self._wanted = asked
-        return SizeStep(asked, note=note)
+        before, self.wanted = self.wanted, asked
+        return None if asked == before else f"{asked} workers asked for, {before} before"
 
     def go_back(self, workers: int) -> None:
         """Have that many in the place of what is asked for now, which cannot be had."""
-        self._wanted = self._clamped(workers)
-        self._pending = (self._asked, self._wanted)
+        self.wanted = self._clamped(workers)
+        self._pending = (self._asked, self.wanted)
 
-    def _ordered(self, note: str) -> SizeStep:
+    def _ordered(self, note: str) -> str:
         assert self._pending is not None
-        self._wanted = self._pending[1]
-        return SizeStep(self._wanted, write=True, note=note)
+        self.wanted, self.write = self._pending[1], True
+        return note
 
     def _window_begins(self, now: datetime) -> Planned | None:
         """The plan's window that has begun since the last look, or since the launcher before this one."""

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.protocol.rank_link import Handover, NoticeWord, RankLink
-from elastic_runtime.training.checkpointing.last_commit import CAUTION, MARGIN, CommitInterval
+from elastic_runtime.protocol.rank_link import Handover, RankLink
+from elastic_runtime.training.checkpointing.notices import CAUTION, MARGIN, CommitInterval
 from elastic_runtime.training.checkpointing.writer import CheckpointWriter
 
 LEAST_WAIT = 1.0
@@ -108,7 +108,7 @@ class BetweenCommits:
         self.overdue = Overdue(commits)
         self._turn, self._writer, self._link = turn, writer, link
         self._serial, self._is_handled, self._begin, self._clock = serial, is_handled, begin, clock
-        self._words: deque[NoticeWord] = deque(maxlen=100)
+        self._words: deque[Handover] = deque(maxlen=100)
         self._bell = threading.Event()
         self._goes = self._closed = self._watches = False
         self._thread: threading.Thread | None = None
@@ -141,7 +141,7 @@ class BetweenCommits:
             self._bell.set()
             thread.join()
 
-    def _hear(self, word: NoticeWord) -> None:
+    def _hear(self, word: Handover) -> None:
         """In the link's thread, which waits for nobody here."""
         self._words.append(word)
         self._bell.set()
@@ -181,5 +181,5 @@ class BetweenCommits:
     def _take_in(self, now: float) -> None:
         while self._words:
             word = self._words.popleft()
-            if isinstance(word, Handover) and not self._is_handled(word.number):
+            if not self._is_handled(word.number):
                 self.overdue.noticed(now, now + (word.deadline - utc_now()).total_seconds())

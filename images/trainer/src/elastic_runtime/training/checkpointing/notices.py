@@ -1,13 +1,92 @@
-"""What the agent says of workers that will be taken, as a rank understands it."""
+"""What the agent says of workers that will be taken, as a rank understands it; and when to stop because of it.
+
+If everybody who has the state will be taken, training stops at a commit that can still be made durable. A rank that
+trains on to the deadline would do steps that nobody keeps. A rank that waits for a world does no more: the commit that
+it holds is the last one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.protocol.rank_link import CommitDeadline, NoticeWord, RankLink
+from elastic_runtime.protocol.rank_link import CommitDeadline, Handover, RankLink
 from elastic_runtime.script.leaving import call_back
-from elastic_runtime.training.checkpointing.last_commit import LastCommit
+
+MARGIN = 1.0
+"""Seconds that clocks of two machines may differ, and messages take."""
+CAUTION = 1.5
+"""How many times the last commit interval and the last write the next ones are taken to last."""
+RECLAIM_TIMEOUT = 10.0
+"""Seconds after a deadline at which nobody was taken: training goes on."""
+PAUSE = 0.05
+"""Seconds between two looks of ranks that stand."""
+
+
+class CommitInterval:
+    """The time between the last two commits. Times in seconds of one monotonic clock."""
+
+    def __init__(self) -> None:
+        self.last: float | None = None
+        """When this world's last commit was; None: there was none yet."""
+        self.seconds = 0.0
+        """Between two commits of one world, the last two that there were."""
+
+    def begin(self) -> None:
+        """A new world trains: what passed since the last commit says nothing about the next one."""
+        self.last = None
+
+    def committed(self, now: float) -> None:
+        """Record the time of a commit."""
+        if self.last is not None:
+            self.seconds = now - self.last
+        self.last = now
+
+
+class LastCommit:
+    """Rank 0's judgement at each commit, and each rank's while it waits. Times in seconds of one monotonic clock."""
+
+    def __init__(self) -> None:
+        self._deadline: float | None = None
+        self._keeper = ""
+        self.commits = CommitInterval()
+
+    def expect_end(self, deadline: float | None, keeper: str = "") -> None:
+        """Everybody who has the state will be taken at this time; None: no more, somebody else has it too.
+
+        Args:
+            deadline: of the first of them; of the keeper, if one is named.
+            keeper: name of the rank that is to write, when the world is over and all wait for another.
+        """
+        self._deadline, self._keeper = deadline, keeper
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether there will be one."""
+        return self._deadline is not None
+
+    def is_here(self, now: float, write: float, writes: int) -> bool:
+        """Whether the commit before ``now`` is the last one that can be made durable in time.
+
+        Args:
+            now: at which it is asked.
+            write: seconds that the last write took.
+            writes: how many are under way before this commit's own.
+        """
+        if self._deadline is None or self._has_passed(now):
+            return False
+        needed = MARGIN + CAUTION * (self.commits.seconds + write * (1 + writes))
+        return now + needed >= self._deadline
+
+    def is_held_by(self, rank: str, now: float) -> bool:
+        """Whether the rank of this name, while it waits, has to make the commit that it holds durable.
+
+        At once: no later commit will come, and nothing is gained by waiting.
+        """
+        return self._deadline is not None and not self._has_passed(now) and rank == self._keeper != ""
+
+    def _has_passed(self, now: float) -> bool:
+        return self._deadline is not None and now > self._deadline + RECLAIM_TIMEOUT
 
 
 class Notices:
@@ -33,7 +112,7 @@ class Notices:
         self._link.hear()
         call_back()
 
-    def _heard(self, word: NoticeWord) -> None:
+    def _heard(self, word: Handover | CommitDeadline) -> None:
         if isinstance(word, CommitDeadline):
             left = None if word.deadline is None else (word.deadline - utc_now()).total_seconds()
             self.last_commit.expect_end(None if left is None else self._clock() + left, word.keeper)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -12,15 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from elastic_runtime.checkpoint import open_store
 from elastic_runtime.checkpoint.checkpoints import Checkpoints, StoredCheckpoint
 from elastic_runtime.clock import utc_now
+from elastic_runtime.documents import from_json
 from elastic_runtime.errors import ElasticError, StatesDiffer
-from elastic_runtime.protocol.rank_link import RankLink, TrainingEnded, shared_link
+from elastic_runtime.protocol.rank_link import CHECKPOINT, Progress, RankLink, TrainingEnded, shared_link
 from elastic_runtime.run.spec import CheckpointSpec
-from elastic_runtime.training.checkpointing.asked import checkpoints_asked
 from elastic_runtime.training.checkpointing.between_commits import BetweenCommits
-from elastic_runtime.training.checkpointing.last_commit import PAUSE
-from elastic_runtime.training.checkpointing.notices import Notices
+from elastic_runtime.training.checkpointing.notices import PAUSE, Notices
 from elastic_runtime.training.checkpointing.parts import part_writers, read_parts
-from elastic_runtime.training.checkpointing.progress import ProgressLine
 from elastic_runtime.training.checkpointing.writer import CheckpointWriter, Snapshot
 from elastic_runtime.training.family import Family
 from elastic_runtime.training.observing import observing
@@ -32,6 +31,42 @@ from elastic_runtime.training.state.resuming import take_newest
 from elastic_runtime.training.state.values import StateValues
 from elastic_runtime.training.state.verification import CommitChecks, Verify, check_verify
 from elastic_runtime.world import current_world
+
+PROGRESS_PAUSE = 0.25
+"""Seconds between two words of progress to the agent."""
+
+
+class ProgressLine:
+    """Rank 0's word of how far the training is, not too often.
+
+    Args:
+        link: to the agent.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, link: RankLink, clock: Callable[[], float]) -> None:
+        self._link, self._clock = link, clock
+        self._sent: tuple[float, int] | None = None
+
+    def tell(self, step: int, *, last: bool) -> None:
+        """The step of the last commit; the last one in any case."""
+        now = self._clock()
+        if self._sent is not None:
+            then, told = self._sent
+            if step == told or not (last or now - then >= PROGRESS_PAUSE):
+                return
+        self._sent = (now, step)
+        self._link.send(Progress(step=step))
+
+
+def checkpoints_asked(checkpoint: CheckpointSpec | str | None) -> CheckpointSpec | None:
+    """Of a script's argument; without one, of the run that this process is a rank of, if it keeps any."""
+    if isinstance(checkpoint, str):
+        return CheckpointSpec(uri=checkpoint)
+    if checkpoint is None and CHECKPOINT in os.environ:
+        return from_json(CheckpointSpec, os.environ[CHECKPOINT])
+    return checkpoint
+
 
 _log = logging.getLogger(__name__)
 

@@ -16,9 +16,8 @@ from typing import Any
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.kubernetes.nodes import spot_values
 from elastic_runtime.run import runobjects
-from elastic_runtime.run.jupyter import JupyterSpec
 from elastic_runtime.run.runobjects import ObjectNames, Part
-from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.spec import JupyterSpec, RunSpec
 from elastic_training.clusters.kubernetes.manifests import template
 from elastic_training.clusters.kubernetes.manifests.volumes import (
     Mounted,

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elastic_runtime.run.hostfile import HOSTFILE
-from elastic_runtime.run.jupyter import JupyterSpec
 from elastic_runtime.run.runobjects import (
     IDENTITY_FOLDER,
     IDENTITY_TOKEN,
@@ -18,7 +16,7 @@ from elastic_runtime.run.runobjects import (
     TLS_FOLDER,
     audience,
 )
-from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.spec import HOSTFILE, JupyterSpec, RunSpec
 from elastic_training.settings.pods import SHM_FOLDER, Pods, SecretRef, Volume
 
 READABLE = 0o440

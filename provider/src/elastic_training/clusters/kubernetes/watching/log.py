@@ -14,7 +14,7 @@ from contextlib import suppress
 from elastic_runtime.errors import InvalidSettings, PermanentError, RetryableError, RunNotFound
 from elastic_runtime.kubernetes.objects import Pod
 from elastic_runtime.kubernetes.resources import PODS
-from elastic_runtime.net.lines import LineSplitter
+from elastic_runtime.net.framing import LineSplitter
 from elastic_runtime.retry import Retry, RetryPolicy
 from elastic_runtime.run import runobjects
 from elastic_training.clusters.kubernetes.status import diagnosis
