@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from elastic_runtime.run.spec import CheckpointSpec
-from elastic_training.settings.templating import Settings, all_known, is_template
+from elastic_training.settings.templating import Settings, all_known
 from elastic_training.settings.values import Duration, IntOrTemplate, seconds_of, whole_number
 
 
@@ -20,15 +20,11 @@ class Checkpoints(Settings):
     """How many complete ones stay. At least 1."""
 
     def __post_init__(self) -> None:
-        if not is_template(self.every):
-            seconds_of("checkpoints.every", self.every)
-        if not is_template(self.keep):
-            whole_number("checkpoints.keep", self.keep, least=1)
+        self.known().spec("", 0, "")
 
     @all_known()
     def spec(self, uri: str, fence: int, owner: str) -> CheckpointSpec:
         """For the launcher. Raises InvalidSettings."""
-        self.__post_init__()
         return CheckpointSpec(
             uri=uri,
             every=seconds_of("checkpoints.every", self.every),

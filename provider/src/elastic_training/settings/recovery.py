@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run.spec import NoticeService, RecoveryMode, RecoverySpec, Timing
-from elastic_training.settings.templating import Settings, all_known, is_template
-from elastic_training.settings.values import Duration, IntOrTemplate, seconds_of, whole_number
+from elastic_training.settings.templating import Settings, all_known
+from elastic_training.settings.values import Duration, IntOrTemplate, member_of, seconds_of, whole_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,34 +35,21 @@ class Recovery(Settings):
     that is found, on this machine none."""
 
     def __post_init__(self) -> None:
-        if not is_template(self.mode) and self.mode not in tuple(RecoveryMode):
-            modes = " or ".join(repr(mode.value) for mode in RecoveryMode)
-            raise InvalidSettings("recovery.mode", f"{self.mode!r} is not one of its values", f"Write {modes}")
-        if not is_template(self.notices) and self.notices not in tuple(NoticeService):
-            known = ", ".join(NoticeService)
-            raise InvalidSettings(
-                "recovery.notices", f"{self.notices!r} is not one of its values", f"Write one of {known}"
-            )
-        for name in ("max_wait", "start_timeout", "lease", "unwatched"):
-            if not is_template(value := getattr(self, name)):
-                seconds_of(f"recovery.{name}", value, zero=name == "lease")
-        for name in ("reset_limit", "rank_failures"):
-            if (value := getattr(self, name)) is not None and not is_template(value):
-                whole_number(f"recovery.{name}", value, least=0)
+        known = self.known()
+        known.spec()
+        known.timing()
 
     @all_known()
     def spec(self) -> RecoverySpec:
         """For the launcher. Raises InvalidSettings."""
-        self.__post_init__()
+        limit = self.reset_limit
         return RecoverySpec(
-            mode=RecoveryMode(self.mode),
+            mode=member_of("recovery.mode", self.mode, RecoveryMode),
             max_wait=seconds_of("recovery.max_wait", self.max_wait),
             start_timeout=seconds_of("recovery.start_timeout", self.start_timeout),
-            reset_limit=None
-            if self.reset_limit is None
-            else whole_number("recovery.reset_limit", self.reset_limit, least=0),
+            reset_limit=None if limit is None else whole_number("recovery.reset_limit", limit, least=0),
             rank_failures=whole_number("recovery.rank_failures", self.rank_failures, least=0),
-            notices=NoticeService(self.notices),
+            notices=member_of("recovery.notices", self.notices, NoticeService),
         )
 
     @all_known()

@@ -8,12 +8,9 @@ from pathlib import PurePath
 
 from elastic_runtime.agent.command import is_own_interpreter, parse_arguments
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.run.spec import RESTART_SIGNALS, RestartSpec
+from elastic_runtime.run.spec import RestartSpec
 from elastic_training.settings.templating import Settings, all_known, is_template
 from elastic_training.settings.values import Duration, seconds_of, settings_of
-
-LONGEST = 600.0
-"""Seconds that a script may have; no cloud announces that it takes a machine so long ahead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +23,11 @@ class Restart(Settings):
     """Time that it has, before it is killed: at most ten minutes. Machines that are taken earlier do not wait."""
 
     def __post_init__(self) -> None:
-        if not is_template(self.signal) and self.signal not in RESTART_SIGNALS:
-            remedy = f"Write one of {', '.join(RESTART_SIGNALS)}"
-            raise InvalidSettings("restart.signal", f"{self.signal!r} is not a signal to be heeded", remedy)
-        if not is_template(self.grace) and seconds_of("restart.grace", self.grace, zero=True) > LONGEST:
-            raise InvalidSettings("restart.grace", f"{self.grace!r} is more than {LONGEST:.0f} s", "Write less")
+        self.known().spec()
 
     @all_known()
     def spec(self) -> RestartSpec:
         """For the launcher. Raises InvalidSettings."""
-        self.__post_init__()
         return RestartSpec(self.signal, seconds_of("restart.grace", self.grace, zero=True))
 
 

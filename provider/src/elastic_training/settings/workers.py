@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
@@ -42,16 +41,7 @@ class Workers(Settings):
     """Workers go to nodes that the cloud may take back, the launcher stays off them. In pods only."""
 
     def __post_init__(self) -> None:
-        known: list[tuple[str, int]] = []
-        for name in ("min", "start", "max", "slots"):
-            value = getattr(self, name)
-            if value is not None and not is_template(value):
-                known.append((f"workers.{name}", whole_number(f"workers.{name}", value, least=1)))
-        sizes = [pair for pair in known if pair[0] != "workers.slots"]
-        for (low, few), (high, many) in pairwise(sizes):
-            if few > many:
-                raise InvalidSettings(low, f"{few} is more than {high}, which is {many}", "Write min <= start <= max")
-        self.equipped()._check_hardware()
+        self.known().spec()
 
     def equipped(self) -> Workers:
         """With what follows from ``machine``, where nothing else is given. Raises InvalidSettings."""
@@ -67,33 +57,24 @@ class Workers(Settings):
             shm=self.shm or found.shm,
         )
 
-    def _check_hardware(self) -> None:
-        if not is_template(self.gpus):
-            whole_number("workers.gpus", self.gpus, least=0)
-        if not is_template(self.gpu_resource):
-            syntax.extended_resource("workers.gpu_resource", self.gpu_resource)
-        if self.shm and not is_template(self.shm):
+    @all_known()
+    def spec(self) -> WorkersSpec:
+        """For the launcher. Raises InvalidSettings, also for what only rendering has shown."""
+        if self.machine:
+            return self.equipped().spec()
+        gpus = whole_number("workers.gpus", self.gpus, least=0)
+        syntax.extended_resource("workers.gpu_resource", self.gpu_resource)
+        if self.shm:
             syntax.quantity("workers.shm", self.shm)
-        if not is_template(self.spot):
-            parse_bool("workers.spot", self.spot)
-        if self.slots is None or any(is_template(value) for value in (self.slots, self.gpus)):
-            return
-        slots, gpus = int(self.slots), int(self.gpus)
+        parse_bool("workers.spot", self.spot)
+        least = whole_number("workers.min", self.min, least=1)
+        start = least if self.start is None else whole_number("workers.start", self.start, least=1)
+        most = start if self.max is None else whole_number("workers.max", self.max, least=1)
+        slots = max(1, gpus) if self.slots is None else whole_number("workers.slots", self.slots, least=1)
         if gpus > slots and gpus % slots:
             raise InvalidSettings(
                 "workers.slots",
                 f"{slots} slots cannot share {gpus} GPUs evenly",
                 "Write a divisor of workers.gpus, or leave slots out for one a GPU",
             )
-
-    @all_known()
-    def spec(self) -> WorkersSpec:
-        """For the launcher. Raises InvalidSettings, also for what only rendering has shown."""
-        self.__post_init__()
-        if self.machine:
-            return self.equipped().spec()
-        least = whole_number("workers.min", self.min, least=1)
-        start = least if self.start is None else whole_number("workers.start", self.start, least=1)
-        most = start if self.max is None else whole_number("workers.max", self.max, least=1)
-        slots = max(1, int(self.gpus)) if self.slots is None else whole_number("workers.slots", self.slots, least=1)
         return WorkersSpec(least, start, most, slots)
