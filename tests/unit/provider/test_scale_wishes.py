@@ -13,7 +13,7 @@ from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run.spec import WorkersSpec
 from elastic_runtime.run.status import Phase, Series, Status
 from elastic_training.clusters.document import MAX_RELEASED, size_request
-from elastic_training.scaling.after import ScaleAfter, scale_after
+from elastic_training.scaling.request import ScaleAfter, scale_after
 
 BOUNDS = WorkersSpec(2, 2, 6)
 

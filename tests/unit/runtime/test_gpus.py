@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from elastic_runtime.agent.gpus import ANSWER_TIMEOUT, FAILURES, Gpus
+from elastic_runtime.agent.hardware import ANSWER_TIMEOUT, FAILURES, Gpus
 from elastic_runtime.run.status_figures import GpuFigures
 
 GIB = 1024**3

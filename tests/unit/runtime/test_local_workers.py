@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from elastic_runtime.agent import zygote_client
+from elastic_runtime.agent import zygote
 from elastic_runtime.clock import utc_now
 from elastic_runtime.launcher.local import platform as local_workers
 from elastic_runtime.launcher.local.platform import COMING, SHORT_LIFE, LocalWorkers
@@ -365,7 +365,7 @@ def test_one_that_never_connects_is_killed_and_replaced(tmp_path: Path, clock: C
 def test_a_stopped_zygote_that_is_asked_for_something_is_replaced(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zygote_client, "ANSWER", 0.5)
+    monkeypatch.setattr(zygote, "ANSWER", 0.5)
 
     async def run() -> None:
         async with workers(tmp_path) as some:
@@ -375,7 +375,7 @@ def test_a_stopped_zygote_that_is_asked_for_something_is_replaced(
             os.kill(some._zygote.pid, signal.SIGSTOP)
             some.end("worker-0")
             await some.until(lambda: not some._ready)
-            monkeypatch.setattr(zygote_client, "ANSWER", SOON)
+            monkeypatch.setattr(zygote, "ANSWER", SOON)
             await some.until(lambda: some._ready)
             assert await some.have(1) == ["worker-1"]
 

@@ -195,7 +195,7 @@ class TestDeath:
     def test_of_the_agent_ends_the_zygote_and_what_its_ranks_have_started(self) -> None:
         agent = """if True:
             import asyncio, os, socket
-            from elastic_runtime.agent.zygote_client import ZygoteClient
+            from elastic_runtime.agent.zygote import ZygoteClient
             async def main():
                 ready = asyncio.Event()
                 client = ZygoteClient(lambda message: ready.set(), ready.set)

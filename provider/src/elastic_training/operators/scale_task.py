@@ -20,8 +20,7 @@ from elastic_training.clusters.registry import check_cluster, own_name
 from elastic_training.identity.naming import similar
 from elastic_training.identity.ownership import Owner
 from elastic_training.lifecycle.training_task import TrainingRun, TrainingTask, check_training_run
-from elastic_training.scaling.after import check_after, scale_after
-from elastic_training.scaling.request import Pursuit, ScaleRequest, ScaleState, Verdict
+from elastic_training.scaling.request import Pursuit, ScaleRequest, ScaleState, Verdict, check_after, scale_after
 from elastic_training.settings.templating import is_template
 from elastic_training.settings.values import IntOrTemplate, parse_bool
 from elastic_training.triggers.world_size import WorldSizeTrigger

@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 
 from elastic_runtime.agent import devices, hardware, notices
-from elastic_runtime.agent.gpus import Gpus
+from elastic_runtime.agent.hardware import Gpus
 from elastic_runtime.agent.notices.clouds import NO_METADATA, Metadata
 from elastic_runtime.agent.ranks import Ranks
 from elastic_runtime.agent.saving import Saving

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from elastic_runtime.agent.scripts import new_folder
-from elastic_runtime.agent.zygote import LEFTOVER_GRACE
-from elastic_runtime.agent.zygote_client import ZygoteClient
+from elastic_runtime.agent.zygote import LEFTOVER_GRACE, ZygoteClient
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import write_atomically
 from elastic_runtime.errors import InvalidDocument

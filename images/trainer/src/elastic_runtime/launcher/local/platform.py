@@ -29,7 +29,7 @@ import psutil
 from typing_extensions import override
 
 from elastic_runtime.agent.devices import WorkerShares, pools
-from elastic_runtime.agent.zygote_client import ZygoteClient
+from elastic_runtime.agent.zygote import ZygoteClient
 from elastic_runtime.engines.registry import find_engine
 from elastic_runtime.errors import InvalidDocument, RunNotFound
 from elastic_runtime.launcher.decision.backoff import backoff_policy
