@@ -25,9 +25,9 @@ documents = st.builds(
     cancelled=st.none() | words,
     collected=st.booleans(),
     log_lease=st.none() | st.builds(StoredLogLease, st.just(NOBODY) | words, words),
-    requests=st.lists(st.builds(SizeRequest, words, st.integers(1, 9), st.just(BEGAN), st.booleans()), max_size=3).map(
-        tuple
-    ),
+    requests=st.lists(
+        st.builds(SizeRequest, words, workers=st.integers(1, 9), asked=st.just(BEGAN), done=st.booleans()), max_size=3
+    ).map(tuple),
     stacks=st.none() | words,
     complete=st.booleans(),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import StrEnum
 
@@ -10,6 +10,8 @@ from elastic_runtime.run.headline import Headline
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Status
 
+_COMPARED_OTHERWISE = ("name", "uid", "checkpoint", "timing", "scripts", "version")
+"""Fields of a spec that are of one incarnation alone, or of which a part is."""
 LOG_START = "0"
 """The cursor before the first line of any log. All other cursors are opaque and the cluster's own."""
 
@@ -111,18 +113,7 @@ Update = LogLines | StatusChanged | Quiet
 
 def differing(old: RunSpec, new: RunSpec) -> tuple[str, ...]:
     """Names of the settings in which an adopted run differs from what is asked for now."""
-    names = (
-        "command",
-        "workers",
-        "recovery",
-        "environment",
-        "working_directory",
-        "warm",
-        "engine",
-        "restart",
-        "size_plan",
-        "jupyter",
-    )
+    names = [field.name for field in fields(RunSpec) if field.name not in _COMPARED_OTHERWISE]
     found = [name for name in names if getattr(old, name) != getattr(new, name)]
     if _digest(old) != _digest(new):
         found.append("scripts")
