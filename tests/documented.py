@@ -141,6 +141,20 @@ torch.nn.init.zeros_(model.weight)
         "assert model.weight.tolist() == trained", "",
     ),
     Recipe(
+        "load_file", "docs/checkpoints.md", "load_file(path)", "hand",
+        _TRAINING + """
+import pathlib
+from elastic_runtime.torch import DurableState
+store = pathlib.Path("of its own").absolute()
+with DurableState(model=model, checkpoint=store.as_uri()) as state:
+    state.commit()
+path = max(store.glob("ckpt-*")) / "model.safetensors"
+trained = model.weight.tolist()
+torch.nn.init.zeros_(model.weight)
+""",
+        "assert model.weight.tolist() == trained", "",
+    ),
+    Recipe(
         "make_durable", "docs/training-script.md", "make_durable(hvd", "hand", _TRAINING,
         "while state.epoch < 3:\n    state.epoch += 1\n    state.commit()\n"
         "state.finish()\nprint(state.epoch, state.step)",

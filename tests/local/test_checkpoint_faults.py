@@ -58,7 +58,7 @@ def test_training_does_not_wait_for_a_slow_store(start: Start, s3: S3, undisturb
     go_on, held = threading.Event(), threading.Event()
 
     def slow(request: Request) -> Fault:
-        if "ballast.pt" not in request.path or request.method != "PUT":
+        if "ballast.safetensors" not in request.path or request.method != "PUT":
             return None
         held.set()
         return Hold(go_on)

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.tensorflow.arrays import Array
 from elastic_runtime.training.family import HasState, Tree
 from elastic_runtime.training.trees import Path
+
+Array = NDArray[Any]
 
 
 def variables_of(optimizer: Any) -> list[Any]:
