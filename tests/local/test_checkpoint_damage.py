@@ -20,7 +20,7 @@ from tests.local.conftest import S3, Start
 from tests.local.harness import ScriptedRun
 from tests.paced import Script, Undisturbed, sizes_of, until
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 def flip_file(uri: str, part: str) -> None:

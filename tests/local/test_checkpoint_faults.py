@@ -25,7 +25,7 @@ from tests.local.conftest import S3, Start
 from tests.local.harness import ScriptedRun
 from tests.paced import Script, Undisturbed, sizes_of
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.parametrize("fault", [Refuse(500, "InternalError"), Refuse(503, "SlowDown")])

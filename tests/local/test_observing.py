@@ -22,7 +22,7 @@ from elastic_runtime.run.status import Phase
 from tests.local.conftest import Start
 from tests.paced import Script
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 def test_each_rank_profiles_the_steps_that_were_asked_for(start: Start, tmp_path: Path) -> None:
