@@ -69,7 +69,7 @@ FRAGMENTS = [
     Fragment("docs/kubernetes.md", "dag.get_task", reason="prints manifests: tests/unit/provider tries dry_run"),
     Fragment("docs/observing.md", "Prometheus(token"),
     Fragment("docs/page.md", "render_report", reason="needs a run that is over: tests/unit/provider/test_report.py"),
-    Fragment("docs/torch-distributed.md", "Restart(signal"),
+    Fragment("docs/torchrun.md", "Restart(signal"),
 ]  # fmt: skip
 
 
