@@ -41,12 +41,14 @@ PAGES = (
     "docs/page.md",
     "docs/recovery.md",
     "docs/results.md",
+    "docs/scaling.md",
     "docs/script-services.md",
     "docs/tensorflow.md",
     "docs/testing-on-kubernetes.md",
     "docs/torch-distributed.md",
     "docs/torchrun.md",
     "docs/training-script.md",
+    "docs/tries.md",
     "docs/troubleshooting.md",
 )
 """Pages that are checked. Add a page once it has been rewritten."""
