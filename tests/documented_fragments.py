@@ -118,6 +118,6 @@ COMMANDS = [
     Commands("docs/kubernetes.md", "get configmaps", reason=_CLUSTER),
     Commands("docs/kubernetes-settings.md", "create secret generic notebook", reason=_CLUSTER),
     Commands("docs/tensorflow.md", "make image FAMILY=tensorflow", reason=_MINUTES),
-    Commands("docs/testing-on-kubernetes.md", "tools/cluster up", reason=_MINUTES),
+    Commands("docs/project/testing-on-kubernetes.md", "tools/cluster up", reason=_MINUTES),
 ]
 """Whoever adds a block adds an entry."""
