@@ -46,7 +46,7 @@ class TrainingRetryPolicy(RetryPolicy):
             raise InvalidSettings("first", problem, "Write TrainingRetryPolicy(first=5, longest=60)")
 
     def advise(self, failures: Sequence[Failure]) -> RetryAdvice:
-        """What to do after the last of a task's failures."""
+        """Advise what to do after the last of a task's failures."""
         return decide_retry(failures, soon=Delays(self.first, self.longest), same_step=self.same_step)
 
     def evaluate(
@@ -56,7 +56,7 @@ class TrainingRetryPolicy(RetryPolicy):
         max_tries: int,  # noqa: ARG002
         context: Any = None,  # noqa: ARG002
     ) -> RetryDecision:
-        """As Airflow asks, in the task's process."""
+        """Answer Airflow's request, in the task's process."""
         if not isinstance(exception, TrainingFailed) or not exception.failures:
             return RetryDecision.default()
         advice = self.advise(exception.failures)

@@ -1,4 +1,4 @@
-"""What the local cluster keeps beside the files of :mod:`elastic_runtime.run.rundir`.
+"""Files of the local cluster beside those of :mod:`elastic_runtime.run.rundir`.
 
 ==================  ===========================================================================================
 file                meaning

@@ -1,4 +1,4 @@
-"""What a task may ask of a training's size: a number, a change, a bound, or workers to give up. Pure."""
+"""Request of a task for a training's size: a number, a change, a bound, or workers to give up. Pure."""
 
 from __future__ import annotations
 

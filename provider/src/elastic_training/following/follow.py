@@ -127,7 +127,7 @@ class Follower:
 
     @property
     def token(self) -> str | None:
-        """Of our log lease; None before it was taken."""
+        """Token of our log lease. None before it was taken."""
         return self._log_lease.token if self._log_lease else None
 
     @property
@@ -253,7 +253,7 @@ class Follower:
 
 
 def news(before: Status | None, status: Status) -> tuple[int, str, str] | None:
-    """What the launcher's own lines do not tell: why nothing trains yet, or any more. Level, format and argument.
+    """Return why nothing trains yet, or any more, which the launcher does not log: level, format and argument.
 
     A launcher tells in its log of what happens in the run. Until it runs, when it has been lost, and of why it still
     waits, the status alone does.
@@ -271,7 +271,7 @@ def news(before: Status | None, status: Status) -> tuple[int, str, str] | None:
 
 
 def summary(status: Status) -> str:
-    """What a person wants to see change; not the step, which always does."""
+    """Return the part of a status whose changes matter to readers: not the step, which always changes."""
     world = f"{status.world_size} ranks in generation {status.generation}, {status.target_size} workers wanted"
     return f"{status.phase}, {world}: {printable(status.reason, MAX_REASON)}"
 

@@ -47,7 +47,7 @@ class LogLine:
 
     source: Source
     level: int
-    """As in :mod:`logging`; of what ranks write on stderr, a warning: who knows what it is."""
+    """Level as in :mod:`logging`. Ranks' lines on stderr are warnings, because their severity is unknown."""
     text: str
     """Without time and level; with the worker and the rank of a rank's."""
     time: datetime | None = None

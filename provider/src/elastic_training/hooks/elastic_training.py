@@ -47,7 +47,7 @@ class ElasticTrainingHook(BaseHook):
 
     @classmethod
     def get_ui_field_behaviour(cls) -> dict[str, Any]:
-        """What becomes of the form's own fields, for Airflow before 3.2."""
+        """Return the behavior of the form's own fields, for Airflow before 3.2."""
         return {"hidden_fields": list(HIDDEN), "relabeling": {}, "placeholders": placeholders()}
 
     @cached_property
@@ -102,7 +102,7 @@ class ElasticTrainingHook(BaseHook):
         await self.cluster.cancel(await self.cluster.find(name), reason, None)
 
     def test_connection(self) -> tuple[bool, str]:
-        """What the form's button tests, and what is wrong, with the remedy; without secrets. Takes 40 s at most."""
+        """Test if a training can run there. Return problems with remedies, without secrets, in 40 s at most."""
         try:
             found = self.get_connection(self.elastic_training_conn_id)
             location = read_location("", found.extra_dejson)  # The form's has a random id.

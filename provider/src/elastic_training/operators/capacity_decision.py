@@ -19,7 +19,7 @@ else:
     HITLBranchOperator = human_branch() or BaseOperator
 
 WAIT_ON, FEWER, ELSEWHERE, GIVE_UP = "Wait on", "Go on with fewer workers", "Go on elsewhere", "Give up"
-"""What can be chosen."""
+"""Options of the question."""
 KINDS = (FailureKind.MAX_WAIT_EXCEEDED.value, FailureKind.START_TIMEOUT.value)
 """Failures that are asked about: too few workers came."""
 
@@ -119,7 +119,7 @@ class CapacityDecisionOperator(HITLBranchOperator):
 
 
 def question(failure: Mapping[str, Any]) -> str:
-    """What a person has to know of a failed training, as Markdown.
+    """Describe a failed training to a person, as Markdown.
 
     Args:
         failure: its result document; nothing in it is taken for Markdown.

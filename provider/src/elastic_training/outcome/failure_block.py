@@ -1,4 +1,4 @@
-"""What a task says in its log of the rank that failed first. Pure."""
+"""Log block about the rank that failed first. Pure."""
 
 from __future__ import annotations
 

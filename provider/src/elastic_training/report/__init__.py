@@ -62,7 +62,7 @@ def render_report(
 
 @cache
 def content_policy() -> str:
-    """What a report may load and run: what stands in it."""
+    """Return the content policy of a report, which may load and run only its own content."""
     style, script = (b64encode(sha256(each.encode()).digest()).decode() for each in _bundle())
     return (
         f"default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; img-src data:; "
