@@ -329,7 +329,7 @@ class Agent:
 def rank_environment(
     spec: RunSpec, order: StartRank, worker: str, slots: int, pools: devices.Pools, world: str
 ) -> dict[str, str]:
-    """What the run gives, what the engine gives, and what helpers in the rank look for.
+    """Return a rank's environment: from the run, from the engine, and for helpers in the rank.
 
     Args:
         spec: of the run.

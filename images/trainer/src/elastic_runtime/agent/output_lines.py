@@ -40,7 +40,7 @@ class OutputLines:
         """When a frame may be told next."""
 
     def feed(self, piece: bytes, now: float) -> list[bytes]:
-        """What is to be told now, without the ends of lines.
+        """Return the lines to send now, without their ends.
 
         Args:
             piece: of the stream.
@@ -66,7 +66,7 @@ class OutputLines:
         return [self._told]
 
     def end(self) -> list[bytes]:
-        """What the last line shows, if it has no end."""
+        """Return the last line, if it has no end."""
         shown = self._shown
         return [shown] if shown and shown != self._told else []
 

@@ -1,4 +1,4 @@
-"""What a warm process imports before anything is forked from it."""
+"""Imports of a warm process before anything is forked from it."""
 
 from __future__ import annotations
 

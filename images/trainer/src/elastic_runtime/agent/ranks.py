@@ -129,7 +129,7 @@ class Ranks:
 
     @property
     def pids(self) -> list[int]:
-        """Of the warm process and of every rank that has not ended."""
+        """Process ids of the warm process and of every rank that has not ended."""
         ranks = (rank.pid for rank in self._ranks.values() if not rank.ended.is_set())
         return [self._zygote.pid, *(pid for pid in ranks if pid is not None)]
 

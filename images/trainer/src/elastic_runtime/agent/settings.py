@@ -1,4 +1,4 @@
-"""What an agent is told by whoever starts it."""
+"""Settings that an agent gets when it is started."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from elastic_runtime.agent.notices.services import NO_METADATA, Metadata
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """Of one worker's agent."""
+    """Settings of one worker's agent."""
 
     worker: str
     """Name of this worker, unique in the run, new with each incarnation."""
@@ -25,7 +25,7 @@ class AgentSettings:
     interface: str = "lo"
     """Network interface of the ranks' own traffic."""
     address: str = ""
-    """Of this worker in that traffic; empty: not known."""
+    """Address of this worker in that traffic. Empty: not known."""
     grace: float = 30.0
     """Seconds from SIGTERM to the end of this worker."""
     notice_file: Path | None = None

@@ -21,7 +21,7 @@ LEAST, MOST = 40, 16 * 1024
 
 
 async def client_hello(sock: socket.socket) -> bytes:
-    """What can be a ClientHello, once the whole record waits in the socket, which does not block.
+    """Return a possible ClientHello, once the whole record is in the non-blocking socket.
 
     Raises:
         InvalidDocument: what has come cannot be the begin of one, or no more comes.

@@ -71,7 +71,7 @@ def build(model: Any, optimizer: Any) -> None:
 
 
 class ModelState:
-    """Of a ``tf.keras.Model``: the arrays of ``get_weights()``, in the order that these have now.
+    """State of a ``tf.keras.Model``: the arrays of ``get_weights()``, in the order that these have now.
 
     Where layers of layers are frozen, or not any more, Keras has another order.
     """
@@ -95,7 +95,7 @@ class ModelState:
 
 
 class OptimizerState:
-    """Of an optimizer of Keras'; ``hvd.DistributedOptimizer`` too."""
+    """State of a Keras optimizer, ``hvd.DistributedOptimizer`` included."""
 
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = optimizer
@@ -110,7 +110,7 @@ class OptimizerState:
 
 
 class Variables:
-    """Of a variable, or of lists, tuples and dicts of nothing else."""
+    """State of a variable, or of lists, tuples and dicts of variables only."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
@@ -147,7 +147,7 @@ def _by_path(value: Any, path: Path = ()) -> dict[Path, Any]:
 
 
 def state_of(value: object) -> HasState | None:
-    """Of an object that a state may be given; None: it is kept by value, if it can be."""
+    """Return the state of an object in a durable state. None: it is kept by value, if possible."""
     if isinstance(value, tf.keras.Model):
         return ModelState(value)
     if _is_optimizer(value):
@@ -160,7 +160,7 @@ def state_of(value: object) -> HasState | None:
 
 
 def trained_of(value: object) -> list[Array] | None:
-    """What all ranks have alike at each commit: a model's trainable weights, or an optimizer's variables."""
+    """Return what is equal on all ranks at each commit: a model's trainable weights, or an optimizer's variables."""
     if isinstance(value, tf.keras.Model):
         return _read(value.trainable_weights)
     if _is_optimizer(value):

@@ -18,7 +18,7 @@ _OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "gene
 
 
 class LoadedBatches(BatchPosition):
-    """What :class:`GlobalBatches`, which has the arguments, shares with those that cut a batch otherwise."""
+    """Base of :class:`GlobalBatches`, which documents the arguments, and of classes that cut batches otherwise."""
 
     def __init__(
         self,

@@ -38,7 +38,7 @@ class MicroStep:
             yield Batch(next(self._fetched), share.weight, share.step, share.epoch, share.ends_epoch, share.indices)
 
     def skip(self) -> None:
-        """What is left of it: the next step's come after."""
+        """Skip the rest of this step: the next step's micro-batches follow."""
         for _ in self:
             pass
 

@@ -62,7 +62,7 @@ class WorldOfParts(World, Protocol):
 
 
 class ShardedState(DurableState):
-    """As :class:`DurableState`, for a model of which each rank holds a part. With the engine ``torch`` alone.
+    """Durable state for a model of which each rank holds a part. For the engine ``torch`` only.
 
     ::
 

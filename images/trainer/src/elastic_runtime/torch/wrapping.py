@@ -12,7 +12,7 @@ from elastic_runtime.torch.durable import DurableState
 
 
 class CommitCountingState(DurableState):
-    """Of a script that counts no steps: each commit is one."""
+    """State of a script that counts no steps: each commit is one."""
 
     @override
     def commit(self) -> None:

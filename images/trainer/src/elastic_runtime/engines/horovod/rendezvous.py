@@ -1,4 +1,4 @@
-"""What ranks are told and tell at the rendezvous, and how they are notified, with what is wrong upstream put right.
+"""Rendezvous of Horovod's ranks, and their notifications, with corrections of upstream defects.
 
 See the table in :mod:`elastic_runtime.engines.horovod`.
 """
@@ -169,7 +169,7 @@ class ElasticHandler(Handler):
 
 
 def rank_environment(address: str, port: int, interface: str, slot: Any, token: str) -> dict[str, str]:
-    """What Horovod's C++ side reads when a rank starts. A secret, for the token's sake.
+    """Return the variables that Horovod's C++ side reads when a rank starts. They are secret because of the token.
 
     Args:
         address: of the rendezvous server.

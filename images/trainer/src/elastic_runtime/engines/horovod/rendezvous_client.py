@@ -1,4 +1,4 @@
-"""What a rank itself asks the launcher's rendezvous, beside what Horovod's C++ side asks there."""
+"""Requests of a rank to the launcher's rendezvous, beside those of Horovod's C++ side."""
 
 from __future__ import annotations
 

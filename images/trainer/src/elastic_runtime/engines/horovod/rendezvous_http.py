@@ -49,11 +49,11 @@ class Request:
     scope: str
     key: str
     length: int
-    """Of its body, in bytes."""
+    """Length of its body, in bytes."""
 
 
 def parse_request(first: str, headers: Mapping[str, str]) -> Request:
-    """What is asked.
+    """Parse a request.
 
     Raises:
         InvalidDocument: it is nothing that a rank asks.
@@ -65,7 +65,7 @@ def parse_request(first: str, headers: Mapping[str, str]) -> Request:
 
 
 class Server(Protocol):
-    """What a connection needs of its server."""
+    """Interface of the server that a connection needs."""
 
     def arrived(self, connection: Connection) -> None:
         """Register a new connection."""

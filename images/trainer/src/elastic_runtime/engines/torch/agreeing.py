@@ -10,7 +10,7 @@ from elastic_runtime.engines.torch.messages import AgreeAt, Prepare, Prepared
 
 @dataclass(slots=True)
 class Agreeing:
-    """Of one world; one at a time. See :mod:`~elastic_runtime.engines.torch.messages`.
+    """Agreements of one world, one at a time. See :mod:`~elastic_runtime.engines.torch.messages`.
 
     Whoever wants one while another is prepared needs no other: what it has heard, it says at that one.
     """
@@ -21,7 +21,7 @@ class Agreeing:
     _begun: dict[str, int] = field(default_factory=dict)
 
     def want(self) -> Prepare | None:
-        """What all ranks are to be told; None: they have been."""
+        """Return the message that all ranks are to get. None: they have it."""
         if self._prepares:
             return None
         self._prepares, self._begun = True, {}

@@ -1,4 +1,4 @@
-"""What torch remembers of meshes of ranks, in a process whose rank changes from one process group to the next.
+"""Caches of torch about meshes of ranks, in a process whose rank changes between process groups.
 
 A ``DeviceMesh`` is equal to another of the same ranks, whichever of these this process is and whatever its process
 groups, and what was worked out for one is used for the other: the results of operations on a ``DTensor`` would be on
@@ -19,7 +19,7 @@ _TENSOR = "torch.distributed.tensor"
 
 
 def forget_meshes() -> None:
-    """Of this thread, in which the next world begins; nothing, where no ``DTensor`` was used.
+    """Clear this thread's caches of meshes before the next world. Does nothing if no ``DTensor`` was used.
 
     Raises:
         InvalidSettings: this torch has no way to forget.

@@ -1,4 +1,4 @@
-"""What the launcher remembers from one look at the facts to the next: since when what lasts has lasted. Pure."""
+"""Memory of the launcher between two looks at the facts: since when each condition has lasted. Pure."""
 
 from __future__ import annotations
 

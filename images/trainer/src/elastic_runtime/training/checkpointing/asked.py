@@ -10,7 +10,7 @@ from elastic_runtime.run.spec import CheckpointSpec
 
 
 def checkpoints_asked(checkpoint: CheckpointSpec | str | None) -> CheckpointSpec | None:
-    """Of a script's argument; without one, of the run that this process is a rank of, if it keeps any."""
+    """Return the checkpoints of a script's argument, or of the run that this process is a rank of, if it has any."""
     if isinstance(checkpoint, str):
         return CheckpointSpec(uri=checkpoint)
     if checkpoint is None and CHECKPOINT in os.environ:

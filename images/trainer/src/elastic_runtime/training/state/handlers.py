@@ -74,7 +74,7 @@ class ForeignHandler:
 
     @property
     def state(self) -> HasState | None:
-        """Of the object, if it has one."""
+        """Return the state of the object, if it has one."""
         return self._family.state_of(self.value)
 
     def save(self) -> None:
