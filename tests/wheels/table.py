@@ -25,8 +25,8 @@ FOOT = """
 *Packages* are those of the named day, or the newest. Airflow's own constraint files were not available. So an older
 version has the packages of two weeks after its release (`uv pip install --exclude-newer`).
 
-The wheels require Python 3.11. Python 3.10, whose own support ended in October 2026, is not supported. The trainings' own
-environment was Python 3.11 in all lines. Versions without a line were not run.
+The wheels require Python 3.11. Python 3.10, whose own support ended in October 2026, is not supported. The
+trainings' own environment was Python 3.11 in all lines. Versions without a line were not run.
 
 For versions of Kubernetes, see [kubernetes.md](kubernetes.md#what-a-cluster-needs).
 """
