@@ -42,10 +42,10 @@ setup-scripts: setup ## make .venv-scripts: what other people's training scripts
 setup-torchft: ## make .venv-torchft, with .venv: TorchFT, a peer of the benchmarks; a minute the first time
 	@scripts/setup torchft
 
-# The one list of what `make test` and CI run, two at a time: the longest begins first.
-PARTS := test-kubernetes lint test-unit test-security test-local test-airflow test-browser test-engines test-contract test-oldest
+# The one list of what `make test` and CI run. Parts that wait more than they compute are made beside each other.
+PARTS := lint test-unit test-security test-local+test-airflow test-engines+test-browser test-contract+test-oldest test-kubernetes
 
-test: ## everything that CI checks: two parts at a time; goes on after one that fails, and says at the end what did; LIMIT: seconds for all
+test: ## everything that CI checks: goes on after a part that fails, and says at the end what did; LIMIT: seconds for all
 	@MAKE="$(MAKE)" scripts/test-parts $(or $(LIMIT),0) $(PARTS)
 
 lint: lint-ruff lint-types lint-imports lint-locks lint-prose ## style, types, who may import whom, stale locks, prose of the docs

@@ -118,11 +118,11 @@ def interrupted_once():  # after the third call of the first start
 """
 RECIPES = [
     Recipe(
-        "micro batches", "docs/training-script.md", "MicroBatches(dataset", "hand", _TRAINING,
+        "micro batches", "docs/batches.md", "MicroBatches(dataset", "hand", _TRAINING,
         "train(state)\nprint(f'step {state.step}')", "step 20",
     ),
     Recipe(
-        "world scaling", "docs/training-script.md", "WorldScaling(base=2", "hand", _TRAINING,
+        "world scaling", "docs/batches.md", "WorldScaling(base=2", "hand", _TRAINING,
         "train(state)\nprint(f'step {state.step} epoch {state.epoch}')", "step 32 epoch 2",
     ),
     Recipe("horovod", "docs/training-script.md", "best=float(", "tests/local/test_training_script.py"),
@@ -141,17 +141,31 @@ torch.nn.init.zeros_(model.weight)
         "assert model.weight.tolist() == trained", "",
     ),
     Recipe(
+        "load_file", "docs/checkpoints.md", "load_file(path)", "hand",
+        _TRAINING + """
+import pathlib
+from elastic_runtime.torch import DurableState
+store = pathlib.Path("of its own").absolute()
+with DurableState(model=model, checkpoint=store.as_uri()) as state:
+    state.commit()
+path = max(store.glob("ckpt-*")) / "model.safetensors"
+trained = model.weight.tolist()
+torch.nn.init.zeros_(model.weight)
+""",
+        "assert model.weight.tolist() == trained", "",
+    ),
+    Recipe(
         "make_durable", "docs/training-script.md", "make_durable(hvd", "hand", _TRAINING,
         "while state.epoch < 3:\n    state.epoch += 1\n    state.commit()\n"
         "state.finish()\nprint(state.epoch, state.step)",
         "3 2",
     ),
     Recipe(
-        "on_notice", "docs/training-script.md", "@on_notice", "hand",
+        "on_notice", "docs/script-services.md", "@on_notice", "hand",
         _TRAINING + "\ndef evaluate():\n    print('evaluated')\n", "", "evaluated",
     ),
     Recipe(
-        "outputs", "docs/training-script.md", "figure.savefig", "hand",
+        "outputs", "docs/script-services.md", "figure.savefig", "hand",
         "class figure:\n    savefig = staticmethod(lambda path: path.write_text('drawn'))\n",
         "print(sorted(path.name for path in outputs().iterdir()))", "['loss.png']",
     ),
@@ -177,7 +191,7 @@ torch.nn.init.zeros_(model.weight)
         "print(f'step {state.step}')", "step 20",
     ),
     Recipe(
-        "lightning", "docs/torch-distributed.md", "torch.lightning import", "frameworks",
+        "lightning", "docs/torchrun.md", "torch.lightning import", "frameworks",
         _INTERRUPTED + """
 from lightning.pytorch import LightningModule
 
@@ -201,7 +215,7 @@ model, data = Model(), torch.utils.data.DataLoader(torch.randn(24, 4), batch_siz
         "print(f'step {trainer.global_step} of which {_calls} now')",
     ),
     Recipe(
-        "transformers", "docs/torch-distributed.md", "torch.transformers import", "frameworks",
+        "transformers", "docs/torchrun.md", "torch.transformers import", "frameworks",
         _INTERRUPTED + """
 from transformers import LlamaConfig, LlamaForCausalLM, TrainerCallback, TrainingArguments
 
@@ -231,7 +245,7 @@ arguments = TrainingArguments(
         "print(f'step {trainer.state.global_step} of which {_calls} now')",
     ),
     Recipe(
-        "accelerate", "docs/torch-distributed.md", "torch.accelerate import", "frameworks",
+        "accelerate", "docs/torchrun.md", "torch.accelerate import", "frameworks",
         _INTERRUPTED + """
 from accelerate import Accelerator
 

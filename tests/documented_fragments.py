@@ -26,8 +26,8 @@ train = ElasticHorovodOperator(task_id="train", command=["python", "train.py"], 
 more = ScaleWorkersSensor(task_id="more", training_task_id="train", workers=4)
 """
 FRAGMENTS = [
-    Fragment("docs/airflow.md", "SizeWindow(workers=8", after="assert size_plan.otherwise == 2"),
-    Fragment("docs/airflow.md", "DeleteTrainingOperator", _TASKS, "assert sweep.is_teardown"),
+    Fragment("docs/scaling.md", "SizeWindow(workers=8", after="assert size_plan.otherwise == 2"),
+    Fragment("docs/scaling.md", "DeleteTrainingOperator", _TASKS, "assert sweep.is_teardown"),
     Fragment("docs/configuration.md", "hook.list_runs()", reason="needs runs: tests/unit/provider/test_connection.py"),
     Fragment(
         "docs/results.md", "class Tell",
@@ -38,14 +38,14 @@ FRAGMENTS = [
         """,
     ),
     Fragment(
-        "docs/airflow.md", "CapacityDecisionOperator(",
+        "docs/tries.md", "CapacityDecisionOperator(",
         """
         settings = {"command": ["python", "train.py"], "checkpoint_uri": "s3://bucket/runs"}
         evaluate = EmptyOperator(task_id="evaluate", trigger_rule="one_success")
         """,
         'assert decide.downstream_task_ids >= {"again", "small", "other"}',
     ),
-    Fragment("docs/airflow.md", "retry_policy=TrainingRetryPolicy()"),
+    Fragment("docs/tries.md", "retry_policy=TrainingRetryPolicy()"),
     Fragment("docs/airflow.md", "FakeCluster()", reason="needs a context: tests/unit/provider/operator_bench.py"),
     Fragment("docs/cost.md", "price_book="),
     Fragment(
@@ -69,7 +69,7 @@ FRAGMENTS = [
     Fragment("docs/kubernetes.md", "dag.get_task", reason="prints manifests: tests/unit/provider tries dry_run"),
     Fragment("docs/observing.md", "Prometheus(token"),
     Fragment("docs/page.md", "render_report", reason="needs a run that is over: tests/unit/provider/test_report.py"),
-    Fragment("docs/torch-distributed.md", "Restart(signal"),
+    Fragment("docs/torchrun.md", "Restart(signal"),
 ]  # fmt: skip
 
 
@@ -118,6 +118,6 @@ COMMANDS = [
     Commands("docs/kubernetes.md", "get configmaps", reason=_CLUSTER),
     Commands("docs/kubernetes-settings.md", "create secret generic notebook", reason=_CLUSTER),
     Commands("docs/tensorflow.md", "make image FAMILY=tensorflow", reason=_MINUTES),
-    Commands("docs/testing-on-kubernetes.md", "tools/cluster up", reason=_MINUTES),
+    Commands("docs/project/testing-on-kubernetes.md", "tools/cluster up", reason=_MINUTES),
 ]
 """Whoever adds a block adds an entry."""

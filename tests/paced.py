@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 SCRIPTS = Path(__file__).parent / "local" / "scripts"
 
-CONDITION_TIMEOUT = 60.0
+CONDITION_TIMEOUT = 120.0
 """Seconds for anything to happen, on a machine with other things to do."""
 LOOK = 0.02
 """Seconds between two looks."""

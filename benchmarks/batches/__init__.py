@@ -1,1 +1,1 @@
-"""One training under the same resizes, with a batch that stays and one that grows: docs/training-script.md's plot."""
+"""One training under the same resizes, with a batch that stays and one that grows: docs/batches.md's plot."""

@@ -13,7 +13,7 @@ from tests.engines.conftest import ONCE, Start, assert_same_end, kill, stand
 from tests.local.harness import ScriptedRun
 from tests.paced import sizes_of
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 
 
 def test_a_clean_end(undisturbed: ScriptedRun) -> None:

@@ -9,7 +9,7 @@ from tests.engines.conftest import ONCE, Start, assert_same_end, kill, stand
 from tests.engines.kinds import Kind
 from tests.local.harness import ScriptedRun
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 
 
 def concerns(kind: Kind) -> bool:

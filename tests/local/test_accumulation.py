@@ -12,7 +12,7 @@ from elastic_runtime.run.status import Phase
 from tests.local.conftest import Start
 from tests.paced import Script, Undisturbed, ready, sizes_of
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 def test_the_same_losses_and_weights_through_resizes_and_a_loss(start: Start) -> None:

@@ -15,7 +15,7 @@ from tests.local.conftest import Start
 from tests.local.harness import ScriptedRun
 from tests.paced import Script, Undisturbed, sizes_of
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 FORMING = 4.0
 QUICKLY = {

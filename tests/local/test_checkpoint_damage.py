@@ -20,7 +20,7 @@ from tests.local.conftest import S3, Start
 from tests.local.harness import ScriptedRun
 from tests.paced import Script, Undisturbed, sizes_of, until
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 def flip_file(uri: str, part: str) -> None:
@@ -87,7 +87,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     damaged = [each.uri for each in found if each.manifest.step == 30]
     newest = max((each for each in found if each.manifest.step < 30), key=lambda each: each.name)
     for each in damaged:
-        damage(each, "model.pt")
+        damage(each, "model.safetensors")
     for pid in killed:
         os.kill(pid, signal.SIGKILL)
 
@@ -95,7 +95,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
 
     assert_went_on_from(run, status, newest, reached=30)
     skipped = [event.message for event in status.events if event.kind is EventKind.CHECKPOINT_SKIPPED]
-    assert {message.split(" is not used: its part model.pt ")[0] for message in skipped} == set(damaged)
+    assert {message.split(" is not used: its part model.safetensors ")[0] for message in skipped} == set(damaged)
     assert len(skipped) == len(damaged)
     undisturbed.assert_same(run)
 
@@ -116,7 +116,7 @@ def test_ranks_killed_in_the_middle_of_a_checkpoint_go_on_from_the_one_before(
     go_on, held = threading.Event(), threading.Event()
 
     def half_way(request: Request) -> Fault:
-        if request.method == "PUT" and "ballast.pt" in request.path:
+        if request.method == "PUT" and "ballast.safetensors" in request.path:
             held.set()
             return Hold(go_on)
         return None
@@ -127,7 +127,7 @@ def test_ranks_killed_in_the_middle_of_a_checkpoint_go_on_from_the_one_before(
 
     def stopped_half_way() -> list[int]:
         pids = stop_ranks(run)
-        if held.is_set() if kind == "s3" else any(folder.glob(".draft-*/ballast.pt")):
+        if held.is_set() if kind == "s3" else any(folder.glob(".draft-*/ballast.safetensors")):
             return pids
         for pid in pids:
             os.kill(pid, signal.SIGCONT)

@@ -25,7 +25,7 @@ from tests.local.conftest import S3, Start
 from tests.local.harness import ScriptedRun
 from tests.paced import Script, Undisturbed, sizes_of
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.parametrize("fault", [Refuse(500, "InternalError"), Refuse(503, "SlowDown")])
@@ -58,7 +58,7 @@ def test_training_does_not_wait_for_a_slow_store(start: Start, s3: S3, undisturb
     go_on, held = threading.Event(), threading.Event()
 
     def slow(request: Request) -> Fault:
-        if "ballast.pt" not in request.path or request.method != "PUT":
+        if "ballast.safetensors" not in request.path or request.method != "PUT":
             return None
         held.set()
         return Hold(go_on)

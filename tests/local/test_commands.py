@@ -12,7 +12,7 @@ from elastic_runtime.run.status import Phase
 from tests.local.conftest import Start
 from tests.paced import SCRIPTS, Script, sizes_of
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 
 
 def test_a_plain_elastic_horovod_script_runs_and_sees_every_sample_once(start: Start) -> None:

@@ -73,7 +73,7 @@ WAITING = """
 """
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_gloo_waits_no_longer_for_who_has_told_its_address_and_is_lost() -> None:
     command = [sys.executable, "-c", textwrap.dedent(WAITING)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -81,7 +81,7 @@ def test_gloo_waits_no_longer_for_who_has_told_its_address_and_is_lost() -> None
     assert done.stdout.count("left") == 8, done.stdout + done.stderr
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("start", ["torch"], indirect=True)
 @pytest.mark.parametrize("before", [1, 2])
 def test_a_world_whose_rank_is_lost_while_it_connects_is_left_and_the_next_is_met(start: Start, before: int) -> None:

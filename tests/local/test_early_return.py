@@ -10,7 +10,7 @@ from elastic_runtime.run.status import EventKind, Phase
 from tests.local.conftest import Start
 from tests.paced import Script
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 LONG = 120.0
 """Seconds for a whole run, with the start of its processes on a busy machine."""

@@ -16,7 +16,7 @@ from tests.local.conftest import Start
 from tests.local.harness import ScriptedRun
 from tests.paced import Script, Undisturbed, sizes_of
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 
 HELD = Script("exact.py", holds=(10,))
 

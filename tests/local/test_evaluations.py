@@ -12,7 +12,7 @@ from tests.local.checkpointing import until_checkpoint
 from tests.local.conftest import Start
 from tests.paced import Script, Undisturbed
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 engines = pytest.mark.parametrize("start", ["horovod", "torch"], indirect=True)
 

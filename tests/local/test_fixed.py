@@ -13,7 +13,7 @@ from elastic_runtime.run.status import EventKind, Phase
 from tests.local.conftest import Start
 from tests.paced import Script, Undisturbed, sizes_of
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 def test_a_fixed_run_pauses_until_all_are_back_and_goes_on_where_it_was(start: Start, undisturbed: Undisturbed) -> None:

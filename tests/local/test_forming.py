@@ -15,7 +15,7 @@ from tests.local.conftest import Start
 from tests.local.harness import ScriptedRun
 from tests.paced import Script, Undisturbed, sizes_of
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 SOON = 15.0
 """Seconds; the ranks wait for each other for 30 inside ``hvd.init()``, and a newcomer was started four times there."""

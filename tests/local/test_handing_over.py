@@ -15,7 +15,7 @@ from elastic_runtime.run.status import EventKind, Status, WorkerState
 from tests.local.conftest import Start
 from tests.paced import Script
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.parametrize("start", ["horovod", "torch"], indirect=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.timeout(180)  # several processes that import torch
+@pytest.mark.timeout(300)  # several processes that import torch
 def test_two_ranks_find_every_promise_kept(tmp_path: Path) -> None:
     script = Path(__file__).parent / "scripts" / "two_ranks.py"
     done = subprocess.run(

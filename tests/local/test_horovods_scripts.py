@@ -12,7 +12,7 @@ from tests.paced import Script
 from tests.stock_scripts import HOLDS, RECOVERY, TORCH, through_resizes_and_a_loss
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", TORCH)
 def test_trains_through_resizes_and_a_killed_rank(start: Start, name: str) -> None:
     script = Script("horovods.py", (name, *TORCH[name]), holds=HOLDS)

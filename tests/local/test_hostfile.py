@@ -10,7 +10,7 @@ from elastic_runtime.run.status import Phase
 from tests.local.conftest import Start
 from tests.paced import Script
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 def test_tells_each_world(start: Start, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from elastic_runtime.run.status import EventKind, Phase
 from tests.local.conftest import Start
 from tests.paced import Script, Undisturbed, sizes_of
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 def test_a_killed_launcher_leaves_nothing_and_the_next_run_resumes_or_starts_over(

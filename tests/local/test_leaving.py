@@ -11,7 +11,7 @@ from elastic_runtime.run.status import EventKind, Phase, Status, WorkerState
 from tests.local.conftest import Start
 from tests.paced import Script, Undisturbed, sizes_of
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 def test_workers_with_a_notice_leave_and_no_step_is_lost(

@@ -14,7 +14,7 @@ from tests.local.conftest import Start
 from tests.local.harness import ScriptedRun
 from tests.paced import Script, has_ended, until
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 LOADING = Script("loading.py", epochs=3, holds=(5, 10))
 TROUBLE = ("ConnectionResetError", "BrokenPipeError", "Traceback", "Exception ignored")

@@ -19,7 +19,7 @@ from tests.local.harness import ScriptedRun
 from tests.local.vanishing import vanish
 from tests.paced import Script, Undisturbed, has_ended, sizes_of, until
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 SLOW_RETURN = RecoverySpec(backoff=4.0)
 """Survivors need a twentieth of it to go on (a busy machine: a second), so the world without the lost rank is seen."""

@@ -9,7 +9,7 @@ import pytest
 from tests.local.conftest import Start
 from tests.paced import Script, sizes_of
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 
 
 def test_a_further_group_finds_its_ranks_by_the_store_of_the_world(start: Start, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from elastic_runtime.run.status import EventKind, Phase, Status
 from tests.local.conftest import Start
 from tests.paced import Script
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 def kept(status: Status) -> dict[str, str]:

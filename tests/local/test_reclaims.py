@@ -15,7 +15,7 @@ from tests.local.conftest import Start, both_engines, one_has_all
 from tests.local.harness import ScriptedRun
 from tests.paced import Script, Undisturbed, sizes_of
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 TOLD = (EventKind.STARTED, EventKind.SCALED, EventKind.SUSPENDED, EventKind.RESTARTED, EventKind.RANK_FAILED)
 

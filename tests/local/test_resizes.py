@@ -9,7 +9,7 @@ from tests.local.conftest import Start, each_engine
 from tests.local.harness import ScriptedRun
 from tests.paced import Script, Undisturbed, ready, sizes_of
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 @each_engine

@@ -13,7 +13,7 @@ from elastic_runtime.script.function import ARGUMENTS, FUNCTION
 from tests.local.conftest import Start
 from tests.paced import SCRIPTS, Script, Undisturbed, sizes_of
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 def test_a_script_and_its_helpers_train_through_a_resize_and_a_loss(start: Start, undisturbed: Undisturbed) -> None:

@@ -13,7 +13,7 @@ from tests.local.conftest import Start
 from tests.local.harness import ScriptedRun
 from tests.paced import Script, sizes_of
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 def told(run: ScriptedRun) -> list[dict[str, Any]]:

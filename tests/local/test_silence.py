@@ -13,7 +13,7 @@ from elastic_runtime.run.status import EventKind
 from tests.local.conftest import Start
 from tests.paced import Script, Undisturbed, until
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.parametrize("start", ["horovod", "torch"], indirect=True)

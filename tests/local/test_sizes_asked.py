@@ -10,7 +10,7 @@ from elastic_runtime.run.status import EventKind, Phase
 from tests.local.conftest import Start
 from tests.paced import Script
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 ALWAYS = SizePlan("Asia/Shanghai", 2, (PlanWindow(3, "00:00", "24:00"),))
 

@@ -14,7 +14,7 @@ from tests.local.conftest import Start
 from tests.local.harness import ScriptedRun
 from tests.paced import Script, Undisturbed, sizes_of
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 def ranks_by_worker(run: ScriptedRun) -> list[list[int]]:
@@ -77,7 +77,7 @@ def test_three_slots_of_one_worker(start: Start, undisturbed: Undisturbed) -> No
 
 
 def assert_devices_of_their_own(run: ScriptedRun, slots: int) -> None:
-    """As docs/training-script.md says it: the first of the devices that a rank sees is its own."""
+    """As docs/script-services.md says it: the first of the devices that a rank sees is its own."""
     devices: dict[str, dict[str, str]] = defaultdict(dict)
     for note in (note for note in run.notes() if "joined" in note):
         assert (note["local_rank"], note["local_size"]) == (0, 1)

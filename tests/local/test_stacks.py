@@ -9,7 +9,7 @@ from elastic_runtime.run.status import EventKind
 from tests.local.conftest import Start
 from tests.paced import Script
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 
 
 def test_each_rank_tells_where_it_stands_also_inside_horovod(start: Start) -> None:

@@ -18,7 +18,7 @@ from elastic_runtime.run.status import Phase
 from tests.local.conftest import Start
 from tests.paced import Script, sizes_of
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 def read(uri: str | None) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from tests.local.conftest import Start
 from tests.paced import SCRIPTS, Script
 from tests.plain_torchrun import SPEC, STEPS, Plain, sized_noticed_and_lost, through_sizes_a_notice_and_a_loss
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 def test_torchrun_runs_it(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from elastic_runtime.torch import load_checkpoint
 DOC = Path(__file__).parents[2] / "docs" / "training-script.md"
 
 
-@pytest.mark.timeout(180)  # two processes that import torch
+@pytest.mark.timeout(300)  # two processes that import torch
 def test_the_documented_script_trains_and_resumes_where_it_ended(tmp_path: Path) -> None:
     match = re.search(r"```python\n(.*?)```", DOC.read_text(), re.DOTALL)
     assert match is not None

@@ -13,7 +13,7 @@ from tests.local.conftest import Start
 from tests.local.harness import ScriptedRun
 from tests.paced import Script
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 RESTARTS: dict[str, Any] = {"engine": "torchrun", "restart": RestartSpec()}
 HEAD = """

@@ -13,7 +13,7 @@ from elastic_runtime.run.status_figures import LostTime
 from tests.local.conftest import Start
 from tests.local.test_torchrun_scripts import TRAINS, Uncooperative
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 TELLS = "    report(step=step, loss=1.0)\n"
 

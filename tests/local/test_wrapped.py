@@ -9,7 +9,7 @@ import pytest
 from tests.local.conftest import Start
 from tests.paced import Script
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 
 TRAINING = """
 import os, sys, time

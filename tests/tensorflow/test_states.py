@@ -213,8 +213,10 @@ def test_a_checkpoint_is_read_again_and_not_into_another_model(tmp_path: Path) -
 def test_a_checkpoint_of_torchs_is_passed_over(tmp_path: Path) -> None:
     uri = (tmp_path / "run").as_uri()
     checkpoints = Checkpoints(open_store(uri), 1, 2)
-    stored = checkpoints.write(3, utc_now(), {"model.pt": lambda stream: stream.write(b"an archive")})
-    with pytest.raises(InvalidDocument, match=r"its part model\.pt is another framework's"):
+    header = b'{"__metadata__": {"format": "pt", "tree": "{}", "types": "{}"}}'
+    part = {"model.safetensors": lambda stream: stream.write(len(header).to_bytes(8, "little") + header)}
+    stored = checkpoints.write(3, utc_now(), part)
+    with pytest.raises(InvalidDocument, match=r"its part model\.safetensors .* is another framework's: pt"):
         load_checkpoint(stored.uri)
     assert DurableState(made(), checkpoint=uri).step == 0
 

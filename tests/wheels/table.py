@@ -9,24 +9,26 @@ COLUMNS = ("install", "parse", "serialise", "deferred training", "page", "mark f
 
 HEAD = """# Compatibility
 
-Which versions of Airflow the provider works with, and under which Pythons: found on {day} by `make matrix`, which
-writes this page. For each line the wheels are built and installed into a clean environment; a real Airflow on
-PostgreSQL parses and stores a DAG, trains deferred to success on this machine with real Horovod, has a deferred
-training marked as failed, and one cleared, and waits until no process of it is left (seconds from the click). A
-training that has succeeded is cleared, and trains again. The page in Airflow's UI is asked for a training that goes on:
-its tab, the lists, the report, a size, a notice, the end.
+You look up on which versions of Airflow and Python the provider was tested. `make matrix` writes this page.
+The run was on {day}.
+
+For each line, the wheels are built and installed into a clean environment, with a real Airflow on PostgreSQL
+and real Horovod on this machine:
+
+* A DAG is parsed and stored, and a deferred training succeeds. Then it is cleared, and trains again.
+* A deferred training is marked as failed, and another one is cleared. The table has the seconds from the click until
+  no process of it is left.
+* The page in Airflow's UI is tested during a training: its tab, the lists, the report, a size, a notice, the end.
 
 """
 FOOT = """
-*Packages*: those of the day that is named, or the newest. Airflow's own constraint files could not be had where this
-was made. So for an older version packages are taken as they were two weeks after its release (`uv pip install
---exclude-newer`).
+*Packages* are those of the named day, or the newest. Airflow's own constraint files were not available. So an older
+version has the packages of two weeks after its release (`uv pip install --exclude-newer`).
 
-Python 3.10, whose own support ended in October 2026, is not supported: the wheels ask for 3.11. The trainings' own
-environment was Python 3.11 in all lines.
-What has no line was not run.
+The wheels require Python 3.11. Python 3.10, whose own support ended in October 2026, is not supported. The
+trainings' own environment was Python 3.11 in all lines. Versions without a line were not run.
 
-Versions of Kubernetes, and what was run on which: [kubernetes.md](kubernetes.md#what-a-cluster-needs).
+For versions of Kubernetes, see [kubernetes.md](kubernetes.md#what-a-cluster-needs).
 """
 
 

@@ -25,21 +25,21 @@ def checkpoint_asset(
     uri: str | None = None,
     interval: float = INTERVAL,
 ) -> Asset:
-    """An asset that changes with each durable checkpoint of a training task, while the training goes on.
+    """Create an asset that changes with each durable checkpoint of a training task, while the training continues.
 
-    A DAG with ``schedule=[checkpoint_asset(...)]`` runs at each; the event's ``extra["payload"]`` says which: see
-    :class:`~elastic_training.triggers.checkpoints.CheckpointTrigger`. Needs Airflow 3.0.
+    A DAG with ``schedule=[checkpoint_asset(...)]`` runs at each of them. The event's ``extra["payload"]`` names the
+    checkpoint: see :class:`~elastic_training.triggers.checkpoints.CheckpointTrigger`. Needs Airflow 3.0.
 
     Args:
-        name: of the asset, unique among assets.
-        dag_id: of the training's DAG.
-        task_id: of the training's task in it, its groups' ids included.
-        cluster: as of the training.
-        uri: of the asset; None: as its name.
-        interval: seconds between two looks.
+        name: Name of the asset, unique among assets.
+        dag_id: Id of the training's DAG.
+        task_id: Id of the training's task, with the ids of its groups.
+        cluster: The training's.
+        uri: URI of the asset. None: its name.
+        interval: Seconds between two looks.
 
     Raises:
-        InvalidSettings: a value that cannot work, or an Airflow without watchers of assets.
+        InvalidSettings: a value is invalid, or Airflow has no asset watchers.
     """
     try:
         from airflow.sdk import Asset, AssetWatcher

@@ -13,29 +13,29 @@ from elastic_training.outcome.retrying import Failure
 
 
 class TrainingFailed(RunFailed, AirflowException):
-    """The run failed. The task is retried, if it has retries left, and goes on from the newest checkpoint.
+    """The run failed. The task is retried, if it has retries left, and resumes from the newest checkpoint.
 
-    ``kind`` tells why, also in an ``on_failure_callback`` as ``context["exception"].kind``; ``failures``, of the tries
-    before, too, as far as they are known, the oldest first.
+    ``kind`` is the reason, also in an ``on_failure_callback`` as ``context["exception"].kind``. ``failures`` lists the
+    known failures of all tries, the oldest first.
     """
 
     failures: tuple[Failure, ...] = ()
 
 
 class TrainingCancelled(TrainingFailed, AirflowFailException):
-    """Somebody ended the run on purpose. Not retried: a retry would start what somebody wanted to end."""
+    """The run was ended on purpose. The task is not retried, because a retry would start it again."""
 
 
 class TrainingHopeless(TrainingFailed, AirflowFailException):
-    """Another try would end the same way. Not retried.
+    """Another try would end the same way, so the task is not retried.
 
     The script ended with a code of ``fail_on_exit_code``, no launcher can run the run (``launcher_error``), or a
-    TrainingRetryPolicy sees no use.
+    TrainingRetryPolicy decided so.
     """
 
 
 class TrainingTimedOut(TrainingFailed, AirflowTaskTimeout):
-    """The try took longer than ``execution_timeout``. The task is retried, and goes on from the newest checkpoint."""
+    """The try took longer than ``execution_timeout``. The task is retried, and resumes from the newest checkpoint."""
 
 
 _CLASSES: dict[FailureKind, type[TrainingFailed]] = {

@@ -1,4 +1,4 @@
-"""What Airflow's plugin of providers wants to know."""
+"""Metadata of the provider for Airflow."""
 
 from __future__ import annotations
 

@@ -17,22 +17,23 @@ from elastic_training.settings.values import parse_bool, seconds_of
 
 
 class TrainingRetryPolicy(RetryPolicy):
-    """Tries again in seconds where the training itself was well, and not at all where it would fail the same way.
+    """Retry in seconds if the training itself was well, and not at all if it would fail the same way.
 
-    ``launcher_lost`` and ``max_wait_exceeded`` are retried after seconds, whatever the task's ``retry_delay``; a rank
-    that has failed at one step twice is not retried; nor is ``launcher_error``, with any policy or none. All else is as
-    the task says. ``retries`` bounds all of it.
+    ``launcher_lost`` and ``max_wait_exceeded`` are retried after seconds, whatever the task's ``retry_delay`` is. A
+    rank that failed at one step twice is not retried. ``launcher_error`` is never retried, with or without a policy.
+    Other failures follow the task's settings. ``retries`` limits all tries.
 
-    Airflow asks policies since 3.3. Below, an ElasticHorovodOperator that is given one does not retry the second
-    failure at a step either, and waits for ``retry_delay`` before every other try: Airflow knows no other delay.
+    Airflow uses policies since 3.3. In older versions, an ElasticHorovodOperator with this policy does not retry the
+    second failure at a step either, but waits for ``retry_delay`` before every other try, because Airflow has no other
+    delay.
 
     Args:
-        first: delay before the first of such tries; bare numbers are seconds. It doubles while these follow each other.
-        longest: no delay is longer.
-        same_step: whether the second failure at a step ends the tries.
+        first: Delay before the first of these retries. Bare numbers are seconds. It doubles while they follow each
+        other. longest: Longest delay.
+        same_step: Whether the second failure at a step ends the tries.
 
     Raises:
-        InvalidSettings: a delay that is none, or is longer than the longest.
+        InvalidSettings: a delay is invalid, or longer than the longest.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class TrainingRetryPolicy(RetryPolicy):
             raise InvalidSettings("first", problem, "Write TrainingRetryPolicy(first=5, longest=60)")
 
     def advise(self, failures: Sequence[Failure]) -> RetryAdvice:
-        """What to do after the last of a task's failures."""
+        """Advise what to do after the last of a task's failures."""
         return decide_retry(failures, soon=Delays(self.first, self.longest), same_step=self.same_step)
 
     def evaluate(
@@ -56,7 +57,7 @@ class TrainingRetryPolicy(RetryPolicy):
         max_tries: int,  # noqa: ARG002
         context: Any = None,  # noqa: ARG002
     ) -> RetryDecision:
-        """As Airflow asks, in the task's process."""
+        """Answer Airflow's request, in the task's process."""
         if not isinstance(exception, TrainingFailed) or not exception.failures:
             return RetryDecision.default()
         advice = self.advise(exception.failures)

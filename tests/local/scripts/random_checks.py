@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from elastic_runtime.training import tensor_files
 from elastic_runtime.world import current_world
 
 Encode = Callable[[Any], Any]
@@ -76,7 +77,7 @@ def check(seed: int, make: Callable[[int, int], Objects]) -> None:
     loan.wait()
     parts = {name: io.BytesIO() for name in loan.tree}
     for name, stream in parts.items():
-        family.write(loan.tree[name], stream)
+        tensor_files.write(family, loan.tree[name], stream)
     loan.give_back()
     objects.train(seed + 101)
     objects.train(seed + 102)
@@ -84,7 +85,10 @@ def check(seed: int, make: Callable[[int, int], Objects]) -> None:
     objects.state.restore()
     assert objects.everything() == saved, f"seed {seed}: a restore differs from what was saved"
     other = make(seed, rank + 5)
-    found = {name: family.read(io.BytesIO(part.getvalue()), len(part.getvalue())) for name, part in parts.items()}
+    found = {
+        name: tensor_files.read(family, io.BytesIO(part.getvalue()), len(part.getvalue()))
+        for name, part in parts.items()
+    }
     other.state._values.take({**values._live().values(), **found}, "the checkpoint")
     assert other.everything() == saved, f"seed {seed}: a checkpoint differs from what was saved"
 

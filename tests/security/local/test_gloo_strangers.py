@@ -22,7 +22,7 @@ from tests.local.gloo_peer import ADDRESS, CONNECTION_TIMEOUT, NoWorlds, Peer, p
 from tests.paced import until
 from tests.unit.runtime.driver_bench import Bench, bench
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 INIT = """
     import horovod.torch as hvd
 

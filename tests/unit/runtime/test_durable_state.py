@@ -147,7 +147,7 @@ def test_tensors_are_attributes_too() -> None:
     ("attributes", "field"),
     [
         ({"stream": object()}, "DurableState.stream"),
-        ({"names": {"a", "b"}}, "DurableState.names"),
+        ({"names": frozenset("ab")}, "DurableState.names"),
         ({"rates": [torch.zeros(1), object()]}, "DurableState.rates"),
         ({"step": 1.0}, "DurableState.step"),
         ({"commit": 3}, "DurableState.commit"),

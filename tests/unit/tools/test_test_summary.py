@@ -124,8 +124,8 @@ def test_every_part_is_made_whatever_fails(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "0 passed, 2 failed"
 
 
-def test_two_parts_are_made_at_a_time_and_each_line_names_its_part(tmp_path: Path) -> None:
-    said = make_parts(tmp_path, "test-waits", "test-comes", "good").stdout.splitlines()
+def test_parts_are_made_beside_each_other_and_each_line_names_its_part(tmp_path: Path) -> None:
+    said = make_parts(tmp_path, "test-waits+test-comes", "good").stdout.splitlines()
     assert {"waits | made test-waits", "comes | made test-comes", "good | made good"} <= set(said)
 
 

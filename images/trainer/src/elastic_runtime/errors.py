@@ -128,7 +128,7 @@ class ClusterUnavailable(RetryableError):
 
 
 class Conflict(RetryableError):
-    """What was to be changed has been changed by somebody else since it was read: read it again, and decide again."""
+    """Concurrent change of an object since it was read. Read it again, and decide again."""
 
 
 class WatchExpired(RetryableError):

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 SPARSE = {"left out": True}
-"""Of a field that documents are written without where it has its default. For what there are many of."""
+"""Mark of a field that is not written if it has its default, for values that occur often."""
 VERSION = {"version": True}
-"""Of a field whose default is the one version that is read: a document that says another is refused."""
+"""Mark of a field whose default is the only version that is read. Documents with another one are refused."""

@@ -1,4 +1,4 @@
-"""What helpers in a rank need of the world that it is in, whatever engine has made that.
+"""Interface of a rank's world for helpers, for any engine.
 
 An agent names the world's object in the environment of its ranks; a script that somebody starts by hand has Horovod's.
 """
@@ -58,7 +58,7 @@ class World(Place, Protocol):
 
     @property
     def name(self) -> str:
-        """Of this rank, as the launcher knows it; empty without a launcher."""
+        """Name of this rank, as the launcher knows it. Empty without a launcher."""
 
     def prepare(self) -> None:
         """Called in a rank before the user's script: have done what the engine needs. The second time nothing.
@@ -89,7 +89,7 @@ class World(Place, Protocol):
         """
 
     def maximum(self, numbers: Sequence[float]) -> list[float]:
-        """Of each number the greatest that any rank gives; a collective."""
+        """Return the maximum of each number over all ranks. A collective."""
 
     def broadcast(self, tensors: Sequence[Any]) -> None:
         """Overwrite these contiguous tensors with rank 0's, of the same shapes and types; a collective.
@@ -119,6 +119,6 @@ class World(Place, Protocol):
 
 @cache
 def current_world() -> World:
-    """Of this process. Imports the engine's side of a rank."""
+    """Return the world of this process. Imports the engine's side of a rank."""
     world: World = pkgutil.resolve_name(os.environ.get(WORLD, _BY_HAND))
     return world

@@ -53,7 +53,7 @@ def policies_are_asked() -> bool:
 
 
 def task_state_store(context: Mapping[str, Any]) -> Any | None:
-    """What a task can remember from try to try: 3.3 and later; None: nothing."""
+    """Return the task's state store, which outlives a try, from Airflow 3.3 on. None: this Airflow has none."""
     return context.get("task_state_store")
 
 

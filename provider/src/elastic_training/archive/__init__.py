@@ -1,4 +1,4 @@
-"""What is kept of a run that is over: the status that it ended with, what it cost, and its report.
+"""Archive of runs that are over: the status that it ended with, what it cost, and its report.
 
 It outlives the run's own documents, which the next try replaces, and finds the tries of a task again by Airflow's ids
 alone. Where it lies: :mod:`~elastic_training.archive.where`.

@@ -1,4 +1,4 @@
-"""What is kept of one try, as a document, and under which name. Pure.
+"""Document that is kept of one try, and its name. Pure.
 
 =====================================  ===============================================================
 ``DEPLOYMENT/TASK/tries/RUN.tN.json``  :class:`Document` of try N
@@ -38,12 +38,12 @@ _TRY = re.compile(r"\.t(\d{1,9})\.json")
 TRIES = "tries"
 """The folder of a task's files."""
 NAME = re.compile(TRIES + r"/[A-Za-z0-9][A-Za-z0-9_-]{0,99}\.t\d{1,9}\.(?:json|html)")
-"""Of what this module names; anything else in the folder is somebody else's."""
+"""Pattern of names that this module gives. All other files in the folder are foreign."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostLine:
-    """As :func:`elastic_training.cost.bill.plain_bill` writes it."""
+    """Line of a bill, as :func:`elastic_training.cost.bill.plain_bill` writes it."""
 
     capacity_type: str | None
     instance_type: str | None
@@ -58,7 +58,7 @@ class CostLine:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """As :func:`elastic_training.cost.bill.plain_bill` writes it."""
+    """Bill of a run, as :func:`elastic_training.cost.bill.plain_bill` writes it."""
 
     currency: str
     book: str
@@ -85,11 +85,11 @@ class Document:
     """Where it ran, by the cluster's own name."""
     written: datetime
     status: Status
-    """As it was when this was written; final, unless the run went on with another try or could not be waited for."""
+    """Status when this was written: final, unless the run went on with another try or could not be waited for."""
     cost: Cost | None = None
     version: int = field(default=1, metadata=VERSION)
     folder: str | None = None
-    """Of the run's checkpoints, under the prefix of its task; None: it has none."""
+    """Folder of the run's checkpoints, under its task's prefix. None: it has none."""
 
     @property
     def task(self) -> TaskIdentity:
@@ -99,22 +99,22 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What there is of one try."""
+    """Kept record of one try."""
 
     name: str
-    """Of the run."""
+    """Name of the run."""
     place: str
     status: Status
     cost: Mapping[str, Any] | None
-    """As in the result document."""
+    """Cost, as in the result document."""
     try_number: int
     tries: tuple[int, ...]
-    """Of this task instance, of which something is kept."""
+    """Tries of this task instance that have a record."""
     report_url: str
-    """Of the report in the store, for people who can look there."""
+    """URL of the report in the store, for users who can open it."""
     written: datetime
     folder: str | None = None
-    """Of the run's checkpoints, under the prefix of its task; None: not known."""
+    """Folder of the run's checkpoints, under its task's prefix. None: not known."""
 
     def report(self) -> str:
         """The report as HTML, made anew from the status: what lies in the store may have been altered."""
@@ -124,18 +124,18 @@ class Kept:
 
 
 def folder(task: TaskIdentity) -> str:
-    """Of all tries of this task, in whichever DAG run; in an archive."""
+    """Return the archive's folder for all tries of this task, in any DAG run."""
     identity = json.dumps([task.dag_id, task.task_id])
     return f"{_fit(task.deployment) or '-'}/{_named((task.dag_id, task.task_id), identity)}"
 
 
 def file_name(task: TaskIdentity, try_number: int, kind: str) -> str:
-    """Of the document (``json``), or the report (``html``), of a try; in the folder of its task."""
+    """Return the name of a try's document (``json``) or report (``html``) in its task's folder."""
     return f"{_stem(task)}.t{try_number}.{kind}"
 
 
 def report_uri(archive: str, task: TaskIdentity, try_number: int) -> str:
-    """Of the report of a try."""
+    """Return the URI of a try's report."""
     return f"{archive}/{folder(task)}/{file_name(task, try_number, 'html')}"
 
 
@@ -146,7 +146,7 @@ def _stem(task: TaskIdentity) -> str:
 
 
 def tries(task: TaskIdentity, names: Iterable[str]) -> tuple[int, ...]:
-    """Of this task instance, by what is in the folder of its task; ascending, the newest so many."""
+    """Return the newest tries of this task instance in ascending order, by the files in its task's folder."""
     start = _stem(task)
     matches = (_TRY.fullmatch(name.removeprefix(start)) for name in names if name.startswith(start))
     return tuple(sorted({int(found[1]) for found in matches if found})[-MOST_TRIES:])

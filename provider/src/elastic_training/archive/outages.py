@@ -1,4 +1,4 @@
-"""What has not answered lately, and is not asked again for a while: places and stores, for all who look at a page."""
+"""Outages of places and stores, shared by all viewers of a page: a silent one is not asked again for a while."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def at_once(_name: str, function: Callable[[], T]) -> T:
 
 
 def read(dag_id: str, run_id: str, task_id: str, map_index: int = -1, try_number: int | None = None) -> Kept | None:
-    """What is kept of a try; None: nothing, or nothing that can be read, which is logged. As :func:`look_up`."""
+    """Return the record of a try, as :func:`look_up`. None: there is none, or it cannot be read, which is logged."""
     try:
         task = TaskIdentity(dag_id, run_id, task_id, map_index, deployment())
     except InvalidSettings as error:
@@ -46,7 +46,7 @@ def read(dag_id: str, run_id: str, task_id: str, map_index: int = -1, try_number
 def look_up(
     task: TaskIdentity, try_number: int | None = None, ask: Callable[[str, Callable[[], Any]], Any] = at_once
 ) -> tuple[Kept | None, str | None]:
-    """What is kept of a try; and, where there is nothing, why it may only not be readable, which is logged.
+    """Return the record of a try, or the reason why it may exist but not be readable, which is logged.
 
     For where Airflow's database may be asked: its API server, its web server, its command line. Whoever calls it has
     made sure that the one who asks may see the task.
@@ -108,7 +108,7 @@ def _rendered(task: TaskIdentity) -> list[Mapping[str, Any]]:
 
 
 def read_newest(address: Address, task: TaskIdentity, before: int | None = None) -> Kept | None:
-    """What is kept of the newest try of a task, at one address; for a task's worker.
+    """Return the record of the newest try of a task at one address, in a task's worker.
 
     Args:
         address: of the archive.
@@ -143,7 +143,7 @@ def _read_at(address: Address, task: TaskIdentity, try_number: int | None, befor
 
 
 def read_document(store: CheckpointStore, task: TaskIdentity, try_number: int) -> Document:
-    """Of a try, from the folder of its task.
+    """Read the document of a try from its task's folder.
 
     Raises:
         InvalidDocument: there is none, or none that can be believed.

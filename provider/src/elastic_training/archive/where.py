@@ -38,7 +38,7 @@ class Address:
 
     @property
     def server(self) -> str:
-        """What is silent, if this is: a folder, or a bucket as a connection reaches it."""
+        """Server that an outage concerns: a folder, or a bucket as a connection reaches it."""
         parts = urlsplit(self.uri)
         where = self.uri if parts.scheme == "file" else f"{parts.scheme}://{parts.netloc}"
         return f"{where} (connection {self.conn_id})" if self.conn_id else where
@@ -92,7 +92,7 @@ def of_this_machine() -> Address:
 
 
 def of_rendered(rendered: Mapping[str, Any]) -> Address | None:
-    """Of a task, by its fields as Airflow has noted them when a try began; asks Airflow for connections.
+    """Return a task's archive from its fields as Airflow stored them when a try began. Asks Airflow for connections.
 
     Raises:
         InvalidSettings: they are none that a task of ours has.

@@ -45,7 +45,7 @@ class Observed:
 
 
 class Action(StrEnum):
-    """What a claim does next."""
+    """Next action of a claim."""
 
     CREATE = "create"
     ADOPT = "adopt"

@@ -66,7 +66,7 @@ class Cluster:
         self._place.set_rank_credentials(credentials)
 
     async def plan(self, spec: RunSpec) -> str:
-        """What :meth:`claim` would create, for people; creates nothing. Raises InvalidSettings."""
+        """Describe what :meth:`claim` would create, without creating it. Raise InvalidSettings."""
         return await self._place.plan(spec)
 
     async def claim(
@@ -107,7 +107,7 @@ class Cluster:
         return checked(found, found.ref if found else RunRef(name, "")).ref
 
     async def spec(self, ref: RunRef) -> RunSpec:
-        """As created. Raises RunNotFound."""
+        """Return the run's spec, as created. Raise RunNotFound."""
         return (await self._read(ref)).spec
 
     async def owner(self, ref: RunRef) -> str:
@@ -156,7 +156,7 @@ class Cluster:
         return await _ask(self._place, wish, lambda: self._read(ref), partial(self._change, ref))
 
     async def request(self, ref: RunRef, name: str) -> SizeRequest | None:
-        """What is known of a request for a size; None: it was never heard, or long ago. Raises RunNotFound."""
+        """Return what is known of a request for a size. None: unknown, or too old. Raise RunNotFound."""
         return (await self._read(ref)).requested(name)
 
     async def reclaim(self, ref: RunRef, worker: str, grace: timedelta) -> datetime:

@@ -1,4 +1,4 @@
-"""What a place keeps of a run beside its status: whose it is, who streams its log, what was asked of it. Pure.
+"""Document of a run beside its status: its owner, the process that streams its log, and requests. Pure.
 
 A :class:`RunDocument` is as it was read; its methods make the one that it shall become, or refuse. Who may do what is
 decided here and nowhere else; a place only sees to it that nobody has changed a document since it was read.
@@ -141,7 +141,7 @@ class RunDocument:
     """One incarnation of a run, as it was read."""
 
     spec: RunSpec
-    """As created; never changes."""
+    """Spec as created. It never changes."""
     owner: str
     """Opaque text: the try of the task that the run works for."""
     created: datetime
@@ -175,7 +175,7 @@ class RunDocument:
 
     @property
     def token(self) -> str | None:
-        """Of the present log lease; None: there has been none."""
+        """Token of the present log lease. None: there was none."""
         return self.log_lease.token if self.log_lease else None
 
     @property
@@ -230,7 +230,7 @@ class RunDocument:
         return replace(self, log_lease=StoredLogLease(token, *place), renewed=now)
 
     def requested(self, name: str) -> SizeRequest | None:
-        """What is known of a request for a size."""
+        """Return what is known of a request for a size."""
         return next((each for each in self.requests if each.name == name), None)
 
     def asked_for(self, request: SizeRequest) -> Self:

@@ -1,4 +1,4 @@
-"""What the interpreter of local runs has: asked before a run is created, and by the test button of a connection."""
+"""Check of the local runs' interpreter, before a run is created and by the test button of a connection."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from elastic_runtime.printable import printable
 from elastic_runtime.run.spec import RunSpec
 
 NEEDED = "elastic-runtime[torch], [horovod] or [tensorflow]"
-"""What the interpreter of local runs has to have."""
+"""Packages that the interpreter of local runs needs."""
 ALWAYS, FRAMEWORKS, HOROVOD = ("elastic_runtime", "psutil", "cryptography"), ("torch", "tensorflow"), "horovod"
-"""What every run takes, of what one is enough, and what all but torch's own engines take."""
+"""Packages that every run needs, frameworks of which one is enough, and what all but torch's own engines need."""
 SETTING = "[elastic_training] local_python"
 _ANSWER_TIMEOUT = 30.0
 """Seconds for its answer, on a busy machine."""

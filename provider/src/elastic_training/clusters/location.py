@@ -1,4 +1,4 @@
-"""What an Airflow connection of type ``elastic_training`` says: where trainings run, and what they have unless told.
+"""Reader of Airflow connections of type ``elastic_training``: where trainings run, and defaults for them.
 
 It leads to a place that has a name of its own (a connection of type kubernetes and a namespace, or ``local``). Whoever
 runs in a task's worker asks for it here, and triggers are given the place's own name.
@@ -18,7 +18,7 @@ CONNECTION_TYPE = "elastic_training"
 LOCAL, KUBERNETES = "local", "kubernetes"
 DEFAULT_KUBERNETES = "kubernetes_default"
 CONNECTION_ID = re.compile(r"[\w#!()\-.:]+")
-"""What Airflow allows in a connection's id, but for slashes."""
+"""Pattern of a connection's id in Airflow, without slashes."""
 _FIELDS = (
     "place",
     "kubernetes_conn_id",
@@ -32,7 +32,7 @@ _FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """What such a connection says."""
+    """Place of trainings and their defaults, as a connection describes them."""
 
     connection: str
     """Its id; empty: it has none yet."""
@@ -43,9 +43,9 @@ class Location:
     namespace: str | None = None
     """None: that connection's."""
     image: str | None = None
-    """Of launcher and workers, where the operator names none."""
+    """Image of launcher and workers, if the operator sets none."""
     launcher_image: str | None = None
-    """Of the launcher alone, where ``pods`` name none."""
+    """Image of the launcher only, if ``pods`` set none."""
     checkpoint_uri: str | None = None
     """Where checkpoints go, where the operator says nothing."""
     checkpoint_conn_id: str | None = None
@@ -100,7 +100,7 @@ def read_location(connection: str, extra: Mapping[str, Any], namespace: str | No
 
 
 def location_of(connection: str, namespace: str | None = None) -> Location | None:
-    """What Airflow says of it; None when it has no such connection, or one of another type. Not for an event loop.
+    """Read the connection from Airflow. None: there is none, or it has another type. Not for an event loop.
 
     Raises:
         InvalidSettings: it is of this type, and wrong; or it may not be used.
@@ -117,7 +117,7 @@ def location_of(connection: str, namespace: str | None = None) -> Location | Non
 
 
 async def location_in_loop(connection: str, namespace: str | None = None) -> Location | None:
-    """As :func:`location_of`, for the event loop of a triggerer; None also when Airflow does not answer."""
+    """Read the connection as :func:`location_of`, in a triggerer's event loop. None also if Airflow does not answer."""
     from elastic_training.airflow.sdk import AirflowNotFoundException
     from elastic_training.airflow.versions import connection_in_loop, extras_in_loop
 

@@ -1,4 +1,4 @@
-"""What a place has to bring, so that runs can live there: a store of documents, a set of workers, a view of both.
+"""Interface of a place where runs live: a store of documents, a set of workers, and a view of both.
 
 A place decides nothing about a run: :class:`~elastic_training.clusters.cluster.Cluster` does, the same for all places.
 ``docs/extending.md`` links to a complete one.
@@ -61,7 +61,7 @@ class Place(ABC):
 
     @abstractmethod
     async def plan(self, spec: RunSpec) -> str:
-        """What would be created, for people. Raises InvalidSettings when the place cannot run that spec."""
+        """Describe what would be created. Raise InvalidSettings if the place cannot run that spec."""
 
     def set_rank_credentials(self, credentials: Mapping[str, str]) -> None:
         """Remember the variables with the checkpoint store's credentials, for the ranks of the run to be created.

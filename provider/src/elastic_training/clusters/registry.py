@@ -22,7 +22,7 @@ from elastic_training.settings.pods import Pods
 from elastic_training.settings.templating import is_template
 
 SECTION = "elastic_training"
-"""Of Airflow's configuration."""
+"""Section of Airflow's configuration."""
 PLACES = "elastic_training.places"
 
 _substitutes: dict[str, Cluster] = {}
@@ -70,7 +70,7 @@ def namespace_of(own_name: str) -> str:
 
 
 def location(name: str) -> Location | None:
-    """What the Airflow connection of that name says, if it is of type ``elastic_training``. Not for an event loop.
+    """Return the location of that connection, if its type is ``elastic_training``. Not for an event loop.
 
     Raises:
         InvalidSettings: it says what cannot be.
@@ -79,7 +79,7 @@ def location(name: str) -> Location | None:
 
 
 def own_name(name: str) -> str:
-    """What triggers are given: the name of the place that a connection of type ``elastic_training`` leads to.
+    """Return the name that triggers get: that of the place to which a connection of type ``elastic_training`` leads.
 
     Any other name as it is. For a task's worker; a trigger that no task has begun: :func:`own_name_in_loop`. Raises
     InvalidSettings.
@@ -89,7 +89,7 @@ def own_name(name: str) -> str:
 
 
 async def own_name_in_loop(name: str) -> str:
-    """As :func:`own_name`, for the event loop of a triggerer. Raises InvalidSettings."""
+    """Return the name as :func:`own_name` does, in a triggerer's event loop. Raise InvalidSettings."""
     leads = None if _is_own(name) else await location_in_loop(*split_name(name))
     return leads.cluster if leads else name
 
@@ -110,7 +110,7 @@ def get_cluster(name: str, pods: Pods | None = None) -> Cluster:
 
 
 def cluster_called(name: str, pods: Pods | None = None) -> Cluster:
-    """As :func:`get_cluster`, for an :func:`own_name`: asks nobody, so triggers may call it."""
+    """Return the cluster of an :func:`own_name`, as :func:`get_cluster` does. Does no I/O, so triggers may call it."""
     if substitute := _substitutes.get(name):
         return substitute
     if name == LOCAL:

@@ -81,7 +81,7 @@ class LogLease:
     lease: float = 0.0
     """Seconds after which the run ends itself when nobody has renewed its lease; 0: never."""
     told: str = ""
-    """What the log lease before has noted of what it has told; opaque."""
+    """Note of the log lease before about what it has logged; opaque."""
 
 
 @dataclass(frozen=True, slots=True)

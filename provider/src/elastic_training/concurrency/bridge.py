@@ -113,7 +113,7 @@ class _Call(Generic[T]):
 
 
 def bridged() -> AsyncExitStack | None:
-    """What ends with the running event loop, if that is the bridge's, so that this process is a worker.
+    """Return the stack that ends with the running event loop, if that loop is the bridge's.
 
     Returns:
         None in a triggerer, whose loop is Airflow's.

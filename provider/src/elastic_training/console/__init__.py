@@ -1,1 +1,1 @@
-"""What people see of runs and do to them outside of DAGs: the page in Airflow's UI."""
+"""Console of runs outside of DAGs: the page in Airflow's UI, and the command."""

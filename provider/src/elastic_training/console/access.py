@@ -31,18 +31,18 @@ def may_change(user: Any, dag_id: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """Of a person who may look at a DAG's task instances."""
+    """Rights of a user who may read a DAG's task instances."""
 
     edit: bool = False
-    """Its runs."""
+    """Right to edit the DAG's runs."""
     logs: bool = False
-    """What stands in the log of the task: texts of ranks."""
+    """Right to read the task's log: texts of ranks."""
     results: bool = False
-    """What the task leaves as XCom: metrics, files, cost."""
+    """Right to read the task's XComs: metrics, files, cost."""
 
 
 def rights(user: Any, dag_id: str) -> Rights:
-    """As Airflow has them for the DAG."""
+    """Return the user's rights for the DAG, from Airflow."""
     return Rights(
         edit=may_change(user, dag_id),
         logs=_allowed(user, "GET", dag_id, DagAccessEntity.TASK_LOGS),

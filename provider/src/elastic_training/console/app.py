@@ -57,7 +57,7 @@ STATUS_OF: dict[type[ElasticError], int] = {
 RETRY_AFTER = 15
 """Seconds, with each 503."""
 MOST_ERRORS = 10
-"""Of one request, that are told."""
+"""Errors of one request that are reported."""
 
 Id = Annotated[str, Field(min_length=1, max_length=250)]
 Index = Annotated[int, Field(ge=-1, le=1_000_000)]
@@ -66,7 +66,7 @@ Try = Annotated[int | None, Query(ge=1, le=1_000_000)]
 
 
 class Ids(BaseModel):
-    """Of a task instance, whichever its try."""
+    """Ids of a task instance, without a try."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

@@ -16,11 +16,11 @@ LOOK = 5.0
 PLACE = 3.0
 """Seconds of these for the place, so that the archive can still tell what is kept."""
 OUTAGES = Outages()
-"""Of this process."""
+"""Outages that this process has seen."""
 
 
 class Deadline:
-    """Of one request, from now on.
+    """Deadline of one request, from now on.
 
     Args:
         seconds: for all that it asks.

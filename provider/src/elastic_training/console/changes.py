@@ -1,4 +1,4 @@
-"""What a person asks of a run on its page. For threads of the API server; whoever asks has been allowed to."""
+"""Requests of a user on a run's page, in threads of the API server. Callers have checked permissions."""
 
 from __future__ import annotations
 

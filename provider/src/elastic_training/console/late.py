@@ -63,7 +63,7 @@ class LateKeeping:
         self._busy = threading.Lock()
 
     def keep(self, seen: Iterable[Ended]) -> None:
-        """What is not kept yet, some of it; blocks. Raises nothing that a place, a store or Airflow can cause."""
+        """Keep some of what is not kept yet; blocks. Raise nothing that a place, a store or Airflow can cause."""
         if not self._busy.acquire(blocking=False):
             return  # The next look sees them, too.
         try:

@@ -1,4 +1,4 @@
-"""What requests of the page may take of an API server: some threads of their own, and some seconds each.
+"""Limits of the page's requests in an API server: a few threads of their own, and a few seconds each.
 
 Airflow's own routes, and FastAPI for all that is not asynchronous, share 40 threads of a process. Nothing of the page
 runs in these: a place, a store or a database that is silent would take them all.

@@ -1,4 +1,4 @@
-"""What the page of a training task shows: the run while it is there, else what is kept of it."""
+"""Data of a training task's page: the run while it exists, else its kept record."""
 
 from __future__ import annotations
 
@@ -62,24 +62,24 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What there is of a try of a training task."""
+    """State of a try of a training task."""
 
     settings: Mapping[str, Any]
     """Its template fields, as Airflow keeps them."""
     found: Found | None
     """The run in its place, whichever try's it is."""
     kept: Kept | None
-    """Of the try that was asked for, or the newest."""
+    """Record of the requested try, or of the newest."""
     wanted: int | None
     """The try that was asked for; None: the newest."""
     trouble: str | None
     """Why the place, or the store of what is kept, does not tell."""
     cost: Mapping[str, Any] | None = None
-    """Of :attr:`present`, so far."""
+    """Cost of :attr:`present`, so far."""
 
     @property
     def place(self) -> str:
-        """As the task has it."""
+        """Place, as the task names it."""
         return str(self.settings["cluster"])
 
     @property
@@ -163,7 +163,7 @@ def describe(task: TaskIdentity, seen: Seen | None, rights: Rights) -> dict[str,
 
 
 def report(task: TaskIdentity, try_number: int | None, rights: Rights) -> str | None:
-    """As HTML: what is kept of a try, or the run as it is in its place; None: there is neither. As :func:`look`.
+    """Render the kept try, or the run in its place, as HTML. None: there is neither. As :func:`look`.
 
     Raises:
         ClusterUnavailable: it cannot be said now.

@@ -32,7 +32,7 @@ class FoundRun:
     """A run in its place."""
 
     place: str
-    """As it was asked for."""
+    """Place, as it was requested."""
     ref: RunRef
     owner: Owner | None
     """The try that it works for; None: nobody's that Airflow knows."""
@@ -40,7 +40,7 @@ class FoundRun:
 
 
 def plain_run(each: FoundRun) -> dict[str, Any]:
-    """As JSON, for the page and for programs at a terminal; ids are None of a run that is nobody's."""
+    """Return a run as JSON, for the page and the command. Ids are None for a run without a task."""
     head, owner = to_plain(each.headline), each.owner
     names = ("phase", "reason", "world_size", "target_size", "step", "started", "finished", "updated")
     ids = {name: getattr(owner, name) if owner else None for name in ("dag_id", "run_id", "task_id", "map_index")}

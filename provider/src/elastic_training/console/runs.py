@@ -63,7 +63,7 @@ class Viewer(Protocol):
     """The user of a request."""
 
     def seen(self, dag_ids: Collection[str]) -> set[str]:
-        """Of these DAGs, those that it may look at."""
+        """Return those of these DAGs that the viewer may read."""
 
     def may_see_results(self, dag_id: str) -> bool:
         """Whether it may see what tasks of the DAG leave as XCom, so also their cost."""

@@ -1,1 +1,1 @@
-"""What runs cost, and the prices behind it."""
+"""Costs of runs, and their prices."""

@@ -1,4 +1,4 @@
-"""What a run cost, what it would have cost on demand, and what was saved. Pure; the rules are in docs/cost.md."""
+"""Bill of a run: its cost, its cost on demand, and the saving. Pure; the rules are in docs/cost.md."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EXACT = Context(prec=60, rounding=ROUND_HALF_UP)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Of one kind of machine; all money in dollars, rounded to the cent."""
+    """Line of a bill for one kind of machine. All money is in dollars, rounded to the cent."""
 
     usage: Usage
     price: Decimal | None
@@ -37,7 +37,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """Of one run. Sums of the lines, so that what is shown adds up to the cent."""
+    """Bill of one run. Sums are of the rounded lines, so that they add up to the cent."""
 
     lines: tuple[Line, ...]
 
@@ -48,7 +48,7 @@ class Bill:
 
     @property
     def cost(self) -> Decimal:
-        """Of the lines with a price."""
+        """Cost of the lines with a price."""
         return sum((line.cost or Decimal() for line in self.lines), Decimal("0.00"))
 
     @property
@@ -58,7 +58,7 @@ class Bill:
 
     @property
     def on_demand_cost(self) -> Decimal:
-        """Of the same seconds on the same machines, all on demand."""
+        """Cost of the same seconds on the same machines, all on demand."""
         return sum((line.on_demand_cost or Decimal() for line in self.lines), Decimal("0.00"))
 
     @property
@@ -68,7 +68,7 @@ class Bill:
 
     @property
     def saving_percent(self) -> Decimal | None:
-        """Of the cost on demand, to a tenth; None when that is nothing."""
+        """Saving in percent of the cost on demand, to a tenth. None: that cost is zero."""
         if not self.on_demand_cost:
             return None
         with localcontext(_EXACT):
@@ -76,7 +76,7 @@ class Bill:
 
     @property
     def unpriced_seconds(self) -> Decimal:
-        """Of workers on machines that have no price."""
+        """Seconds of workers on machines without a price."""
         return sum((_seconds(line.usage.seconds) for line in self.lines if line.price is None), Decimal())
 
 
@@ -170,7 +170,7 @@ def plain_bill(made: Bill, book: str) -> dict[str, Any]:
 
 
 def figures_of(plain: Mapping[str, Any]) -> dict[str, str]:
-    """Of a bill as :func:`plain_bill` writes it, for a report; none of money where nothing has a price."""
+    """Return the figures of a :func:`plain_bill` for a report. Money is omitted if nothing has a price."""
     figures = {}
     if any(line["price"] is not None for line in plain["lines"]):
         figures["cost"] = f"${plain['cost']}"

@@ -29,7 +29,7 @@ class _Log(Protocol):
 
 
 def named_book(given: Any) -> str:
-    """As given, or else ``[elastic_training] price_book``; empty: none."""
+    """Return the given price book, or ``[elastic_training] price_book``. Empty: none."""
     return str(given or conf.get(_SECTION, "price_book", fallback="") or "").strip()
 
 
@@ -52,14 +52,14 @@ def read_book(given: Any) -> Mapping[str, Price] | None:
 
 
 def check_price_book(given: Any) -> None:
-    """As far as it is known when a DAG file is parsed: a text. Raises InvalidSettings."""
+    """Check at DAG parse that a price book is a text. Raise InvalidSettings."""
     if given is not None and not is_template(given) and not isinstance(given, str):
         problem = f"a {type(given).__name__} is not a text"
         raise InvalidSettings("price_book", problem, 'Write a path, price_book="/opt/airflow/prices.toml"')
 
 
 def cost_of(status: Status, given: Any, log: _Log, *, ask_cloud: bool = True) -> dict[str, Any] | None:
-    """What the run cost, for its result document; None without a price book. See docs/cost.md.
+    """Return the run's cost for its result document. None: there is no price book. See docs/cost.md.
 
     A price book that has become unreadable costs the money figures and a warning: no training is failed for it.
 

@@ -17,7 +17,7 @@ from elastic_runtime.errors import ClusterUnavailable, InvalidDocument
 from elastic_runtime.printable import printable
 
 MOST_PAGES = 10
-"""Of 1000 prices each; what has more is not asked for to the end."""
+"""Pages of 1000 prices that are read at most."""
 _PRODUCT = "Linux/UNIX"
 _MOST = Decimal(100_000)
 _MICRODOLLAR = Decimal("0.000001")
@@ -25,7 +25,7 @@ _MICRODOLLAR = Decimal("0.000001")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Of the spot price of an instance type in a zone."""
+    """Change of an instance type's spot price in a zone."""
 
     instance: str
     zone: str
@@ -73,7 +73,7 @@ def read_changes(answer: Mapping[str, Any]) -> list[Change]:
 
 
 def fetch_changes(region: str, instances: Iterable[str], begin: datetime, end: datetime) -> list[Change]:
-    """What EC2 tells of that time, and the price at its begin; with boto3's own credentials.
+    """Fetch EC2's price changes of that time, and the price at its start, with boto3's own credentials.
 
     Needs the right ``ec2:DescribeSpotPriceHistory``. Waits for at most some seconds a page.
 

@@ -47,7 +47,7 @@ def serializer_of(given: object) -> Serializer:
 
 
 def command_of(serializer: Serializer) -> list[str]:
-    """What each rank runs."""
+    """Return the command that each rank runs."""
     return (
         ["python", FUNCTION] if serializer is Serializer.SOURCE else ["python", "-m", "elastic_runtime.script.function"]
     )
@@ -77,7 +77,7 @@ def check_call(function: Callable[..., Any], args: Collection[Any], kwargs: Mapp
 
 
 def check_arguments(args: Collection[Any], kwargs: Mapping[str, Any], serializer: Serializer) -> None:
-    """As far as they are known at parse. Raises InvalidSettings."""
+    """Check the arguments that are known at parse. Raise InvalidSettings."""
     if serializer is Serializer.SOURCE:
         _plain(list(args), "op_args")
         _plain(dict(kwargs), "op_kwargs")

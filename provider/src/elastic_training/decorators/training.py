@@ -93,16 +93,16 @@ class ElasticTorchDecoratedOperator(TrainsByFunction, ElasticTorchOperator):
 
 
 def elastic_horovod_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any) -> TaskDecorator:
-    """Train with Elastic Horovod by a function, which each rank calls.
+    """Train with Elastic Horovod by a function that each rank calls.
 
-    The function's source is shipped to the workers, so whatever it uses is imported, or defined, within it. Its
+    The function's source is shipped to the workers, so import or define everything that it uses within it. Its
     arguments are JSON: numbers, strings, lists, mappings, templates that become such, and outputs of other tasks.
 
     Args:
-        python_callable: the function, where the decorator has no arguments.
-        kwargs: of :class:`ElasticHorovodOperator`, without ``command``; ``multiple_outputs``: push each key of the
-            result document as an XCom of its own (default False); and ``serializer``: ``"source"``, or
-            ``"cloudpickle"`` for a function that needs the module around it, and arguments that are not JSON.
+        python_callable: The function, if the decorator has no arguments.
+        kwargs: Parameters of :class:`ElasticHorovodOperator`, without ``command``. ``multiple_outputs`` pushes each
+            key of the result document as its own XCom (default False). ``serializer`` is ``"source"``, or
+            ``"cloudpickle"`` for a function that needs its module, and for arguments that are not JSON.
 
     Raises:
         InvalidSettings: at parse, for a function that cannot run on a worker.
@@ -111,9 +111,9 @@ def elastic_horovod_task(python_callable: Callable[..., Any] | None = None, **kw
 
 
 def elastic_torch_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any) -> TaskDecorator:
-    """Train with torch.distributed by a function, which each rank calls.
+    """Train with torch.distributed by a function that each rank calls.
 
-    Arguments and errors are those of :func:`elastic_horovod_task`, of :class:`ElasticTorchOperator`.
+    Arguments and errors are as for :func:`elastic_horovod_task`, with those of :class:`ElasticTorchOperator`.
     """
     return _decorator(ElasticTorchDecoratedOperator, python_callable, **kwargs)
 

@@ -65,7 +65,7 @@ class LogLine:
 
     source: Source
     level: int
-    """As in :mod:`logging`; of what ranks write on stderr, a warning: who knows what it is."""
+    """Level as in :mod:`logging`. Ranks' lines on stderr are warnings, because their severity is unknown."""
     text: str
     """Without time and level; with the worker and the rank of a rank's."""
     time: datetime | None = None
@@ -221,7 +221,7 @@ class Follower:
 
     @property
     def token(self) -> str | None:
-        """Of our log lease; None before it was taken."""
+        """Token of our log lease. None before it was taken."""
         return self._log_lease.token if self._log_lease else None
 
     @property
@@ -347,7 +347,7 @@ class Follower:
 
 
 def news(before: Status | None, status: Status) -> tuple[int, str, str] | None:
-    """What the launcher's own lines do not tell: why nothing trains yet, or any more. Level, format and argument.
+    """Return why nothing trains yet, or any more, which the launcher does not log: level, format and argument.
 
     A launcher tells in its log of what happens in the run. Until it runs, when it has been lost, and of why it still
     waits, the status alone does.
@@ -365,7 +365,7 @@ def news(before: Status | None, status: Status) -> tuple[int, str, str] | None:
 
 
 def summary(status: Status) -> str:
-    """What a person wants to see change; not the step, which always does."""
+    """Return the part of a status whose changes matter to readers: not the step, which always changes."""
     world = f"{status.world_size} ranks in generation {status.generation}, {status.target_size} workers wanted"
     return f"{status.phase}, {world}: {printable(status.reason, MAX_REASON)}"
 

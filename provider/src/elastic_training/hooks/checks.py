@@ -1,4 +1,4 @@
-"""What the test button of a connection tests: is everything there that a training there needs?"""
+"""Checks of a connection's test button: whether a training can run in its place."""
 
 from __future__ import annotations
 

@@ -21,14 +21,14 @@ from elastic_training.redaction.values import masked
 
 
 class ElasticTrainingHook(BaseHook):
-    """Looks after the trainings of one place.
+    """Hook for the trainings of one place.
 
-    Runs are called as the XCom ``run_name`` of their task says. Methods are for a task's worker, not for an event loop;
-    they raise ClusterUnavailable when the place does not answer, and InvalidSettings when the connection leads to none.
+    Runs have the name in their task's XCom ``run_name``. Call the methods in a task's worker, not in an event loop.
+    They raise ClusterUnavailable if the place does not answer, and InvalidSettings if the connection is invalid.
 
     Args:
-        elastic_training_conn_id: id of a connection of type ``elastic_training``; as the operators' ``cluster``, also
-            ``"CONNECTION/NAMESPACE"``, a connection of type kubernetes, or ``"local"``.
+        elastic_training_conn_id: Id of a connection of type ``elastic_training``. As for the operators' ``cluster``,
+            also ``"CONNECTION/NAMESPACE"``, a connection of type kubernetes, or ``"local"``.
     """
 
     conn_name_attr = "elastic_training_conn_id"
@@ -47,7 +47,7 @@ class ElasticTrainingHook(BaseHook):
 
     @classmethod
     def get_ui_field_behaviour(cls) -> dict[str, Any]:
-        """What becomes of the form's own fields, for Airflow before 3.2."""
+        """Return the behavior of the form's own fields, for Airflow before 3.2."""
         return {"hidden_fields": list(HIDDEN), "relabeling": {}, "placeholders": placeholders()}
 
     @cached_property
@@ -60,34 +60,34 @@ class ElasticTrainingHook(BaseHook):
         return self.cluster
 
     def list_runs(self) -> Sequence[RunSummary]:
-        """All runs that are there, whoever owns them, the newest first."""
+        """Return all runs of the place, of any owner, the newest first."""
         return run(self.cluster.list())
 
     def get_status(self, name: str) -> Status:
-        """How a run is doing. Raises RunNotFound."""
+        """Return the status of a run. Raise RunNotFound."""
         return run(self._status(name))
 
     def scale(self, name: str, workers: int | str) -> int:
-        """Ask for another number of workers, and return without waiting for it.
+        """Request another number of workers, and return without waiting for it.
 
         Args:
-            name: of the run.
-            workers: a number; a change of the size that is asked for, as in ``"+2"``; ``"min"`` or ``"max"``.
+            name: Name of the run.
+            workers: A number; a change of the requested size, such as ``"+2"``; or ``"min"`` or ``"max"``.
 
         Returns:
-            The number that is asked for then.
+            The number that is requested now.
 
         Raises:
             InvalidSettings: it is outside of the run's bounds.
-            RunNotFound: no such run, or one that is ending.
+            RunNotFound: there is no such run, or it is ending.
         """
         return run(self._scale(name, workers))
 
     def cancel(self, name: str, reason: str = "a hook was asked to end it") -> None:
-        """Ask a run to end, and return without waiting; its documents and checkpoints stay. Harmless when it is over.
+        """Ask a run to end, and return without waiting. Documents and checkpoints stay. No effect if it is over.
 
         Raises:
-            RunNotFound: no such run.
+            RunNotFound: there is no such run.
         """
         run(self._cancel(name, reason))
 
@@ -102,7 +102,7 @@ class ElasticTrainingHook(BaseHook):
         await self.cluster.cancel(await self.cluster.find(name), reason, None)
 
     def test_connection(self) -> tuple[bool, str]:
-        """What the form's button tests, and what is wrong, with the remedy; without secrets. Takes 40 s at most."""
+        """Test if a training can run there. Return problems with remedies, without secrets, in 40 s at most."""
         try:
             found = self.get_connection(self.elastic_training_conn_id)
             location = read_location("", found.extra_dejson)  # The form's has a random id.

@@ -54,7 +54,7 @@ HIDDEN = ("host", "schema", "login", "password", "port", "extra")
 
 
 def placeholders() -> dict[str, str]:
-    """What stands in a field that is empty."""
+    """Return the placeholders of empty fields."""
     return {field.name: field.placeholder for field in FIELDS}
 
 

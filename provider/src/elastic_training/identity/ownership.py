@@ -23,7 +23,7 @@ class Owner:
     nonce: str
     """Random, new with each ``execute``: two workers that run the same try by mistake differ."""
     deployment: str = ""
-    """Of Airflow; empty: not known."""
+    """Deployment of Airflow. Empty: not known."""
 
     @classmethod
     def of(cls, task_instance: Any, deployment: str = "") -> Owner:
@@ -44,7 +44,7 @@ class Owner:
         return TaskIdentity(self.dag_id, self.run_id, self.task_id, self.map_index, self.deployment)
 
     def text(self) -> str:
-        """As a cluster stores it."""
+        """Return the owner as a cluster stores it."""
         return to_json(self)
 
     def is_try_of(self, task_instance: Any) -> bool:

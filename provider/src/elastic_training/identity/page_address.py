@@ -24,7 +24,7 @@ def page_path() -> str:
 
 
 def ids_of(task: TaskIdentity) -> dict[str, Any]:
-    """Of a task instance, whichever its try, as the page's addresses and data have them."""
+    """Return the ids of a task instance, without a try, as the page's addresses and data have them."""
     return {"dag_id": task.dag_id, "run_id": task.run_id, "task_id": task.task_id, "map_index": task.map_index}
 
 

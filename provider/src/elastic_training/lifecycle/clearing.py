@@ -1,4 +1,4 @@
-"""What a clear of a task means for its training run. Pure.
+"""Effect of a clear of a task on its training run. Pure.
 
 Airflow's dialog says that a cleared task runs again. Two facts tell a clear from a retry in every version of Airflow:
 
@@ -20,7 +20,7 @@ from elastic_training.identity.ownership import Owner
 
 
 class OnClear(StrEnum):
-    """What a task does that was cleared."""
+    """Choice of what a cleared task does."""
 
     START_OVER = "start_over"
     """Train from the beginning if its training had succeeded, or if Airflow has emptied what the task remembers; else
@@ -33,7 +33,7 @@ class Start(StrEnum):
     """How a try starts."""
 
     ADOPT = "adopt"
-    """As a retry: take over a run that is alive, else go on from its checkpoints."""
+    """Behave as a retry: adopt a run that trains, else resume from its checkpoints."""
     RESUME = "resume"
     """End a run that is alive, and go on from its checkpoints."""
     START_OVER = "start_over"
@@ -45,10 +45,10 @@ class EarlierRun:
     """The newest run of a task, as far as it is known."""
 
     try_number: int
-    """Of the try that it worked for last."""
+    """Number of the try that it worked for last."""
     succeeded: bool
     folder: str | None
-    """Of its checkpoints, under the prefix; None: not known, or called as the run is."""
+    """Folder of its checkpoints, under the prefix. None: not known, or named like the run."""
 
     @classmethod
     def of(cls, owner: Owner, status: Status, name: str, checkpoint_folder: str | None) -> Self:

@@ -19,14 +19,14 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class RememberedRun:
-    """What a task remembers of its run."""
+    """Run as a task remembers it."""
 
     name: str
     uid: str
     cluster: str
-    """As the user named it."""
+    """Cluster, as the user named it."""
     deployment: str = ""
-    """Of Airflow, when the run was claimed."""
+    """Deployment of Airflow when the run was claimed."""
 
     @property
     def plausible(self) -> bool:

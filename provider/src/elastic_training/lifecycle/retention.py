@@ -49,7 +49,7 @@ class Retention:
 
 
 def configured(days: object = None, runs: object = None) -> Retention:
-    """As ``[elastic_training] keep_days`` and ``keep_runs`` say, unless given. Raises InvalidSettings."""
+    """Return the given limits, or ``[elastic_training] keep_days`` and ``keep_runs``. Raise InvalidSettings."""
     return Retention.of(
         conf.get(SECTION, "keep_days", fallback=str(_DAYS)) if days is None else days,
         conf.get(SECTION, "keep_runs", fallback=str(_RUNS)) if runs is None else runs,
@@ -57,7 +57,7 @@ def configured(days: object = None, runs: object = None) -> Retention:
 
 
 class Removal(StrEnum):
-    """What has become of a run that was to be removed; for people, behind its name."""
+    """Outcome of removing a run, as text behind its name."""
 
     REMOVED = "is removed"
     STAYS = "goes on, or has been taken over, and stays"

@@ -1,4 +1,4 @@
-"""What a training task remembers from try to try: in Airflow's task state store, since 3.3, where people see it too.
+"""Memory of a training task over its tries, in Airflow's task state store (3.3), where users see it, too.
 
 Without a store, or while it does not answer, a task remembers nothing, and its tries find their run by its name.
 """
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class TaskMemory:
-    """Of the task whose context it is; never raises for what the store does."""
+    """Memory of the task whose context it is. It raises nothing for failures of the store."""
 
     def __init__(self, context: Mapping[str, Any], log: Log, failures: object = None) -> None:
         self._store = task_state_store(context)
@@ -59,14 +59,14 @@ class TaskMemory:
             return False
 
     def folder(self, name: str) -> str | None:
-        """Of the checkpoints, under the prefix, of a run of that name that started over; None: none is noted."""
+        """Return the noted checkpoint folder of a run of that name that started over. None: none is noted."""
         noted = self._get(CHECKPOINT_KEY)
         uri = noted.get("folder") if isinstance(noted, Mapping) else None
         folder = uri.rpartition("/")[2] if isinstance(uri, str) else ""
         return folder if is_folder_of(name, folder) else None
 
     def failures(self) -> tuple[Failure, ...]:
-        """Of the tries before, the oldest first."""
+        """Return the failures of earlier tries, the oldest first."""
         plain = self._carried if self._store is None else self._get(FAILURES_KEY)
         return remembered_failures(self._parsed(FAILURES_KEY, tuple[Failure, ...], plain) or ())
 
@@ -81,7 +81,7 @@ class TaskMemory:
 
     @property
     def deferral_kwargs(self) -> dict[str, Any] | None:
-        """What a task that defers has to carry, as arguments of its next method, where there is no store."""
+        """Arguments that a deferred task passes to its next method, if there is no store."""
         return {"failures": self._carried} if self._carried else None
 
     def claimed(self, ref: RunRef, cluster: str, deployment: str, checkpoints: str | None) -> None:

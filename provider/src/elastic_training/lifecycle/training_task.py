@@ -39,7 +39,7 @@ class TrainingTask:
     map_index: int = -1
     logical_date: datetime | None = None
     deployment: str = ""
-    """Of Airflow; empty: not known."""
+    """Deployment of Airflow. Empty: not known."""
 
     @classmethod
     def of(
@@ -100,7 +100,7 @@ class TrainingTask:
 
 
 def check_training_run(run_id: object, which: object) -> None:
-    """As far as they are known. Raises InvalidSettings."""
+    """Check the known values. Raise InvalidSettings."""
     if which is None or is_template(which):
         return
     if which not in tuple(TrainingRun):

@@ -19,7 +19,7 @@ LISTENER_TIMEOUT = 30.0
 
 
 class Log(Protocol):
-    """What standard library's and Airflow's loggers have in common."""
+    """Common interface of the standard library's and Airflow's loggers."""
 
     def info(self, message: str, /, *args: object) -> object:
         """Log with percent formatting."""
@@ -63,7 +63,7 @@ class Audience:
         self._telling: asyncio.Task[None] | None = None
 
     def go_on_from(self, told: str) -> None:
-        """What a watch before this one has told: :attr:`told` of its audience."""
+        """Continue after an earlier watch, with :attr:`told` of its audience."""
         if self._status is None:
             self._told = read_told(told)
 

@@ -24,7 +24,7 @@ _OF_DAG_FILE = ("unusual_prefix_", "__main__")
 
 
 class TrainingCallback:
-    """What shall be done when something happens in a run; subclasses override what they care about.
+    """Callback for changes of a run. Subclasses override the methods that they need.
 
     The methods are static, or not: one instance is made for each process that follows a run. ``created`` is called in
     the task's worker; the others where the run is followed, so in the triggerer for a deferred task: see
@@ -50,7 +50,7 @@ class TrainingCallback:
 
     @staticmethod
     def reformed(**kwargs: Any) -> None:
-        """As many ranks as before train, in a new world."""
+        """Handle a new world with as many ranks as before."""
 
     @staticmethod
     def noticed(**kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""What has happened in a run between two looks at its status. Pure.
+"""Changes of a run between two reads of its status. Pure.
 
 A status tells its story itself (worlds, events, the newest checkpoint), so whoever knows up to where it was told can
 tell the rest, however many statuses were missed meanwhile. :class:`Told` is that place. It is kept with the run, so
@@ -48,7 +48,7 @@ class Change:
     run: str
     """Its name."""
     uid: str
-    """Of its incarnation."""
+    """Uid of the run's incarnation."""
     time: datetime
     """When; with ``created`` and ``adopted``, by Airflow's clock, else by the launcher's."""
     step: int | None = None
@@ -76,7 +76,7 @@ class Told:
 
     stepped: bool = False
     generation: int = 0
-    """Of the newest world."""
+    """Generation of the newest world."""
     size: int = 0
     """Ranks of it."""
     noticed: datetime | None = None
@@ -99,7 +99,7 @@ class Told:
         )
 
     def text(self) -> str:
-        """As it is kept with the run."""
+        """Return the text that is kept with the run."""
         return to_json(self)
 
 
@@ -112,7 +112,7 @@ def read_told(text: str) -> Told:
 
 
 def changes(before: Status | Told | None, after: Status) -> tuple[Change, ...]:
-    """What has happened since, in that order; never ``created`` or ``adopted``, of which no status tells.
+    """Return the changes since then, in order, without ``created`` and ``adopted``, which no status shows.
 
     Args:
         before: the last status whose changes were told, or its place; None: nothing was told yet.

@@ -1,4 +1,4 @@
-"""What happens in runs, as metrics of Airflow's own: StatsD, Datadog or OpenTelemetry. The names: docs/results.md."""
+"""Changes of runs as Airflow's own metrics: StatsD, Datadog or OpenTelemetry. Names: docs/results.md."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GAUGES_EVERY = 10.0
 """Seconds between two values of the gauges of one run, unless something happens: a triggerer may have a thousand."""
 _BACKENDS = ("statsd_on", "statsd_datadog_enabled", "otel_on")
 SAMPLES = "samples_per_second"
-"""What a script may report of its own."""
+"""Metric that a script may report itself."""
 _COUNTED = {
     ChangeKind.CREATED: "runs.created",
     ChangeKind.ADOPTED: "runs.adopted",
@@ -52,7 +52,7 @@ def wanted() -> bool:
 
 
 def counts(news: Sequence[Change]) -> Iterator[Metric]:
-    """Of what has happened. Pure."""
+    """Return the counters of these changes. Pure."""
     for change in news:
         if change.kind in _COUNTED:
             yield Metric("incr", PREFIX + _COUNTED[change.kind], 1)
@@ -63,7 +63,7 @@ def counts(news: Sequence[Change]) -> Iterator[Metric]:
 
 
 def gauges(status: Status) -> Iterator[Metric]:
-    """Of how a run is doing. Pure."""
+    """Return the gauges of a run's status. Pure."""
     written = status.checkpoint
     values: dict[str, float | None] = {
         "world_size": status.world_size,

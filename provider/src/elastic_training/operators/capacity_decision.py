@@ -19,33 +19,34 @@ else:
     HITLBranchOperator = human_branch() or BaseOperator
 
 WAIT_ON, FEWER, ELSEWHERE, GIVE_UP = "Wait on", "Go on with fewer workers", "Go on elsewhere", "Give up"
-"""What can be chosen."""
+"""Options of the question."""
 KINDS = (FailureKind.MAX_WAIT_EXCEEDED.value, FailureKind.START_TIMEOUT.value)
 """Failures that are asked about: too few workers came."""
 
 
 class CapacityDecisionOperator(HITLBranchOperator):
-    """Asks a person: wait on, go on with fewer workers, go on elsewhere, or give up. Needs Airflow 3.1.
+    """Ask a person to wait, continue with fewer workers, continue elsewhere, or give up. Needs Airflow 3.1.
 
-    It comes behind a training, whatever became of that (``trigger_rule="all_done"``). One that has failed for want of
-    workers is asked about, in Airflow's page of required actions, with its figures; the chosen branch goes on, usually
-    with an ElasticHorovodOperator that ``continues`` the training. After one that has succeeded, or was skipped, all
-    branches are skipped; one that has failed otherwise fails this task, too.
+    Put it behind a training; it runs in any case (``trigger_rule="all_done"``). If the training failed because its
+    workers did not come, the question with its figures is in Airflow's page of required actions. The chosen branch
+    runs, usually an ElasticHorovodOperator that ``continues`` the training. If the training succeeded or was skipped,
+    all branches are skipped. If it failed otherwise, this task fails, too.
 
     Args:
-        training_task_id: of the training, in this DAG; not a mapped one.
-        wait_on: id of the task, or of the group of tasks, that begins with this choice; None: it is not offered.
-        fewer: the same.
-        elsewhere: the same.
-        give_up: the same; always offered. None: this task fails then, and with it the DAG run.
-        kinds: of failures that are asked about.
-        default: what holds when nobody has answered within ``response_timeout``.
-        kwargs: of every operator, and Airflow's for people: ``subject``, ``body``, which stands before the figures,
-            ``response_timeout``, ``assigned_users``, ``notifiers``, ``params``.
+        training_task_id: Id of the training's task, in this DAG and not mapped.
+        wait_on: Id of the task, or of the task group, that this choice begins. None: it is not offered.
+        fewer: The same.
+        elsewhere: The same.
+        give_up: The same, but always offered. None: this task then fails, and the DAG run with it.
+        kinds: Kinds of failures that are asked about.
+        default: Choice if nobody answers within ``response_timeout``.
+        kwargs: Parameters of every operator, and Airflow's for people: ``subject``, ``body`` (shown before the
+            figures), ``response_timeout``, ``assigned_users``, ``notifiers``, ``params``.
 
     Raises:
-        InvalidSettings: at parse: no choice but to give up, a default that is not offered, or an older Airflow.
-        AirflowFailException: from ``execute``: see above.
+        InvalidSettings: at parse, if there is no choice but to give up, if the default is not offered, or if Airflow is
+            too old.
+        AirflowFailException: from ``execute``, as described above.
     """
 
     ui_color = "#f6f0db"
@@ -119,7 +120,7 @@ class CapacityDecisionOperator(HITLBranchOperator):
 
 
 def question(failure: Mapping[str, Any]) -> str:
-    """What a person has to know of a failed training, as Markdown.
+    """Describe a failed training to a person, as Markdown.
 
     Args:
         failure: its result document; nothing in it is taken for Markdown.

@@ -135,7 +135,7 @@ def as_cluster(cluster: object, kubernetes_conn_id: object) -> object:
 
 
 def check_command(command: object) -> None:
-    """As far as a command is known at parse: words may still be templates, or outputs of other tasks.
+    """Check a command as far as it is known at parse. Words may still be templates, or outputs of other tasks.
 
     Raises:
         InvalidSettings: empty; one string, which would be cut into letters; or another launcher of ranks.
@@ -219,7 +219,7 @@ def check_text(field: str, value: object, example: str) -> None:
 
 
 def check_checkpoint_uri(uri: object) -> None:
-    """What is known of it. Raises InvalidSettings when no store knows this URI, or when it holds credentials."""
+    """Check a checkpoint URI as far as it is known. Raise InvalidSettings if it is unknown or has credentials."""
     check_text("checkpoint_uri", uri, '"s3://bucket/runs"; how often is checkpoints=Checkpoints(every=...)')
     if isinstance(uri, str) and uri and not is_template(uri):
         # Imported here, so that a DAG file pays for the stores only when it has checkpoints.

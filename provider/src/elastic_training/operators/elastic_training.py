@@ -1,4 +1,4 @@
-"""What the operators that train have in common, whichever engine makes their ranks a world."""
+"""Base of the operators that train, for any engine."""
 
 from __future__ import annotations
 
@@ -422,7 +422,7 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         return memory.failed(replace(told, reason=masked(reason)), task_instance, self.retry_policy, hopeless=False)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
-        """As Airflow's; a run for which nobody will wait any more, as its trigger has failed for good, is cancelled."""
+        """Resume as Airflow does. If the trigger has failed for good, cancel the run: no task waits for it."""
         if next_method == _TRIGGER_FAILED:
             task_instance = context["ti"]
             timed_out = "timeout" in str((next_kwargs or {}).get("error", "")).lower()

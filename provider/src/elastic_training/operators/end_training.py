@@ -23,29 +23,29 @@ _BEAT = 5.0
 
 
 class CancelTrainingOperator(BaseOperator):
-    """Ends a training, and waits until nothing of it computes any more; its documents, log and checkpoints stay.
+    """End a training, and wait until nothing of it computes. Its documents, log and checkpoints stay.
 
-    A training task that waits for the run fails without another try. Where there is no run, or it is over, there is
-    nothing to do, and the task succeeds; so it may be repeated. Returns the run's name, or None without one.
+    A training task that waits for the run fails without another try. If there is no run, or if it is over, the task
+    succeeds, so it can be repeated. Returns the run's name, or None without one.
 
     Args:
-        training_task_id: of the training's task. Templated.
-        training_dag_id: None: this DAG. Templated.
-        training_run_id: None: this DAG run; of another DAG the latest with such a training. Templated.
-        map_index: of a mapped training task; -1: not mapped. Templated.
-        cluster: as of the training. Templated.
-        timeout: longest wait for the end; bare numbers are seconds.
-        checkpoint_uri: of the training, where the report of a run that nobody waits for is kept; None: what the
-            cluster's connection says, or the training's task where it is of this DAG. The run's own document is not
-            asked: whoever can write that would choose what this task writes to. Templated.
-        checkpoint_conn_id: as of the training. Templated.
-        kwargs: of every operator.
+        training_task_id: Id of the training's task. Templated.
+        training_dag_id: Id of its DAG. None: this DAG. Templated.
+        training_run_id: Id of its DAG run. None: this DAG run, or another DAG's latest with such a training. Templated.
+        map_index: Index of a mapped training task. -1: not mapped. Templated.
+        cluster: The training's. Templated.
+        timeout: Longest wait for the end. Bare numbers are seconds.
+        checkpoint_uri: The training's, where the report is kept of a run that no task waits for. None: that of the
+            cluster's connection, or of the training's task if it is in this DAG. The run's own document is not read: a
+            user who can write it would choose where this task writes. Templated.
+        checkpoint_conn_id: The training's. Templated.
+        kwargs: Parameters of every operator.
 
     Raises:
         InvalidSettings: at parse, for what is known then.
-        AirflowFailException: from ``execute``, for what only rendering has shown.
-        AirflowException: from ``execute``, when the run does not end in time.
-        ClusterUnavailable: from ``execute``; retried.
+        AirflowFailException: from ``execute``, for invalid values after rendering.
+        AirflowException: from ``execute``, if the run does not end in time.
+        ClusterUnavailable: from ``execute``; the task is retried.
     """
 
     template_fields: Sequence[str] = (
@@ -140,9 +140,9 @@ class CancelTrainingOperator(BaseOperator):
 
 
 class DeleteTrainingOperator(CancelTrainingOperator):
-    """Ends a training, as :class:`CancelTrainingOperator` does, and deletes its documents and log; checkpoints stay.
+    """End a training as :class:`CancelTrainingOperator` does, and delete its documents and log. Checkpoints stay.
 
-    What it takes, returns and raises: as there.
+    It has the same parameters, result and errors.
     """
 
     async def _clear(self, cluster: Cluster, ref: RunRef) -> None:

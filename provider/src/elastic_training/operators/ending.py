@@ -37,7 +37,7 @@ class EndsRuns:
     _killed: bool
 
     def keeper(self, cluster: Cluster, place: str) -> Keeper:
-        """Of what there is of this task's run."""
+        """Return the keeper of this task's run."""
         checkpoints, conn_id = self.checkpoint_uri, self.checkpoint_conn_id
         # Where a run was claimed here, what the cluster's connection says has been taken over; and Airflow cannot be
         # asked from within the handler of a signal.

@@ -1,4 +1,4 @@
-"""What a training reads and writes, for OpenLineage; its provider need not be installed, and asks only where it is."""
+"""Inputs and outputs of a training for OpenLineage, whose provider need not be installed."""
 
 from __future__ import annotations
 

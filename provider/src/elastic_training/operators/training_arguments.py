@@ -1,4 +1,4 @@
-"""What an operator that trains is told, from the DAG file to the run's spec."""
+"""Arguments of an operator that trains, from the DAG file to the run's spec."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from elastic_training.settings.workers import Workers
 
 
 class OnFinish(StrEnum):
-    """What becomes of the run's documents and log, never of its checkpoints, once the task has its result."""
+    """Choice of what happens to the run's documents and log once the task has its result. Checkpoints stay."""
 
     KEEP = "keep"
     """They stay until the next run of that name, and as ``[elastic_training] keep_days`` and ``keep_runs`` say."""
@@ -64,7 +64,7 @@ class TrainingArguments(TellsLineage):
     """Mix-in for operators: checks their arguments at parse, and makes a spec of them once they are rendered."""
 
     engine: ClassVar[str]
-    """Of the runs: a name of :mod:`elastic_runtime.engines.registry`."""
+    """Engine of the runs: a name of :mod:`elastic_runtime.engines.registry`."""
     foreign: ClassVar[Mapping[str, str]] = FOREIGN
     """Arguments that are refused, and what says the same here."""
     dag_id: str
@@ -98,7 +98,7 @@ class TrainingArguments(TellsLineage):
 
     @classmethod
     def partial(cls, **arguments: Any) -> Any:
-        """As Airflow's, for mapped tasks; Airflow keeps and shows what it is given as it is."""
+        """Set arguments of mapped tasks, as in Airflow, which keeps and shows them unchanged."""
         check_foreign(cls.__name__, arguments, cls.foreign)
         if "kubernetes_conn_id" in arguments:
             arguments["cluster"] = as_cluster(arguments.get("cluster", LOCAL), arguments.pop("kubernetes_conn_id"))
@@ -262,7 +262,7 @@ class TrainingArguments(TellsLineage):
         return dict(check_environment(self.environment))
 
     def shipped_files(self) -> dict[str, bytes]:
-        """What goes to the workers, by name. Raises InvalidSettings."""
+        """Return the files that are shipped to the workers, by name. Raise InvalidSettings."""
         return read_scripts(self.scripts, self._script_roots()) if self.scripts else {}
 
     def _script_roots(self) -> list[Path]:
@@ -278,7 +278,7 @@ class TrainingArguments(TellsLineage):
         remember_secrets([plain(self.command), plain(self.environment), plain(self.pods)])
 
     def store_credentials(self) -> StoreCredentials | None:
-        """Of the checkpoint store, where a connection has them. Raises InvalidSettings."""
+        """Return the checkpoint store's credentials, if a connection has them. Raise InvalidSettings."""
         if not self.checkpoint_conn_id:
             return None
         return store_credentials(self.checkpoint_uri, self.checkpoint_conn_id)

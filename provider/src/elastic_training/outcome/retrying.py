@@ -12,7 +12,7 @@ from elastic_runtime.retry import RetryPolicy
 from elastic_runtime.run.status import Status
 
 MAX_FAILURES = 20
-"""Of one task that are remembered, the newest."""
+"""Failures of one task that are remembered: the newest."""
 SOON = frozenset({FailureKind.LAUNCHER_LOST, FailureKind.MAX_WAIT_EXCEEDED})
 """The training was well: what it ran on was not. Its next try waits for workers by itself, so there is no use in
 waiting before it."""
@@ -40,19 +40,19 @@ class Failure:
 
 
 class Outlook(StrEnum):
-    """What a decision comes to."""
+    """Outcome of a decision about retries."""
 
     SOON = "soon"
     """Try again after the decision's own delay."""
     USUAL = "usual"
-    """As the task's ``retries`` and ``retry_delay`` say."""
+    """Follow the task's ``retries`` and ``retry_delay``."""
     NEVER = "never"
     """Another try would end the same way."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryAdvice:
-    """What to do after a failure."""
+    """Advice after a failure."""
 
     outlook: Outlook
     reason: str
@@ -62,7 +62,7 @@ class RetryAdvice:
 
 
 def decide_retry(failures: Sequence[Failure], *, soon: RetryPolicy = DELAYS, same_step: bool = True) -> RetryAdvice:
-    """What follows from the failures of a task's tries.
+    """Decide about the next try from the failures of a task's tries.
 
     Args:
         failures: the oldest first; the last is the one that is to be decided about.
@@ -86,5 +86,5 @@ def decide_retry(failures: Sequence[Failure], *, soon: RetryPolicy = DELAYS, sam
 
 
 def remembered_failures(failures: Sequence[Failure]) -> tuple[Failure, ...]:
-    """Of what was noted, what counts for a new try: nothing, once Airflow had given up before it."""
+    """Return the noted failures that count for a new try: none, once Airflow had given up before it."""
     return () if failures and failures[-1].final else tuple(failures[-MAX_FAILURES:])

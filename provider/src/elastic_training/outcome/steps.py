@@ -4,7 +4,7 @@ from __future__ import annotations
 
 UNKNOWN = "unknown"
 REMEDY = "a script without DurableState has to call report(step)"
-"""What makes it known."""
+"""Remedy for an unknown step."""
 
 
 def step_text(step: int | None, *, trained: bool, none: str) -> str:

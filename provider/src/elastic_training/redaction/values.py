@@ -1,4 +1,4 @@
-"""What people may see of values that others have written: without what looks like a secret, or is known to be one.
+"""Redaction of values: without what looks like a secret, or is known to be one.
 
 Airflow's masker knows secrets by their value (connections, variables, whatever was given to ``mask_secret``) and by the
 name that they stand under (``[core] sensitive_var_conn_names`` and its own list). It cannot see a name that is itself a
@@ -61,7 +61,7 @@ def looks_secret(name: str | None) -> bool:
 
 
 class Secrets:
-    """What stands under names that look secret in some values: of one run, for texts about that run.
+    """Secrets of one run: its values under names that look secret, for texts about that run.
 
     Airflow's own masker is one for all that a process does. In an API server or a triggerer, which many DAGs share, a
     variable ``APP_TOKEN=failed`` in it would hide that word on every DAG's pages.

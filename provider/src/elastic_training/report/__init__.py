@@ -49,12 +49,12 @@ _PAGE = Template(
 def render_report(
     status: Status, figures: Mapping[str, str] | None = None, cost: Mapping[str, Any] | None = None
 ) -> str:
-    """The page as HTML; less than 1 MiB, whatever the status holds.
+    """Render the page as HTML of less than 1 MiB, for any status.
 
     Args:
-        status: of a run in any phase.
-        figures: of the caller's own: value by what it is. Shown first.
-        cost: as the result document has it (:func:`elastic_training.cost.bill.plain_bill`). None: it is not shown.
+        status: Status of a run in any phase.
+        figures: Further figures of the caller, by their names. They are shown first.
+        cost: Cost as in the result document (:func:`elastic_training.cost.bill.plain_bill`). None: it is not shown.
     """
     pages = (_page(status, contents(status, figures, cost, size)) for size in SIZES)
     return next(page for page in pages if len(page.encode()) < MOST_BYTES)
@@ -62,7 +62,7 @@ def render_report(
 
 @cache
 def content_policy() -> str:
-    """What a report may load and run: what stands in it."""
+    """Return the content policy of a report, which may load and run only its own content."""
     style, script = (b64encode(sha256(each.encode()).digest()).decode() for each in _bundle())
     return (
         f"default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; img-src data:; "

@@ -1,4 +1,4 @@
-"""What stands in a run's report: the part of its status that is shown, made small enough. Pure.
+"""Contents of a run's report: the shown part of its status, made small enough. Pure.
 
 Field by field, so that nothing gets into a file which people hand on only because a status has it. The page's own
 sources read it: ``Report`` in ``provider/frontend/src/model/types.ts``.
@@ -54,7 +54,7 @@ class Size:
     """How much of a status is taken."""
 
     points: int
-    """Of each curve."""
+    """Points of each curve."""
     workers: int = MOST_WORKERS
     events: int = MAX_EVENTS
 
@@ -66,7 +66,7 @@ SIZES = (*map(Size, (1000, 400, 200, 100, 50, 20)), Size(0, 10, 20))
 def contents(
     status: Status, figures: Mapping[str, str] | None, cost: Mapping[str, Any] | None, size: Size
 ) -> dict[str, Any]:
-    """As JSON; floats that JSON does not have are left out, or None."""
+    """Return the contents as JSON. Floats that JSON does not have are left out, or None."""
     return {
         "status": _status(status, size),
         "cost": None if cost is None else _bounded(cost),

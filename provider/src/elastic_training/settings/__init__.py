@@ -1,4 +1,4 @@
-"""What a user writes about a training, checked as early as it is known. DAG files import it from here.
+"""User settings of a training, checked as early as they are known. DAG files import them from here.
 
 Every value may be a template (``"{{ params.max_workers }}"``), or the output of another task. A value that is known
 when the DAG file is parsed is checked then; what comes later is checked in ``execute``, before anything is created. All

@@ -45,7 +45,7 @@ ELSEWHERE = {
     "elastic_timeout": ("it is about recovery", "Write recovery=Recovery(max_wait=...)"),
     "slots": ("it is about workers", "Write workers=Workers(slots=...)"),
 }
-"""What ``horovodrun`` knows besides, why it is no field here, and what to do."""
+"""Other flags of ``horovodrun``: why each is not a field here, and what to do."""
 _NEEDS_FIXED_SIZE = (
     "this run may change its size, and autotune hangs when rank 0 leaves (horovod#2835)",
     'Leave it out, or write Recovery(mode="fixed"), Workers(min=4) without another max, and no size plan',
@@ -73,7 +73,7 @@ class Horovod(Settings):
     gloo_timeout_seconds: IntOrTemplate | None = None
     """Longest wait for a peer inside one operation, Horovod's 30. A lost peer is noticed earlier than that."""
     num_nccl_streams: IntOrTemplate | None = None
-    """Of a build with NCCL, Horovod's 1."""
+    """NCCL streams, for builds with NCCL. Horovod's default is 1."""
     thread_affinity: IntOrTemplate | None = None
     """Number of the core that Horovod's own thread is bound to, in every rank; for workers of one slot."""
     autotune: BoolOrTemplate | None = None

@@ -35,7 +35,7 @@ class Machine:
     """GiB; None: not known, and ``/dev/shm`` stays as it is."""
     gpu_resource: str = "nvidia.com/gpu"
     labels: tuple[tuple[str, str], ...] = ()
-    """Of its nodes, beside the instance type."""
+    """Labels of its nodes, beside the instance type."""
     tolerations: tuple[str, ...] = ()
     """Keys of taints that keep others off such nodes, beside ``gpu_resource``."""
 

@@ -1,4 +1,4 @@
-"""What is to be seen of a training besides its status: traces, TensorBoard's events, Prometheus' figures."""
+"""Settings of traces, TensorBoard events and Prometheus figures of a training."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Observe(Settings):
     profile_steps: Any = None
     """``(first, count)`` global steps that torch's profiler sees on every rank, or the count alone: from step 10 on."""
     tensorboard: BoolOrTemplate = False
-    """What rank 0 reports, as TensorBoard's events; needs ``tensorboardX`` in the trainer's image."""
+    """Whether rank 0's reports are written as TensorBoard events. Needs ``tensorboardX`` in the trainer's image."""
     prometheus: Prometheus | Mapping[str, Any] | Any | None = None
     """Needs ``prometheus-client`` in the trainer's image."""
 

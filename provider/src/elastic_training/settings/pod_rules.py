@@ -87,7 +87,7 @@ def relative_path(at: str, path: object) -> None:
 
 
 def text(at: str, value: object) -> None:
-    """What can stand in an environment variable."""
+    """Check a text that is to be an environment variable."""
     if value is None or isinstance(value, Mapping | list | tuple):
         raise InvalidSettings(at, f"a {type(value).__name__} is not text", "Write a string or a number")
 
@@ -110,7 +110,7 @@ def volume_source(at: str, source: object) -> None:
 
 
 def resources(at: str, resources: object) -> None:
-    """Of a container: known names, quantities, no request over its limit."""
+    """Check a container's resources: known names, quantities, no request above its limit."""
     sides = mapping(at, resources, '{"requests": {"cpu": 2, "memory": "8Gi"}}')
     for side, amounts in sides.items():
         one_of(at, side, ("requests", "limits"))

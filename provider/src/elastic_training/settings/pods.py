@@ -1,13 +1,12 @@
-"""What a user sets about the pods of a run, where the cluster runs pods.
+"""User settings of a run's pods, for clusters that run pods.
 
-Grouped: what both kinds of pods share stands in :class:`Pods`, what differs between the launcher's pod and the
-workers' in a :class:`PodShape` each. How many workers, their GPUs, shared memory and spot capacity stand in
-:class:`~elastic_training.settings.workers.Workers`, because they are about the training. Whatever else the Kubernetes
-API offers goes through a pod template.
+:class:`Pods` has what all pods share, and a :class:`PodShape` each for the launcher's pod and the workers'. Number,
+GPUs, shared memory and spot capacity of workers are in :class:`~elastic_training.settings.workers.Workers`, because
+they are about the training. A pod template has everything else that the Kubernetes API offers.
 
-What cannot work is refused when a :class:`Pods` is made, under the full name of the field
-(``pods.volumes[0].mount``); templates, once they are rendered, by :meth:`Pods.of_run`. All of it but a template keeps
-the pods within Pod Security "restricted".
+Invalid values are refused when a :class:`Pods` is created, under the field's full name (``pods.volumes[0].mount``).
+:meth:`Pods.of_run` checks templates once they are rendered. With all settings but a template, the pods comply with Pod
+Security "restricted".
 """
 
 from __future__ import annotations
@@ -34,19 +33,23 @@ _SOURCES = ("claim", "secret", "config_map", "empty_dir", "raw")
 
 @dataclass(frozen=True, slots=True)
 class SecretRef(Settings):
-    """A Secret of the namespace, for the workers: as environment, or as files."""
+    """Secret of the namespace that workers get as environment or as files.
+
+    ``SecretRef("s3")`` makes each key a variable of its name. ``SecretRef("s3", key="id", env="S3_ID")`` makes one
+    key that variable. ``SecretRef("gcp", mount="/var/gcp")`` makes each key a file.
+    """
 
     name: str
-    """Of the Secret."""
+    """Name of the Secret."""
     key: str | None = None
-    """One key of it; None: all."""
+    """Key of the Secret. None: all keys."""
     env: str | None = None
-    """Variable that holds the value of ``key``. Without it and ``mount``: every key becomes a variable of its name."""
+    """Variable that gets the value of ``key``. Without it and ``mount``, every key becomes a variable of its name."""
     mount: str | None = None
     """Folder in which each key, or only ``key``, is a file."""
 
     def check(self, at: str) -> None:
-        """What is known, as the field ``at``. Raises InvalidSettings."""
+        """Check all known values, as the field ``at``. Raise InvalidSettings."""
         rules.known(f"{at}.name", self.name, syntax.object_name)
         rules.known(f"{at}.key", self.key, syntax.data_key)
         rules.known(f"{at}.env", self.env, rules.free_variable)
@@ -59,31 +62,31 @@ class SecretRef(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Volume(Settings):
-    """A volume of the workers. Exactly one of the sources is given."""
+    """Volume of the workers, with one source: ``claim``, ``secret``, ``config_map``, ``empty_dir`` or ``raw``."""
 
     mount: str
     """Absolute path in the container."""
     claim: str | None = None
-    """Name of a PersistentVolumeClaim; shared by all workers, so it has to allow that (ReadWriteMany, ReadOnlyMany)."""
+    """Name of a PersistentVolumeClaim. All workers share it, so it must be ReadWriteMany or ReadOnlyMany."""
     secret: str | None = None
     """Name of a Secret."""
     config_map: str | None = None
     """Name of a ConfigMap."""
     empty_dir: BoolOrTemplate = False
-    """True, or its greatest size as in ``"10Gi"``: scratch space that goes with the pod."""
+    """Scratch space that is deleted with the pod: True, or a limit such as ``"10Gi"``."""
     raw: Mapping[str, Any] | None = None
-    """Any other source, as in a pod's ``volumes``: ``{"csi": {"driver": …}}``."""
+    """Any other source that Pod Security "restricted" admits, as in a pod's ``volumes``: ``{"csi": {"driver": …}}``."""
     sub_path: str | None = None
-    """Folder within the volume."""
+    """Folder within the volume. Works with each source, as ``read_only`` does."""
     read_only: BoolOrTemplate = False
 
     def settled(self) -> Volume:
-        """With flags that are none but True and False, after rendering."""
+        """Return the volume with flags that are only True or False, after rendering."""
         read_only = parse_bool("pods.volumes.read_only", self.read_only)
         return replace(self, empty_dir=scratch(self.empty_dir), read_only=read_only)
 
     def check(self, at: str) -> None:
-        """What is known, as the field ``at``. Raises InvalidSettings."""
+        """Check all known values, as the field ``at``. Raise InvalidSettings."""
         rules.known(f"{at}.mount", self.mount, syntax.absolute_path)
         given = [name for name in _SOURCES if scratch(getattr(self, name))]
         if len(given) != 1:
@@ -100,20 +103,24 @@ class Volume(Settings):
 
 @dataclass(frozen=True, slots=True)
 class PodShape(Settings):
-    """In which the launcher's pod and the workers' differ."""
+    """Settings that differ between the launcher's pod and the workers' pods."""
 
     resources: Mapping[str, Mapping[str, Any]] | None = None
-    """``{"requests": {"cpu": 2, "memory": "8Gi"}, "limits": {…}}``. GPUs stand in ``Workers(gpus=…)``."""
+    """``{"requests": {"cpu": 2, "memory": "8Gi"}, "limits": {…}}``. GPUs are set in ``Workers(gpus=…)``.
+
+    Default of the launcher: requests of 250m CPU and 256Mi, a limit of 1Gi. Workers have no default.
+    """
     node_selector: Mapping[str, str] = field(default_factory=dict)
+    """Labels that the pods' nodes must have."""
     affinity: Mapping[str, Any] | Any = None
-    """As the API writes it, or a ``V1Affinity``."""
+    """Affinity as the API writes it, or the Kubernetes client's ``V1Affinity``."""
     tolerations: Sequence[Mapping[str, Any] | Any] = ()
-    """As the API writes them, or ``V1Toleration``; added to those that this package needs."""
+    """Tolerations as the API writes them, or ``V1Toleration``. They are added to those that this package needs."""
     template: Mapping[str, Any] | str | PathLike[str] | Any = None
-    """A pod to build upon: path of a YAML file, the same as a dict, or a ``V1Pod``. Settings win over it."""
+    """Pod to build upon: the path of a YAML file, a dict, or a ``V1Pod``. Settings win over it."""
 
     def check(self, at: str) -> None:
-        """What is known, as the field ``at``. Raises InvalidSettings."""
+        """Check all known values, as the field ``at``. Raise InvalidSettings."""
         rules.known(f"{at}.resources", self.resources, rules.resources)
         for key, value in rules.mapping(f"{at}.node_selector", self.node_selector, '{"pool": "gpu"}').items():
             syntax.label_key(f"{at}.node_selector", key)
@@ -131,7 +138,7 @@ class PodShape(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Of each worker, from :class:`~elastic_training.settings.workers.Workers`; checked, no template any more."""
+    """Hardware of each worker, from :class:`~elastic_training.settings.workers.Workers`: checked, without templates."""
 
     gpus: int = 0
     gpu_resource: str = "nvidia.com/gpu"
@@ -154,54 +161,72 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pods(Settings):
-    """The pods of a run. Everything may be a template, also within lists and as values of mappings."""
+    """Settings of a run's pods. Every field may be a template, also within lists and as values of mappings."""
 
     image: str | None = None
-    """Of launcher and workers. The operator's own ``image`` goes before it."""
+    """Image of launcher and workers, if the operator has no ``image``."""
     launcher_image: str | None = None
-    """Of the launcher alone, with the runtime of the same version; None: ``image``. Its pod can change objects of the
-    namespace: name one that is not made by those who make ``image``."""
+    """Image of the launcher only, with the runtime of the same version. None: ``image``.
+
+    The launcher's pod can change objects of the namespace, so use an image that the authors of ``image`` cannot change.
+    """
     image_pull_policy: str | None = None
     """``Always``, ``IfNotPresent`` or ``Never``; None: the cluster's default."""
     image_pull_secrets: Sequence[str] = ()
-    """Names of Secrets."""
+    """Names of Secrets with the registry's credentials."""
     command: Sequence[str] | None = None
-    """In place of ``image``'s entrypoint; it must run its arguments (``exec "$@"``), and forward SIGTERM to them."""
+    """Command that replaces the entrypoint of ``image``. A ``launcher_image`` keeps its own.
+
+    It must run its arguments (``exec "$@"``) and forward SIGTERM to them.
+    """
     service_account: str = LAUNCHER_ACCOUNT
-    """Of the launcher, with the rights that ``deploy/rbac.yaml`` lists."""
+    """Service account of the launcher, with the rights that ``deploy/rbac.yaml`` lists."""
     worker_service_account: str | None = None
-    """Of the workers, for clouds that tie access to storage to it; None: the namespace's default. No token of it is
-    mounted."""
+    """Service account of the workers, for clouds that tie access to storage to it. None: the namespace's default.
+
+    No token for the API server is mounted.
+    """
     env: Mapping[str, str] = field(default_factory=dict)
-    """Of the containers of launcher and workers, and so of every rank. Written into the manifests: nothing secret."""
+    """Variables of launcher and workers, and so of every rank. They are visible in plain text: use no secrets.
+
+    The operator's ``environment`` is for ranks only, on every kind of cluster.
+    """
     secrets: Sequence[SecretRef] = ()
-    """For the workers."""
+    """Secrets that the workers get."""
     volumes: Sequence[Volume] = ()
-    """For the workers."""
+    """Volumes that the workers mount."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Of all objects and pods."""
+    """Labels of all objects and pods, beside those of the task (``dag_id``, ``task_id`` …)."""
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Of the pods."""
+    """Annotations of the pods."""
     priority_class: str | None = None
+    """PriorityClass of all pods. None: the cluster's default."""
     scheduler_name: str | None = None
+    """Scheduler of all pods. None: the cluster's default."""
     queue: str | None = None
-    """Kueue's LocalQueue that the launcher's Job and each worker pod wait in; needs Kueue's integrations ``batch/job``
-    and ``pod``. Every worker is admitted for itself, so training begins with ``workers.min`` of them."""
+    """Kueue's LocalQueue in which the launcher's Job and each worker pod wait.
+
+    It needs Kueue's integrations ``batch/job`` and ``pod``. Each worker is admitted separately, so training begins with
+    ``workers.min`` of them.
+    """
     run_as_user: IntOrTemplate | None = 1000
-    """None: the cluster chooses, as OpenShift does."""
+    """User id of the containers. None: the cluster chooses, as OpenShift does."""
     run_as_group: IntOrTemplate | None = 1000
+    """Group id of the containers. None: the cluster chooses."""
     fs_group: IntOrTemplate | None = 1000
-    """Group of the volumes' files."""
+    """Group of the volumes' files. None: the cluster chooses. Without a group, only root can read secret files."""
     launcher: PodShape = field(default_factory=PodShape)
+    """Settings of the launcher's pod only."""
     worker: PodShape = field(default_factory=PodShape)
+    """Settings of the workers' pods only."""
     hardware: Hardware = field(default_factory=Hardware)
-    """Of each worker. The operator takes it from its ``workers``."""
+    """Hardware of each worker. The operator sets it from its ``workers``."""
 
     def __post_init__(self) -> None:
         self.check()
 
     def check(self) -> None:
-        """What is known. Raises InvalidSettings."""
+        """Check all known values. Raise InvalidSettings."""
         self._check_image()
         self._check_names()
         for name, least in (("run_as_user", 1), ("run_as_group", 0), ("fs_group", 0)):
@@ -269,14 +294,14 @@ class Pods(Settings):
 
     @all_known()
     def of_run(self, workers: Workers, image: str | None = None) -> Pods:
-        """With what the operator itself knows. Raises InvalidSettings."""
+        """Return the settings with the operator's own workers and image. Raise InvalidSettings."""
         self.check()
         volumes = [volume.settled() for volume in self.volumes]
         return replace(self, image=image or self.image or None, volumes=volumes, hardware=Hardware.of(workers))
 
 
 def pods_of(value: object) -> Pods:
-    """Settings, or the same as a mapping, with mappings within. Raises InvalidSettings."""
+    """Return pod settings, from an object or nested mappings. Raise InvalidSettings."""
     example = "Pods(volumes=[...])"
     if isinstance(value, Mapping):
         value = {**value}
@@ -294,7 +319,7 @@ def pods_of(value: object) -> Pods:
 
 
 def _settings_in(kind: type[Any], at: str, value: object, example: str) -> Any:
-    """Within a mapping; what is no mapping, whoever is given it refuses."""
+    """Return the settings that a nested mapping describes. Any other value is returned for a later check."""
     required = {each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING}
     if not isinstance(value, Mapping):
         return value
@@ -304,6 +329,6 @@ def _settings_in(kind: type[Any], at: str, value: object, example: str) -> Any:
 
 
 def scratch(value: Any) -> Any:
-    """Rendered words for True and False as those; a size, or whatever else it is, as it is."""
+    """Return True or False for their rendered words, and any other value unchanged."""
     word = value.strip().lower() if isinstance(value, str) else value
     return {"true": True, "false": False, "none": False}.get(word, value) if isinstance(word, str) else value

@@ -1,4 +1,4 @@
-"""What happens when workers are lost and ranks fail."""
+"""Settings for lost workers and failed ranks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from elastic_training.settings.values import Duration, IntOrTemplate, member_of,
 
 @dataclass(frozen=True, slots=True)
 class Recovery(Settings):
-    """What happens when workers are lost and ranks fail. Bare numbers are seconds."""
+    """Settings for lost workers and failed ranks. Bare numbers are seconds."""
 
     mode: str = RecoveryMode.ELASTIC.value
     """``elastic``: train with whatever is there, from ``workers.min``. ``fixed``: only at exactly the wanted size."""

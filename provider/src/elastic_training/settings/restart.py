@@ -15,7 +15,10 @@ from elastic_training.settings.values import Duration, seconds_of, settings_of
 
 @dataclass(frozen=True, slots=True)
 class Restart(Settings):
-    """Each change of the workers ends every rank, and starts the script anew. Bare numbers are seconds."""
+    """Settings of scripts for torchrun: each change of the workers ends all ranks and starts the script again.
+
+    Bare numbers are seconds.
+    """
 
     signal: str = "SIGTERM"
     """Upon which the script writes its checkpoint and ends: also ``SIGINT``, ``SIGHUP``, ``SIGUSR1``, ``SIGUSR2``."""

@@ -20,7 +20,7 @@ _EXAMPLE = 'Write paths below the DAG\'s folder, as in ["train.py", "lib/"]'
 
 
 def check_scripts(scripts: object, roots: Sequence[Path]) -> None:
-    """As far as they are known at parse; no file is read.
+    """Check scripts as far as they are known at parse. No file is read.
 
     Args:
         scripts: None, or a list of files and folders.

@@ -42,7 +42,7 @@ _KEY_TYPES = ("service_account", "authorized_user")
 
 @dataclass(frozen=True, slots=True)
 class StoreCredentials:
-    """What a connection has for a store."""
+    """Credentials of a store in a connection."""
 
     variables: Mapping[str, str] = field(repr=False)
     """Environment of the ranks. What belongs together is set together, empty where the connection has none, so that
@@ -52,7 +52,7 @@ class StoreCredentials:
 
 
 def check_store_connection(uri: object, conn_id: object) -> None:
-    """What is known at parse. Raises InvalidSettings."""
+    """Check a store's connection as far as it is known at parse. Raise InvalidSettings."""
     if conn_id is None or is_template(conn_id):
         return
     if not isinstance(conn_id, str) or not conn_id:

@@ -78,7 +78,7 @@ class Settings(ResolveMixin):
             yield from XComArg.iter_xcom_references(getattr(self, field.name))
 
     def resolve(self, context: Any, **_: Any) -> Any:
-        """As :meth:`rendered`, for operators of others that have settings in their fields."""
+        """Render as :meth:`rendered`, for other packages' operators with settings in their fields."""
         return self.rendered(lambda value: context["task"].render_template(value, context))
 
     def serialize(self) -> Any:
@@ -87,11 +87,11 @@ class Settings(ResolveMixin):
         return {name: redacted(value) for name, value in _given(self).items()}
 
     def __str__(self) -> str:
-        """What Airflow 2 shows, as JSON."""
+        """Return JSON, which Airflow 2 shows."""
         return json.dumps(self.serialize(), ensure_ascii=False)
 
     def __repr__(self) -> str:
-        """As it would be written, without secrets."""
+        """Return the settings as they would be written, without secrets."""
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.serialize().items())})"
 
 
@@ -174,7 +174,7 @@ class RendersSettings:
     def render_template(
         self, content: Any, context: Any, jinja_env: Any = None, seen_oids: set[int] | None = None
     ) -> Any:
-        """As Airflow's, and for settings their rendered copy."""
+        """Render as Airflow does, and return a rendered copy of settings."""
         render = super().render_template  # type: ignore[misc]  # the Airflow base that this is mixed into has it
         if isinstance(content, Settings):
             return content.rendered(lambda value: render(value, context, jinja_env, seen_oids))

@@ -1,4 +1,4 @@
-"""How many workers train, and on what machines."""
+"""Settings of workers: how many train, and on what machines."""
 
 from __future__ import annotations
 
@@ -17,34 +17,45 @@ _GPU_RESOURCE = "nvidia.com/gpu"
 
 @dataclass(frozen=True, slots=True)
 class Workers(Settings):
-    """How many workers train. ``Workers(min=2, max=4)`` starts with 2; ``Workers(min=2, start=4, max=4)`` with 4."""
+    """Number and hardware of workers.
+
+    ``Workers(min=2, max=4)`` starts with 2 workers, and ``Workers(min=2, start=4, max=4)`` with 4.
+    """
 
     min: IntOrTemplate = 1
-    """Fewest workers that train; below it the run is suspended. At least 1."""
+    """Fewest workers that train, at least 1. Below it, the run is suspended."""
     start: IntOrTemplate | None = None
-    """Workers to begin with; None: as ``min``."""
+    """Workers to begin with. None: ``min``."""
     max: IntOrTemplate | None = None
-    """Most workers that anybody may ask for; None: as ``start``."""
+    """Most workers that can be requested. None: ``start``."""
     slots: IntOrTemplate | None = None
-    """Ranks per worker; None: one a GPU, or 1 without GPUs."""
+    """Ranks of each worker. None: one a GPU, or 1 without GPUs. If there are more GPUs, each rank sees its share."""
     machine: str | Any | None = None
-    """Type of the machines, as their cloud calls it (``"g5.12xlarge"``): gives ``gpus``, ``gpu_resource``, ``shm`` and
-    the nodes' labels and taints, unless they are given. Where workers are processes of one machine, only the slots."""
+    """Type of the machines, as their cloud names it: ``"g5.12xlarge"``.
+
+    It sets ``gpus``, ``gpu_resource``, ``shm`` and the nodes' labels and taints, unless they are given. With
+    ``cluster="local"``, it sets only the slots.
+    """
     gpus: IntOrTemplate = 0
-    """GPUs of each worker. With ``cluster="local"`` that machine must have so many; all its workers share them."""
+    """GPUs of each worker: a limit on ``gpu_resource``, and a toleration of the taint of that name.
+
+    With ``cluster="local"``, that machine must have so many, and its workers share them.
+    """
     gpu_resource: str = _GPU_RESOURCE
-    """What the cluster's device plugin calls them."""
+    """Resource name of the cluster's device plugin, always with its domain."""
     shm: str | None = None
-    """Size of ``/dev/shm``, as in ``"2Gi"``: kept in memory, and counted against the worker's memory limit. For data
-    loaders and NCCL, to which the usual 64 MiB are too little. None: the container runtime's. In pods only."""
+    """Size of ``/dev/shm``, such as ``"2Gi"``, in memory and counted against the worker's memory limit. In pods only.
+
+    None leaves the container runtime's 64 MiB, which is too little for NCCL and for data loaders with workers.
+    """
     spot: BoolOrTemplate = False
-    """Workers go to nodes that the cloud may take back, the launcher stays off them. In pods only."""
+    """Whether workers run only on nodes that the cloud may reclaim, and the launcher on none of them. In pods only."""
 
     def __post_init__(self) -> None:
         self.known().spec()
 
     def equipped(self) -> Workers:
-        """With what follows from ``machine``, where nothing else is given. Raises InvalidSettings."""
+        """Return the settings with the values that ``machine`` implies. Raise InvalidSettings."""
         if not self.machine or is_template(self.machine):
             return self
         found = machine(self.machine)
@@ -59,7 +70,7 @@ class Workers(Settings):
 
     @all_known()
     def spec(self) -> WorkersSpec:
-        """For the launcher. Raises InvalidSettings, also for what only rendering has shown."""
+        """Return the launcher's specification. Raise InvalidSettings, also for rendered values."""
         if self.machine:
             return self.equipped().spec()
         gpus = whole_number("workers.gpus", self.gpus, least=0)

@@ -16,10 +16,10 @@ MAX_RUNS = 100
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """What was told, in little: it is kept with the asset."""
+    """Compact record of the reported checkpoints, which is kept with the asset."""
 
     since: datetime
-    """Of other runs than those below, checkpoints that are not newer are past."""
+    """Time up to which checkpoints of runs that are not listed below count as reported."""
     told: Mapping[str, str] = field(default_factory=dict)
     """Time and step of the last that was told of each run, by the run's name."""
 

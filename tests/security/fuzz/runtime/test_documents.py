@@ -41,8 +41,8 @@ from elastic_runtime.run.status import (
     World,
 )
 from elastic_runtime.run.status_figures import GpuFigures, Hardware
-from elastic_runtime.torch.archives import read_archive
 from elastic_runtime.torch.family import TORCH
+from elastic_runtime.training import tensor_files
 from elastic_runtime.training.checkpointing import parts
 from tests.security.fuzz.inputs import inputs, spoiled, thorough
 from tests.security.runtime.hostile_checkpoints import signed
@@ -117,9 +117,10 @@ def as_kind(kind: type) -> Callable[[bytes], object]:
     return read
 
 
-def archive() -> bytes:
+def tensor_file() -> bytes:
     stream = io.BytesIO()
-    torch.save({"weight": torch.arange(4.0), "plain": [1, (2.0, "x"), {True}], "raw": b"\xff"}, stream)
+    tree = {"weight": torch.arange(4.0), "plain": [1, (2.0, "x"), {True}], "raw": b"\xff", "type": torch.float32}
+    tensor_files.write(TORCH, tree, stream)  # type: ignore[arg-type]
     return stream.getvalue()
 
 
@@ -154,25 +155,21 @@ def test_a_document_is_read_or_refused(name: str) -> None:
     holds()
 
 
-WHOLE = archive()
-START = WHOLE.index(b"\x80\2")
-END = WHOLE.index(b".PK", START) + 1
+WHOLE = tensor_file()
 
 
 @thorough
 @given(spoiled([WHOLE]))
-def test_an_archive_is_read_or_refused(data: bytes) -> None:
+def test_a_file_of_tensors_is_read_or_refused(data: bytes) -> None:
     with contextlib.suppress(InvalidDocument):
-        read_archive(io.BytesIO(data), len(data))
+        tensor_files.read(TORCH, io.BytesIO(data), len(data))
 
 
 @thorough
-@given(spoiled([WHOLE[START:END]]))
-def test_its_pickle_is_followed_or_refused(recipe: bytes) -> None:
-    # Of the same length, so that all around it stays as it is.
-    data = WHOLE[:START] + recipe.ljust(END - START, b".")[: END - START] + WHOLE[END:]
+@given(spoiled([WHOLE[8 : 8 + int.from_bytes(WHOLE[:8], "little")]]))
+def test_its_header_is_followed_or_refused(header: bytes) -> None:
     with contextlib.suppress(InvalidDocument):
-        read_archive(io.BytesIO(data), len(data))
+        tensor_files.from_outline(TORCH, header)
 
 
 @thorough

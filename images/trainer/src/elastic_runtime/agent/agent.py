@@ -80,7 +80,7 @@ class AgentSettings:
     interface: str = "lo"
     """Network interface of the ranks' own traffic."""
     address: str = ""
-    """Of this worker in that traffic; empty: not known."""
+    """Address of this worker in that traffic. Empty: not known."""
     grace: float = 30.0
     """Seconds from SIGTERM to the end of this worker."""
     notice_file: Path | None = None
@@ -440,7 +440,7 @@ class Agent:
 def rank_environment(
     spec: RunSpec, order: StartRank, worker: str, slots: int, pools: devices.Pools, world: str
 ) -> dict[str, str]:
-    """What the run gives, what the engine gives, and what helpers in the rank look for.
+    """Return a rank's environment: from the run, from the engine, and for helpers in the rank.
 
     Args:
         spec: of the run.

@@ -13,7 +13,7 @@ _BARE = re.compile(r"python(3(\.\d+)?)?")
 
 
 class Entry(StrEnum):
-    """What Python is asked to run."""
+    """Entry that Python runs."""
 
     SCRIPT = "script"
     MODULE = "module"
@@ -54,5 +54,5 @@ def parse_arguments(arguments: Sequence[str]) -> PythonCommand | None:
 
 
 def cold(command: Sequence[str]) -> list[str]:
-    """What to execute: a bare ``python`` is the agent's own interpreter, whatever PATH says."""
+    """Return the command to execute: a bare ``python`` is the agent's own interpreter, whatever PATH says."""
     return [sys.executable if _BARE.fullmatch(command[0]) else command[0], *command[1:]]

@@ -16,7 +16,7 @@ Slurm's NoDevFiles, no device from there on is visible (`CUDA Environment Variab
    https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#cuda-environment-variables
 """
 Pools = Mapping[str, Sequence[str]]
-"""What may be divided: names of devices by the variable that makes them visible to a program."""
+"""Devices that may be divided: their names by the variable that makes them visible to a program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class WorkerShares:
     slots: int
 
     def environment(self, index: int) -> dict[str, str]:
-        """Of the worker with that index, from 0; where the devices do not suffice, they are shared in turn."""
+        """Return the environment of that worker, from 0. If there are too few devices, they are shared in turn."""
         return {variable: ",".join(shares[index % len(shares)]) for variable, shares in self._all()}
 
     def are_shared(self, index: int) -> bool:

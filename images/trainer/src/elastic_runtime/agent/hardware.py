@@ -128,7 +128,7 @@ class Gpus:
         self._answer: tuple[GpuFigures, ...] = ()
 
     def latest(self) -> tuple[GpuFigures, ...]:
-        """What was answered last; never blocks. None before the first answer, and when nothing is asked any more."""
+        """Return the last answer, without blocking. None: there is none yet, or the library is not asked any more."""
         if not self._questions:
             return ()
         if self._thread is None or not self._thread.is_alive():

@@ -70,7 +70,7 @@ class OutputLines:
         """When a frame may be told next."""
 
     def feed(self, piece: bytes, now: float) -> list[bytes]:
-        """What is to be told now, without the ends of lines.
+        """Return the lines to send now, without their ends.
 
         Args:
             piece: of the stream.
@@ -96,7 +96,7 @@ class OutputLines:
         return [self._told]
 
     def end(self) -> list[bytes]:
-        """What the last line shows, if it has no end."""
+        """Return the last line, if it has no end."""
         shown = self._shown
         return [shown] if shown and shown != self._told else []
 
@@ -231,7 +231,7 @@ class Ranks:
 
     @property
     def pids(self) -> list[int]:
-        """Of the warm process and of every rank that has not ended."""
+        """Process ids of the warm process and of every rank that has not ended."""
         ranks = (rank.pid for rank in self._ranks.values() if not rank.ended.is_set())
         return [self._zygote.pid, *(pid for pid in ranks if pid is not None)]
 

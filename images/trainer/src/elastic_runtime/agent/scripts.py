@@ -50,7 +50,7 @@ class Scripts:
         return cls(folder, frozenset(files))
 
     def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """What ranks are told beside ``environment``, in which there may be a PYTHONPATH already."""
+        """Return the ranks' further variables beside ``environment``, which may have a PYTHONPATH."""
         before = environment.get("PYTHONPATH")
         return {SCRIPTS: str(self.folder), "PYTHONPATH": os.pathsep.join(filter(None, (str(self.folder), before)))}
 

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class PartStream(Protocol):
-    """What a part is written to, front to back."""
+    """Stream to which a part is written, front to back."""
 
     def write(self, data: bytes | memoryview, /) -> int:
         """Write all of the data."""
@@ -51,7 +51,7 @@ class StoredCheckpoint:
 
     @property
     def uri(self) -> str:
-        """Of this one checkpoint; :func:`opened_checkpoint` takes it."""
+        """URI of this checkpoint, for :func:`opened_checkpoint`."""
         return f"{self.store.uri}/{self.name}"
 
     def open_part(self, part: str) -> BinaryIO:
@@ -218,7 +218,7 @@ class Checkpoints:
             ) from error
 
     def new_name(self, step: int, time: datetime) -> str:
-        """Of a checkpoint that is to be written."""
+        """Return a name for a checkpoint that is to be written."""
         return f"ckpt-f{self.fence:012d}-s{step:012d}-t{int(time.timestamp() * 1000):014d}-{os.urandom(4).hex()}"
 
     def stored(self, name: str) -> StoredCheckpoint:

@@ -8,11 +8,11 @@ from typing import NamedTuple
 from elastic_runtime.errors import FenceTaken, OwnershipLost
 
 OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-"""Of an owner, as a store keeps it."""
+"""Pattern of an owner, as a store keeps it."""
 
 
 class Seen(NamedTuple):
-    """What a store keeps."""
+    """Fence and owner that a store keeps."""
 
     fence: int | None = None
     """The highest fencing token; None: nobody has claimed the store."""
@@ -20,7 +20,7 @@ class Seen(NamedTuple):
     """Run that showed it; empty: not known."""
 
     def claimed(self, fence: int, owner: str, uri: str) -> Seen:
-        """What the store keeps once a writer has shown its token.
+        """Return the store's new record once a writer has shown its token.
 
         Tokens are times in seconds, so two runs may have the same one. Then the first that claims the store has it.
 

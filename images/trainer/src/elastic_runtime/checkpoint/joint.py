@@ -32,7 +32,7 @@ class Joint:
     """This process's share in a checkpoint."""
 
     name: str
-    """Of the checkpoint, the same for all."""
+    """Name of the checkpoint, the same for all ranks."""
     writer: int
     """From 0; that one publishes."""
     writers: int

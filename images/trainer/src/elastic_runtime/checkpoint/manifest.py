@@ -1,4 +1,4 @@
-"""What a checkpoint consists of: published last, so that a checkpoint with a manifest is whole."""
+"""Manifest of a checkpoint's parts: published last, so that a checkpoint with a manifest is whole."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ LONGEST_MANIFEST = 4 << 20
 LARGEST = 1 << 50
 """Bytes of all parts."""
 MOST_STEPS = 10**15
-"""Of a checkpoint. Far beyond it, names of checkpoints are too long to be found, and launchers believe no report."""
+"""Highest step of a checkpoint. Far beyond it, names are too long to be found, and launchers refuse reports."""
 PART = re.compile(r"\w[\w.-]{0,119}")
-"""Of a part: no separator, no dot first, nothing that cannot be seen."""
+"""Pattern of a part's name: no separator, no dot first, nothing invisible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def _check(manifest: Manifest) -> None:
 
 
 def check_parts(parts: tuple[Part, ...]) -> None:
-    """Of a manifest, or of what is to be in one. Raises InvalidDocument."""
+    """Check the parts of a manifest, or for one. Raise InvalidDocument."""
     if any(PART.fullmatch(part.name) is None for part in parts):
         raise InvalidDocument("its manifest names a part that cannot be one")
     if len({part.name for part in parts}) < len(parts):

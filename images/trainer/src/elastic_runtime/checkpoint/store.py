@@ -19,10 +19,10 @@ from urllib.parse import unquote, urlsplit
 from elastic_runtime.errors import FenceTaken, InvalidSettings, OwnershipLost
 
 NAME = re.compile(r"ckpt-f([0-9]{1,18})-s([0-9]{1,18})-t([0-9]{1,18})-[0-9a-f]{1,64}")
-"""Of a checkpoint: fence, step and time (milliseconds) in it. Whatever else lies beside them is none of ours."""
+"""Pattern of a checkpoint's name, with fence, step and time in milliseconds. All other files are foreign."""
 GROUP = "elastic_runtime.checkpoint_stores"
-"""Of entry points by which other distributions bring stores: the scheme, and what makes the store of a URI, given it
-and the credentials as :func:`open_store` has them."""
+"""Group of entry points by which other distributions add stores: the scheme, and a function that creates the store of
+a URI, given it and the credentials as :func:`open_store` has them."""
 _OWN = {
     "file": ("elastic_runtime.checkpoint.file:FileStore", "file:///absolute/path"),
     "s3": ("elastic_runtime.checkpoint.s3:S3Store", "s3://bucket/prefix"),
@@ -34,7 +34,7 @@ _OWN = {
 _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
 """What others call them."""
 FILE = re.compile(r"[a-z][a-z0-9-]{0,30}/[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-"""Of a file beside the checkpoints: a folder, and a name in it."""
+"""Pattern of a file beside the checkpoints: a folder, and a name in it."""
 _CONTAINER = r"(?:[a-z0-9](?:-?[a-z0-9]){2,62}|\$root|\$web)"
 _BUCKETS = {
     "s3": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]"),
@@ -46,7 +46,7 @@ _BUCKETS = {
 
 
 class Contribution(AbstractContextManager[Any], ABC):
-    """What a process writes of a checkpoint that is on its way into the store."""
+    """Part of an unpublished checkpoint that one process writes."""
 
     @abstractmethod
     def part(self, name: str) -> AbstractContextManager[BinaryIO]:
@@ -59,7 +59,7 @@ class Contribution(AbstractContextManager[Any], ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """What is there stays, for who has begun the draft."""
+        """Keep what was written, for the process that began the draft."""
         return
 
 
@@ -101,7 +101,7 @@ class CheckpointStore(ABC):
     """
 
     uri: str
-    """Of the prefix, without a slash at its end."""
+    """URI of the prefix, without a slash at its end."""
     _claimed_beside: tuple[int, str] | None = None
 
     @abstractmethod

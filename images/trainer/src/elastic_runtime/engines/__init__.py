@@ -1,1 +1,1 @@
-"""What makes ranks a world: one package for each engine; :mod:`.base` is what the launcher knows of them."""
+"""Engines that make ranks a world, one package each. :mod:`.base` is their interface to the launcher."""

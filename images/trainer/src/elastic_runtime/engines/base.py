@@ -1,4 +1,4 @@
-"""What the launcher, the agents and the warm processes know of an engine: how its ranks start, and form worlds."""
+"""Interface of an engine to launcher, agents and warm processes: how its ranks start, and form worlds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SessionState(StrEnum):
 
 
 class Stage(StrEnum):
-    """What a session waits for while its state is FORMING."""
+    """Stage of a session whose state is FORMING: what it waits for."""
 
     CONNECTING = "connecting"
     """The ranks of the next world, to start, to be ready, and to connect. Those of the last one run no script."""
@@ -199,10 +199,10 @@ class Session(Protocol):
 
 
 class Engine(Protocol):
-    """What makes ranks a world. One object for all runs; making it, and reading its data, imports nothing heavy."""
+    """Engine that makes ranks a world. One object serves all runs. Creating and reading it imports nothing heavy."""
 
     name: str
-    """As in :attr:`RunSpec.engine <elastic_runtime.run.spec.RunSpec.engine>`."""
+    """Name, as in :attr:`RunSpec.engine <elastic_runtime.run.spec.RunSpec.engine>`."""
     preload: tuple[str, ...]
     """Modules that a warm process imports, so that the ranks that it forks need not."""
     world: str

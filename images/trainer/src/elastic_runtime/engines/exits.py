@@ -10,7 +10,7 @@ from elastic_runtime.engines.base import SessionOutcome
 LOST = -signal.SIGKILL
 """Exit code of a rank that went with its worker."""
 ABORTED = -signal.SIGABRT
-"""As of a rank in which Gloo or NCCL gave up a peer, where nobody catches that."""
+"""Exit code of a rank in which Gloo or NCCL gave up a peer, if nothing catches that."""
 
 
 def describe(code: int) -> str:
@@ -24,6 +24,6 @@ def describe(code: int) -> str:
 
 
 def outcome_of(codes: Collection[int]) -> SessionOutcome:
-    """Of a session whose ranks are gone, with these codes: where one was killed, the others failed for its sake."""
+    """Return the outcome of a session with these exit codes. If one rank was killed, the others failed with it."""
     killed = any(code in (-signal.SIGKILL, -signal.SIGTERM) for code in codes)
     return SessionOutcome.FAILED if any(code > 0 for code in codes) and not killed else SessionOutcome.LOST

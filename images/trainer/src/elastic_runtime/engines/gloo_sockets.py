@@ -16,7 +16,7 @@ from elastic_runtime.protocol.rank_link import PEER_SILENCE
 DEFAULT_SILENCE = 10.0
 """Seconds; see :data:`elastic_runtime.protocol.rank_link.PEER_SILENCE`."""
 PAIR = struct.Struct("=q")
-"""What a connection to a rank begins with: the number of its pair (``sequence_number_t`` of Gloo)."""
+"""First bytes of a connection to a rank: the number of its pair (``sequence_number_t`` of Gloo)."""
 
 
 class PythonSockets:
@@ -132,7 +132,7 @@ def knock(sockets: Iterable[int], pairs: int) -> None:
 
 
 class GlooSockets:
-    """Of this rank's present world.
+    """Sockets of this rank's present world.
 
     Args:
         listening: whether to cut those, too, that others connect to. Horovod's Gloo gives up its wait for a peer then;
@@ -148,7 +148,7 @@ class GlooSockets:
 
     @contextlib.contextmanager
     def connecting(self, size: int = 0) -> Iterator[None]:
-        """What Gloo opens in the block is of the world, of ``size`` ranks; also where connecting fails."""
+        """Assign the sockets that Gloo opens in the block to the world of ``size`` ranks, also if connecting fails."""
         self._pairs = size
         before = self._before = open_sockets()
         with self._python.watching():

@@ -48,7 +48,7 @@ def through_worlds(
 
 
 def into_world(state: Any, *, is_new: bool = True, has_same: bool = False) -> None:
-    """What a rank does once it is connected to the others: then it has rank 0's state; a collective.
+    """Give a rank rank 0's state, once it is connected to the others. A collective.
 
     Args:
         state: elastic.

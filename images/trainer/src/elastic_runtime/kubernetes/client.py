@@ -1,4 +1,4 @@
-"""What is asked of an API server: get, list, watch, create, patch, delete. The only client of this project.
+"""Client of an API server: get, list, watch, create, patch, delete. This project has no other.
 
 Every method raises the errors of :mod:`elastic_runtime.kubernetes.errors`, after as many attempts as
 :mod:`elastic_runtime.kubernetes.retry` makes.
@@ -32,7 +32,7 @@ _LONGEST_EVENT = 4 << 20
 
 
 class ChangeKind(StrEnum):
-    """What has become of an object, in Kubernetes' words."""
+    """Kind of change of an object, in Kubernetes' words."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -181,7 +181,7 @@ class Client:
     async def watch(
         self, kind: Kind[V], version: str, labels: str = "", fields: str = ""
     ) -> AsyncIterator[AsyncIterator[Change[V]]]:
-        """What becomes of those that match, after ``version``; entered once the server has said yes.
+        """Watch the matching objects after ``version``. The block is entered once the server has accepted the watch.
 
         The iterator ends when the server ends the watch, as it does every few minutes.
 

@@ -46,7 +46,7 @@ async def connect(namespace: str, kubeconfig: Path | None, agent: str) -> AsyncI
 
 
 def open_transport(configuration: Any, agent: str) -> Transport:
-    """As a configuration of the synchronous client says, in the running loop.
+    """Open a transport by a configuration of the synchronous client, in the running loop.
 
     That client's library can do what the asynchronous one cannot: have an exec plugin give new tokens for as long as
     the client lives.

@@ -1,4 +1,4 @@
-"""What Kubernetes says of pods that do not run, and what to make of it. Pure.
+"""Diagnosis of pods that do not run, from what Kubernetes reports. Pure.
 
 Kubernetes tells in half a dozen places why a pod does not run, and goes on trying whatever it is. Most stands in the
 pods themselves and in what makes them; for what the kubelet says of mounts and of images there are events only. Here it
@@ -136,7 +136,7 @@ class Cause:
 
 
 def cause(words: str) -> Cause:
-    """What ``REASON: MESSAGE`` means."""
+    """Return the cause that ``REASON: MESSAGE`` means."""
     rule = next((each for each in _RULES if each.pattern.search(words)), None)
     short = words if len(words) <= MAX_WORDS else f"{words[: MAX_WORDS - 1]}…"
     return Cause(short, rule.remedy, rule.hopeless(words), rule.at_once) if rule else Cause(short)

@@ -1,4 +1,4 @@
-"""What the API server answers, as errors of this package.
+"""Answers of the API server as errors of this package.
 
 ============================  ==========================================================================
 answer                        error

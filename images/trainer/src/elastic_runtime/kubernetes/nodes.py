@@ -1,4 +1,4 @@
-"""What nodes say of themselves, in the words of clouds and autoscalers: capacity, kind of machine, end. Pure."""
+"""Labels and taints of nodes, by clouds and autoscalers: capacity, kind of machine, end. Pure."""
 
 from __future__ import annotations
 

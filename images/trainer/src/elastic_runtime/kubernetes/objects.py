@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 Json = Mapping[str, Any]
-"""As the API server speaks: read into dicts and lists."""
+"""JSON of the API server, read into dicts and lists."""
 
 
 def moment(text: str) -> datetime:
@@ -90,21 +90,21 @@ class Object:
 
     @property
     def data(self) -> Mapping[str, str]:
-        """Of a ConfigMap; may be empty."""
+        """Data of a ConfigMap, which may be empty."""
         return self.raw.get("data") or {}
 
     @property
     def spec(self) -> Json:
-        """What is wanted of it; may be empty."""
+        """Spec of the object, which may be empty."""
         return self.raw.get("spec") or {}
 
     @property
     def status(self) -> Json:
-        """What has become of it; may be empty."""
+        """Status of the object, which may be empty."""
         return self.raw.get("status") or {}
 
     def condition(self, kind: str) -> Condition:
-        """Of its status; an empty one when nobody has spoken of it."""
+        """Return a condition of its status. Empty: it is not reported."""
         for found in self.status.get("conditions") or ():
             if found["type"] == kind:
                 holds = {"True": True, "False": False}.get(found.get("status", ""))
@@ -141,7 +141,7 @@ class Container:
 
     @property
     def name(self) -> str:
-        """As in the pod's spec."""
+        """Name, as in the pod's spec."""
         return str(self.raw.get("name", ""))
 
     @property
@@ -226,7 +226,7 @@ class Node(Object):
 
 @dataclass(frozen=True)
 class Event(Object):
-    """What a component of Kubernetes had to say of an object."""
+    """Event that a component of Kubernetes reports about an object."""
 
     @property
     def about(self) -> str:

@@ -10,7 +10,7 @@ from elastic_runtime.kubernetes.objects import Event, Json, Node, Object, Pod
 
 V = TypeVar("V", bound=Object)
 Manifest = dict[str, Any]
-"""Of an object to be made."""
+"""Manifest of an object to be created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +20,12 @@ class Kind(Generic[V]):
     group: str
     """``/api/v1``, or ``/apis/GROUP/VERSION``."""
     plural: str
-    """As in its path, and in access rules."""
+    """Plural name, as in its path and in access rules."""
     view: type[V]
     namespaced: bool = True
 
     def path(self, namespace: str, name: str | None = None, part: str | None = None) -> str:
-        """Of all objects, of one, or of a part of one (``log``, ``scale``)."""
+        """Return the path of all objects, of one, or of a part of one (``log``, ``scale``)."""
         where = ("namespaces", namespace) if self.namespaced else ()
         return "/".join(word for word in (self.group, *where, self.plural, name, part) if word)
 

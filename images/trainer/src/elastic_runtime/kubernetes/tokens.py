@@ -17,7 +17,7 @@ from elastic_runtime.errors import ClusterUnavailable, ElasticError, InvalidDocu
 from elastic_runtime.kubernetes.objects import Json
 
 ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"})
-"""Of signatures by a private key. Whoever can read a public one could make any of the others."""
+"""Algorithms that sign with a private key. A reader of the public key could forge signatures of any other algorithm."""
 MAX_KEYS = 100
 """Keys of an API server that count; most have one, and two while it is replaced."""
 PAUSE = 30.0
@@ -37,9 +37,9 @@ class Key:
     """A public key of the API server."""
 
     algorithm: str
-    """Of the tokens that it verifies, and of no others."""
+    """Algorithm of the tokens that it verifies. Others are refused."""
     key: Any
-    """Of the cryptography package."""
+    """Public key, of the cryptography package."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def _usable(listed: object) -> bool:
 
 
 def key_id(token: str) -> str | None:
-    """Of the key that a token says it is signed with; None: it does not say, or is no token. Nothing is verified."""
+    """Return the id of the key that a token claims. None: there is none, or it is no token. Nothing is verified."""
     jwt = _jwt()
     try:
         kid = jwt.get_unverified_header(token).get("kid")

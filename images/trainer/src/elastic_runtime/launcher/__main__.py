@@ -22,7 +22,7 @@ from elastic_runtime.run.rundir import LauncherProcess, RunDir
 from elastic_runtime.run.status import Phase, Status
 
 VALIDITY = timedelta(days=365)
-"""Of the certificates of a run on this machine: they end with its launcher, in a folder that is its user's alone."""
+"""Validity of a local run's certificates. They end with its launcher, in a folder that only its user can read."""
 LOCK_ATTEMPTS, LOCK_PAUSE = 20, 0.05
 """How often to try for the lock, and seconds between two tries."""
 
@@ -49,7 +49,7 @@ async def run_local(folder: RunDir) -> Status:
 
 
 async def run_or_refuse(folder: RunDir) -> Status:
-    """As :func:`run_local`; what keeps this Python from running the run at all is its final status.
+    """Run as :func:`run_local`. If this Python cannot run it at all, the reason is its final status.
 
     Raises:
         ElasticError: what is wrong may pass, or there is no spec that could be read.

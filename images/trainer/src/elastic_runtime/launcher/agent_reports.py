@@ -1,4 +1,4 @@
-"""What agents tell the launcher, and where it goes: the pool of workers, the record, the log, the session."""
+"""Messages of agents, and their recipients: the pool of workers, the record, the log, the session."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class AgentReports:
         self._on_change()
 
     def said(self, connection: AgentConnection, message: AgentMessage) -> None:  # noqa: C901  # one case a message
-        """Of a worker that is here, in the order in which it was sent. Raises InvalidDocument if it cannot be true."""
+        """Handle a connected worker's message, in the order of sending. Raise InvalidDocument if it is implausible."""
         worker = self._pool.workers[connection.hello.worker]
         match message:
             case Output(process, stream, lines, time):

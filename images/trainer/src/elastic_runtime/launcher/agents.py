@@ -47,7 +47,7 @@ LEAST, MOST = 40, 16 * 1024
 
 
 async def client_hello(sock: socket.socket) -> bytes:
-    """What can be a ClientHello, once the whole record waits in the socket, which does not block.
+    """Return a possible ClientHello, once the whole record is in the non-blocking socket.
 
     Raises:
         InvalidDocument: what has come cannot be the begin of one, or no more comes.
@@ -117,7 +117,7 @@ TOLD = 1000
 PAUSE = 0.2
 """Seconds before another try, when this process cannot take a connection."""
 Prove = Callable[[Hello], Awaitable[str | None]]
-"""As :meth:`elastic_runtime.launcher.platform.WorkerSet.prove`."""
+"""Function like :meth:`elastic_runtime.launcher.platform.WorkerSet.prove`."""
 HELLO = 8192
 """Bytes of the first line, most of which are the agent's token."""
 MESSAGE = 1024 * 1024
@@ -125,7 +125,7 @@ MESSAGE = 1024 * 1024
 as long."""
 CHUNK = 65536
 MESSAGES, BYTES, OUTPUT_LINES = 2000.0, 16e6, 100_000.0
-"""Of one agent in a second."""
+"""Limits for one agent in a second."""
 BURST = 1.0
 """Seconds' worth that may come at once."""
 TURN = 0.01
@@ -397,7 +397,7 @@ async def _handshake(sock: socket.socket, context: SSLContext) -> tuple[asyncio.
 
 
 class ThrottledReader:
-    """What one agent says, read at a pace that leaves the others their time, and the launcher its memory.
+    """Reader of one agent's messages, at a rate that leaves time for others and limits the launcher's memory.
 
     A message, a byte and a line of output each cost a share of a second. An agent that sends more than a second's worth
     in a second is not read for a while; then its side of the connection fills up, and it has to wait.

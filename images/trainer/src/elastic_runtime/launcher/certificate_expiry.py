@@ -35,7 +35,7 @@ class CertificateExpiry:
 
 
 def warning(ends: datetime, now: datetime) -> str:
-    """What is to be said at that time; empty: nothing."""
+    """Return the warning for that time. Empty: none."""
     if now < ends - AHEAD:
         return ""
     consequence = "no worker can connect then, and a launcher that is replaced is left without workers"

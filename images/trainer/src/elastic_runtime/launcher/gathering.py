@@ -97,7 +97,7 @@ class Gathering:
 
 
 def marks(status: Status) -> tuple[Mark, ...]:
-    """What the timeline shows of the status: its worlds, and what happened to them. Pure."""
+    """Return the timeline's marks of a status: its worlds, and what happened to them. Pure."""
     worlds = [
         Mark(world.time.timestamp(), "world", world.generation, world.size) for world in status.history if world.size
     ]

@@ -1,4 +1,4 @@
-"""What keeps strangers from taking the place, the time or the memory of agents: seats and turns."""
+"""Limits for strangers, so that agents keep places, time and memory: seats and turns."""
 
 from __future__ import annotations
 

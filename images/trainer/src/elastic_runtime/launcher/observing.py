@@ -1,4 +1,4 @@
-"""What of a run's observing its launcher needs packages for, which are imported only where it is asked for."""
+"""Observing by the launcher that needs further packages, which are imported only on request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def scraping(observe: ObserveSpec, status: Callable[[], Status]) -> Scraping | None:
-    """What answers Prometheus, if anything does.
+    """Return the server that answers Prometheus, if it is requested.
 
     Args:
         observe: what the run asks for.

@@ -1,4 +1,4 @@
-"""What a launcher needs of the place where it runs; one implementation per kind of cluster."""
+"""Interface of the place where a launcher runs, with one implementation per kind of cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from elastic_runtime.run.status import Status
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a worker runs on."""
+    """Machine of a worker."""
 
     capacity_type: str | None = None
     """``spot``, ``on-demand``, or what else the cloud calls it."""
@@ -22,7 +22,7 @@ class Machine:
 
 
 class Documents(Protocol):
-    """What is asked of the run, and how it is doing, in the place where both sides read and write."""
+    """Documents of a run: requests and status, in the place where both sides read and write."""
 
     def asked(self) -> int | str | None:
         """Workers asked for, by whomever; the text that stands there, if it is no number; None: nothing is there."""
@@ -54,7 +54,7 @@ class Documents(Protocol):
         """Let everybody read it, soon."""
 
     async def flush(self) -> None:
-        """What was published last has been written, by a launcher that has the run still, when this returns.
+        """Return once the last status has been written, by a launcher that still owns the run.
 
         At once, unless a place does otherwise.
 
@@ -84,7 +84,7 @@ class WorkerSet(Protocol):
         return None
 
     def refusal(self) -> Refusal | None:
-        """What keeps workers that are wanted from coming, if something does."""
+        """Return the reason why wanted workers do not come, if there is one."""
         return None
 
     def deadline(self, _worker: str, /) -> datetime | None:
@@ -92,7 +92,7 @@ class WorkerSet(Protocol):
         return None
 
     def machine(self, _worker: str, /) -> Machine | None:
-        """What this worker runs on, as far as known."""
+        """Return the machine of this worker, as far as it is known."""
         return None
 
     def replace(self, _worker: str, /) -> None:
@@ -119,7 +119,7 @@ class WorkerSet(Protocol):
         return
 
     def warnings(self) -> tuple[str, ...]:
-        """What people have to know of workers that are not connected, since the last call: each becomes an event."""
+        """Return warnings about workers that are not connected, since the last call. Each becomes an event."""
         return ()
 
     async def end_workers(self) -> None:

@@ -268,7 +268,7 @@ class Scraping:
 
 
 def read_token(spec: PrometheusSpec) -> bytes:
-    """What scrapers have to show.
+    """Read the token that scrapers must send.
 
     Raises:
         InvalidSettings: the file cannot be read, everybody may write to it, or it holds no token.

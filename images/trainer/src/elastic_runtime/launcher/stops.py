@@ -30,7 +30,7 @@ class Stopped:
     stacks: bool = False
     """It was to write first where it stands: others have waited for it."""
     code: int | None = None
-    """Of its end."""
+    """Exit code of the rank."""
     seconds: float = 0.0
     """From then to its end."""
 
@@ -70,7 +70,7 @@ class Stops:
 
 
 def overdue_words(stopped: Sequence[Stopped]) -> str | None:
-    """Of ranks that were killed at the end of their time; None: none was."""
+    """Describe ranks that were killed at the end of their time. None: none was."""
     late = [each for each in stopped if each.overdue]
     if not late:
         return None
@@ -83,7 +83,7 @@ def overdue_words(stopped: Sequence[Stopped]) -> str | None:
 
 
 def unhandled_words(stopped: Sequence[Stopped]) -> str | None:
-    """Of ranks that have no handler for the signal that asks for a checkpoint; None: all have one."""
+    """Describe ranks without a handler for the signal that asks for a checkpoint. None: all have one."""
     ended = [each for each in stopped if each.unhandled]
     if not ended:
         return None

@@ -62,7 +62,7 @@ class Worker:
     since: datetime
     ready: bool = False
     deadline: datetime | None = None
-    """Of its notice."""
+    """Deadline of its notice."""
     gone_at: float | None = None
     """The same, by the pool's clock."""
     step_at_notice: int | None = None
@@ -73,7 +73,7 @@ class Worker:
     beat: Heartbeat | None = None
     """The last one."""
     machine: Machine | None = None
-    """What it runs on, as far as its platform know."""
+    """Machine of the worker, as far as its platform knows."""
     hosts: Hosts | None = None
     """That its agent was told last."""
 
@@ -188,7 +188,7 @@ class WorkerPool(RankRunner):
         return min(deadlines, default=None) if len(deadlines) == len(holders) else None
 
     def last_word(self, holders: Iterable[str], by: datetime | None = None) -> CommitDeadline:
-        """What ranks that wait are to be told: who of them has to make the state durable, if all of them will go.
+        """Return the word for waiting ranks: which of them makes the state durable if all of them will go.
 
         Args:
             holders: rank ids that have the state, by rank.

@@ -120,7 +120,7 @@ def expiry(folder: Path) -> datetime:
 
 
 def watchword(folder: Path) -> str:
-    """What a ClientHello of this run's agents offers as a protocol (ALPN, RFC 7301), so that it need not stand in line.
+    """Return the protocol that agents' ClientHello offers (ALPN, RFC 7301), so that it does not queue.
 
     It is a digest of the authority's certificate, which TLS 1.3 sends nobody. Who can listen to an agent's connection
     can repeat it: it gives a better place in the line, and no right.

@@ -25,7 +25,7 @@ _DIGITS = 20
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Of one machine, in US dollars an hour."""
+    """Price of one machine, in US dollars an hour."""
 
     cloud: str
     instance: str
@@ -62,7 +62,7 @@ def read_prices(path: Path = SHIPPED) -> Mapping[str, Price]:
 
 
 def parse_prices(raw: bytes, name: str) -> Mapping[str, Price]:
-    """As :func:`read_prices`, from the file's bytes; ``name`` of the file, for what is said of it."""
+    """Parse prices as :func:`read_prices`, from the file's bytes. ``name`` is the file's, for messages."""
     try:
         clouds = tomllib.loads(raw.decode(), parse_float=Decimal)
     except (ValueError, ArithmeticError, RecursionError) as error:

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def type_of(kind: type) -> str:
-    """Of a message of that class."""
+    """Return the type of a message of that class."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
 
 

@@ -1,4 +1,4 @@
-"""What an agent or a rank of a run can have to say; whatever is beyond comes from none of ours.
+"""Plausibility of messages from agents and ranks. Anything else does not come from this package.
 
 Types are the codec's to check (:mod:`elastic_runtime.documents`). Here is what a type leaves open, so that one worker
 cannot speak for another, and no number or name of it can end the launcher or fill the status.
@@ -54,13 +54,13 @@ RANK_ID = 128
 URI = 2048
 """Characters of a checkpoint's."""
 GPUS = 64
-"""Of one worker."""
+"""GPUs of one worker at most."""
 SAMPLES = 10.0**12
 """In a global batch."""
 METRICS = 1000
 """In one message; the status keeps fewer."""
 LINES = 2000
-"""Of output, in one message."""
+"""Lines of output in one message at most."""
 TRACES = 100
 """Files that one worker has saved for its ranks."""
 TOKEN = 6000

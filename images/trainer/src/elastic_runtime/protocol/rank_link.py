@@ -161,7 +161,7 @@ class TrainsUnjoined:
 
 @dataclass(frozen=True, slots=True)
 class EngineWord:
-    """What the run's engine in the rank and in the launcher say to each other, both ways; only they understand it."""
+    """Message between the run's engine in the rank and in the launcher, in both directions. Only they can read it."""
 
     word: Mapping[str, Any]
 
@@ -192,7 +192,7 @@ class Handover:
     """Who leaves."""
     deadline: datetime
     number: int = 0
-    """Of the notice, counted from 1, the same for all ranks; 0: the launcher does not count."""
+    """Number of the notice, from 1, the same for all ranks. 0: the launcher does not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class CommitDeadline:
     """Launcher to agent, agent to rank: every worker of the world will be taken; stop at a commit durable by then."""
 
     deadline: datetime | None
-    """Of the first of them; of the keeper, if one is named. None takes it back: some will stay."""
+    """Deadline of the first of them, or of the keeper if one is named. None withdraws it: some will stay."""
     keeper: str = ""
     """While ranks wait for a world: the rank, by its id, that is to make its last commit durable."""
 

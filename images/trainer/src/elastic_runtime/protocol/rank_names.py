@@ -19,10 +19,10 @@ _RANK = re.compile(r"(?P<worker>.+)\.(?P<slot>\d+)\.(?P<incarnation>\d+)(~(?P<at
 
 @dataclass(frozen=True, slots=True)
 class WorkerName:
-    """Of one connection of an agent."""
+    """Name of one connection of an agent."""
 
     pod: str
-    """What the agent calls itself."""
+    """Pod, as the agent names itself."""
     redials: int = 0
     """How often it has been connected before."""
 
@@ -38,14 +38,14 @@ class WorkerName:
 
 @dataclass(frozen=True, slots=True)
 class RankName:
-    """Of a rank, or of one of its processes."""
+    """Name of a rank, or of one of its processes."""
 
     worker: WorkerName
     slot: int
     incarnation: int = 0
     """How many ranks there were in that slot before."""
     attempt: int | None = None
-    """Of a process: how many there were under the rank's name before."""
+    """Number of processes under the rank's name before this one."""
 
     @classmethod
     def parse(cls, text: str) -> RankName:

@@ -1,4 +1,4 @@
-"""What agents and the launcher say to each other: JSON lines over mutual TLS.
+"""Messages between agents and the launcher: JSON lines over mutual TLS.
 
 An agent dials the launcher and says :class:`Hello`; the launcher answers :class:`Welcome` with the run's spec, and from
 then on tells it which ranks to start and stop. A *rank id* is the launcher's name of one rank process, unique in the
@@ -94,15 +94,15 @@ class Heartbeat:
     """The agent is alive."""
 
     cpu_percent: float
-    """Of one core since the last one, agent and ranks together."""
+    """Percent of one core since the last heartbeat, agent and ranks together."""
     memory_bytes: int
     """Resident, agent and ranks together."""
     receive_bytes_per_second: float | None = field(default=None, metadata=SPARSE)
-    """Of the interfaces but the loopback, since the last one; None: not known, as in the first."""
+    """Rate of all interfaces but the loopback since the last heartbeat. None: not known, as in the first."""
     transmit_bytes_per_second: float | None = field(default=None, metadata=SPARSE)
     """Likewise."""
     gpus: tuple[GpuFigures, ...] = field(default=(), metadata=SPARSE)
-    """Of this worker, as far as their vendors' libraries tell."""
+    """GPUs of this worker, as far as their vendors' libraries report them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Welcome:
 
     spec: RunSpec
     worker: str = ""
-    """What the launcher calls this agent from now on: as it called itself, or after its first connection another name;
+    """Launcher's name for this agent from now on: its own, or another one after its first connection;
     empty: as it called itself."""
 
 
@@ -130,7 +130,7 @@ class StartRank:
     rank_id: str
     slot: int
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """What the engine needs; on top of the agent's and the spec's. Holds secrets."""
+    """Variables that the engine needs, beside the agent's and the spec's. They include secrets."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What people and tasks wait for in a status, apart from the figures that only count on; and that at a glance.
+"""Headline of a status: what readers and tasks wait for, without figures that only grow.
 
 The launcher writes the :class:`Headline` together with each status: on Kubernetes as an annotation, so that a list of
 runs, or a watch, need not fetch the statuses; on this machine as a file beside it.
@@ -51,7 +51,7 @@ class Headline:
 
 
 def without_figures(status: Status) -> Status:
-    """What people and tasks wait for: phase, worlds, workers, events, checkpoint; no step, metrics, seconds, usage."""
+    """Return the status with phase, worlds, workers, events, checkpoint; without step, metrics, seconds, usage."""
     workers = tuple(replace(each, seconds=0.0, **_NO_FIGURES) for each in status.workers)
     told = replace(status, updated=_NEVER, worker_seconds={}, usage=(), workers=workers, hardware={}, lost_seconds={})
     return replace(told, step=None, metrics={}, series={}, throughput=Series(), sample_throughput=Series())

@@ -1,4 +1,4 @@
-"""What is to be seen of a run besides its status, each on request: a part of its spec."""
+"""Observing of a run besides its status, each on request: a part of its spec."""
 
 from __future__ import annotations
 

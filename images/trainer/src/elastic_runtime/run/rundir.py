@@ -88,7 +88,7 @@ class RunDir:
 
     @property
     def log(self) -> Path:
-        """Of launcher and ranks, append-only UTF-8 lines."""
+        """Log of launcher and ranks: append-only UTF-8 lines."""
         return self.path / "log"
 
     @property

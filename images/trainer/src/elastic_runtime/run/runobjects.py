@@ -80,8 +80,8 @@ HEADLINE = f"{PREFIX}/headline"
 SPEC_KEY = "spec.json"
 STATUS_KEY = "status.json"
 SCRIPTS_KEY = "scripts"
-"""Of the Secret, and so a file beside the launcher's certificates: what the root's spec has a slip of. Not in the root,
-which is sent to every watcher whenever one of its annotations changes."""
+"""Key of the Secret, and so a file beside the launcher's certificates, of which the root's spec has a slip. Not in
+the root, which is sent to every watcher whenever one of its annotations changes."""
 
 LAUNCHER_PORT = 7077
 """At which the launcher listens for agents, on its pod's address."""
@@ -94,7 +94,7 @@ JUPYTER_TOKEN = f"{JUPYTER_FOLDER}/token"
 """File with the token that whoever uses the run's Jupyter has to show."""
 """Where the pods find their part of the certificates."""
 IDENTITY_VOLUME = f"{PREFIX}-identity"
-"""Of a worker's pod: the token of its service account that Kubernetes has bound to this pod, for the run's launcher."""
+"""Volume of a worker's pod with the service account's token, bound to this pod and for the run's launcher."""
 IDENTITY_FOLDER = "/run/elastic-training/identity"
 IDENTITY_TOKEN = f"{IDENTITY_FOLDER}/token"
 """File with that token, which the kubelet renews."""
@@ -127,7 +127,7 @@ REPLACED = 3
 
 
 class Part(StrEnum):
-    """What an object is to its run."""
+    """Part of an object in its run."""
 
     ROOT = "root"
     STATUS = "status"
@@ -206,7 +206,7 @@ def audience(run: str, uid: str) -> str:
 
 
 def labels(run: str, uid: str, part: Part) -> dict[str, str]:
-    """Of an object or pod of a run."""
+    """Return the labels of an object or pod of a run."""
     return {MANAGED_BY_LABEL: PREFIX, RUN_LABEL: run, UID_LABEL: uid, PART_LABEL: part.value}
 
 

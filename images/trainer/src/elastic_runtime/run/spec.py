@@ -1,4 +1,4 @@
-"""What is to be run: the one document that Airflow hands to the launcher.
+"""Spec of a run: the document that Airflow passes to the launcher.
 
 It is written once, when the run is created, and never changed; the wanted size, which does change, lives beside it
 (a file on this machine, the worker set's ``scale`` on Kubernetes).
@@ -78,7 +78,7 @@ _TIME = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]|24:00")
 
 
 def minutes_of(time: str) -> int:
-    """Of a time of day, since midnight. Raises InvalidSettings."""
+    """Return the minutes since midnight of a time of day. Raise InvalidSettings."""
     if not _TIME.fullmatch(str(time)):
         raise InvalidSettings("size_plan.windows", f"{time!r} is not a time of day", 'Write it as in "22:00"')
     hours, minutes = time.split(":")
@@ -115,7 +115,7 @@ class SizePlan:
     otherwise: int
     """Workers outside of all windows."""
     windows: tuple[PlanWindow, ...]
-    """Of those that are open the first counts."""
+    """Windows. If several are open, the first counts."""
 
     def __post_init__(self) -> None:
         if not 0 < len(self.windows) <= MAX_PLAN_WINDOWS:
@@ -164,13 +164,13 @@ class Shipment:
             raise InvalidSettings("scripts", problem, SHIP_LESS)
 
     def slip(self) -> Self:
-        """What tells them from others, without them."""
+        """Return the shipment without its files, which it still identifies."""
         return replace(self, packed="")
 
 
 @dataclass(frozen=True, slots=True)
 class RecoverySpec:
-    """What the launcher does about lost workers and failing ranks. Times in seconds."""
+    """Settings for lost workers and failing ranks. Times are in seconds."""
 
     mode: RecoveryMode = RecoveryMode.ELASTIC
     max_wait: float = 1800.0
@@ -321,13 +321,13 @@ class RunSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Extra environment of every rank."""
     working_directory: str | None = None
-    """Of every rank; None: the agent's."""
+    """Working directory of every rank. None: the agent's."""
     warm: bool = True
     """Keep a process in every worker that has imported what the engine's ranks need."""
     timing: Timing = field(default_factory=Timing)
     engine: str = "horovod"
-    """What makes the ranks a world: a name that :mod:`elastic_runtime.engines.registry` knows where the launcher and
-    the workers run."""
+    """Engine that makes the ranks a world: a name that :mod:`elastic_runtime.engines.registry` has where launcher and
+    workers run."""
     log_limit: int = LOG_LIMIT
     """Bytes of the ranks' lines in the run's log, 1 GiB: of what comes later only the last lines are kept. On
     Kubernetes it counts for each launcher anew."""
@@ -337,14 +337,14 @@ class RunSpec:
     """Files that every worker lays down before it starts a rank. The ranks' working directory, unless they have
     another, and on their PYTHONPATH."""
     observe: ObserveSpec = field(default_factory=ObserveSpec)
-    """What is to be seen besides the status."""
+    """Observing besides the status."""
     hostfile: str | None = None
     """Path at which each worker keeps the hosts of the world (:func:`check_hostfile`); None: in a folder
     of its agent's own."""
     jupyter: JupyterSpec | None = None
     """Beside the workers, where these are pods."""
     restart: RestartSpec = field(default_factory=RestartSpec)
-    """Of engines that restart their ranks: only ``torchrun`` does."""
+    """Settings of engines that restart their ranks: only ``torchrun`` does."""
     version: int = field(default=SPEC_VERSION, metadata=VERSION)
 
     @property

@@ -70,7 +70,7 @@ class Phase(StrEnum):
 
 
 class WorkerState(StrEnum):
-    """Of one worker, in the order of its life."""
+    """State of one worker, in the order of its life."""
 
     STARTING = "starting"
     """Its agent is here; its ranks cannot start yet."""
@@ -120,7 +120,7 @@ class EventKind(StrEnum):
     STACKS = "stacks"
     """Somebody has asked where the ranks stand; it is in the log."""
     WARNING = "warning"
-    """What the script did, or did not, that costs steps or may go wrong; the message says what helps."""
+    """Problem of the script that costs steps or may fail. The message has the remedy."""
     FINISHED = "finished"
     """Final: succeeded or failed."""
 
@@ -148,7 +148,7 @@ class WorkerStatus:
     node: str
     state: WorkerState
     since: datetime
-    """Of this state."""
+    """Start of this state."""
     slots: int
     ranks: tuple[int, ...] = ()
     """Ranks of the current world that run here."""
@@ -157,13 +157,13 @@ class WorkerStatus:
     seconds: float = 0.0
     """Since the agent arrived: what a price per hour applies to."""
     cpu_percent: float | None = None
-    """Of one core, over the last heartbeat, agent and ranks together."""
+    """Percent of one core over the last heartbeat, agent and ranks together."""
     memory_bytes: int | None = None
     """Resident, agent and ranks together."""
     capacity_type: str | None = None
     instance_type: str | None = None
     receive_bytes_per_second: float | None = field(default=None, metadata=SPARSE)
-    """Of the worker's network interfaces but the loopback, over the last heartbeat; on one machine, whose workers share
+    """Rate of the worker's interfaces but the loopback, over the last heartbeat; on one machine, whose workers share
     them, of the machine's. None: not known."""
     transmit_bytes_per_second: float | None = field(default=None, metadata=SPARSE)
     """Likewise."""
@@ -182,7 +182,7 @@ class Usage:
     seconds: float = 0.0
     """From the arrival of an agent to its end, summed."""
     idle_seconds: float = 0.0
-    """Of these, without a rank in a world that trains."""
+    """Seconds of these without a rank in a world that trains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ class Outputs:
     """Files that rank 0's script has left in the run's store."""
 
     uri: str
-    """Of their folder."""
+    """URI of their folder."""
     files: int
     bytes: int
 
@@ -256,7 +256,7 @@ class Status:
     exit_code: int | None = None
     """With ``rank_failed``: of :attr:`first_failure`; minus a signal's number. None when it is not known."""
     first_failure: FirstFailure | None = None
-    """Of the ranks that failed by themselves since the last world was complete; None: none did, or the run has
+    """First of the ranks that failed by themselves since the last world was complete. None: none did, or the run has
     succeeded for all that."""
     world_size: int = 0
     """Ranks that train together now."""
@@ -286,7 +286,7 @@ class Status:
     returned: str | None = None
     """JSON of what the function of rank 0 has returned; None: nothing, or the script is no function."""
     outputs: Outputs | None = None
-    """What rank 0 has left besides its checkpoints; None: nothing."""
+    """Outputs of rank 0 besides its checkpoints. None: nothing."""
     history: tuple[World, ...] = ()
     """The newest :data:`MAX_HISTORY`."""
     asked: tuple[SizeAsked, ...] = ()

@@ -1,4 +1,4 @@
-"""What a status tells of the rank that failed first."""
+"""Rank that failed first, in a status."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class FirstFailure:
     exit_code: int
     """Minus a signal's number."""
     time: datetime
-    """Of its end."""
+    """Time of its end."""
     message: str
     """One line: ``ValueError: no such sample``, its last line on stderr, or how it ended."""
     traceback: str = ""
-    """What it wrote last on stderr, from the traceback on where there is one, with line ends; its end, if it is longer
+    """Last lines on stderr, from the traceback on if there is one, with line ends; its end, if it is longer
     than :data:`MAX_TRACEBACK` characters."""
 
     @property

@@ -1,4 +1,4 @@
-"""What a status tells of machines, and of the time in which they did not train."""
+"""Figures of machines in a status, and of the time in which they did not train."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class GpuFigures:
     index: int
     """Among the worker's own, from 0."""
     name: str
-    """Of the product, as its vendor's library says."""
+    """Name of the product, from its vendor's library."""
     percent: float | None = None
-    """Of the time in which a kernel was running, as the vendor's library measures it; None: not told (MIG)."""
+    """Percent of the time with a running kernel, from the vendor's library. None: not reported (MIG)."""
     memory_bytes: int | None = None
     """In use, by whoever."""
     memory_total_bytes: int | None = None

@@ -1,1 +1,1 @@
-"""What runs in the process of the user's script, whatever its engine and framework."""
+"""Code in the process of the user's script, for any engine and framework."""

@@ -25,7 +25,7 @@ FUNCTION, ARGUMENTS, PICKLE = "task_function.py", "task_arguments.json", "task_f
 
 
 def python_version() -> str:
-    """Of this interpreter: ``3.11``. Others read no function that it has pickled."""
+    """Return this interpreter's version: ``3.11``. Others cannot read functions that it has pickled."""
     return ".".join(map(str, sys.version_info[:2]))
 
 

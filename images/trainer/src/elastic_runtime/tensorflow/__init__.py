@@ -44,7 +44,7 @@ _MODULES = {
 
 
 def load_checkpoint(uri: str) -> dict[str, Any]:
-    """What a :class:`DurableState` held, to evaluate or export it.
+    """Load what a :class:`DurableState` held, to evaluate or export it.
 
     ::
 

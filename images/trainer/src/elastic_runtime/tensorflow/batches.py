@@ -76,7 +76,7 @@ class GlobalBatches(BatchPosition):
             yield Batch(data, share.weight, share.step, share.epoch, share.ends_epoch, share.indices)
 
     def sequence(self) -> Any:
-        """What is left of the epoch as a ``tf.keras.utils.Sequence``, for the world as it is now.
+        """Return the rest of the epoch as a ``tf.keras.utils.Sequence``, for the world as it is now.
 
         Each item is ``(x, y, weights)``: of this rank's samples, with weights by which the average over ranks of a loss
         that is a mean is the mean over the global batch. Give ``fit`` ``shuffle=False`` with it.
@@ -127,7 +127,7 @@ class GlobalBatches(BatchPosition):
         return self._take(share.indices if len(share.indices) else np.array([share.placeholder]))
 
     def item(self, share: Share) -> tuple[Any, Any, Any]:
-        """As ``fit`` takes it; see :meth:`sequence`."""
+        """Return an item as ``fit`` takes it; see :meth:`sequence`."""
         taken = self._taken(share)
         if not isinstance(taken, tuple) or len(taken) != 2:
             raise InvalidSettings("GlobalBatches.data", "a sample is not (x, y)", "Give (images, labels), as fit does")

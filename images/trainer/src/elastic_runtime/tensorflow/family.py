@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 from typing_extensions import override
 
-from elastic_runtime.checkpoint.checkpoints import PartStream
-from elastic_runtime.tensorflow import arrays
-from elastic_runtime.tensorflow.arrays import Array
-from elastic_runtime.tensorflow.states import state_of, trained_of
+from elastic_runtime.tensorflow.states import Array, state_of, trained_of
+from elastic_runtime.training import plain, tensor_files
 from elastic_runtime.training.family import Family, HasState, HostCopies, Tree
+from elastic_runtime.training.tensor_files import Layout
+
+_TYPES: dict[str, np.dtype[Any]] = {
+    **{f"F{bits}": np.dtype(f"<f{bits // 8}") for bits in (16, 32, 64)},
+    **{f"I{bits}": np.dtype(f"<i{bits // 8}") for bits in (8, 16, 32, 64)},
+    **{f"U{bits}": np.dtype(f"<u{bits // 8}") for bits in (8, 16, 32, 64)},
+    "BOOL": np.dtype(bool),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+}
+_CODES = {kind: code for code, kind in _TYPES.items()}
 
 
 class TensorFlowFamily(Family):
     """TensorFlow's side of the training helpers."""
 
-    suffix = ".safetensors"
+    framework = "np"
+    makers: Mapping[str, plain.Maker] = {}
 
     @override
     def is_tensor(self, value: object) -> bool:
@@ -59,11 +69,12 @@ class TensorFlowFamily(Family):
 
     @override
     def outline(self, tree: Tree) -> bytes:
-        return arrays.outline(tree)
+        return tensor_files.outline(self, tree)
 
     @override
     def from_outline(self, data: bytes) -> tuple[Tree, list[Array]]:
-        return arrays.from_outline(data)
+        tree, likes, _ = tensor_files.from_outline(self, data)
+        return tree, likes
 
     @override
     def sendable(self, tensor: Array) -> Array:
@@ -97,20 +108,31 @@ class TensorFlowFamily(Family):
         state.load_state_dict(tree)
 
     @override
-    def write(self, tree: Tree, stream: PartStream) -> None:
-        arrays.write(tree, stream)
-
-    @override
-    def read(self, stream: IO[bytes], size: int) -> Tree:
-        return arrays.read(stream, size)
-
-    @override
     def unfit(self, tensor: Array) -> str:
-        return "" if arrays.has_type(tensor) else f"an array of {tensor.dtype}"
+        return "" if tensor.dtype in _CODES else f"an array of {tensor.dtype}"
 
     @override
-    def check(self, tree: Tree) -> None:
-        arrays.from_outline(arrays.outline(tree))
+    def layout(self, tensor: Array) -> Layout:
+        if problem := self.unfit(tensor):
+            raise plain.NotPlain(problem)
+        return Layout(_CODES[tensor.dtype], tensor.shape)
+
+    @override
+    def content(self, tensor: Array) -> memoryview:
+        data: memoryview = np.ascontiguousarray(tensor).reshape(-1).view(np.uint8).data
+        return data
+
+    @override
+    def empty(self, layout: Layout) -> Array:
+        return np.empty(layout.shape, _TYPES[layout.code])
+
+    @override
+    def like(self, layout: Layout) -> Array:
+        return np.broadcast_to(np.zeros((), _TYPES[layout.code]), layout.shape)
+
+    @override
+    def encode(self, value: object) -> Any:
+        return plain.refuse(value)
 
     def profiling(self, _folder: Path, _asked: str) -> None:
         """None: torch's profiler is what a run can be profiled with."""

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.tensorflow.arrays import Array
 from elastic_runtime.training.family import HasState, Tree
 from elastic_runtime.training.trees import Path
+
+Array = NDArray[Any]
 
 
 def variables_of(optimizer: Any) -> list[Any]:
@@ -69,7 +71,7 @@ def build(model: Any, optimizer: Any) -> None:
 
 
 class ModelState:
-    """Of a ``tf.keras.Model``: the arrays of ``get_weights()``, in the order that these have now.
+    """State of a ``tf.keras.Model``: the arrays of ``get_weights()``, in the order that these have now.
 
     Where layers of layers are frozen, or not any more, Keras has another order.
     """
@@ -93,7 +95,7 @@ class ModelState:
 
 
 class OptimizerState:
-    """Of an optimizer of Keras'; ``hvd.DistributedOptimizer`` too."""
+    """State of a Keras optimizer, ``hvd.DistributedOptimizer`` included."""
 
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = optimizer
@@ -108,7 +110,7 @@ class OptimizerState:
 
 
 class Variables:
-    """Of a variable, or of lists, tuples and dicts of nothing else."""
+    """State of a variable, or of lists, tuples and dicts of variables only."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
@@ -145,7 +147,7 @@ def _by_path(value: Any, path: Path = ()) -> dict[Path, Any]:
 
 
 def state_of(value: object) -> HasState | None:
-    """Of an object that a state may be given; None: it is kept by value, if it can be."""
+    """Return the state of an object in a durable state. None: it is kept by value, if possible."""
     if isinstance(value, tf.keras.Model):
         return ModelState(value)
     if _is_optimizer(value):
@@ -158,7 +160,7 @@ def state_of(value: object) -> HasState | None:
 
 
 def trained_of(value: object) -> list[Array] | None:
-    """What all ranks have alike at each commit: a model's trainable weights, or an optimizer's variables."""
+    """Return what is equal on all ranks at each commit: a model's trainable weights, or an optimizer's variables."""
     if isinstance(value, tf.keras.Model):
         return _read(value.trainable_weights)
     if _is_optimizer(value):

@@ -11,8 +11,6 @@ The names are imported on first use, so that the parts of this package that need
 order of the samples) can be used where there is none. In a rank that an agent has started cold, importing this package
 also does what the run's engine does before a script that is started warm (for Horovod, it puts right what is wrong with
 it: :mod:`elastic_runtime.engines.horovod.rank`); so import it before ``hvd.init()``.
-
-With a torch older than 2.10, importing it raises :class:`~elastic_runtime.errors.InvalidSettings` (see ``version``).
 """
 
 from __future__ import annotations
@@ -22,7 +20,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from elastic_runtime.script.stacks import tell_on_request
-from elastic_runtime.torch.version import check_torch
 from elastic_runtime.world import WORLD, current_world
 
 if TYPE_CHECKING:
@@ -70,7 +67,6 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_MODULES[name]), name)
 
 
-check_torch()
 if WORLD in os.environ:
     tell_on_request()
     current_world().prepare()

@@ -68,7 +68,7 @@ class DurableState(durable.DurableState):
 
 
 def load_checkpoint(uri: str) -> dict[str, Any]:
-    """What a :class:`DurableState` held, to evaluate or export it.
+    """Load what a :class:`DurableState` held, to evaluate or export it.
 
     ::
 

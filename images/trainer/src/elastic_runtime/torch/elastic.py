@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 
 
 def init() -> None:
-    """Be in a world from here on, as ``run`` sees to otherwise: for scripts that need their rank before.
+    """Join a world now, for scripts that need their rank before ``run``, which joins one otherwise.
 
     A rank that will be in no world ends, with success.
     """
@@ -48,19 +48,19 @@ def run(*, in_place: bool = ...) -> Callable[[Callable[..., Result]], Callable[.
 def run(
     function: Callable[..., Result] | None = None, *, in_place: bool = False
 ) -> Callable[..., Result] | Callable[[Callable[..., Result]], Callable[..., Result]]:
-    """A decorator for the training function, which takes the state, and whatever else it is called with.
+    """Decorate the training function, which takes the state and any further arguments.
 
-    The function is called in each world anew, when the state is the same on all ranks. It is left at a commit where the
-    world changes, and wherever it is when a rank is lost; then the state goes back to the last commit.
+    The function is called again in each world, once the state is the same on all ranks. It is left at a commit where
+    the world changes, or anywhere if a rank is lost. Then the state returns to the last commit.
 
     Args:
-        function: it.
-        in_place: have :meth:`DurableState.commit` return in the next world where workers come or go as planned, so that
-            the function goes on with its next step; it is called anew after losses alone. Only newcomers go through its
-            beginning then, at any commit of the others, so neither there nor behind the loop's commit it may have
-            collectives of its own, besides the making of ``DistributedDataParallel``. ``GlobalBatches`` and
-            ``MicroBatches`` go on with the shares of the next world; what else depends on rank or world size has to be
-            asked for at each step. With the engine ``horovod`` it has no effect.
+        function: The training function.
+        in_place: Let :meth:`DurableState.commit` return in the next world at planned changes, so that the function
+            continues with its next step. It is called again after losses only. New ranks run its beginning at any
+            commit of the others. So neither there nor after the loop's commit may it run collectives, other than making
+            ``DistributedDataParallel``. ``GlobalBatches`` and ``MicroBatches`` continue with the shares of the next
+            world; read everything else that depends on rank or world size at each step. No effect with the engine
+            ``horovod``.
 
     Returns:
         The function that trains to the end, in as many worlds as it takes.

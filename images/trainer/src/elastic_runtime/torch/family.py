@@ -1,41 +1,64 @@
-"""torch's tensors: state dicts on any device, archives of ``torch.save``."""
+"""torch's tensors: state dicts on any device, and in files."""
 
 from __future__ import annotations
 
 import atexit
-import io
 import os
-import pickle
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Buffer, Parameter
-from torch.utils.serialization import config
 from typing_extensions import override
 
-from elastic_runtime.checkpoint.checkpoints import PartStream
 from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.torch.archives import read_archive
 from elastic_runtime.torch.digests import digests
 from elastic_runtime.torch.host_copies import HostCopier
 from elastic_runtime.torch.optimizers import load_optimizer
+from elastic_runtime.training import plain, tensor_files
 from elastic_runtime.training.family import Family, HasState, HostCopies, Tree
+from elastic_runtime.training.tensor_files import Layout
 from elastic_runtime.training.trees import map_tensors, tensors_by_path, tensors_of
 from elastic_runtime.world import current_world
 
 _Like = tuple[Tensor, str]
 """A tensor of the device ``meta``, and the type of the device that it is on elsewhere."""
 PROFILED = ".pt.trace.json.gz"
+_CODES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint64: "U64",
+    torch.uint32: "U32",
+    torch.uint16: "U16",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+    torch.complex64: "C64",
+}
+_TYPES_BY_CODE = {code: kind for kind, code in _CODES.items()}
+_TYPES_BY_NAME = {name: kind for name, kind in vars(torch).items() if isinstance(kind, torch.dtype) and name[0] != "q"}
+"""Without quantized ones."""
 
 
 class TorchFamily(Family):
-    """Implements :class:`~elastic_runtime.training.family.Family`. Trees are what ``weights_only=True`` allows."""
+    """torch's side of the training helpers. Trees may also hold sizes, devices and types of torch's."""
 
-    suffix = ".pt"
+    framework = "pt"
+    makers: Mapping[str, plain.Maker] = {
+        "$size": torch.Size,
+        "$device": torch.device,
+        "$dtype": lambda name: _TYPES_BY_NAME[name],
+    }
 
     def __init__(self, copier: HostCopier | None = None) -> None:
         self._copier = copier or HostCopier()
@@ -97,12 +120,13 @@ class TorchFamily(Family):
 
     @override
     def outline(self, tree: Tree) -> bytes:
-        return dump({"tree": tree, "devices": [tensor.device.type for tensor in tensors_of(self, tree)]})
+        devices = " ".join(tensor.device.type for tensor in tensors_of(self, tree))
+        return tensor_files.outline(self, tree, devices=devices)
 
     @override
     def from_outline(self, data: bytes) -> tuple[Tree, list[_Like]]:
-        received = load(data)
-        return received["tree"], list(zip(tensors_of(self, received["tree"]), received["devices"], strict=True))
+        tree, tensors, notes = tensor_files.from_outline(self, data)
+        return tree, list(zip(tensors, notes["devices"].split(), strict=True))
 
     @override
     def sendable(self, tensor: Tensor) -> Tensor:
@@ -163,36 +187,37 @@ class TorchFamily(Family):
             state.load_state_dict(tree)
 
     @override
-    def write(self, tree: Tree, stream: PartStream) -> None:
-        # Without the CRCs that torch puts into its archives and never reads, a quarter of the work of writing: the
-        # manifest has a SHA-256 of the whole. The setting is this thread's alone.
-        with config.patch({"save.compute_crc32": False}):  # type: ignore[attr-defined]
-            # torch asks for a whole IO[bytes] and uses write and flush.
-            torch.save(tree, cast(IO[bytes], stream))
+    def layout(self, tensor: Tensor) -> Layout:
+        if problem := _unknown(tensor):
+            raise plain.NotPlain(problem)
+        if code := _CODES.get(tensor.dtype):
+            return Layout(code, tuple(tensor.shape))
+        return Layout("U8", (*tensor.shape, tensor.element_size()), _name(tensor.dtype))
 
     @override
-    def read(self, stream: IO[bytes], size: int) -> Tree:
-        """Read a value. Checkpoints do not contain what :meth:`unfit` refuses."""
-        tree = read_archive(stream, size)
-        self._check_tensors(tree)
-        return tree
+    def content(self, tensor: Tensor) -> memoryview:
+        data: memoryview = self.sendable(tensor).reshape(-1).view(torch.uint8).numpy().data
+        return data
+
+    @override
+    def empty(self, layout: Layout) -> Tensor:
+        return _made(layout, "cpu")
+
+    @override
+    def like(self, layout: Layout) -> Tensor:
+        return _made(layout, "meta")
+
+    @override
+    def encode(self, value: object) -> Any:
+        if isinstance(value, torch.Size):
+            return {"$size": list(value)}
+        if isinstance(value, torch.device):
+            return {"$device": str(value)}
+        return {"$dtype": _name(value)} if isinstance(value, torch.dtype) else plain.refuse(value)
 
     @override
     def unfit(self, tensor: Tensor) -> str:
-        if type(tensor) not in (Tensor, Parameter, Buffer) or tensor.layout != torch.strided or tensor.is_quantized:
-            kind = f"{type(tensor).__qualname__} of layout {tensor.layout} and type {tensor.dtype}"
-            return f"a tensor that is a {kind}"
-        return "a tensor without content, of the device meta" if tensor.is_meta else ""
-
-    @override
-    def check(self, tree: Tree) -> None:
-        self._check_tensors(tree)
-        data = dump(tree)
-        read_archive(io.BytesIO(data), len(data))
-
-    def _check_tensors(self, tree: Tree) -> None:
-        for kind in filter(None, map(self.unfit, tensors_of(self, tree))):
-            raise InvalidDocument(kind)
+        return _unknown(tensor) or ("a tensor without content, of the device meta" if tensor.is_meta else "")
 
     @override
     def profiling(self, folder: Path, asked: str) -> Profiling:
@@ -202,23 +227,23 @@ class TorchFamily(Family):
 TORCH = TorchFamily()
 
 
-def dump(tree: Tree) -> bytes:
-    """Everything but the tensors' content, as bytes for :func:`load`."""
-    buffer = io.BytesIO()
-    torch.save(map_tensors(TORCH, lambda tensor: torch.empty_like(tensor, device="meta"), tree), buffer)
-    return buffer.getvalue()
+def _unknown(tensor: Tensor) -> str:
+    if type(tensor) in (Tensor, Parameter, Buffer) and tensor.layout == torch.strided and not tensor.is_quantized:
+        return ""
+    return f"a tensor that is a {type(tensor).__qualname__} of layout {tensor.layout} and type {tensor.dtype}"
 
 
-def load(data: bytes) -> Tree:
-    """What :func:`dump` wrote, with tensors of the device ``meta``. Never runs code that is in the bytes.
+def _name(kind: torch.dtype) -> str:
+    return str(kind).removeprefix("torch.")
 
-    Raises:
-        InvalidDocument: it holds something else than tensors and plain values.
-    """
-    try:
-        return torch.load(io.BytesIO(data), weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-        raise InvalidDocument(f"not a tree of tensors and plain values: {error}") from error
+
+def _made(layout: Layout, device: str) -> Tensor:
+    if not layout.viewed:
+        return torch.empty(layout.shape, dtype=_TYPES_BY_CODE[layout.code], device=device)
+    kind = _TYPES_BY_NAME[layout.viewed]
+    if layout.shape[-1:] != (kind.itemsize,) or layout.code != "U8":
+        raise InvalidDocument(f"a tensor of {layout.viewed} whose last dimension is not one element's bytes")
+    return torch.empty(layout.shape[:-1], dtype=kind, device=device)
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:

@@ -18,7 +18,7 @@ _OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "gene
 
 
 class LoadedBatches(BatchPosition):
-    """What :class:`GlobalBatches`, which has the arguments, shares with those that cut a batch otherwise."""
+    """Base of :class:`GlobalBatches`, which documents the arguments, and of classes that cut batches otherwise."""
 
     def __init__(
         self,
@@ -69,29 +69,29 @@ class LoadedBatches(BatchPosition):
 
 
 class GlobalBatches(LoadedBatches):
-    """Iterates over a training's batches, from where the state stands to the end of the last epoch.
+    """Iterate over a training's batches, from the state's position to the end of the last epoch.
 
-    Step *s* covers the same samples at any world size, and the order is a function of seed and epoch alone. The
-    position is an attribute of the state, set to the batch's step before the batch is handed out. So ``state.commit()``
-    after the optimizer's step saves both together, ``restore()`` takes both back, a newcomer gets it by ``sync()``, and
-    a durable checkpoint carries it. Iterate anew after a reset (as a function under ``hvd.elastic.run`` does by
-    itself) and training continues with the next batch.
+    Step *s* has the same samples at any world size, and the order depends only on seed and epoch. The position is an
+    attribute of the state, set to the batch's step before the batch is returned. So ``state.commit()`` after the
+    optimizer's step saves both together, ``restore()`` restores both, ``sync()`` gives it to new ranks, and durable
+    checkpoints contain it. Iterate again after a reset, as a function under ``hvd.elastic.run`` does, and training
+    continues with the next batch.
 
     Args:
-        dataset: map-style: has ``__len__`` and ``__getitem__``. The same on every rank.
-        size: samples of a global batch, over all ranks together.
+        dataset: Map-style dataset, with ``__len__`` and ``__getitem__``. The same on every rank.
+        size: Samples of a global batch, over all ranks together.
         seed: 0 to 2**63 - 1.
-        state: a ``DurableState``, or any elastic state that was made with ``step=0``.
-        epochs: how often to go over the dataset.
-        shuffle: a new order in each epoch; False: the dataset's order.
-        drop_last: leave out an epoch's last batch where it is smaller than ``size``.
-        position: name of the state's attribute that counts the steps.
-        world: has this rank and the world's size; None: the engine's.
-        **loader: further arguments of ``torch.utils.data.DataLoader``, such as ``num_workers``, ``collate_fn`` or
+        state: A ``DurableState``, or any elastic state with ``step=0``.
+        epochs: Number of passes over the dataset.
+        shuffle: Use a new order in each epoch. False: the dataset's order.
+        drop_last: Leave out an epoch's last batch if it is smaller than ``size``.
+        position: Name of the state's attribute that counts the steps.
+        world: World with this rank and its size. None: the engine's.
+        **loader: Further arguments of ``torch.utils.data.DataLoader``, such as ``num_workers``, ``collate_fn`` or
             ``pin_memory``. Without any, a ``TensorDataset`` is indexed directly, a whole share at a time.
 
     Raises:
-        InvalidSettings: an argument cannot work.
+        InvalidSettings: an argument is invalid.
     """
 
     def __iter__(self) -> Iterator[Batch]:

@@ -1,4 +1,4 @@
-"""What Horovod's own states keep of torch, by ``state_dict`` as ours do.
+"""Handlers of Horovod's own states for torch, by ``state_dict`` as in ours.
 
 Corrects what is wrong with Horovod 0.28.1's own handlers:
 

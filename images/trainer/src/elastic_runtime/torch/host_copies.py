@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class HostCopier:
-    """Of all GPUs of this process.
+    """Copier to host memory, from all GPUs of this process.
 
     Args:
         gpus: has streams and events as ``torch.cuda`` has them.
@@ -63,7 +63,7 @@ class HostCopier:
         return HostCopies(copies, wait)
 
     def before_overwriting(self, tensors: Iterable[Tensor]) -> None:
-        """What the current streams of their GPUs are given from now on begins after the copies that were begun."""
+        """Make further work in the GPUs' current streams begin after the copies that were started."""
         if not self._under_way:
             return
         for device in {tensor.device for tensor in tensors if self._is_ours(tensor)}:

@@ -38,17 +38,17 @@ class MicroStep:
             yield Batch(next(self._fetched), share.weight, share.step, share.epoch, share.ends_epoch, share.indices)
 
     def skip(self) -> None:
-        """What is left of it: the next step's come after."""
+        """Skip the rest of this step: the next step's micro-batches follow."""
         for _ in self:
             pass
 
 
 class MicroBatches(LoadedBatches):
-    """Iterates over a training's steps, each of ``count`` micro-batches over all ranks together.
+    """Iterate over a training's steps, each of ``count`` micro-batches over all ranks together.
 
-    As :class:`~elastic_runtime.torch.GlobalBatches`, but a rank's share is a number of whole micro-batches, which are
-    the same samples at any world size: what looks at a micro-batch as a whole, a BatchNorm or a contrastive loss,
-    computes the same, and a rank needs no more memory when there are fewer of them.
+    It works as :class:`~elastic_runtime.torch.GlobalBatches`, but a rank's share is a number of whole micro-batches,
+    which have the same samples at any world size. So layers and losses that see a micro-batch as a whole, such as
+    BatchNorm or a contrastive loss, compute the same, and a rank needs no more memory if there are fewer ranks.
 
     ::
 
@@ -59,24 +59,24 @@ class MicroBatches(LoadedBatches):
             optimizer.step()
             state.commit()
 
-    Where the world's size divides ``count``, all ranks have the same number of them. Elsewhere some have one more, and
-    the others wait for those: :attr:`idle` says how much of the ranks' time that is. A rank that has none, in a world
-    larger than ``count``, gets a placeholder of two samples with the weight 0. The update is that of the mean loss over
-    all samples of the step in any case.
+    If the world's size divides ``count``, all ranks have the same number of micro-batches. Otherwise some have one
+    more, and the others wait: :attr:`idle` is that part of the ranks' time. In a world larger than ``count``, a rank
+    without a micro-batch gets a placeholder of two samples with the weight 0. The update is always that of the mean
+    loss over all samples of the step.
 
     Args:
-        dataset: see there; so are those that are not named here.
-        size: samples of a micro-batch; the last one of an epoch may have fewer.
-        count: micro-batches of a step.
+        dataset: As for GlobalBatches, like all parameters that are not described here.
+        size: Samples of a micro-batch. The last one of an epoch may have fewer.
+        count: Micro-batches of a step.
         seed: 0 to 2**63 - 1.
-        state: see there.
-        optimizer: ``hvd.DistributedOptimizer``, which is told before each step after how many backward passes to
-            exchange the gradients; None: the script sees to that itself.
-        world: has this rank and the world's size; None: the engine's.
-        **options: see there.
+        state: As for GlobalBatches.
+        optimizer: ``hvd.DistributedOptimizer``. Before each step, it gets the number of backward passes after which to
+            exchange gradients. None: the script sets that itself.
+        world: World with this rank and its size. None: the engine's.
+        **options: As for GlobalBatches.
 
     Raises:
-        InvalidSettings: an argument cannot work.
+        InvalidSettings: an argument is invalid.
     """
 
     def __init__(

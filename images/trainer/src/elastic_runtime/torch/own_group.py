@@ -53,7 +53,7 @@ _ends: deque[threading.Thread] = deque(maxlen=10)
 
 
 def own_group() -> Any:
-    """Of the present world; a collective where there was no :func:`connect`, as by hand.
+    """Return our group of the present world. A collective if there was no :func:`connect`, as by hand.
 
     Returns:
         A bare ``ProcessGroupGloo``: its methods, which torch's stubs do not have, take lists of tensors in host memory,
@@ -78,7 +78,7 @@ def connect(store: Store, rank: int, size: int) -> None:
 
 
 def keep(*sending: Any) -> None:
-    """Of a message that nobody waits for here: Gloo closes a connection where one is forgotten before it has gone.
+    """Keep the work of a message that is not waited for: Gloo closes a connection if it is dropped before sending.
 
     They keep the group's connections and threads, too, so they are forgotten with it.
     """

@@ -151,7 +151,7 @@ def newest_checkpoint(folder: Path | str) -> tuple[Path, int] | None:
 def newest_whole(
     found: Iterable[tuple[int, Path]], problem_of: Callable[[Path], str | None]
 ) -> tuple[Path, int] | None:
-    """Of checkpoints with their steps, the newest one without a problem. Rank 0 warns of those that are passed over."""
+    """Return the newest of these checkpoints that has no problem. Rank 0 logs a warning for each that is skipped."""
     torn: list[str] = []
     taken: tuple[Path, int] | None = None
     for step, path in sorted(found, reverse=True):

@@ -62,7 +62,7 @@ class WorldOfParts(World, Protocol):
 
 
 class ShardedState(DurableState):
-    """As :class:`DurableState`, for a model of which each rank holds a part. With the engine ``torch`` alone.
+    """Durable state for a model of which each rank holds a part. For the engine ``torch`` only.
 
     ::
 
@@ -75,26 +75,27 @@ class ShardedState(DurableState):
 
         state = ShardedState(build)
 
-    In each world ``build`` is called anew, on all ranks, and what it makes is ``state.model`` and ``state.optimizer``
-    until the next; then they get the state that the world before has had, redistributed to the ranks that there are
-    now. At each commit every rank copies its part to host memory, and sends it to another worker's rank, which keeps
-    it: so nothing is lost with a worker. Where more are lost than copies are kept of, the newest durable checkpoint is
-    gone back to. Durable checkpoints are written by all ranks at once, and read by as many as there are.
+    In each world, all ranks call ``build`` again. Its results are ``state.model`` and ``state.optimizer`` until the
+    next world. They get the state of the world before, redistributed to the present ranks. At each commit, every rank
+    copies its part to host memory, and sends it to another worker's rank, so nothing is lost with a worker. If more
+    parts are lost than there are copies of, the run returns to the newest durable checkpoint. All ranks write durable
+    checkpoints together, and any number of ranks can read them.
 
     :meth:`save`, :meth:`commit` and :meth:`finish` are collectives.
 
     Args:
-        build: makes the model, sharded over the present world (``fully_shard``; with a mesh of two dimensions, of
-            replicas of it), on its device, and its optimizer, or None; the same on each rank, and in each world.
-        neighbour_copies: whether each rank's part of each commit is also kept by another. It takes three times the
+        build: Function that creates the model on its device, sharded over the present world (``fully_shard``, with a
+            mesh of two dimensions for replicas), and its optimizer, or None. It is the same on each rank and in each
+            world.
+        neighbour_copies: Whether another rank also keeps each rank's part of each commit. It takes three times the
             part's size more of host memory, and the time to send it.
-        checkpoint: as of :class:`DurableState`.
-        link: as there.
-        clock: as there.
-        **attributes: what else is to be kept, whole and the same on every rank.
+        checkpoint: As for :class:`DurableState`.
+        link: As for :class:`DurableState`.
+        clock: As for :class:`DurableState`.
+        **attributes: Further values to keep, whole and the same on every rank.
 
     Raises:
-        InvalidSettings: as of :class:`DurableState`; or the engine has no such worlds.
+        InvalidSettings: as for :class:`DurableState`, or the engine has no such worlds.
     """
 
     _redistributes = True

@@ -55,7 +55,7 @@ def record(written: Path, folder: Path, name: str) -> None:
 
 
 def difference(path: Path) -> str | None:
-    """What is missing of a checkpoint, in words; None: nothing, as far as its sizes were recorded."""
+    """Describe what is missing of a checkpoint. None: nothing, as far as its sizes were recorded."""
     sizes = _recorded(path.parent).get(path.name)
     for name, size in sizes.items() if isinstance(sizes, dict) else ():
         file = path / name  # For a checkpoint of one file the name is ".".

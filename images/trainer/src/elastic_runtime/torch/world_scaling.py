@@ -11,10 +11,10 @@ from elastic_runtime.world import Place, current_world
 
 
 class WorldScaling:
-    """Multiplies learning rates by how the world, and with it the batch, compares to the one they were chosen for.
+    """Scale learning rates with the world, and so the batch, relative to the one that they were chosen for.
 
-    For trainings in which each rank keeps its own batch size. With ``GlobalBatches`` the batch does not change, and
-    neither should the rate. Give it to the state, so that newcomers and resumed runs know where a warm-up stands::
+    Use it if each rank keeps its batch size. With ``GlobalBatches``, the batch does not change, and the rate should not
+    either. Give it to the state, so that new ranks and resumed runs know the position in a warm-up::
 
         scaling = WorldScaling(base=2, rule="linear", warmup=200)
         state = DurableState(model=model, optimizer=optimizer, scaling=scaling)
@@ -23,13 +23,13 @@ class WorldScaling:
             optimizer.step()
 
     Args:
-        base: world size for which the learning rate was chosen.
+        base: World size for which the learning rate was chosen.
         rule: ``linear`` or ``sqrt``.
-        warmup: steps over which a larger rate is come to, after each growth and at the start; 0: at once.
-        world: has the world's size; None: the engine's.
+        warmup: Steps until a larger rate is reached, after each growth and at the start. 0: at once.
+        world: World with its size. None: the engine's.
 
     Raises:
-        InvalidSettings: an argument cannot work.
+        InvalidSettings: an argument is invalid.
     """
 
     def __init__(
@@ -46,19 +46,19 @@ class WorldScaling:
         self._ramp: Ramp | None = None
 
     def factor(self, step: int) -> float:
-        """For the step that is about to be trained, in the world as it is now. Steps go up, or back to a commit."""
+        """Return the factor for the next step, in the present world. Steps go up, or back to a commit."""
         self._ramp = next_ramp(self._scaling, self._ramp, step, (self._world or current_world()).size)
         return factor(self._scaling, self._ramp, step)
 
     @contextmanager
     def applied(self, optimizer: Any, step: int) -> Iterator[float]:
-        """The optimizer's rates multiplied while inside; yields the factor.
+        """Multiply the optimizer's rates within the block, and yield the factor.
 
-        They are put back after, so that a learning-rate scheduler, and what is saved, only ever has those of the base.
+        They are restored afterwards, so schedulers and checkpoints only ever have the rates for ``base``.
 
         Args:
-            optimizer: has ``param_groups``; ``hvd.DistributedOptimizer`` too.
-            step: that is about to be trained.
+            optimizer: Optimizer with ``param_groups``, such as ``hvd.DistributedOptimizer``.
+            step: Step that is trained next.
         """
         multiplier = self.factor(step)
         rates = [group["lr"] for group in optimizer.param_groups]

@@ -12,7 +12,7 @@ from elastic_runtime.torch.durable import DurableState
 
 
 class CommitCountingState(DurableState):
-    """Of a script that counts no steps: each commit is one."""
+    """State of a script that counts no steps: each commit is one."""
 
     @override
     def commit(self) -> None:
@@ -21,21 +21,22 @@ class CommitCountingState(DurableState):
 
 
 def make_durable(state: Any, checkpoint: CheckpointSpec | str | None = None) -> DurableState:
-    """The durable state that keeps what an ``hvd.elastic.TorchState`` keeps, with its reset callbacks.
+    """Make a durable state that keeps what an ``hvd.elastic.TorchState`` keeps, with its reset callbacks.
 
     ::
 
         state = make_durable(hvd.elastic.TorchState(model, optimizer, epoch=1, batch=0))
 
-    Use what is returned, and the given state no more. As soon as it is made, ``state.epoch`` and all else are those of
-    the newest checkpoint. Where the state has no ``step``, commits are counted as steps.
+    Use only the returned state from then on. It has the values of the newest checkpoint, such as ``state.epoch``, at
+    once. If the given state has no ``step``, each commit counts as one.
 
     Args:
-        state: a ``TorchState``, and none of a class derived from it, whose own ways would be lost.
-        checkpoint: where to and how often, or only the URI; None: from the environment.
+        state: A ``TorchState``. Derived classes are refused, because their own behavior would be lost.
+        checkpoint: Where and how often to write, or only the URI. None: from the environment.
 
     Raises:
-        InvalidSettings: it is another kind of state, or holds what cannot be kept, as an object of the script's own.
+        InvalidSettings: the state is of another kind, or has values that cannot be kept, such as the script's own
+            objects.
         OwnershipLost, StoreUnavailable: see :class:`DurableState`.
     """
     kind = type(state)

@@ -46,26 +46,26 @@ class Mark:
     """Seconds since 1970 (UTC)."""
     name: str
     generation: int = 0
-    """Of the world that began then; 0: it is about none."""
+    """Generation of the world that began then. 0: none."""
     size: int = 0
     """Ranks of that world."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What rank 0 of one world has written."""
+    """Piece of the timeline that rank 0 of one world wrote."""
 
     begin: int
     """Microseconds since 1970 (UTC)."""
     size: int
     """Ranks of the world."""
     chunks: Iterable[bytes]
-    """Of the file, in order."""
+    """Chunks of the file, in order."""
 
 
 @dataclass(slots=True)
 class Merged:
-    """What became of it."""
+    """Result of the merge."""
 
     events: int = 0
     left_out: int = 0

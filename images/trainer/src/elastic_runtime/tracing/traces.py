@@ -1,4 +1,4 @@
-"""What a run's ranks leave beside its checkpoints, in the store: names, and the merge of the timeline.
+"""Traces of a run's ranks beside its checkpoints: names, and the merge of the timeline.
 
 ======================================  ===========================================================================
 ``traces/piece-FENCE-TIME-SIZE-….gz``   a world's timeline as Horovod wrote it, compressed
@@ -50,28 +50,28 @@ _PLAIN = re.compile(r"[^A-Za-z0-9._-]")
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What the launcher hands over."""
+    """Marks that the launcher passes to the merge."""
 
     marks: tuple[Mark, ...] = ()
 
 
 def piece_name(fence: int, begin: int, size: int, host: str) -> str:
-    """Of a world's timeline. ``begin``: microseconds since 1970; ``size``: ranks."""
+    """Return the name of a world's timeline. ``begin``: microseconds since 1970; ``size``: ranks."""
     return f"{FOLDER}/piece-{fence}-{begin:016d}-{size}-{_PLAIN.sub('_', host)[:150]}.gz"
 
 
 def timeline_name(fence: int) -> str:
-    """Of the merged timeline of a run."""
+    """Return the name of a run's merged timeline."""
     return f"{FOLDER}/timeline-{fence}.json.gz"
 
 
 def outputs_folder(fence: int) -> str:
-    """Of what rank 0's script has left."""
+    """Return the folder of the outputs of rank 0's script."""
     return f"outputs-{fence}"
 
 
 def profile_name(fence: int, file: str) -> str:
-    """Of what torch's profiler has seen on a rank."""
+    """Return the name of a rank's profile by torch's profiler."""
     return f"{FOLDER}/profile-{fence}-{_PLAIN.sub('_', PurePosixPath(file).name)[:150]}"
 
 
@@ -110,7 +110,7 @@ def retire(store: CheckpointStore, fence: int) -> None:
 
 
 def packed(stream: BinaryIO) -> gzip.GzipFile:
-    """What is written to it goes compressed to the stream, which stays open."""
+    """Return a writer whose data is compressed into the stream, which stays open."""
     return gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=5, mtime=0, filename="")
 
 

@@ -1,1 +1,1 @@
-"""What the helpers in a rank have in common, whatever framework its script uses; their insides, not for scripts."""
+"""Common internals of the helpers in a rank, for any framework. Not for scripts."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from elastic_runtime.checkpoint.checkpoints import PartStream
+from elastic_runtime.training.tensor_files import Codec
 
 Tree = Any
 """Tensors, and plain values, in dicts, lists and tuples."""
@@ -40,14 +40,8 @@ class HostCopies:
     """Comes back when they are complete; from any thread."""
 
 
-class Family(Protocol):
+class Family(Codec, Protocol):
     """A framework, as far as a state has to do with it. Tensors are its own, wherever they lie."""
-
-    suffix: str
-    """Of the parts of a checkpoint that hold trees."""
-
-    def is_tensor(self, value: object) -> bool:
-        """Whether it is a leaf of trees that is kept with its memory."""
 
     def rebuilt(self, old: dict[Any, Any], new: dict[Any, Any]) -> dict[Any, Any]:
         """A dict with the items of ``new``, of the kind of ``old``, one of a tree."""
@@ -74,16 +68,6 @@ class Family(Protocol):
 
     def over(self, data: bytearray) -> Any:
         """A tensor of bytes that shares this memory."""
-
-    def unfit(self, tensor: Any) -> str:
-        """What a tensor is that cannot be written, sent or copied, for an error; empty: it can."""
-
-    def check(self, tree: Tree) -> None:
-        """Whether :meth:`read` will read what :meth:`write` writes, as far as that can be told without the content.
-
-        Raises:
-            Exception: any; it will not.
-        """
 
     def outline(self, tree: Tree) -> bytes:
         """Everything of it but the tensors' content."""
@@ -121,20 +105,6 @@ class Family(Protocol):
 
         Raises:
             Exception: any; the object does not take it.
-        """
-
-    def write(self, tree: Tree, stream: PartStream) -> None:
-        """As a file. All tensors are in host memory."""
-
-    def read(self, stream: IO[bytes], size: int) -> Tree:
-        """Undo :meth:`write`, for a file that somebody else may have written. Tensors are in host memory.
-
-        Args:
-            stream: seekable, at its start.
-            size: bytes that it has.
-
-        Raises:
-            InvalidDocument: it is not what :meth:`write` writes, or pretends to hold more.
         """
 
     def profiling(self, folder: Path, asked: str) -> Profiling | None:

@@ -1,4 +1,4 @@
-"""What a rank leaves for its agent to save, where the run asks for it: torch's profile, TensorBoard's events.
+"""Files that a rank writes for its agent to save, on request: torch's profile, TensorBoard's events.
 
 Nothing here changes what is trained: what goes wrong is a warning, once, and this is off from then on.
 """
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class Events:
-    """What is reported, as TensorBoard's event files: one for each stretch of steps that ascend.
+    """Reported values as TensorBoard's event files, one for each range of ascending steps.
 
     A file begins with the step from which on earlier files do not count any more (TensorBoard's ``purge_step``): steps
     that were undone, by this process or by the one that was rank 0 before.
@@ -62,14 +62,14 @@ class Events:
             atexit.register(self.end)
 
     def end(self) -> None:
-        """What is queued is on the disk."""
+        """Write what is queued to the disk."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
 
 
 class Observing:
-    """Of this process.
+    """Observing of this process.
 
     Args:
         environ: what its agent has told it.

@@ -1,50 +1,126 @@
 """Plain values to JSON and back without loss: what JSON lacks is tagged.
 
 ``None``, bool, int, finite float, str, list and dict with string keys stand for themselves. A tuple becomes
-``{"$tuple": […]}``, a float that is not finite ``{"$float": "inf"}``, any other dict ``{"$items": [[key, value], …]}``.
+``{"$tuple": […]}``, a float that is not finite ``{"$float": "inf"}``, a dict with other keys
+``{"$items": [[key, value], …]}``; ``$set``, ``$counter``, ``$ordered`` (an OrderedDict with its attributes), ``$bytes``
+(base64) and ``$complex`` are likewise. A dict whose first key begins with ``$`` is written as ``$items``.
 """
 
 from __future__ import annotations
 
+import base64
 import math
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
 from typing import Any
 
-_TAGS = ("$tuple", "$float", "$items")
+DEEPEST = 64
+"""Containers within each other."""
+Maker = Callable[[Any], Any]
+"""Of a tagged value: given what stands beside the tag, decoded."""
 
 
 class NotPlain(ValueError):
     """The value is not made of plain values alone."""
 
 
-def encode(value: object) -> Any:
-    """As what ``json.dumps`` takes. Raises NotPlain with the type that has no place in it."""
+def refuse(value: object) -> Any:
+    """Raise NotPlain with the type that has no place in JSON."""
+    raise NotPlain(f"{type(value).__module__}.{type(value).__qualname__}")
+
+
+def encode(value: object, other: Callable[[object], Any] = refuse, depth: int = 0) -> Any:
+    """As what ``json.dumps`` takes.
+
+    Args:
+        value: to encode.
+        other: encodes what is none of the above, or raises NotPlain.
+        depth: containers around it.
+
+    Raises:
+        NotPlain: a part of it has no place in JSON, or it is nested deeper than :data:`DEEPEST`.
+    """
     # Exact types: a subclass would come back as its base.
     kind = type(value)
     if value is None or kind in (bool, int, str):
         return value
     if isinstance(value, float) and kind is float:
         return value if math.isfinite(value) else {"$float": repr(value)}
-    if isinstance(value, list) and kind is list:
-        return [encode(item) for item in value]
-    if isinstance(value, tuple) and kind is tuple:
-        return {"$tuple": [encode(item) for item in value]}
-    if isinstance(value, dict) and kind is dict:
-        if all(type(key) is str for key in value) and not any(tag in value for tag in _TAGS):
-            return {key: encode(item) for key, item in value.items()}
-        return {"$items": [[encode(key), encode(item)] for key, item in value.items()]}
-    raise NotPlain(f"{kind.__module__}.{kind.__qualname__}")
+    encoder = _CONTAINERS.get(kind)
+    if encoder is None:
+        return other(value)
+    if depth == DEEPEST:
+        raise NotPlain(f"more than {DEEPEST} containers within each other")
+    return encoder(value, lambda item: encode(item, other, depth + 1))
 
 
-def decode(plain: Any) -> Any:
-    """Undo :func:`encode`."""
-    if isinstance(plain, list):
-        return [decode(item) for item in plain]
-    if not isinstance(plain, dict):
+def decode(plain: Any, makers: Mapping[str, Maker] | None = None, depth: int = 0) -> Any:
+    """Undo :func:`encode`.
+
+    Args:
+        plain: what it returned, which somebody else may have changed.
+        makers: for the tags of its ``other``.
+        depth: containers around it.
+
+    Raises:
+        ValueError: it is something else, or nested too deep; or TypeError.
+    """
+    if not isinstance(plain, list | dict):
         return plain
-    if "$tuple" in plain:
-        return tuple(decode(item) for item in plain["$tuple"])
-    if "$float" in plain:
-        return float(plain["$float"])
-    if "$items" in plain:
-        return {decode(key): decode(item) for key, item in plain["$items"]}
-    return {key: decode(item) for key, item in plain.items()}
+    if depth > 2 * DEEPEST:  # A tagged container is two.
+        raise ValueError("nested too deep")
+
+    def inner(item: Any) -> Any:
+        return decode(item, makers, depth + 1)
+
+    if isinstance(plain, list):
+        return [inner(item) for item in plain]
+    tag = next(iter(plain), "")
+    if not tag.startswith("$"):
+        return {key: inner(item) for key, item in plain.items()}
+    if tag == "$ordered":
+        items, attributes = inner(plain[tag]), inner(plain.get("vars", {}))
+        if not (type(items) is type(attributes) is dict):
+            raise ValueError("an OrderedDict that is not made of dicts")
+        ordered = OrderedDict(items)
+        vars(ordered).update(attributes)
+        return ordered
+    maker = (makers or {}).get(tag) or _MAKERS.get(tag)
+    # What a dict means may be large, as a tensor is, and be taken apart.
+    if maker is None or isinstance(plain[tag], dict):
+        raise ValueError(f"no value with the tag {tag[:20]}")
+    return maker(inner(plain[tag]))
+
+
+_Inner = Callable[[object], Any]
+
+
+def _dict(value: dict[Any, Any], inner: _Inner) -> Any:
+    if all(type(key) is str for key in value) and not next(iter(value), "").startswith("$"):
+        return {key: inner(item) for key, item in value.items()}
+    return {"$items": [[inner(key), inner(item)] for key, item in value.items()]}
+
+
+def _ordered(value: OrderedDict[Any, Any], inner: _Inner) -> Any:
+    return {"$ordered": _dict(value, inner), **({"vars": inner(vars(value))} if vars(value) else {})}
+
+
+_CONTAINERS: dict[type, Callable[[Any, _Inner], Any]] = {
+    list: lambda value, inner: [inner(item) for item in value],
+    tuple: lambda value, inner: {"$tuple": [inner(item) for item in value]},
+    set: lambda value, inner: {"$set": [inner(item) for item in value]},
+    dict: _dict,
+    OrderedDict: _ordered,
+    Counter: lambda value, inner: {"$counter": [[inner(key), inner(item)] for key, item in value.items()]},
+    bytes: lambda value, _: {"$bytes": base64.b64encode(value).decode()},
+    complex: lambda value, inner: {"$complex": [inner(value.real), inner(value.imag)]},
+}
+_MAKERS: dict[str, Maker] = {
+    "$float": float,
+    "$tuple": tuple,
+    "$set": set,
+    "$items": dict,
+    "$counter": lambda items: Counter(dict(items)),
+    "$bytes": lambda text: base64.b64decode(text, validate=True),
+    "$complex": lambda parts: complex(*parts),
+}

@@ -31,7 +31,7 @@ class ScalingRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RateScaling:
-    """What does not change during a training.
+    """Settings of rate scaling, which do not change during a training.
 
     Raises:
         InvalidSettings: a value cannot work.
@@ -72,7 +72,7 @@ class Ramp:
 
 
 def factor(scaling: RateScaling, ramp: Ramp, step: int) -> float:
-    """What to multiply the learning rate with.
+    """Return the factor of the learning rate.
 
     Args:
         scaling: how.

@@ -17,19 +17,19 @@ _warned: set[str] = set()
 
 
 def report(step: int | None = None, **metrics: SupportsFloat) -> None:
-    """Tell the run's status how training goes: ``report(loss=loss, accuracy=0.97)``.
+    """Publish metrics in the run's status: ``report(loss=loss, accuracy=0.97)``.
 
-    Rank 0 sends, other ranks do nothing, and without an agent (a script run by hand) nobody does. The newest value of
-    each name stands in the status and in the result; the status also has a curve of it over the steps, of at most two
-    hundred points. Values are numbers or tensors with one element; converting a tensor on a GPU waits for the GPU, so
-    report every so often rather than at every step.
+    Rank 0 sends them, other ranks do nothing, and without an agent (a script that is run by hand) no rank does. The
+    newest value of each name is in the status and in the result. The status also has a curve of it over the steps, of
+    at most 200 points. Values are numbers, or tensors with one element. Converting a tensor on a GPU waits for the
+    GPU, so do not report at every step.
 
-    A value that is not finite is left out, since JSON has none, and a warning says so, the first time for each name.
+    A value that is not finite is left out, because JSON has none, with a warning at the first time for each name.
 
     Args:
-        step: global step that the values belong to; None: the newest that a state has committed. In a script without a
-            state it is the run's progress, also without values: ``report(step)``.
-        **metrics: the values by name.
+        step: Global step of the values. None: the newest that a state has committed. In a script without a state it is
+            the run's progress, also without values: ``report(step)``.
+        **metrics: Values by name.
 
     Raises:
         InvalidSettings: a value is not a number.

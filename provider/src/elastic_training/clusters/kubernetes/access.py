@@ -1,4 +1,4 @@
-"""What an Airflow connection of type ``kubernetes`` says, asked of Airflow wherever this runs."""
+"""Reader of Airflow connections of type ``kubernetes``, in any process."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _PAUSES = (1.0, 3.0, None)
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a connection says."""
+    """Access to a cluster, as a connection describes it."""
 
     connection: str
     """Its id."""
     in_cluster: bool
     path: str | None
-    """Of a kubeconfig."""
+    """Path of a kubeconfig."""
     document: str | None = field(repr=False)
     """A kubeconfig, as JSON or YAML; with its secrets."""
     context: str | None
@@ -36,7 +36,7 @@ class Access:
 
 
 def read_access(connection: str, extra: Mapping[str, Any]) -> Access:
-    """What the extras of a connection say.
+    """Read the extras of a connection.
 
     Raises:
         InvalidSettings: they contradict each other.

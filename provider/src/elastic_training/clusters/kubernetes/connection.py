@@ -69,7 +69,7 @@ _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Access, _Shared]] = W
 
 
 async def access_of(connection: str) -> Access:
-    """What the connection says, as Airflow has said at most :data:`FRESH` seconds ago, if it answers.
+    """Return the connection's access, at most :data:`FRESH` seconds old if Airflow answers.
 
     Raises:
         InvalidSettings: there is no such connection, it may not be used, or it contradicts itself.
@@ -110,7 +110,7 @@ async def confirm(access: Access) -> None:
 
 
 def remembered(connection: str) -> Access | None:
-    """What the connection said, if this process has asked before."""
+    """Return the connection's access from this process's memory, if it has read it before."""
     known = _known.get(connection)
     return known.access if known else None
 

@@ -1,4 +1,4 @@
-"""What Airflow has to be allowed in a namespace where trainings run: the role of ``deploy/rbac.yaml``, as data."""
+"""Rights that Airflow needs in a namespace of trainings: the role of ``deploy/rbac.yaml``, as data."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Chosen:
 
 
 async def listing(places: Sequence[str]) -> Listing:
-    """What there is; places that do not answer are complained of."""
+    """List the runs. Places that do not answer are reported."""
     seen = await list_runs(places, PLACE_TIMEOUT)
     for each in seen.unreachable:
         complain(f"{each.place}: {each.message}")

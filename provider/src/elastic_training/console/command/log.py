@@ -20,7 +20,7 @@ _WHOLE = 60.0
 
 
 async def print_log(chosen: Chosen, *, follow: bool, last: int | None) -> None:
-    """What is there; then what comes.
+    """Print the log so far, then what arrives.
 
     Args:
         chosen: the run.

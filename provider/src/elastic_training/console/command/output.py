@@ -1,4 +1,4 @@
-"""What comes to the terminal: whatever a run calls itself or prints, no character of it moves a cursor."""
+"""Terminal output: no character of a run's names or output moves a cursor."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from elastic_training.lifecycle.retention import Retention, outdated, remove
 
 @dataclass(frozen=True, slots=True)
 class Outdated:
-    """What would be removed."""
+    """Run that would be removed."""
 
     runs: tuple[tuple[str, Cluster, RunSummary], ...]
     """Place, cluster and run."""

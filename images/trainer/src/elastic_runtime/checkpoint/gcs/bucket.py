@@ -55,7 +55,7 @@ generation."""
 _PAUSES = RetryPolicy(first=0.5, longest=4.0, jitter=True)
 _REQUEST = {"stream": True, "allow_redirects": False}  # another host would be shown the token
 _RESUME, _CANCELLED = 308, 499
-"""What an upload is answered with that is not at its end, and one that was given up."""
+"""Statuses of an upload that is not complete, and of a canceled one."""
 KEY_VARIABLE = "ELASTIC_TRAINING_GCS_KEY"
 """Environment: a key of a service account, as JSON. Without it Google's default credentials are used."""
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"

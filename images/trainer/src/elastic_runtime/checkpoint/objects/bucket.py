@@ -1,4 +1,4 @@
-"""What the store needs of a bucket, whichever cloud it is in."""
+"""Interface of a bucket that the store needs, in any cloud."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Bucket(ABC):
     no_version: str
     """A version that no object has."""
     conditions: tuple[str, str]
-    """What the server calls the conditions that there is no object, and that it is of a version."""
+    """Server's names for the conditions that an object does not exist, and that it has a version."""
 
     @abstractmethod
     def close(self) -> None:
@@ -94,7 +94,7 @@ class Bucket(ABC):
 
     @abstractmethod
     def folders(self, prefix: str) -> list[str]:
-        """What follows the last slash of the prefix up to the next one, of the keys that begin like this.
+        """Return the folders of keys that begin with the prefix: from its last slash to the next one.
 
         Of more than :data:`MOST_LISTED`, the first ones.
         """

@@ -22,7 +22,7 @@ T = TypeVar("T")
 PIECE = 16 << 20
 """Bytes of one request."""
 TRIES = 5
-"""Of each piece, where a connection breaks in the middle. Refusals are tried again by the client itself."""
+"""Tries of each piece if a connection breaks in the middle. The client itself retries refusals."""
 STORE_TIMEOUT = 120.0
 """Seconds until the first bytes have to be here: some tries of a server that is away for a moment."""
 SLOWEST = 128 << 10

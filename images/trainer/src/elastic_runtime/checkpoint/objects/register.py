@@ -74,7 +74,7 @@ class Register:
         self._quoted = True
 
     def read(self) -> Entries:
-        """As it is now."""
+        """Read the register as it is now."""
         return self._read()[0]
 
     def change(self, change: Callable[[Entries], Entries]) -> None:

@@ -58,7 +58,7 @@ class ObjectStore(CheckpointStore):
         self.register = Register(self.bucket, self.key(REGISTER), uri, self._with_manifest)
 
     def key(self, *path: str) -> str:
-        """Of an object under the prefix."""
+        """Return the key of an object under the prefix."""
         return "/".join([*filter(None, [self._prefix]), *path])
 
     @override

@@ -172,7 +172,7 @@ class ElasticHandler(Handler):
 
 
 def rank_environment(address: str, port: int, interface: str, slot: Any, token: str) -> dict[str, str]:
-    """What Horovod's C++ side reads when a rank starts. A secret, for the token's sake.
+    """Return the variables that Horovod's C++ side reads when a rank starts. They are secret because of the token.
 
     Args:
         address: of the rendezvous server.

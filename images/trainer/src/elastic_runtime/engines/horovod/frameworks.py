@@ -21,7 +21,7 @@ MODULES = {"horovod.torch": f"{_HERE}.torch", "horovod.tensorflow": f"{_HERE}.te
 
 
 class Framework(Protocol):
-    """What of a rank is one framework's."""
+    """Part of a rank that depends on the framework."""
 
     calls: Any
     """Horovod's module with ``init``, ``shutdown``, ``is_initialized``, ``rank``, ``size`` and the timeline's."""

@@ -1,4 +1,4 @@
-"""What is put right in every rank, before the user's script runs; the table is in the package's docstring.
+"""Corrections in every rank before the user's script runs. The table is in the package's docstring.
 
 :func:`install` is called by the warm process that ranks are forked from; a rank that was started cold gets it by
 importing :mod:`elastic_runtime.torch` or :mod:`elastic_runtime.tensorflow`. What is a framework's own is in
@@ -339,7 +339,7 @@ def _adapt(ours: str) -> None:
 
 
 class Timelines:
-    """Of this process; does nothing unless ``HOROVOD_TIMELINE`` names a file.
+    """Timelines of this process. Does nothing unless ``HOROVOD_TIMELINE`` names a file.
 
     Args:
         calls: Horovod's module with ``rank``, ``size``, ``start_timeline`` and ``stop_timeline``.

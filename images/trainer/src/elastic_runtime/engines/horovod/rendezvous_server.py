@@ -71,11 +71,11 @@ class Request:
     scope: str
     key: str
     length: int
-    """Of its body, in bytes."""
+    """Length of its body, in bytes."""
 
 
 def parse_request(first: str, headers: Mapping[str, str]) -> Request:
-    """What is asked.
+    """Parse a request.
 
     Raises:
         InvalidDocument: it is nothing that a rank asks.
@@ -87,7 +87,7 @@ def parse_request(first: str, headers: Mapping[str, str]) -> Request:
 
 
 class Server(Protocol):
-    """What a connection needs of its server."""
+    """Interface of the server that a connection needs."""
 
     def arrived(self, connection: Connection) -> None:
         """Register a new connection."""
@@ -221,9 +221,9 @@ MAX_STRANGERS = 1024
 MAX_OF_A_HOST = 32
 """Connections of one rank at a time. It makes one after the other, in four threads at most."""
 MAX_THREADS_OF_A_HOST = 8
-"""Of one rank, that wait in the driver: it asks once at a time, and is started four times at most."""
+"""Threads of one rank that may wait in the driver: it asks once at a time, and is started four times at most."""
 MAX_LOGGED = 3
-"""Of each kind of refusal, in a server's life."""
+"""Log lines for each kind of refusal in a server's life."""
 HOSTS_UPDATED = "hosts_updated"
 """Scope: a rank asks here all the time, and is answered by :meth:`RendezvousServer.tell`."""
 NEXT_ASSIGNMENT = "next_assignment"
@@ -238,9 +238,9 @@ HOSTS_UPDATED_TIME = 20.0
 LONG_POLL = 2.0
 """Seconds that a GET waits for its key before it is answered 404."""
 MAX_KEYS = 256
-"""Of one rank, at a time. Horovod needs two in each of six scopes, and as many for every process set that is made."""
+"""Keys of one rank at a time. Horovod needs two in each of six scopes, and as many for each process set."""
 MAX_BYTES = 4 * 1024 * 1024
-"""Of the values of one rank, at a time."""
+"""Bytes of one rank's values at a time."""
 Respond = Callable[[int, bytes], None]
 """Answers one request: status and body. May be called from the event loop's thread only."""
 
@@ -252,7 +252,7 @@ def most_strangers() -> int:
 
 
 class Handler:
-    """What the server does not know by itself: ranks and worlds. Methods raise InvalidDocument for a bad request.
+    """Ranks and worlds, for the server. Methods raise InvalidDocument for a bad request.
 
     ``host`` is who asks, for certain. Only :meth:`get` returns what may block.
     """

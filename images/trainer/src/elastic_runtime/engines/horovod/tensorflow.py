@@ -1,4 +1,4 @@
-"""What of Horovod in a rank is TensorFlow's; the table is in the package's docstring."""
+"""TensorFlow's part of Horovod in a rank. The table is in the package's docstring."""
 
 from __future__ import annotations
 

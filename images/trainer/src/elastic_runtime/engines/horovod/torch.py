@@ -1,4 +1,4 @@
-"""What of Horovod in a rank is torch's; the table is in the package's docstring."""
+"""torch's part of Horovod in a rank. The table is in the package's docstring."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class TorchFramework(Framework):
             hvd.synchronize(handle)
 
     def handler(self, value: object) -> Handler | None:
-        """What a script has put into Horovod's registry is honoured, and Horovod's for its ElasticSampler."""
+        """Return a value's handler from Horovod's registry: the script's, or Horovod's for its ElasticSampler."""
         # Only here: to import that package in a cold rank is to import this module, and to prepare this world.
         from elastic_runtime.torch.handlers import StateDictHandler
 

@@ -83,7 +83,7 @@ class HorovodWorld(World):
         raise HostsUpdatedInterrupt(False)
 
     def handler(self, value: object) -> Handler | None:
-        """What a script has registered with its framework's Horovod."""
+        """Return the handler that a script has registered with its framework's Horovod."""
         framework = frameworks.current()
         return framework.handler(value) if framework else None
 

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def abort_communicators() -> None:
-    """Of all process groups: who waits for one of their collectives is told an error; from any thread.
+    """Abort the communicators of all process groups: waits for their collectives fail. Thread-safe.
 
     As ``_abort_process_group`` of ``torch.distributed.distributed_c10d`` does, but the groups stay known: the rank's
     own thread takes them down when it has noticed. Without NCCL nothing happens. A communicator that is still being

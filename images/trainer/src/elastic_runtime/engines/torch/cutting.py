@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class Cutting:
-    """Of this process.
+    """Cutter of this process's sockets.
 
     Args:
         cut: shuts down whatever sockets there are; from any thread.

@@ -15,7 +15,7 @@ from elastic_runtime.errors import InvalidDocument
 
 MOST_KEYS = 100_000
 MOST_CHARACTERS = 64 << 20
-"""Of all values together."""
+"""Characters of all values together."""
 MOST_WAITING = 64
 """Asks of one rank at a time."""
 _LARGEST = 2**63

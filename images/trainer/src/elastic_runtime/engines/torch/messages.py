@@ -1,4 +1,4 @@
-"""What a rank and its session say to each other, within :class:`~elastic_runtime.protocol.rank_link.EngineWord`.
+"""Messages between a rank and its session, within :class:`~elastic_runtime.protocol.rank_link.EngineWord`.
 
 A rank is *ready* for a next world, and told its place in it, or that it has none. It connects to the others by what it
 finds in the world's store, and says that it is *connected*; once its state is rank 0's, that it is *synced*; at the end
@@ -29,7 +29,7 @@ NAME = "ELASTIC_RUNTIME_RANK_ID"
 MOST_KEY, MOST_KEYS, MOST_VALUE = 500, 32768, 32768
 """Characters of a key of the store, of all keys of an ask (JSON), and of its value with what is expected (base64)."""
 MOST_COMMITS = 2**63
-"""Of one world."""
+"""Commits of one world."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +108,16 @@ class StoreAsk:
 
     world: int
     serial: int
-    """Of the answer; of ``give_up`` that of what it takes back, with the same keys."""
+    """Serial of the answer. For ``give_up``, that of the ask that it withdraws, with the same keys."""
     operation: Literal["set", "get", "wait", "check", "add", "compare_set", "delete", "give_up"]
     keys: tuple[str, ...]
-    """Of ``wait`` and ``check`` any number, else one."""
+    """Keys: any number for ``wait`` and ``check``, else one."""
     value: str = ""
     """Base64, of ``set`` and ``compare_set``."""
     expected: str = ""
     """Base64, of ``compare_set``."""
     amount: int = 0
-    """Of ``add``."""
+    """Amount of ``add``."""
 
 
 RankWord = (
@@ -197,7 +197,7 @@ class StoreAnswer:
     value: str = ""
     """Base64, of ``get`` and ``compare_set``."""
     number: int = 0
-    """Of ``add`` the sum; of ``check`` and ``delete`` 1 or 0."""
+    """Sum for ``add``, and 1 or 0 for ``check`` and ``delete``."""
 
 
 SessionWord = EnterWorld | LeftOut | AnotherWanted | Prepare | AgreeAt | WorldBroken | AllDone | StoreAnswer
@@ -242,7 +242,7 @@ def _check(ask: StoreAsk) -> None:
 
 
 def excess(keys: Sequence[str], value: str = "", expected: str = "") -> str:
-    """What of an ask is more than the store takes; nothing if none is. An agent reads the line of any other."""
+    """Return the limit of the store that an ask exceeds, in words. Empty: none. An agent can read any such line."""
     if any(len(key) > MOST_KEY for key in keys):
         return f"a key of the store has more than {MOST_KEY} characters"
     if len(json.dumps(keys)) > MOST_KEYS:

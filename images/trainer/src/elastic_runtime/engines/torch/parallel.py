@@ -34,7 +34,7 @@ _ARGUMENTS = inspect.signature(DistributedDataParallel.__init__)
 
 
 class Wrappers:
-    """Of this process.
+    """Wrappers of this process.
 
     Args:
         is_broken: whether the present world is.

@@ -60,7 +60,7 @@ def wait_for(work: Any, is_broken: Callable[[], bool], max_wait: timedelta | Non
 
 
 def maximum(numbers: Sequence[float], is_broken: Callable[[], bool]) -> list[float]:
-    """Of each number over all ranks; a collective.
+    """Return the maximum of each number over all ranks. A collective.
 
     Args:
         numbers: as many on all ranks.

@@ -44,7 +44,7 @@ class Agreeing:
     _begun: dict[str, int] = field(default_factory=dict)
 
     def want(self) -> Prepare | None:
-        """What all ranks are to be told; None: they have been."""
+        """Return the message that all ranks are to get. None: they have it."""
         if self._prepares:
             return None
         self._prepares, self._begun = True, {}

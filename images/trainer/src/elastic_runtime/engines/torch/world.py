@@ -49,7 +49,7 @@ class TorchWorld(World):
         return self.this_rank().leaving
 
     def this_rank(self) -> Rank:
-        """What goes from world to world."""
+        """Return this rank's own object, which lasts from world to world."""
         return this_rank()
 
     @override

@@ -37,7 +37,7 @@ class Facts:
     """Fewest ranks of a world."""
     running: Mapping[str, RankFact]
     members: tuple[str, ...] = ()
-    """Of the present world, by rank; none before the first."""
+    """Members of the present world, by rank. Empty before the first."""
     exits: Mapping[str, int] = field(default_factory=dict)
     """Codes of its members that have ended; before the first world, of all."""
     broken: bool = False
@@ -69,7 +69,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to be, and to be said."""
+    """Decision about worlds, and the messages that follow."""
 
     state: SessionState
     outcome: SessionOutcome | None = None

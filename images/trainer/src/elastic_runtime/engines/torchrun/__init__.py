@@ -17,7 +17,7 @@ from elastic_runtime.engines.torch import ENGINE as TORCH
 
 
 class TorchrunEngine(Engine):
-    """What runs under torchrun. Implements :class:`~elastic_runtime.engines.base.Engine`."""
+    """Engine for scripts that run under torchrun. Implements :class:`~elastic_runtime.engines.base.Engine`."""
 
     name = "torchrun"
     world = "elastic_runtime.engines.torchrun.rank:WORLD"

@@ -14,7 +14,7 @@ _MOST_RESTARTS = 2**31 - 1
 
 
 def environment_of(rank: int, size: int, local: Local, restarts: int, interface: str) -> dict[str, str]:
-    """Of one process.
+    """Return the environment of one process.
 
     Args:
         rank: from 0.

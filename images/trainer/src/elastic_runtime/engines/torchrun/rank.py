@@ -56,7 +56,7 @@ class TorchrunWorld(TorchWorld):
         return super().size if super().connected else 1
 
     def this_rank(self) -> Rank:
-        """As one that was started by hand in torchrun's world: nothing goes from world to world."""
+        """Return this rank as if it were started by hand in torchrun's world: nothing lasts from world to world."""
         return _alone()
 
 

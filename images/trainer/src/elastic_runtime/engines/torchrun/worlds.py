@@ -20,7 +20,7 @@ class Facts:
     minimum: int
     """Fewest ranks of a world."""
     members: tuple[str, ...] = ()
-    """Of the present world, by rank; none before the first."""
+    """Members of the present world, by rank. Empty before the first."""
     begun: frozenset[str] = frozenset()
     """Members whose processes have said that they begin with the script."""
     ended: frozenset[str] = frozenset()
@@ -39,7 +39,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to be."""
+    """Decision about worlds."""
 
     state: SessionState
     outcome: SessionOutcome | None = None
@@ -77,7 +77,7 @@ def decide(facts: Facts) -> Decision:
 
 
 def outcome_of(codes: tuple[int, ...]) -> SessionOutcome:
-    """Of a world whose processes have ended by themselves with these codes, the earliest first.
+    """Return the outcome of a world whose processes ended by themselves with these codes, the earliest first.
 
     Whoever was killed by a signal (of the kernel, of Gloo's, with its worker) is lost, and the others have failed for
     its sake; so the next session begins at the newest checkpoint.

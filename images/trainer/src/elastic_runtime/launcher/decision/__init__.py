@@ -1,1 +1,1 @@
-"""What the launcher knows at one moment, since when, and what it does about it. Pure."""
+"""Decisions of the launcher from its facts and their times. Pure."""

@@ -9,7 +9,7 @@ from elastic_runtime.run.spec import RecoverySpec
 
 
 def backoff_policy(recovery: RecoverySpec) -> RetryPolicy:
-    """As the user has set it."""
+    """Return the backoff policy of the user's settings."""
     return RetryPolicy(recovery.backoff, recovery.backoff_maximum)
 
 

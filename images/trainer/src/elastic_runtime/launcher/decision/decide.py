@@ -41,7 +41,7 @@ MAX_NAMED = 3
 
 
 def decide(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float) -> Decision:
-    """What to do now.
+    """Decide what to do now.
 
     Args:
         facts: how things stand.
@@ -362,17 +362,17 @@ def _see_it_formed(
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Of one stage of a session."""
+    """Limit of one stage of a session."""
 
     seconds: float
     """Since the stage has begun."""
     closes: bool
-    """What follows. True: the session is closed, or where its ranks are ending, the run fails. False: who has not come
+    """Consequence. True: the session is closed, or where its ranks are ending, the run fails. False: who has not come
     is stopped, and the others go on."""
 
 
 def bound_of(session: SessionFact, settings: DecisionSettings) -> Bound | None:
-    """Of a session whose state is FORMING or FINISHING; None: the start's own bounds apply, or the ranks' agents'.
+    """Return the limit of a session that is FORMING or FINISHING. None: limits of the start or of agents apply.
 
     ====================  ==============================  ==========================  ==================================
     stage                 the state                       bound                       what follows

@@ -1,4 +1,4 @@
-"""What the launcher knows, and what it may do about it: plain values for :mod:`.observe` and :mod:`.decide`.
+"""Facts of the launcher, and its actions: plain values for :mod:`.observe` and :mod:`.decide`.
 
 All times are seconds of one monotonic clock.
 """
@@ -53,7 +53,7 @@ class LeadershipState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What keeps workers that are wanted from coming."""
+    """Reason why wanted workers do not come."""
 
     words: str
     """For people, with a remedy."""
@@ -106,9 +106,9 @@ class Facts:
     handover_open: bool = False
     """A notice wants a durable checkpoint, and none yet holds the state that there was when it came."""
     ending: Ending | None = None
-    """Of a world that trains, whose ranks wait for the end of the others' training."""
+    """Ranks of a world that trains, which wait for the end of the others' training."""
     ended: Ending | None = None
-    """Of a world that is over: ranks whose training had ended, or that ended with code 0."""
+    """Ranks of a world that is over whose training had ended, or that ended with code 0."""
     is_consequence: bool = False
     """All ranks that have failed since the last world was complete say that a peer is gone."""
 
@@ -135,7 +135,7 @@ class Clocks:
     world: int = 0
     """Which that is: see :attr:`SessionFact.world <elastic_runtime.engines.base.SessionFact.world>`."""
     stage: Stage = Stage.CONNECTING
-    """Of that world."""
+    """Stage of that world."""
     finishing_since: float | None = None
     """Since when a rank of the world has ended with code 0, and others have not ended."""
     ending_since: float | None = None
@@ -144,7 +144,7 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True)
 class DecisionSettings:
-    """What does not change during a run."""
+    """Settings that do not change during a run."""
 
     workers: WorkersSpec
     recovery: RecoverySpec
@@ -219,7 +219,7 @@ Action = OpenSession | ListRanks | ReformWorld | RefuseSize | CloseSession | Rel
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do now, and how the run stands."""
+    """Decision: what to do now, and the run's state."""
 
     actions: tuple[Action, ...]
     phase: Phase

@@ -31,7 +31,7 @@ PAUSE = 10.0
 
 
 def costs(status: Status) -> dict[str, int]:
-    """Of each worker that is here, by the name of its pod; pure."""
+    """Return the deletion cost of each connected worker, by the name of its pod. Pure."""
     here = [each for each in status.workers if not each.state.gone]
     return {WorkerName.parse(each.name).pod: _cost(each.state, each.ranks) for each in here}
 

@@ -30,7 +30,7 @@ NO_TOKEN = (
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the launcher knows of a worker's pod."""
+    """Pod of a worker, as the launcher expects it."""
 
     namespace: str
     uid: str | None

@@ -45,7 +45,7 @@ def next_term(previous: Term | None, holder: str, spec: RunSpec, now: datetime) 
 
 
 def fenced(spec: RunSpec, term: Term) -> RunSpec:
-    """What the ranks are told."""
+    """Return the spec that ranks get, with the fence."""
     return replace(spec, checkpoint=replace(spec.checkpoint, fence=term.fence)) if spec.checkpoint else spec
 
 
@@ -143,7 +143,7 @@ def _published(current: Object) -> Status | None:
 
 
 async def read_spec(client: Client, run: str, uid: str) -> tuple[RunSpec, Object]:
-    """What is to be run, and the root that says so.
+    """Read the spec, and the root that has it.
 
     Raises:
         OwnershipLost: the run of that name is another one.

@@ -374,7 +374,7 @@ class Trouble:
 
 
 def troubles(replica_set: Object | None, pods: Iterable[Pod], warnings: Mapping[str, str]) -> tuple[Trouble, ...]:
-    """What keeps workers from running, each once.
+    """Return the reasons why workers do not run, each once.
 
     Args:
         replica_set: of the workers, if it is there.

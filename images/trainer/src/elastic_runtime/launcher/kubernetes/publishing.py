@@ -25,7 +25,7 @@ HEADLINE_INTERVAL = 1.0
 FIGURES_INTERVAL, LONGEST_FIGURES_INTERVAL = 5.0, 60.0
 """Seconds between two writings of mere figures, at least: of a young run, and of one that trains for hours."""
 FIGURES_SHARE = 1 / 20
-"""Of the time that the run has trained, in between: a thousand runs of an hour write seventeen times a second."""
+"""Share of the run's training time between two writes: a thousand runs of an hour write seventeen times a second."""
 _UNTIL_WRITTEN = RetryPolicy(0.5, 15.0)
 
 

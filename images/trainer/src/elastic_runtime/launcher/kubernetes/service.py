@@ -49,13 +49,13 @@ PAUSE = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What a launcher in leadership knows."""
+    """State of a launcher in leadership."""
 
     spec: RunSpec
     root: Object
     leadership: Leadership
     previous: Status | None
-    """What the launcher before it has published last."""
+    """Last status of the launcher before it."""
 
 
 async def serve(client: Client, settings: LauncherSettings, taken: asyncio.Event, output: TextIO) -> Status:

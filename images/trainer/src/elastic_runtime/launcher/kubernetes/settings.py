@@ -1,4 +1,4 @@
-"""What a launcher's pod is told: its environment, by the names of :mod:`elastic_runtime.run.runobjects`."""
+"""Settings of a launcher's pod: its environment, by the names of :mod:`elastic_runtime.run.runobjects`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class LauncherSettings:
     run: str
     """Name of the run."""
     uid: str
-    """Of its spec."""
+    """Uid of the run, as in its spec."""
     namespace: str
     pod: str
     """Name of this pod."""
     pod_uid: str
     address: str
-    """Of this pod: what is listened on."""
+    """Address of this pod, on which the launcher listens."""
     tls: Path
     """Folder with ``ca.crt``, ``launcher.crt`` and ``launcher.key``."""
     kubeconfig: Path | None = None

@@ -283,7 +283,7 @@ WATCH_INTERVAL = 0.02
 
 
 class LocalPlatform(Platform):
-    """What the folder says. Its lock sees to it that there is one launcher at a time."""
+    """Platform of a run's folder. Its lock allows one launcher at a time."""
 
     def __init__(self, folder: RunDir, spec: RunSpec) -> None:
         self._folder, self._spec = folder, spec
@@ -390,7 +390,7 @@ class LocalPlatform(Platform):
         return self._workers.warnings()
 
     def ask_to_end(self, reason: str) -> None:
-        """As a file ``cancel`` would; works without room for one, too."""
+        """Ask the run to end, as a file ``cancel`` does. Works on a full disk, too."""
         self._cancel = self._cancel or reason
         with contextlib.suppress(OSError):
             self._folder.ask_to_end(reason)

@@ -1,1 +1,1 @@
-"""What has happened in a run: its status, its metrics, its log."""
+"""Record of a run: its status, its metrics, its log."""

@@ -98,7 +98,7 @@ class Failures:
         return stack.at
 
     def words(self, rank_ids: Collection[str]) -> str:
-        """What the likeliest culprit of these has written last, in one line; what they wrote is forgotten."""
+        """Return the last line of the rank that most likely failed first, and forget what these ranks wrote."""
         words = [read_last_words(self._of(rank_id).lines, 1) for rank_id in rank_ids]
         for rank_id in rank_ids:
             self._of(rank_id).lines.clear()

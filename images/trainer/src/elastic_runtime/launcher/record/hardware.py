@@ -103,12 +103,12 @@ class HardwareRecord:
 
 
 def figures_of(beat: Heartbeat | None) -> dict[str, Any]:
-    """As fields of a :class:`~elastic_runtime.run.status.WorkerStatus`."""
+    """Return figures as fields of a :class:`~elastic_runtime.run.status.WorkerStatus`."""
     return {} if beat is None else {each.name: getattr(beat, each.name) for each in fields(Heartbeat)}
 
 
 def without_figures_of(worker: WorkerStatus) -> WorkerStatus:
-    """Of one that nothing was heard of since: its memory stays, as the last that is known."""
+    """Return a silent worker's status without figures, except for its memory, which is the last that is known."""
     none: dict[str, Any] = {"cpu_percent": None, "receive_bytes_per_second": None, "transmit_bytes_per_second": None}
     return replace(worker, gpus=(), **none)
 

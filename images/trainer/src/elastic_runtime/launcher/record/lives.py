@@ -1,4 +1,4 @@
-"""What a script tells from one start of its processes to the next: whether it went on, and with which sizes it works.
+"""Lives of a script from one start of its processes to the next: whether it resumed, and which sizes work.
 
 A life is from one start of all processes to the next: a world, with an engine that restarts ranks, else a session.
 """

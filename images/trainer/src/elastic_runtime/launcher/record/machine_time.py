@@ -49,7 +49,7 @@ class MachineTime:
         self._looks.pop(worker.name, None)
 
     def usage(self, workers: Iterable[Worker], now: datetime) -> tuple[Usage, ...]:
-        """Of those that are gone and of these, which are here; at most :data:`MAX_USAGE` kinds of machines."""
+        """Return the usage of past workers and of these present ones: at most :data:`MAX_USAGE` kinds of machines."""
         used = dict(self._past)
         for worker in workers:
             _add(used, _kind(worker), _seconds(worker.since, now), self._idle_seconds(worker, now))

@@ -17,7 +17,7 @@ MOST_METRICS = 4
 
 
 class Record(Protocol):
-    """What is looked at."""
+    """Interface of the record that is read."""
 
     @property
     def progress(self) -> tuple[int | None, Mapping[str, float], float | None, int]:

@@ -1,4 +1,4 @@
-"""What has happened in a run so far, and its status document made from it."""
+"""Record of a run so far, and its status document."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ class RunRecord:
 
     @property
     def advice(self) -> str:
-        """What to do about the first failure, where that is known.
+        """Return advice about the first failure, if there is any.
 
         A script that expects torchrun; or a file that is incomplete, where a rank was ended in the midst of its work.
         """

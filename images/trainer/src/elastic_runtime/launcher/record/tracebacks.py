@@ -1,4 +1,4 @@
-"""What a rank's last lines on stderr tell of its end. Pure."""
+"""Analysis of a rank's last lines on stderr. Pure."""
 
 from __future__ import annotations
 

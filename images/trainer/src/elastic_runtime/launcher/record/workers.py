@@ -1,4 +1,4 @@
-"""What the status tells of each worker, of those that are here and of those that were."""
+"""Workers in the status: those that are connected, and those that were."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-PART = re.compile(r"sharded-[0-9]{5}-of-[0-9]{5}\.pt")
+PART = re.compile(r"sharded-[0-9]{5}-of-[0-9]{5}\.safetensors")
 """Of a checkpoint: what one rank had."""
 
 

@@ -9,11 +9,12 @@ from torch import Tensor
 
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.torch.family import TORCH, dump, load
+from elastic_runtime.torch.family import TORCH
 from elastic_runtime.torch.sharded import exchange
 from elastic_runtime.torch.sharded.boxes import Catalog, Key, Leaf, Leaves, Piece, pieces
 from elastic_runtime.torch.sharded.trees import Outline, Targets, leaves_of, local, shared_buffers
 from elastic_runtime.torch.sharded.versions import Version
+from elastic_runtime.training import tensor_files
 from elastic_runtime.training.state.fingerprint import number_of
 from elastic_runtime.world import World
 
@@ -73,9 +74,11 @@ def share_buffers(world: World, model: torch.nn.Module) -> None:
 
 def _outline(mine: Version | None, source: int) -> Outline:
     is_mine = mine is not None and torch.distributed.get_rank() == source
-    data = dump({"tree": mine.outline.tree, "placements": mine.outline.placements}) if mine and is_mine else b""
-    received = load(exchange.broadcast(data, source))
-    return Outline(received["tree"], tuple(received["placements"]))
+    data = b""
+    if mine and is_mine:
+        data = tensor_files.outline(TORCH, mine.outline.tree, placements=" ".join(mine.outline.placements))
+    tree, _, notes = tensor_files.from_outline(TORCH, exchange.broadcast(data, source))
+    return Outline(tree, tuple(notes["placements"].split(" ")))
 
 
 def _of_leaf(

@@ -1,8 +1,8 @@
 """The parts of a checkpoint that hold what each rank had: written by each, read by ranks of any number.
 
-``sharded-00001-of-00003.pt`` is the state as its writer had it: ``tree`` is what ``state_dict`` gives, with this rank's
-parts in the place of tensors; ``layout`` has for each of them, in that order, the shape of the whole, the offset of the
-part, and how it is placed (:class:`~.trees.Outline`).
+``sharded-00001-of-00003.safetensors`` is the state as its writer had it: ``tree`` is what ``state_dict`` gives, with
+this rank's parts in the place of tensors; ``layout`` has for each of them, in that order, the shape of the whole, the
+offset of the part, and how it is placed (:class:`~.trees.Outline`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from elastic_runtime.torch.sharded import is_of_parts
 from elastic_runtime.torch.sharded.boxes import Box, Leaf, whole
 from elastic_runtime.torch.sharded.trees import AS_ITS_PARAMETER, Outline, local
 from elastic_runtime.torch.sharded.versions import Version
-from elastic_runtime.training.checkpointing.parts import ATTRIBUTES
+from elastic_runtime.training import tensor_files
+from elastic_runtime.training.checkpointing.parts import ATTRIBUTES, read_tree
 from elastic_runtime.training.family import Tree
+from elastic_runtime.training.tensor_files import SUFFIX
 from elastic_runtime.training.trees import map_tensors, tensors_of
 
 KEPT = ("model", "optimizer")
@@ -39,7 +41,8 @@ def part_writer(version: Version, rank: int, size: int) -> dict[str, PartWriter]
         (leaf.shape, leaf.box.offset, placements)
         for leaf, placements in zip(own.leaves, outline.placements, strict=True)
     ]
-    return {f"sharded-{rank:05d}-of-{size:05d}.pt": partial(TORCH.write, {"tree": tree, "layout": layout})}
+    content = {"tree": tree, "layout": layout}
+    return {f"sharded-{rank:05d}-of-{size:05d}{SUFFIX}": partial(tensor_files.write, TORCH, content)}
 
 
 class StoredPart:
@@ -69,7 +72,7 @@ class StoredPart:
     def read(cls, stored: StoredCheckpoint, part: Part) -> StoredPart:
         """One part. Raises InvalidDocument, and StoreUnavailable."""
         with stored.open_part(part.name) as stream:
-            found = TORCH.read(stream, part.size)
+            found = read_tree(TORCH, stream, part)
         if not isinstance(found, dict) or not isinstance(found.get("layout"), list) or "tree" not in found:
             raise InvalidDocument(f"its part {part.name} has no tree and layout")
         return cls(found["tree"], found["layout"])
@@ -134,7 +137,7 @@ def _parts(stored: StoredCheckpoint, start: float) -> Iterator[StoredPart]:
     names = {part.name: part for part in stored.manifest.parts}
     sharded = sorted(filter(is_of_parts, names))
     if not sharded:
-        tree = {kept: _whole(stored, names[f"{kept}.pt"]) for kept in KEPT if f"{kept}.pt" in names}
+        tree = {kept: _whole(stored, names[kept + SUFFIX]) for kept in KEPT if kept + SUFFIX in names}
         layout = [(tuple(each.shape), (0,) * each.ndim, AS_ITS_PARAMETER) for each in tensors_of(TORCH, tree)]
         yield StoredPart(tree, layout)
         return
@@ -145,7 +148,7 @@ def _parts(stored: StoredCheckpoint, start: float) -> Iterator[StoredPart]:
 
 def _whole(stored: StoredCheckpoint, part: Part) -> Tree:
     with stored.open_part(part.name) as stream:
-        return TORCH.read(stream, part.size)
+        return read_tree(TORCH, stream, part)
 
 
 class _Filling:
@@ -192,4 +195,4 @@ def read_whole(stored: StoredCheckpoint, others: dict[str, Any]) -> dict[str, An
 
 def is_other(name: str) -> bool:
     """Whether a part holds something else than the model and the optimizer."""
-    return name == ATTRIBUTES or not (is_of_parts(name) or name in {f"{kept}.pt" for kept in KEPT})
+    return name == ATTRIBUTES or not (is_of_parts(name) or name in {kept + SUFFIX for kept in KEPT})

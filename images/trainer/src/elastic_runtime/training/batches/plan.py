@@ -46,7 +46,7 @@ def share(count: int, rank: int, ranks: int) -> slice:
 
 
 def weight(own: int, count: int, ranks: int) -> float:
-    """What to multiply a rank's mean loss with, so that the average over ranks is the mean over the global batch.
+    """Return the factor of a rank's mean loss that makes the average over ranks the mean over the global batch.
 
     The mean over the global batch is the sum over ranks of ``own / count`` times the rank's mean; averaging divides by
     ``ranks``, hence ``ranks * own / count``. It is exactly 1 for equal shares and 0 without samples.
@@ -66,7 +66,7 @@ def idle(count: int, ranks: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one rank does in one global step."""
+    """Share of one rank in one global step."""
 
     step: int
     """Global step, from 1."""
@@ -124,7 +124,7 @@ class BatchPlan:
         return self.epochs * self.steps_per_epoch
 
     def share(self, step: int, rank: int, ranks: int) -> Share:
-        """What ``rank`` of ``ranks`` does at global step ``step`` (from 1)."""
+        """Return the share of ``rank`` of ``ranks`` at global step ``step`` (from 1)."""
         batch = self._batch(step)
         return self._share(step, batch[share(len(batch), rank, ranks)], batch, ranks)
 

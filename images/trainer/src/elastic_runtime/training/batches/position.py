@@ -112,7 +112,7 @@ class BatchPosition:
         return self.plan.steps
 
     def shares(self, *, one_epoch: bool = False) -> Shares:
-        """Of this rank, from the step after :attr:`step` on, for the world as it is now.
+        """Return this rank's shares from the step after :attr:`step` on, for the world as it is now.
 
         Args:
             one_epoch: to the end of the epoch, instead of the training's.
@@ -124,7 +124,7 @@ class BatchPosition:
         return Shares(self.plan, range(first, end + 1), world.rank, world.size)
 
     def through_worlds(self, in_world: Callable[[Shares], Generator[T, None, None]]) -> Iterator[T]:
-        """What a function yields for each step to the end of the training, also where one ends in another world.
+        """Yield a function's values for each step to the end of the training, also if a step ends in another world.
 
         Args:
             in_world: yields for these shares, in one world.

@@ -1,7 +1,7 @@
 """States as the parts of a checkpoint: a file for each tree of tensors, ``attributes.json`` for the plain values.
 
-``NAME.pt`` is what ``torch.save(state_dict)`` writes, so ``torch.load(…, weights_only=True)`` reads it anywhere;
-``NAME.safetensors`` (:mod:`elastic_runtime.tensorflow.arrays`) is what the library of that name reads.
+``NAME.safetensors`` (:mod:`elastic_runtime.training.tensor_files`) is what the library of that name reads, with every
+framework.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import PurePath
 from typing import IO, Any
 
 from elastic_runtime.checkpoint.checkpoints import PartStream, PartWriter, StoredCheckpoint, opened_checkpoint
@@ -17,12 +16,13 @@ from elastic_runtime.checkpoint.manifest import MOST_STEPS, Part
 from elastic_runtime.documents import parse_json
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.printable import printable
-from elastic_runtime.training import plain
+from elastic_runtime.training import plain, tensor_files
 from elastic_runtime.training.family import Family, Tree
+from elastic_runtime.training.tensor_files import SUFFIX
 
 ATTRIBUTES = "attributes.json"
-_SUFFIXES = (".pt", ".safetensors")
-"""Of all frameworks."""
+_PICKLED = ".pt"
+"""Suffix of what this wrote for torch before, which is no longer read."""
 
 
 def part_writers(family: Family, trees: Mapping[str, Tree], attributes: Mapping[str, Any]) -> dict[str, PartWriter]:
@@ -33,7 +33,7 @@ def part_writers(family: Family, trees: Mapping[str, Tree], attributes: Mapping[
         trees: state dicts and other trees with tensors, in host memory, not written to until the parts are.
         attributes: plain values, encoded by :mod:`elastic_runtime.training.plain`.
     """
-    writers = {f"{name}{family.suffix}": partial(family.write, tree) for name, tree in trees.items()}
+    writers = {f"{name}{SUFFIX}": partial(tensor_files.write, family, tree) for name, tree in trees.items()}
     text = json.dumps(attributes, allow_nan=False, indent=1).encode()
     return {**writers, ATTRIBUTES: lambda stream: _write(stream, text)}
 
@@ -52,10 +52,10 @@ def read_parts(
         with stored.open_part(part.name) as stream:
             if part.name == ATTRIBUTES:
                 values |= _read_attributes(stream.read())
-            elif part.name.endswith(family.suffix):
-                values[part.name.removesuffix(family.suffix)] = _read_tree(family, stream, part)
-            elif PurePath(part.name).suffix in _SUFFIXES:
-                raise InvalidDocument(f"its part {part.name} is another framework's")
+            elif part.name.endswith(SUFFIX):
+                values[part.name.removesuffix(SUFFIX)] = read_tree(family, stream, part)
+            elif part.name.endswith(_PICKLED):
+                raise InvalidDocument(f"its part {part.name} is an archive of torch.save, which is not read any more")
     step = values.get("step", 0)
     if type(step) is not int or not 0 <= step <= MOST_STEPS:
         raise InvalidDocument(f"its step is not a number from 0 to {MOST_STEPS}")
@@ -82,8 +82,9 @@ def _read_attributes(data: bytes) -> dict[str, Any]:
         raise InvalidDocument(f"its part {ATTRIBUTES} does not hold plain values: {printable(error)}") from error
 
 
-def _read_tree(family: Family, stream: IO[bytes], part: Part) -> Tree:
+def read_tree(family: Family, stream: IO[bytes], part: Part) -> Tree:
+    """One part's tree. Raises InvalidDocument, with the name of the part."""
     try:
-        return family.read(stream, part.size)
+        return tensor_files.read(family, stream, part.size)
     except InvalidDocument as error:
         raise InvalidDocument(f"its part {part.name} cannot be loaded: {error}") from error

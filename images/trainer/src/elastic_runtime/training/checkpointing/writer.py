@@ -23,7 +23,7 @@ HANDOVER_PAUSE = 1.0
 """Seconds. Ranks hear of one notice at slightly different commits; a handover that is not older than this serves. And
 the pause after a handover that failed, before the next try."""
 REFUSED = (StoreUnavailable, InvalidSettings)
-"""What a store may raise and training goes on: rights that were taken away are no reason to lose what is there."""
+"""Errors of a store after which training continues: rights that were taken away are no reason to lose what is there."""
 _log = logging.getLogger(__name__)
 SOON = 0.0001
 """Seconds after which a thread that needs the interpreter asks for it."""
@@ -36,12 +36,12 @@ class Snapshot:
     """A committed state that nobody writes to any more."""
 
     serial: int
-    """Of the save that it was taken of."""
+    """Serial of the save that it is a copy of."""
     step: int
     """Global step."""
     time: datetime
     parts: Mapping[str, PartWriter]
-    """What writes each of its parts."""
+    """Functions that write its parts."""
     give_back: Callable[[], None] = lambda: None
     """To be called when it is written, or cannot be."""
     wait: Callable[[], None] = lambda: None

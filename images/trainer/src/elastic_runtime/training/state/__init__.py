@@ -1,1 +1,1 @@
-"""What a rank keeps: copied at each commit, put back after a loss, and the same on every rank after a sync."""
+"""State of a rank: copied at each commit, restored after a loss, and the same on every rank after a sync."""

@@ -1,4 +1,4 @@
-"""What the ranks of a world tell each other, without pickle.
+"""Collectives of the ranks of a world, without pickle.
 
 Every function here is a collective: all ranks of the world must call it, in the same order.
 """
@@ -15,7 +15,7 @@ from elastic_runtime.world import World
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What a rank has heard, and after :meth:`Agreements.agree`, what any rank has."""
+    """Signals that a rank has received, and after :meth:`Agreements.agree`, what any rank has."""
 
     updated: float = 0.0
     """Time stamp of the newest notification that hosts have changed, 0 for none."""
@@ -26,13 +26,13 @@ class Signals:
     stand: bool = False
     """Whether to wait at this commit, for it is the last one that can be made durable."""
     write: float = 0.0
-    """Of a state of which each rank has a part: above 0, whether all are to write this commit."""
+    """Whether all are to write this commit: above 0, for a state of which each rank has a part."""
     always: bool = False
     """Whether ranks agree at each commit from now on."""
 
 
 class Agreements:
-    """Of the ranks of a world, at the commits at which its engine has them agree, or at each.
+    """Agreements of the ranks of a world, at the commits at which its engine has them agree, or at each.
 
     Args:
         world: the one that this process is in, whichever that is.

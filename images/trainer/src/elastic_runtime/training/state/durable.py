@@ -60,7 +60,7 @@ class ProgressLine:
 
 
 def checkpoints_asked(checkpoint: CheckpointSpec | str | None) -> CheckpointSpec | None:
-    """Of a script's argument; without one, of the run that this process is a rank of, if it keeps any."""
+    """Return the checkpoints of a script's argument, or of the run that this process is a rank of, if it has any."""
     if isinstance(checkpoint, str):
         return CheckpointSpec(uri=checkpoint)
     if checkpoint is None and CHECKPOINT in os.environ:
@@ -72,38 +72,38 @@ _log = logging.getLogger(__name__)
 
 
 class DurableState:
-    """Elastic state with durable checkpoints; each framework's package has one for its own tensors.
+    """Elastic state with durable checkpoints. Each framework's package has one for its own tensors.
 
-    It leans on the :class:`~elastic_runtime.world.World` that the rank is in, whichever engine has made that.
+    It uses the :class:`~elastic_runtime.world.World` of the rank, made by any engine.
 
-    In a run with a checkpoint store (the launcher says so in the environment; or give ``checkpoint``), rank 0
+    In a run with a checkpoint store (from the environment that the launcher sets, or ``checkpoint``), rank 0
 
-    * loads the newest whole checkpoint when the state is made, so ``state.step`` is right from there on,
-    * writes one in the background every so many seconds, and at once when a worker is about to be taken: of the newest
-      commit, also where the training thread is busy with an evaluation and reaches no other in time,
-    * writes the last commit when training ends: by :meth:`finish`, or by leaving the state's ``with`` block; after a
-      function under ``hvd.elastic.run`` the launcher's ranks do that by themselves, and at the latest it is done when
-      the process ends.
+    * loads the newest valid checkpoint when the state is created, so ``state.step`` is right from then on,
+    * writes the newest commit in the background every so many seconds, and at once before a worker is taken, also if
+      the training thread is busy with an evaluation and reaches no other commit in time,
+    * writes the last commit when training ends: in :meth:`finish`, or at the end of the state's ``with`` block. After a
+      function under ``hvd.elastic.run``, the launcher's ranks do that by themselves, and at the latest when the process
+      ends.
 
-    Without a store its newcomers are exact, too, and its commits copy in place; under Horovod each costs one small
-    collective.
+    Without a store, its new ranks are exact, too, and its commits copy in place. Under Horovod, each commit costs one
+    small collective.
 
     Args:
-        model: kept by its state.
-        optimizer: the same; ``hvd.DistributedOptimizer`` too.
-        checkpoint: where to and how often, or only the URI; None: from the environment.
-        verify: when ranks compare fingerprints of the state: ``"commits"``: of all of it after each sync, and of
-            parameters, optimizers and the step at a commit now and then, in 0.4 % of the time; ``"syncs"``: after each
-            sync alone, for fleets of machines that round differently; ``"never"``.
-        link: to the agent; None: from the environment.
-        clock: monotonic seconds.
-        **attributes: what else is to be kept. Anything with ``state_dict`` and ``load_state_dict`` (a learning-rate
+        model: Model, kept by its state.
+        optimizer: Optimizer, kept by its state; ``hvd.DistributedOptimizer``, too.
+        checkpoint: Where and how often to write, or only the URI. None: from the environment.
+        verify: When ranks compare fingerprints of the state. ``"commits"``: all of it after each sync, and parameters,
+            optimizers and the step at some commits, in 0.4 % of the time. ``"syncs"``: only after each sync, for
+            machines that round differently. ``"never"``.
+        link: Link to the agent. None: from the environment.
+        clock: Monotonic seconds.
+        **attributes: Further values to keep: anything with ``state_dict`` and ``load_state_dict`` (a learning-rate
             scheduler, a gradient scaler), tensors, and plain values: numbers, strings, lists, tuples and dicts.
-            ``step`` counts optimizer steps and is there in any case, at first 0.
+            ``step`` counts optimizer steps. It always exists, and begins with 0.
 
     Raises:
         InvalidSettings: an attribute cannot be kept, the store is unknown, or the checkpoint does not fit the model.
-        StatesDiffer: from :meth:`sync` and :meth:`commit`, ranks do not have the same state.
+        StatesDiffer: from :meth:`sync` and :meth:`commit`, if ranks do not have the same state.
         OwnershipLost: the run has a newer owner.
         StoreUnavailable: the store does not answer.
     """
@@ -233,16 +233,16 @@ class DurableState:
             self._between.go()
 
     def commit(self) -> None:
-        """Save, let rank 0 tell its progress and write a durable checkpoint if one is due, and hear of changed hosts.
+        """Save the state, report progress, write a durable checkpoint if one is due, and handle changed hosts.
 
-        Where every worker will be taken, and this is the last commit that can be durable before, all ranks wait here
-        for what comes: others that take over, or their own end.
+        If every worker will be taken and this is the last commit that can be durable before that, all ranks wait here
+        for others that take over, or for their own end.
 
         Raises:
-            Exception: the engine's interrupt, unless it takes the rank to another world here and now
+            Exception: the engine's interrupt, unless it takes the rank to another world here
                 (:func:`elastic_runtime.torch.elastic.run` with ``in_place=True``).
-            OwnershipLost: on rank 0, when a checkpoint was refused because the run has a newer owner.
-            StatesDiffer: on all ranks, when they were compared and do not have the same state.
+            OwnershipLost: on rank 0, if a checkpoint was refused because the run has a newer owner.
+            StatesDiffer: on all ranks, if they were compared and do not have the same state.
         """
         self.save()
         self._check_commit()

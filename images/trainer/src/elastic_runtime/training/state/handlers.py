@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.training import tensor_files
 from elastic_runtime.training.family import Family, HasState, Tree
 from elastic_runtime.training.state.collectives import broadcast_tree
 from elastic_runtime.training.state.copies import Loan, RenewedCopy
@@ -73,7 +74,7 @@ class ForeignHandler:
 
     @property
     def state(self) -> HasState | None:
-        """Of the object, if it has one."""
+        """Return the state of the object, if it has one."""
         return self._family.state_of(self.value)
 
     def save(self) -> None:
@@ -131,6 +132,6 @@ def check_storable(
         if handler.state is None:
             raise InvalidSettings(f"DurableState.{name}", "it has no state_dict", remedy)
         try:
-            family.check(handler.saved.newest)
+            tensor_files.check(family, handler.saved.newest)
         except Exception as error:  # whatever a framework makes of the script's own objects
             raise InvalidSettings(f"DurableState.{name}", f"its state cannot be kept: {error}", remedy) from error

@@ -1,4 +1,4 @@
-"""What a state keeps, by name: objects with a ``state_dict`` by their handlers, all else by value."""
+"""Values of a state, by name: objects with a ``state_dict`` by their handlers, all others by value."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class StateValues:
         return {"states": states, "plain": live.plain, "trees": live.trees}
 
     def replicated(self) -> Tree:
-        """What all ranks have alike at each commit: the parameters of models, optimizers, and the step."""
+        """Values that are equal on all ranks at each commit: the parameters of models, optimizers, and the step."""
         trained = {name: self._family.trained(handler.value) for name, handler in self._ours().items()}
         return {**{name: tree for name, tree in trained.items() if tree is not None}, "step": self.step}
 
@@ -125,7 +125,7 @@ class StateValues:
         return {"plain": live.plain, **copy_tree(self._family, {"states": states, "trees": live.trees})}
 
     def put_back(self, values: Mapping[str, Any]) -> None:
-        """As they were when they were copied."""
+        """Restore the values as they were when they were copied."""
         trees = copy_tree(self._family, values["trees"])
         for name, state in copy_tree(self._family, values["states"]).items():
             self._load(name, state)

@@ -18,7 +18,7 @@ Verify = Literal["commits", "syncs", "never"]
 FEWEST_COMMITS = 20
 """From one comparison to the next."""
 SHARE = 0.004
-"""Of a training's time that comparisons at commits may take."""
+"""Share of a training's time that comparisons at commits may take."""
 _NAMED = 5
 """Ranks that an error names."""
 

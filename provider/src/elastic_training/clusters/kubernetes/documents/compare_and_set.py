@@ -21,7 +21,7 @@ async def find(client: Client, name: str) -> RunDocument | None:
 
 
 async def read(client: Client, ref: RunRef) -> RunDocument:
-    """Of this incarnation. Raises RunNotFound when it is not there, or is being deleted."""
+    """Read the root of this incarnation. Raise RunNotFound if it does not exist or is being deleted."""
     return checked(await find(client, ref.name), ref)
 
 
@@ -37,7 +37,7 @@ async def change(client: Client, found: RunDocument, wanted: RunDocument) -> Run
 
 
 async def insist(client: Client, found: RunDocument, wanted: RunDocument) -> RunDocument:
-    """As :func:`change`, where nobody else changes the same: a Conflict is an answer that was lost, or a removal."""
+    """Change as :func:`change`, if no other process changes the same: a Conflict is a lost answer or a removal."""
     try:
         return await change(client, found, wanted)
     except Conflict:

@@ -115,7 +115,7 @@ async def _complete(client: Client, made: RunDocument, objects: RunObjects) -> R
 
 
 def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
-    """As they are best created: the launcher before its workers, which would wait for it for ever."""
+    """Return objects in the order of creation: the launcher before its workers, which would wait for it forever."""
     return sorted(manifests, key=lambda manifest: _ORDER.index(kind_of(manifest)))
 
 

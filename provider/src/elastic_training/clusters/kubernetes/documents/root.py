@@ -26,7 +26,7 @@ class RootVersion:
     """Kubernetes' own; the run's is in its spec."""
     resource_version: str
     pods: str | None
-    """What :func:`~elastic_training.clusters.kubernetes.manifests.objects.pods_digest` said of the run's pods."""
+    """Digest of the run's pods, by :func:`~elastic_training.clusters.kubernetes.manifests.objects.pods_digest`."""
 
 
 def of_run(thing: Object, uid: str | None = None) -> bool:
@@ -36,7 +36,7 @@ def of_run(thing: Object, uid: str | None = None) -> bool:
 
 
 def document(thing: Object) -> RunDocument:
-    """What a root says. Raises InvalidDocument."""
+    """Return the run document in a root. Raise InvalidDocument."""
     marks = thing.annotations
     log_lease = marks.get(runobjects.LOG_LEASE)
     return RunDocument(

@@ -39,7 +39,7 @@ MAX_LAUNCHERS = 20
 """Launcher pods that may be lost before Kubernetes gives the Job up."""
 NOT_KNOWN_YET = "(given by the API server)"
 Mutate = Callable[[Manifest, str, str], Manifest]
-"""What changes a pod template, given the name and namespace of the object that has it; see :mod:`.mutation`."""
+"""Function that changes a pod template, given the name and namespace of its object; see :mod:`.mutation`."""
 
 
 def _as_it_is(template: Manifest, _name: str, _namespace: str) -> Manifest:
@@ -48,7 +48,7 @@ def _as_it_is(template: Manifest, _name: str, _namespace: str) -> Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What the API server serves, as far as it matters here."""
+    """Capabilities of the API server that matter here."""
 
     disruption_budgets: bool = True
     """``policy/v1``: Kubernetes 1.21 and later."""
@@ -64,7 +64,7 @@ class RunObjects:
     namespace: str
     capabilities: Capabilities = field(default_factory=Capabilities)
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Of the checkpoint store, as variables of the workers."""
+    """Credentials of the checkpoint store, as variables of the workers."""
     mutate: Mutate = _as_it_is
 
     @property
@@ -283,7 +283,7 @@ def pods_digest(pods: Pods) -> str:
 
 
 def render(manifests: Iterable[Manifest]) -> str:
-    """As YAML documents, for people; the data of Secrets is left out, and what else looks secret."""
+    """Render objects as YAML for readers, without the data of Secrets and other values that look secret."""
     # Copied through JSON, or YAML would write what occurs twice as an anchor and an alias.
     shown = [json.loads(json.dumps(_without_secrets(manifest))) for manifest in manifests]
     return str(yaml.safe_dump_all(shown, sort_keys=False, width=10_000, explicit_start=True))

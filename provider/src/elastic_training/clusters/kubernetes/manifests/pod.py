@@ -58,7 +58,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def ports(spec: RunSpec) -> dict[str, int]:
-    """Of the launcher, by name."""
+    """Return the launcher's ports by name."""
     asked = spec.observe.prometheus
     return {"agents": runobjects.LAUNCHER_PORT} | ({"metrics": asked.port} if asked and asked.port else {})
 

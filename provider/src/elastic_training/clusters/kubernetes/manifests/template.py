@@ -18,7 +18,7 @@ from elastic_training.redaction.masking import place_in_yaml
 from elastic_training.settings.pod_rules import is_model
 
 KPO_CONTAINER = "base"
-"""What KubernetesPodOperator calls its container, so that templates written for it can be used here."""
+"""KubernetesPodOperator's name for its container, so that templates written for it work here."""
 
 
 def merge(template: object, pod: dict[str, Any], container: str, at: str) -> dict[str, Any]:

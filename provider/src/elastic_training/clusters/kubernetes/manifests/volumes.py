@@ -20,7 +20,7 @@ from elastic_runtime.run.spec import HOSTFILE, JupyterSpec, RunSpec
 from elastic_training.settings.pods import SHM_FOLDER, Pods, SecretRef, Volume
 
 READABLE = 0o440
-"""Of secret files: for the pod's user by its ``fsGroup``, for nobody else."""
+"""Mode of secret files: readable for the pod's user through its ``fsGroup`` only."""
 TOKEN_SECONDS = 3600
 """For which a pod's token is valid. The kubelet renews it after four fifths of that."""
 
@@ -99,7 +99,7 @@ def hostfile(path: str | None, mounts: Sequence[dict[str, Any]]) -> list[Mounted
 
 
 def worker_volumes(pods: Pods, *, shared_memory: bool = True) -> Iterator[Mounted]:
-    """What a user mounts into the workers, and their shared memory."""
+    """Return the user's volumes of the workers, and their shared memory."""
     if pods.hardware.shm and shared_memory:
         memory = {"emptyDir": {"medium": "Memory", "sizeLimit": pods.hardware.shm}}
         yield _mounted("elastic-training-shm", memory, SHM_FOLDER)

@@ -25,7 +25,7 @@ from elastic_training.clusters.kubernetes.status.diagnosis import Why
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What the ConfigMap of the status holds."""
+    """Content of the status ConfigMap."""
 
     status: Status | None = None
     """None until a launcher has spoken."""

@@ -13,7 +13,7 @@ from elastic_training.clusters.types import RunRef, RunSummary
 
 
 def summaries(maps: Iterable[Object], launchers: Iterable[Pod]) -> tuple[list[RunSummary], list[RunRef]]:
-    """Of those whose launchers can be believed; and the others, which need a closer look.
+    """Return summaries of runs whose launchers are trusted, and the runs that need a closer look.
 
     Args:
         maps: the ConfigMaps of all runs, at least their metadata.

@@ -1,1 +1,1 @@
-"""What happens to runs, as it happens: one watch for all of them, and each one's log."""
+"""Watching of runs: one watch for all of them, and a log for each."""

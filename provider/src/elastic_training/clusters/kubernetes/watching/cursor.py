@@ -35,7 +35,7 @@ class Cursor:
     pod: str = ""
     """Its uid; empty: before the first."""
     stamp: Stamp = (0, 0)
-    """Of the last line that was read."""
+    """Timestamp of the last line that was read."""
     count: int = 0
     """Lines with exactly this stamp that were read."""
 

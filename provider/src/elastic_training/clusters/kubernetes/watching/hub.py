@@ -104,7 +104,7 @@ class Hub:
             raise ClusterUnavailable(str(troubles[0]))
 
     def root(self, ref: RunRef) -> RunDocument | None:
-        """Of this incarnation; None when there is none, or it is being deleted. For any thread."""
+        """Return the root of this incarnation. None: it does not exist or is being deleted. Thread-safe."""
         thing = self._maps.objects.get(ObjectNames(ref.name).root)
         found = document(thing) if thing is not None and of_run(thing, ref.uid) else None
         return None if found is None or found.going else found
@@ -243,7 +243,7 @@ async def watching(access: Access, namespace: str) -> AsyncIterator[Hub]:
 
 
 def cached_root(access: Access, namespace: str, ref: RunRef, *, trusted: bool) -> RunDocument | None:
-    """As this process has seen it last while it watches the namespace; for any thread.
+    """Return the root that this process saw last, while it watches the namespace. Thread-safe.
 
     Args:
         access: of the cluster.

@@ -70,7 +70,7 @@ class Tail:
         return bool(self._lines)
 
     def take(self) -> LogLines:
-        """What has come since the last time."""
+        """Return what has arrived since the last call."""
         lines, self._lines, self._size = tuple(self._lines), [], 0
         self._room.set()
         return LogLines(lines, str(self._cursor))

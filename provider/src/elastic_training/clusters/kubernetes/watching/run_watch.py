@@ -1,4 +1,4 @@
-"""What happens to one run, as its watch tells it: the shared watch of its namespace, and the log of its own."""
+"""Watch of one run: the shared watch of its namespace, and the run's own log."""
 
 from __future__ import annotations
 
@@ -225,11 +225,11 @@ class Source(Protocol):
         """Whether there are lines to take."""
 
     def take(self) -> LogLines:
-        """What has come since the last time; may be nothing."""
+        """Return what has arrived since the last call, which may be nothing."""
 
 
 class Batches:
-    """Of one run.
+    """Batches of one run's log lines.
 
     Args:
         source: of the lines.
@@ -243,7 +243,7 @@ class Batches:
         self._noted = True
 
     def next(self, now: float, *, last: bool) -> LogLines | None:
-        """What is to be passed on or to be noted at this time.
+        """Return what to pass on, or to note, at this time.
 
         Args:
             now: seconds, by any clock.
