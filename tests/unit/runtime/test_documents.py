@@ -144,7 +144,7 @@ def test_an_unknown_key_is_passed_over() -> None:
 def test_a_value_that_cannot_work_is_a_setting_not_a_document() -> None:
     with pytest.raises(InvalidSettings, match=r"workers\.start") as refused:
         from_plain(RunSpec, {**to_plain(SPEC), "workers": {"minimum": 3, "start": 2, "maximum": 3}})
-    assert refused.value.field == "workers.start"
+    assert refused.value.field == "workers.min"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", '"x"'])
