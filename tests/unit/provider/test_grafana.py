@@ -29,7 +29,7 @@ def asked(name: str) -> set[str]:
 def test_runs_are_shown_by_names_that_the_launcher_has_and_the_page_documents() -> None:
     documented = set(OURS.findall((ROOT / "docs" / "observing.md").read_text()))
     assert asked("prometheus.json") == documented
-    launcher = (ROOT / "images/trainer/src/elastic_runtime/launcher/exposition.py").read_text()
+    launcher = (ROOT / "images/trainer/src/elastic_runtime/launcher/scraping.py").read_text()
     for metric in documented:
         own = metric.removeprefix("elastic_training_").removesuffix("_total")
         assert f'"{own}"' in launcher or f'{{PREFIX}}{own}"' in launcher, metric

@@ -104,6 +104,16 @@ def test_what_cannot_be_kept_is_refused_beforehand(value: Any) -> None:
         tensor_files.check(TORCH, [value])
 
 
+def test_a_machine_that_is_too_small_is_no_reason_to_take_another_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_layout: tensor_files.Layout) -> torch.Tensor:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    data = written([torch.ones(3)])
+    monkeypatch.setattr(TORCH, "empty", refuse)
+    with pytest.raises(MemoryError, match="a tensor of 12 bytes"):
+        read(data)
+
+
 def test_so_is_what_is_nested_too_deep() -> None:
     tree: Any = torch.ones(1)
     for _ in range(64):

@@ -32,6 +32,7 @@ _LARGEST_HEADER = 100_000_000
 """Bytes, as in the library; some 150 for each tensor."""
 _MOST_DIMENSIONS = 64
 """As in torch."""
+_MOST_ELEMENTS = 1 << 60
 _PIECE = 1 << 20
 """Bytes that are written or read at a time."""
 T = TypeVar("T")
@@ -158,6 +159,7 @@ def read(codec: Codec, stream: IO[bytes], size: int) -> Tree:
 
     Raises:
         InvalidDocument: it is something else, torn, or another framework's.
+        MemoryError: there is too little for what it holds.
     """
     length = int.from_bytes(stream.read(8), "little")
     if not 2 <= length <= min(size - 8, _LARGEST_HEADER):
@@ -227,8 +229,10 @@ def _parsed(codec: Codec, data: bytes) -> tuple[list[Layout], Any, dict[str, str
     end = 0
     for number, entry in enumerate(header.values()):
         layout = Layout(entry["dtype"], tuple(entry["shape"]), types.get(str(number), ""))
-        if len(layout.shape) > _MOST_DIMENSIONS or any(type(size) is not int or size < 0 for size in layout.shape):
+        if len(layout.shape) > _MOST_DIMENSIONS or not all(type(size) is int and size >= 0 for size in layout.shape):
             raise InvalidDocument("a tensor of no such shape")
+        if math.prod(size or 1 for size in layout.shape) >= _MOST_ELEMENTS:
+            raise InvalidDocument("a tensor of more elements than can be counted")
         start, end = end, end + layout.size
         if entry["data_offsets"] != [start, end]:
             raise InvalidDocument("a tensor that is not where the one before it ends, or not as long as its shape says")
@@ -251,7 +255,10 @@ def _decoded(codec: Codec, structure: Any, tensors: list[Tensor]) -> Tree:
 
 
 def _tensor(codec: Codec, stream: IO[bytes], layout: Layout) -> Tensor:
-    tensor = codec.empty(layout)
+    try:
+        tensor = codec.empty(layout)
+    except RuntimeError as error:  # as torch tells it; a valid file is not passed over for an older one
+        raise MemoryError(f"there is no memory for a tensor of {layout.size} bytes: {error}") from error
     content = codec.content(tensor)
     if len(content) != layout.size:
         raise InvalidDocument("a tensor that is not as long as its type says")

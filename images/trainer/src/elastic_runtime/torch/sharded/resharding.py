@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import torch
@@ -76,9 +77,9 @@ def _outline(mine: Version | None, source: int) -> Outline:
     is_mine = mine is not None and torch.distributed.get_rank() == source
     data = b""
     if mine and is_mine:
-        data = tensor_files.outline(TORCH, mine.outline.tree, placements=" ".join(mine.outline.placements))
+        data = tensor_files.outline(TORCH, mine.outline.tree, placements=json.dumps(mine.outline.placements))
     tree, _, notes = tensor_files.from_outline(TORCH, exchange.broadcast(data, source))
-    return Outline(tree, tuple(notes["placements"].split(" ")))
+    return Outline(tree, tuple(json.loads(notes["placements"])))
 
 
 def _of_leaf(
