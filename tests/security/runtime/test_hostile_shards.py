@@ -154,6 +154,9 @@ FORGED: dict[str, bytes] = {
     "more elements than are counted": claims((2**40, 2**40)),
     "64 dimensions": claims((2**62,) * 60),
     "no elements of many": claims((2**62, 2**62, 1)),
+    "none of more than are counted": shard(
+        [HONEST_LAYOUT[0], ((0, 2**62, 2**62), (0, 0, 0), "")], tree(torch.ones(0, 1, 1))
+    ),
     "just more than it holds": claims((1 << 12,)),
     "a tensor beside the state": shard([*HONEST_LAYOUT, ((2,), (0,), "")], {**tree(), "more": torch.ones(2)}),
     "in another order": shard(HONEST_LAYOUT, dict(reversed(tree(torch.ones(4)).items()))),

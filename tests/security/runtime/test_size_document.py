@@ -25,11 +25,12 @@ def test_garbage_is_no_size_and_does_no_harm(tmp_path: Path, text: bytes) -> Non
     run = RunDir(tmp_path / "run")
     run.create(SPEC, "me")
     (run.path / "size").write_bytes(text)
-    step = Sizing(SPEC).look(run.asked_size(), NOW)
-    assert (step.wanted, step.write) == (1 if text == b"-1" else 2, True)
-    assert step.note is not None
-    assert step.note.isprintable()
-    assert len(step.note) < 200
+    sizing = Sizing(SPEC)
+    note = sizing.look(run.asked_size(), NOW)
+    assert (sizing.wanted, sizing.write) == (1 if text == b"-1" else 2, True)
+    assert note is not None
+    assert note.isprintable()
+    assert len(note) < 200
 
 
 def test_a_huge_one_is_not_read_whole(tmp_path: Path) -> None:

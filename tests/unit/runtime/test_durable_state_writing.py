@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -285,3 +286,21 @@ def test_nothing_is_written_where_nothing_was_committed(spec: CheckpointSpec, ag
     state.sync()
     state._write_last()
     assert of_kind(CheckpointWritten, agent.heard()) == []
+
+
+def test_a_value_that_cannot_be_kept_any_more_is_named_and_training_goes_on(
+    spec: CheckpointSpec, agent: Agent, clock: Clock
+) -> None:
+    state = DurableState(**training(), checkpoint=spec, link=agent.link, clock=clock)
+    step(state)
+    state.optimizer.param_groups[0]["lr"] = np.float64(0.1)
+    clock.now += 60
+    state.commit()
+    failed = agent.until(CheckpointFailed)
+    assert failed.reason.startswith("DurableState.optimizer: its state cannot be kept: numpy.float64")
+    until_idle(state)
+    state.optimizer.param_groups[0]["lr"] = 0.1
+    clock.now += 60
+    state.commit()
+    assert agent.until(CheckpointWritten).step == 1
+    state.finish()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections import defaultdict, deque
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -15,10 +16,12 @@ from torch import nn
 from elastic_runtime.errors import InvalidSettings, StatesDiffer
 from elastic_runtime.torch import DurableState
 from elastic_runtime.torch.family import TORCH
+from elastic_runtime.torch.optimizers import load_optimizer
+from elastic_runtime.training import tensor_files
 from elastic_runtime.training.state.collectives import broadcast_tree
 from elastic_runtime.training.state.fingerprint import fingerprint, first_difference, number_of
 from elastic_runtime.training.state.verification import FEWEST_COMMITS, SHARE, CommitChecks, compare
-from elastic_runtime.training.trees import leaves_of
+from elastic_runtime.training.trees import leaves_of, map_tensors, tensors_of
 from tests.unit.runtime.rank_bench import Clock
 
 pytestmark = pytest.mark.usefixtures("horovod", "no_thread_left")
@@ -291,3 +294,42 @@ def test_an_error_names_entries_and_ranks_on_every_rank() -> None:
     texts = {on(rank, told=told) for rank in range(4)}
     assert len(texts) == 1
     assert "rank 2: b, rank 3: an entry that rank 0 does not have" in texts.pop()
+
+
+@pytest.mark.parametrize("through", ["a file", "a sync"])
+def test_fused_steps_go_on_exactly_with_channels_last(through: str) -> None:
+    """They take a parameter's moments by their place in memory."""
+
+    def made() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(0)
+        model = torch.nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return model, torch.optim.Adam(model.parameters(), lr=0.1, fused=True)
+
+    def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        data = torch.arange(2 * 3 * 5 * 5.0).sin().reshape(2, 3, 5, 5).contiguous(memory_format=torch.channels_last)
+        optimizer.zero_grad()
+        model(data).square().sum().backward()
+        optimizer.step()
+
+    undisturbed, before = made(), made()
+    for model, optimizer in (undisturbed, before):
+        train(model, optimizer)
+    tree = before[1].state_dict()
+    if through == "a file":
+        stream = io.BytesIO()
+        tensor_files.write(TORCH, tree, stream)  # type: ignore[arg-type]
+        stream.seek(0)
+        received = tensor_files.read(TORCH, stream, len(stream.getvalue()))
+    else:
+        outlined, likes = TORCH.from_outline(TORCH.outline(tree))
+        targets = [TORCH.target(None, like) for like in likes]
+        for target, sent in zip(targets, tensors_of(TORCH, tree), strict=True):
+            target.copy_(sent)
+        remaining = iter(targets)
+        received = map_tensors(TORCH, lambda _: next(remaining), outlined)
+    model, optimizer = made()
+    model.load_state_dict(before[0].state_dict())
+    load_optimizer(optimizer, received)
+    for each in (undisturbed, (model, optimizer)):
+        train(*each)
+    assert torch.equal(model.weight, undisturbed[0].weight)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch import nn
 
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.torch.family import TORCH
-from elastic_runtime.training import tensor_files
+from elastic_runtime.training import plain, tensor_files
 from elastic_runtime.training.plain import NotPlain
 
 TREE = {
@@ -23,7 +24,7 @@ TREE = {
     "half": torch.tensor([1.5, -2.0], dtype=torch.bfloat16),
     "wide": torch.complex(torch.ones(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)),
     "views": (torch.arange(6.0).reshape(2, 3).t(), torch.complex(torch.ones(2), torch.ones(2)).conj()),
-    "plain": (None, True, 2**80, 2.5, -0.0, float("inf"), "text", b"\xff", 1 - 2j, [], {}, ()),
+    "plain": (None, True, 2**80, 2.5, -0.0, float("inf"), "text", b"\xff", bytearray(b"a"), 1 - 2j, [], {}, ()),
     "of torch": [torch.Size([2, 3]), torch.device("cuda", 1), torch.bfloat16],
     "odd": {1: torch.tensor([255], dtype=torch.uint8), "$tensor": 0, (1, "a"): {3, None}, "b": Counter({2: 5})},
     "ordered": OrderedDict(b=1, a=OrderedDict()),
@@ -114,13 +115,51 @@ def test_a_machine_that_is_too_small_is_no_reason_to_take_another_file(monkeypat
         read(data)
 
 
-def test_so_is_what_is_nested_too_deep() -> None:
+@pytest.mark.parametrize("around", [lambda tree: (tree,), lambda tree: [tree], lambda tree: {1: tree}])
+def test_so_is_what_is_nested_too_deep(around: Callable[[Any], Any]) -> None:
     tree: Any = torch.ones(1)
-    for _ in range(64):
-        tree = (tree,)
+    for _ in range(32):
+        tree = around(tree)
     tensor_files.check(TORCH, tree)
-    with pytest.raises(NotPlain, match="64 containers"):
+    assert read(written({"states": {"kept": tree}}))
+    with pytest.raises(NotPlain, match="32 containers"):
         tensor_files.check(TORCH, [tree])
+
+
+def test_plain_values_are_sent_encoded_however_deep_they_are() -> None:
+    value: Any = 1
+    for _ in range(31):
+        value = {(1,): value}
+    assert plain.decode(read(written({"plain": plain.encode(value)}))["plain"]) == value
+
+
+@pytest.mark.parametrize(
+    "tree", [{torch.ones(1)}, {torch.ones(1): 1}, [OrderedDict(a=1)]], ids=["set", "key", "attribute"]
+)
+def test_so_is_a_tensor_where_none_is_looked_for(tree: Any) -> None:
+    if isinstance(tree, list):
+        tree[0].note = torch.ones(1)
+    with pytest.raises(NotPlain, match="a tensor in a set"):
+        tensor_files.check(TORCH, tree)
+
+
+def test_so_are_more_plain_values_than_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensor_files, "_LARGEST_HEADER", 2000)
+    assert read(written([1] * 800)) == [1] * 800
+    with pytest.raises(NotPlain, match="bytes of plain values"):
+        written([1] * 1000)
+
+
+def test_a_set_is_written_the_same_however_it_came_to_be() -> None:
+    grown = set(range(100))
+    grown -= set(range(100)) - {9, 16}
+    assert list(grown) != list({9, 16})
+    assert written(grown) == written({9, 16})
+
+
+def test_dicts_of_other_kinds_are_sent_as_they_are_saved() -> None:
+    tree, _ = TORCH.from_outline(TORCH.outline({"kept": defaultdict(list, a=[1.0])}))
+    assert tree == {"kept": {"a": [1.0]}}
 
 
 def test_the_library_loads_a_model_s_file_as_its_state_dict() -> None:

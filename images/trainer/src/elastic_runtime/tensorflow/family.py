@@ -11,10 +11,12 @@ import ml_dtypes
 import numpy as np
 from typing_extensions import override
 
+from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.tensorflow.states import Array, state_of, trained_of
 from elastic_runtime.training import plain, tensor_files
 from elastic_runtime.training.family import Family, HasState, HostCopies, Tree
 from elastic_runtime.training.tensor_files import Layout
+from elastic_runtime.training.trees import map_tensors
 
 _TYPES: dict[str, np.dtype[Any]] = {
     **{f"F{bits}": np.dtype(f"<f{bits // 8}") for bits in (16, 32, 64)},
@@ -69,7 +71,7 @@ class TensorFlowFamily(Family):
 
     @override
     def outline(self, tree: Tree) -> bytes:
-        return tensor_files.outline(self, tree)
+        return tensor_files.outline(self, map_tensors(self, lambda tensor: tensor, tree))
 
     @override
     def from_outline(self, data: bytes) -> tuple[Tree, list[Array]]:
@@ -124,11 +126,11 @@ class TensorFlowFamily(Family):
 
     @override
     def empty(self, layout: Layout) -> Array:
-        return np.empty(layout.shape, _TYPES[layout.code])
+        return np.empty(layout.shape, _type(layout))
 
     @override
     def like(self, layout: Layout) -> Array:
-        return np.broadcast_to(np.zeros((), _TYPES[layout.code]), layout.shape)
+        return np.broadcast_to(np.zeros((), _type(layout)), layout.shape)
 
     @override
     def encode(self, value: object) -> Any:
@@ -137,6 +139,12 @@ class TensorFlowFamily(Family):
     def profiling(self, _folder: Path, _asked: str) -> None:
         """None: torch's profiler is what a run can be profiled with."""
         return
+
+
+def _type(layout: Layout) -> np.dtype[Any]:
+    if layout.viewed:
+        raise InvalidDocument("an array of a type that only another framework has")
+    return _TYPES[layout.code]
 
 
 def _digest(tensor: Array) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -120,13 +121,14 @@ class TorchFamily(Family):
 
     @override
     def outline(self, tree: Tree) -> bytes:
-        devices = " ".join(tensor.device.type for tensor in tensors_of(self, tree))
+        tree = map_tensors(self, lambda tensor: tensor, tree)  # Its dicts as a save has them.
+        devices = json.dumps([tensor.device.type for tensor in tensors_of(self, tree)])
         return tensor_files.outline(self, tree, devices=devices)
 
     @override
     def from_outline(self, data: bytes) -> tuple[Tree, list[_Like]]:
         tree, tensors, notes = tensor_files.from_outline(self, data)
-        return tree, list(zip(tensors, notes["devices"].split(), strict=True))
+        return tree, list(zip(tensors, json.loads(notes["devices"]), strict=True))
 
     @override
     def sendable(self, tensor: Tensor) -> Tensor:

@@ -39,7 +39,22 @@ def load_optimizer(optimizer: torch.optim.Optimizer, tree: dict[str, Any]) -> No
         # What is kept under another key is kept as it is.
         if type(number) is int and 0 <= number < len(parameters) and parameters[number] in optimizer.state:
             parameter = parameters[number]
-            optimizer.state[parameter] = _exact(optimizer.state[parameter], wanted, parameter.device)
+            optimizer.state[parameter] = _laid_out(
+                _exact(optimizer.state[parameter], wanted, parameter.device), parameter
+            )
+
+
+def _laid_out(state: Any, parameter: Tensor) -> Any:
+    """A parameter's state, tensors of its shape with its strides, as torch makes them.
+
+    Files and messages have every tensor in C order, and fused steps go through the memory of both side by side: with
+    ``channels_last`` they would take one element's moments for another's.
+    """
+    if isinstance(state, Tensor):
+        if type(state) is not Tensor or state.shape != parameter.shape or state.stride() == parameter.stride():
+            return state
+        return torch.empty_like(parameter, dtype=state.dtype, requires_grad=False).copy_(state)
+    return {key: _laid_out(value, parameter) for key, value in state.items()} if type(state) is dict else state
 
 
 def separate_groups(optimizer: torch.optim.Optimizer) -> None:

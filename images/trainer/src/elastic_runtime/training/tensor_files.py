@@ -21,7 +21,7 @@ from typing import IO, Any, Protocol, TypeVar
 
 from elastic_runtime.checkpoint.checkpoints import PartStream
 from elastic_runtime.documents import parse_json
-from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.errors import InvalidDocument, StoreUnavailable
 from elastic_runtime.printable import printable
 from elastic_runtime.training import plain
 
@@ -32,7 +32,10 @@ _LARGEST_HEADER = 100_000_000
 """Bytes, as in the library; some 150 for each tensor."""
 _MOST_DIMENSIONS = 64
 """As in torch."""
-_MOST_ELEMENTS = 1 << 60
+MOST_ELEMENTS = 1 << 60
+"""Of a tensor, sizes of 0 counted as 1: torch multiplies with 64 bits."""
+_DEEPEST = 4 * plain.DEEPEST
+"""Containers within each other where ranks send each other plain values that are encoded."""
 _PIECE = 1 << 20
 """Bytes that are written or read at a time."""
 T = TypeVar("T")
@@ -132,6 +135,7 @@ def check(codec: Codec, tree: Tree) -> None:
     Raises:
         Exception: any; it will not.
     """
+    plain.encode(tree, lambda value: None if codec.is_tensor(value) else codec.encode(value))
     _, tensors = _header(codec, tree, {})
     for problem in filter(None, map(codec.unfit, tensors)):
         raise plain.NotPlain(problem)
@@ -159,6 +163,7 @@ def read(codec: Codec, stream: IO[bytes], size: int) -> Tree:
 
     Raises:
         InvalidDocument: it is something else, torn, or another framework's.
+        StoreUnavailable: the file cannot be read.
         MemoryError: there is too little for what it holds.
     """
     length = int.from_bytes(stream.read(8), "little")
@@ -177,8 +182,10 @@ def read(codec: Codec, stream: IO[bytes], size: int) -> Tree:
 def _read_or_refused(read: Callable[[], T]) -> T:
     try:
         return read()
-    except (InvalidDocument, OSError, MemoryError):
+    except (InvalidDocument, MemoryError):
         raise
+    except OSError as error:
+        raise StoreUnavailable(f"the file cannot be read: {printable(error)}") from error
     except Exception as error:  # what was made to mislead a parser may raise anything, and means no more than torn
         raise InvalidDocument(f"not a tree of tensors: {printable(error)}") from error
 
@@ -197,17 +204,22 @@ def _header(codec: Codec, tree: Tree, notes: Mapping[str, str]) -> tuple[bytes, 
     def as_text(value: Any) -> str:
         return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
-    structure = plain.encode(tree, other)
+    structure = plain.encode(tree, other, deepest=_DEEPEST)
+    if len(names := _names(codec, tree)) != len(tensors):
+        raise plain.NotPlain("a tensor in a set, a key or an attribute of a dict")
     types = {str(number): each.viewed for number, each in enumerate(layouts) if each.viewed}
     metadata = {"format": codec.framework, "tree": as_text(structure), "types": as_text(types), **notes}
     header: dict[str, Any] = {"__metadata__": metadata}
     end = 0
-    for name, layout in zip(_names(codec, tree), layouts, strict=True):
+    for name, layout in zip(names, layouts, strict=True):
         start, end = end, end + layout.size
         while not name or name in header:
             name += "#"  # noqa: PLW2901 - a name is made one that is not taken
         header[name] = {"dtype": layout.code, "shape": layout.shape, "data_offsets": [start, end]}
-    return as_text(header).encode(), tensors
+    data = as_text(header).encode()
+    if len(data) > _LARGEST_HEADER - 8:
+        raise plain.NotPlain(f"{len(data)} bytes of plain values and names")
+    return data, tensors
 
 
 def _names(codec: Codec, tree: Tree, prefix: str = "") -> list[str]:
@@ -231,7 +243,7 @@ def _parsed(codec: Codec, data: bytes) -> tuple[list[Layout], Any, dict[str, str
         layout = Layout(entry["dtype"], tuple(entry["shape"]), types.get(str(number), ""))
         if len(layout.shape) > _MOST_DIMENSIONS or not all(type(size) is int and size >= 0 for size in layout.shape):
             raise InvalidDocument("a tensor of no such shape")
-        if math.prod(size or 1 for size in layout.shape) >= _MOST_ELEMENTS:
+        if math.prod(size or 1 for size in layout.shape) >= MOST_ELEMENTS:
             raise InvalidDocument("a tensor of more elements than can be counted")
         start, end = end, end + layout.size
         if entry["data_offsets"] != [start, end]:
@@ -241,16 +253,18 @@ def _parsed(codec: Codec, data: bytes) -> tuple[list[Layout], Any, dict[str, str
 
 
 def _decoded(codec: Codec, structure: Any, tensors: list[Tensor]) -> Tree:
-    remaining = iter(enumerate(tensors))
+    taken = 0
 
     def take(number: Any) -> Tensor:
-        expected, tensor = next(remaining, (None, None))
-        if number != expected:
+        nonlocal taken
+        if type(number) is not int or number != taken or number == len(tensors):
             raise InvalidDocument("its tree does not hold each tensor once, in order")
-        return tensor
+        taken += 1
+        return tensors[number]
 
     tree = plain.decode(structure, {**codec.makers, "$tensor": take})
-    take(None)
+    if taken != len(tensors):
+        raise InvalidDocument("its tree does not hold each tensor")
     return tree
 
 

@@ -8,6 +8,7 @@ from copy import deepcopy
 from typing import Any
 
 from elastic_runtime.training.family import Family, Tree
+from elastic_runtime.training.plain import DEEPEST
 
 Path = tuple[Any, ...]
 """Keys of dicts and indices of lists and tuples that lead from a tree to a leaf."""
@@ -83,10 +84,13 @@ def copy_tree(family: Family, tree: Tree, onto: Tree = None) -> Tree:
     return map_tensors(family, lambda _: next(copies), tree)
 
 
-def is_tree(family: Family, value: Any) -> bool:
-    """Whether tensors, plain values and containers of them are all there is; others would come back as their bases."""
+def is_tree(family: Family, value: Any, depth: int = 0) -> bool:
+    """Whether tensors, plain values and containers of them are all there is; others would come back as their bases.
+
+    Not where containers are nested deeper than can be written.
+    """
     if type(value) in (dict, OrderedDict):
-        return all(is_tree(family, key) and is_tree(family, item) for key, item in value.items())
+        value = [each for pair in value.items() for each in pair]
     if type(value) in (list, tuple):
-        return all(is_tree(family, item) for item in value)
+        return depth < DEEPEST and all(is_tree(family, item, depth + 1) for item in value)
     return family.is_tensor(value) or type(value) in (bool, int, float, str, type(None))

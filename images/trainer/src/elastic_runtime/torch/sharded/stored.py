@@ -7,6 +7,7 @@ offset of the part, and how it is placed (:class:`~.trees.Outline`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -25,7 +26,7 @@ from elastic_runtime.torch.sharded.versions import Version
 from elastic_runtime.training import tensor_files
 from elastic_runtime.training.checkpointing.parts import ATTRIBUTES, read_tree
 from elastic_runtime.training.family import Tree
-from elastic_runtime.training.tensor_files import SUFFIX
+from elastic_runtime.training.tensor_files import MOST_ELEMENTS, SUFFIX
 from elastic_runtime.training.trees import map_tensors, tensors_of
 
 KEPT = ("model", "optimizer")
@@ -84,6 +85,8 @@ def _checked(entry: Any) -> tuple[tuple[int, ...], tuple[int, ...], str]:
     for numbers in entry[:2]:
         if type(numbers) is not tuple or not all(type(each) is int and 0 <= each < 2**63 for each in numbers):
             raise InvalidDocument("its layout has a shape or an offset that is none")
+    if math.prod(size or 1 for size in entry[0]) >= MOST_ELEMENTS:
+        raise InvalidDocument("its layout has a tensor of more elements than can be counted")
     return entry
 
 

@@ -14,7 +14,7 @@ from typing import IO, Any
 from elastic_runtime.checkpoint.checkpoints import PartStream, PartWriter, StoredCheckpoint, opened_checkpoint
 from elastic_runtime.checkpoint.manifest import MOST_STEPS, Part
 from elastic_runtime.documents import parse_json
-from elastic_runtime.errors import InvalidDocument
+from elastic_runtime.errors import InvalidDocument, InvalidSettings
 from elastic_runtime.printable import printable
 from elastic_runtime.training import plain, tensor_files
 from elastic_runtime.training.family import Family, Tree
@@ -33,7 +33,7 @@ def part_writers(family: Family, trees: Mapping[str, Tree], attributes: Mapping[
         trees: state dicts and other trees with tensors, in host memory, not written to until the parts are.
         attributes: plain values, encoded by :mod:`elastic_runtime.training.plain`.
     """
-    writers = {f"{name}{SUFFIX}": partial(tensor_files.write, family, tree) for name, tree in trees.items()}
+    writers = {f"{name}{SUFFIX}": partial(_write_tree, family, name, tree) for name, tree in trees.items()}
     text = json.dumps(attributes, allow_nan=False, indent=1).encode()
     return {**writers, ATTRIBUTES: lambda stream: _write(stream, text)}
 
@@ -68,6 +68,19 @@ def load_checkpoint(family: Family, uri: str) -> dict[str, Any]:
         return read_parts(family, stored)
 
 
+def _write_tree(family: Family, name: str, tree: Tree, stream: PartStream) -> None:
+    try:
+        tensor_files.write(family, tree, stream)
+    except plain.NotPlain as error:  # that was none when the state was made
+        raise unkept(name, f"its state cannot be kept: {error}") from error
+
+
+def unkept(name: str, problem: str) -> InvalidSettings:
+    """Return the error for an attribute of a state that cannot be kept."""
+    remedy = "Have its state_dict give tensors and plain values alone, or keep it out of the state"
+    return InvalidSettings(f"DurableState.{name}", problem, remedy)
+
+
 def _write(stream: PartStream, data: bytes) -> None:
     stream.write(data)
 
@@ -78,7 +91,7 @@ def _read_attributes(data: bytes) -> dict[str, Any]:
         raise InvalidDocument(f"its part {ATTRIBUTES} is not a JSON object")
     try:
         return {name: plain.decode(value) for name, value in attributes.items()}
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
         raise InvalidDocument(f"its part {ATTRIBUTES} does not hold plain values: {printable(error)}") from error
 
 

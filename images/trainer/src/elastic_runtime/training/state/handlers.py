@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.training import tensor_files
+from elastic_runtime.training.checkpointing.parts import unkept
 from elastic_runtime.training.family import Family, HasState, Tree
 from elastic_runtime.training.state.collectives import broadcast_tree
 from elastic_runtime.training.state.copies import Loan, RenewedCopy
@@ -128,10 +128,9 @@ def check_storable(
     for name, handler in handlers.items():
         if isinstance(handler, ForeignHandler) and not durable:
             continue
-        remedy = "Have its state_dict give tensors and plain values alone, or keep it out of the state"
         if handler.state is None:
-            raise InvalidSettings(f"DurableState.{name}", "it has no state_dict", remedy)
+            raise unkept(name, "it has no state_dict")
         try:
             tensor_files.check(family, handler.saved.newest)
         except Exception as error:  # whatever a framework makes of the script's own objects
-            raise InvalidSettings(f"DurableState.{name}", f"its state cannot be kept: {error}", remedy) from error
+            raise unkept(name, f"its state cannot be kept: {error}") from error

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.training import plain
+from elastic_runtime.training.checkpointing.parts import unkept
 from elastic_runtime.training.family import Family, Tree
 from elastic_runtime.training.state.attributes import Attributes, sort_attributes
 from elastic_runtime.training.state.collectives import broadcast_tree
@@ -75,7 +77,10 @@ class StateValues:
             if name not in ours:
                 handler.sync()
         mine = self._tree()
-        synced = broadcast_tree(world, self._family, {**mine, "has_commits": has_commits})
+        try:
+            synced = broadcast_tree(world, self._family, {**mine, "has_commits": has_commits})
+        except plain.NotPlain as error:
+            raise unkept(self._unkept_of(mine["states"]), f"its state cannot be sent: {error}") from error
         if world.rank != 0:
             for name, handler in ours.items():
                 load(self._family, name, handler.state, synced["states"][name])
@@ -84,6 +89,14 @@ class StateValues:
         if self._checks and world.size > 1:
             compare(world, self._family, fingerprint(self._family, flat_tree(mine)), "After a sync")
         return bool(synced["has_commits"])
+
+    def _unkept_of(self, states: Mapping[str, Tree]) -> str:
+        for name, state in states.items():
+            try:
+                self._family.outline(state)
+            except plain.NotPlain:
+                return name
+        return "…"
 
     def _ours(self) -> dict[str, StateDictHandler]:
         return {name: handler for name, handler in self.handlers.items() if isinstance(handler, StateDictHandler)}
