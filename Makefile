@@ -42,8 +42,8 @@ setup-scripts: setup ## make .venv-scripts: what other people's training scripts
 setup-torchft: ## make .venv-torchft, with .venv: TorchFT, a peer of the benchmarks; a minute the first time
 	@scripts/setup torchft
 
-# The one list of what `make test` and CI run. Parts that wait more than they compute are made beside each other.
-PARTS := lint test-unit test-security test-local+test-airflow test-engines+test-browser test-contract+test-oldest test-kubernetes
+# The one list of what `make test` and CI run. One after the other: two at a time take as long, and miss their limits.
+PARTS := lint test-unit test-security test-contract test-engines test-local test-airflow test-browser test-oldest test-kubernetes
 
 test: ## everything that CI checks: goes on after a part that fails, and says at the end what did; LIMIT: seconds for all
 	@MAKE="$(MAKE)" scripts/test-parts $(or $(LIMIT),0) $(PARTS)
