@@ -23,6 +23,8 @@ from tests.airflow.real_airflow import REPOSITORY, TRAINER, stack_without
 from tests.paced import SCRIPTS, PacedRun, Script, until
 
 DAG_ID, TASK_ID = "image_classifier", "train"
+HELD_AT = 21
+"""Step at which the run stands that is only looked at."""
 PEOPLE = (ADMIN := ("ann", "of-ann")), ("vic", "of-vic")
 """Names and passwords; vic is a viewer."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.airflow_run import Place, RunInAirflow, real_airflow
+from tests.browser.airflow_run import HELD_AT, Place, RunInAirflow, real_airflow
 from tests.browser.console_server import Server, serving
 from tests.paced import Script
 
@@ -60,9 +60,9 @@ def retried(place: Place) -> RunInAirflow:
 
 @pytest.fixture(scope="session")
 def held(place: Place, retried: RunInAirflow) -> RunInAirflow:
-    """A run that stands at step 21 and is only looked at."""
-    run = place.start("held", Script("exact.py", holds=(21,), step_seconds=0.1))
-    run.at(21)
+    """A run that stands at a step and is only looked at."""
+    run = place.start("held", Script("exact.py", holds=(HELD_AT,), step_seconds=0.1))
+    run.at(HELD_AT)
     return run
 
 

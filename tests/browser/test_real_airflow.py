@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from elastic_runtime.run.status import Event, EventKind, Phase, Status
-from tests.browser.airflow_run import Place, RunInAirflow
+from tests.browser.airflow_run import HELD_AT, Place, RunInAirflow
 from tests.paced import Script, sizes_of
 
 pytestmark = pytest.mark.timeout(300)
@@ -50,7 +50,9 @@ def assert_shows(page: Any, status: Status) -> None:
 
 def test_a_live_run_shows_its_real_numbers(place: Place, held: RunInAirflow) -> None:
     losses = held.ledger().losses()
-    status = held.until_status(lambda status: steps_of(status, "loss") == list(losses), "the losses of all steps")
+    status = held.until_status(
+        lambda status: status.step == HELD_AT and steps_of(status, "loss") == list(losses), "the losses of all steps"
+    )
     assert status.series["loss"].values == pytest.approx(list(losses.values()), rel=1e-5)
     with place.visit("ann", held.page) as page:
         assert_shows(page, status)
