@@ -94,13 +94,11 @@ def test_the_outline_tells_shapes_without_content() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [object(), Path("a"), {frozenset()}, torch.zeros(2).to_sparse(), torch.zeros(2, device="meta"), [[[]]] * 2],
-    ids=["object", "path", "frozenset", "sparse", "no content", "fine"],
+    [object(), Path("a"), {frozenset()}, torch.zeros(2).to_sparse(), torch.zeros(2, device="meta")],
+    ids=["object", "path", "frozenset", "sparse", "no content"],
 )
 def test_what_cannot_be_kept_is_refused_beforehand(value: Any) -> None:
-    if value == [[[]]] * 2:
-        tensor_files.check(TORCH, value)
-        return
+    tensor_files.check(TORCH, [[[]]] * 2)
     with pytest.raises(NotPlain):
         tensor_files.check(TORCH, [value])
 

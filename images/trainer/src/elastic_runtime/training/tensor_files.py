@@ -135,11 +135,10 @@ def check(codec: Codec, tree: Tree) -> None:
     Raises:
         Exception: any; it will not.
     """
-    plain.encode(tree, lambda value: None if codec.is_tensor(value) else codec.encode(value))
-    _, tensors = _header(codec, tree, {})
+    header, tensors = _header(codec, tree, {}, plain.DEEPEST)
     for problem in filter(None, map(codec.unfit, tensors)):
         raise plain.NotPlain(problem)
-    from_outline(codec, outline(codec, tree))
+    from_outline(codec, header)
 
 
 def write(codec: Codec, tree: Tree, stream: PartStream) -> None:
@@ -166,11 +165,11 @@ def read(codec: Codec, stream: IO[bytes], size: int) -> Tree:
         StoreUnavailable: the file cannot be read.
         MemoryError: there is too little for what it holds.
     """
-    length = int.from_bytes(stream.read(8), "little")
-    if not 2 <= length <= min(size - 8, _LARGEST_HEADER):
-        raise InvalidDocument("it has no header, or one of a senseless size")
 
     def read() -> Tree:
+        length = int.from_bytes(stream.read(8), "little")
+        if not 2 <= length <= min(size - 8, _LARGEST_HEADER):
+            raise InvalidDocument("it has no header, or one of a senseless size")
         layouts, structure, _ = _parsed(codec, stream.read(length))
         if sum(each.size for each in layouts) != size - 8 - length:
             raise InvalidDocument("its tensors are not as long as it says")
@@ -190,7 +189,7 @@ def _read_or_refused(read: Callable[[], T]) -> T:
         raise InvalidDocument(f"not a tree of tensors: {printable(error)}") from error
 
 
-def _header(codec: Codec, tree: Tree, notes: Mapping[str, str]) -> tuple[bytes, list[Tensor]]:
+def _header(codec: Codec, tree: Tree, notes: Mapping[str, str], deepest: int = _DEEPEST) -> tuple[bytes, list[Tensor]]:
     tensors: list[Tensor] = []
     layouts: list[Layout] = []
 
@@ -204,7 +203,7 @@ def _header(codec: Codec, tree: Tree, notes: Mapping[str, str]) -> tuple[bytes, 
     def as_text(value: Any) -> str:
         return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
-    structure = plain.encode(tree, other, deepest=_DEEPEST)
+    structure = plain.encode(tree, other, deepest=deepest)
     if len(names := _names(codec, tree)) != len(tensors):
         raise plain.NotPlain("a tensor in a set, a key or an attribute of a dict")
     types = {str(number): each.viewed for number, each in enumerate(layouts) if each.viewed}
