@@ -50,6 +50,11 @@ def count(cases: list[ElementTree.Element]) -> Counts:
     return Counts(len(endings) - failed - skipped, failed, skipped)
 
 
+def duration(cases: list[ElementTree.Element]) -> float:
+    """Seconds that one report's tests took, one after the other, with what stands around them."""
+    return sum(float(case.get("time", "0")) for case in cases)
+
+
 def failures(report: str, cases: list[ElementTree.Element]) -> Iterator[str]:
     """How each failed test of one report failed, in a few lines."""
     for case in cases:
@@ -69,7 +74,7 @@ def main(folder: str, *parts: str) -> int:
             print(failure)
     counts = {report: count(cases) for report, cases in reports.items()}
     for report, one in counts.items():
-        print(f"{report}: {one}, {one.skipped} skipped")
+        print(f"{report}: {one}, {one.skipped} skipped, in {duration(reports[report]):.0f} s")
     total = sum(counts.values(), Counts())
     for part in parts:
         reported = any(one.failed for report, one in counts.items() if report.startswith(part.removeprefix("test-")))

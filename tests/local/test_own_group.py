@@ -88,7 +88,7 @@ train(DurableState(model=torch.nn.Linear(1, 1)))
 """
 ENDS = """
 import torch.distributed as dist
-from elastic_runtime.torch import own_group
+from elastic_runtime.engines.torch import own_group
 
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 own_group.own_group()

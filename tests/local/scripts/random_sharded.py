@@ -28,10 +28,11 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard
 
 from elastic_runtime.engines.through_worlds import into_world
+from elastic_runtime.engines.torch import own_group
 from elastic_runtime.engines.torch.rank import forget_meshes
 from elastic_runtime.errors import StatesDiffer
 from elastic_runtime.run.spec import CheckpointSpec
-from elastic_runtime.torch import ShardedState, own_group
+from elastic_runtime.torch import ShardedState
 from elastic_runtime.training.state.verification import FEWEST_COMMITS
 from elastic_runtime.world import current_world
 

@@ -24,10 +24,10 @@ from torch import Tensor
 from elastic_runtime.checkpoint import open_store
 from elastic_runtime.checkpoint.checkpoints import Checkpoints, PartStream, StoredCheckpoint
 from elastic_runtime.checkpoint.manifest import decode_manifest
+from elastic_runtime.engines.torch.own_group import let_go
 from elastic_runtime.errors import InvalidDocument, InvalidSettings
 from elastic_runtime.protocol.rank_link import CheckpointSkipped, Resumed
 from elastic_runtime.torch.family import TORCH
-from elastic_runtime.torch.own_group import let_go
 from elastic_runtime.torch.restarts import newest_checkpoint
 from elastic_runtime.torch.sharded.reading import Reading
 from elastic_runtime.torch.sharded.stored import is_other, read_whole
@@ -37,6 +37,7 @@ from elastic_runtime.training.checkpointing.parts import ATTRIBUTES, read_parts
 from elastic_runtime.training.state.resuming import take_newest
 from elastic_runtime.training.state.values import StateValues
 from elastic_runtime.training.trees import tensors_of
+from elastic_runtime.world import WORLD, current_world
 from tests.bounded_memory import bounded_memory
 from tests.security.runtime.hostile_checkpoints import NOON, lay, manifest, part
 from tests.unit.runtime.rank_bench import Agent
@@ -55,7 +56,16 @@ class Alone:
 
 
 @pytest.fixture
-def world() -> Iterator[Alone]:
+def of_torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Processes of this test have torch's world."""
+    monkeypatch.setenv(WORLD, "elastic_runtime.engines.torch.world:WORLD")
+    current_world.cache_clear()
+    yield
+    current_world.cache_clear()
+
+
+@pytest.fixture
+def world(of_torch: None) -> Iterator[Alone]:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1, timeout=timedelta(seconds=30))
     yield Alone()
     let_go()
@@ -301,6 +311,7 @@ def rank_of_two(rank: int, folder: Path) -> None:
     os._exit(0)  # The group's threads may wait for the other rank.
 
 
+@pytest.mark.usefixtures("of_torch")
 @pytest.mark.timeout(300)  # Two processes import torch.
 def test_what_does_not_fit_one_rank_fits_none_and_nobody_waits(folder: Path) -> None:
     stored(folder, {names()[0]: shard(HONEST_LAYOUT)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from elastic_runtime import engines
 from elastic_runtime.engines.registry import find_engine
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.world import WORLD
 
 
 @pytest.fixture
@@ -61,3 +64,32 @@ def test_the_launcher_and_the_agent_import_no_engine() -> None:
         "print([name for name in ('horovod', 'torch', 'numpy') if name in sys.modules])"
     )
     assert subprocess.check_output([sys.executable, "-c", script], text=True) == "[]\n"
+
+
+IN_ANY_ORDER = """
+import importlib, os, sys
+import torch
+
+for name in sys.argv[1:]:
+    if os.fork() == 0:
+        importlib.import_module(name)
+        os._exit(0)
+    _, status = os.wait()
+    if status:
+        print(name)
+"""
+"""Children print why they fail."""
+
+
+@pytest.mark.parametrize("engine", ["horovod", "torch"])
+def test_a_rank_can_import_any_module_first(engine: str) -> None:
+    """What a script imports first has its engine imported, which must not need what is being imported."""
+    folder = Path(engines.__file__).parent / engine
+    found = {path.stem for path in folder.glob("[a-z]*.py")} - {"tensorflow"}  # This Horovod was built without it.
+    modules = [f"elastic_runtime.engines.{engine}.{name}" for name in found]
+    packages = ["elastic_runtime.tensorflow", "elastic_runtime.torch", "elastic_runtime.torch.sharded_state"]
+    command = (sys.executable, "-c", IN_ANY_ORDER, *modules, *packages)
+    environment = {**os.environ, WORLD: find_engine(engine).world}
+    said = subprocess.run(command, env=environment, text=True, capture_output=True, check=True)
+    assert (said.stdout, said.stderr) == ("", "")
+    assert len(modules) > 4

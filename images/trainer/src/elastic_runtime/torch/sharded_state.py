@@ -7,8 +7,8 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -25,7 +25,7 @@ from elastic_runtime.torch.durable import DurableState
 from elastic_runtime.torch.family import TORCH
 from elastic_runtime.torch.sharded import exchange
 from elastic_runtime.torch.sharded.boxes import Catalog, Key, keepers, newest_whole
-from elastic_runtime.torch.sharded.exchange import Copying
+from elastic_runtime.torch.sharded.exchange import Copying, WorldOfParts, world_of_parts
 from elastic_runtime.torch.sharded.reading import Reading
 from elastic_runtime.torch.sharded.resharding import reshard, share_buffers
 from elastic_runtime.torch.sharded.stored import is_other, part_writer
@@ -37,28 +37,10 @@ from elastic_runtime.training.checkpointing.writer import Snapshot
 from elastic_runtime.training.state.fingerprint import Fingerprint, fingerprint, name_of
 from elastic_runtime.training.state.resuming import take_newest
 from elastic_runtime.training.trees import tensors_by_path
-from elastic_runtime.world import World
 
 Build = Callable[[], tuple[torch.nn.Module, torch.optim.Optimizer | None]]
 _PERIODIC, _HANDOVER = 1.0, 2.0
 _log = logging.getLogger(__name__)
-
-
-class WorldOfParts(World, Protocol):
-    """A world whose engine says who leaves it."""
-
-    @property
-    def leaving(self) -> tuple[int, frozenset[int]]:
-        """The number of the newest message about the next world, which grows, and the ranks that will not be in it."""
-
-    def exchange(self, out: Mapping[int, Sequence[torch.Tensor]], into: Mapping[int, Sequence[torch.Tensor]]) -> None:
-        """Send tensors in host memory, by the rank that gets them, and receive others, by the rank that sends them.
-
-        A collective of those that send to each other; it ends for who lives, where one of them does not.
-        """
-
-    def state_lost(self) -> None:
-        """Parts of the state are in no rank, and there is no checkpoint: all ranks are ended, and start anew."""
 
 
 class ShardedState(DurableState):
@@ -127,7 +109,7 @@ class ShardedState(DurableState):
 
     @property
     def _world_of_parts(self) -> WorldOfParts:
-        return cast(WorldOfParts, self._world)
+        return world_of_parts()
 
     # From world to world
 

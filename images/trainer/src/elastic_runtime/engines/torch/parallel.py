@@ -24,7 +24,6 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from elastic_runtime.engines.torch.sending import maximum
-from elastic_runtime.torch.digests import digests
 from elastic_runtime.training.state.fingerprint import number_of
 
 _Made = weakref.WeakKeyDictionary[DistributedDataParallel, tuple[tuple[Any, ...], dict[str, Any]]]
@@ -131,6 +130,9 @@ def alike(module: nn.Module, maximum: Callable[[Sequence[float]], list[float]]) 
     named = list(itertools.chain(module.named_parameters(), module.named_buffers()))
     mine: float | None = None
     if all(_is_plain(tensor) for _, tensor in named):
+        # Not above: importing that package first imports this engine.
+        from elastic_runtime.torch.digests import digests
+
         found = digests([tensor for _, tensor in named])
         mine = float(number_of([(name, digest) for (name, _), digest in zip(named, found, strict=True)]))
     greatest, least = maximum([mine, -mine] if mine is not None else [1.0, 1.0])

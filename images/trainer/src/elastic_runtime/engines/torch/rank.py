@@ -21,10 +21,12 @@ from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from elastic_runtime.engines.gloo_sockets import GlooSockets
 from elastic_runtime.engines.through_worlds import ending_with_its_word, into_world, through_worlds
+from elastic_runtime.engines.torch import own_group
 from elastic_runtime.engines.torch.channel import Channel, StoreTimeout, WorldLost
 from elastic_runtime.engines.torch.communicators import abort_communicators, complete_collectives
 from elastic_runtime.engines.torch.cutting import Cutting, Standstill
 from elastic_runtime.engines.torch.messages import AnotherWanted, EnterWorld
+from elastic_runtime.engines.torch.own_group import COLLECTIVE_TIMEOUT, CONNECTING
 from elastic_runtime.engines.torch.parallel import Wrappers
 from elastic_runtime.engines.torch.sending import Stuck, watch_waits
 from elastic_runtime.engines.torch.store import AgentStore
@@ -32,8 +34,6 @@ from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.protocol.rank_link import LocalRankRead, RankLink, shared_link
 from elastic_runtime.script import kept_outputs
 from elastic_runtime.script.leaving import call_back
-from elastic_runtime.torch import own_group
-from elastic_runtime.torch.own_group import COLLECTIVE_TIMEOUT, CONNECTING
 
 _TENSOR = "torch.distributed.tensor"
 
@@ -179,7 +179,7 @@ class Rank:
             raise WorldLost("a rank of the world is lost")
 
     def state_lost(self) -> None:
-        """Implement :meth:`~elastic_runtime.torch.sharded_state.WorldOfParts.state_lost`."""
+        """Implement :meth:`~elastic_runtime.torch.sharded.exchange.WorldOfParts.state_lost`."""
         if self._channel:
             self._channel.state_lost()
 

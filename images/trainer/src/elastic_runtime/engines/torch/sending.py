@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import Work
 
-from elastic_runtime.torch.own_group import COLLECTIVE_TIMEOUT, keep, own_group
+from elastic_runtime.engines.torch.own_group import COLLECTIVE_TIMEOUT, keep, own_group
 
 LOOK = timedelta(seconds=1)
 _DATA, _ANSWERS = 0, 1
@@ -70,6 +70,16 @@ def maximum(numbers: Sequence[float], is_broken: Callable[[], bool]) -> list[flo
     wait_for(own_group().allreduce([local], dist.ReduceOp.MAX), is_broken)
     greatest: list[float] = local.tolist()
     return greatest
+
+
+def add_up(tensor: Tensor, is_broken: Callable[[], bool]) -> None:
+    """Overwrite a tensor in host memory, of one shape and type on all ranks, with their sum; a collective.
+
+    Args:
+        tensor: contiguous.
+        is_broken: whether the world is.
+    """
+    wait_for(own_group().allreduce([tensor]), is_broken)
 
 
 def broadcast(tensors: Sequence[Tensor], source: int = 0, is_broken: Callable[[], bool] = lambda: False) -> None:

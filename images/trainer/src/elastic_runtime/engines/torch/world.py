@@ -15,7 +15,7 @@ from typing_extensions import override
 from elastic_runtime.engines.torch.messages import NAME
 from elastic_runtime.engines.torch.peers import prove_peers
 from elastic_runtime.engines.torch.rank import Rank, this_rank
-from elastic_runtime.engines.torch.sending import broadcast, exchange, maximum
+from elastic_runtime.engines.torch.sending import add_up, broadcast, exchange, maximum
 from elastic_runtime.script.unjoined import stepped
 from elastic_runtime.world import World
 
@@ -90,6 +90,10 @@ class TorchWorld(World):
     def settle(self) -> None:
         """Wait until the GPU has run the collectives, for ``SettlingWorld``."""
         self.this_rank().settle()
+
+    def add_up(self, tensor: torch.Tensor) -> None:
+        """Overwrite a tensor in host memory with the sum over all ranks, for ``WorldOfParts``."""
+        add_up(tensor, self.this_rank().is_broken)
 
     def exchange(self, out: Mapping[int, Sequence[torch.Tensor]], into: Mapping[int, Sequence[torch.Tensor]]) -> None:
         """Send and receive tensors in host memory, for ``WorldOfParts``."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, cast
 
 import torch
 import torch.distributed as dist
@@ -15,9 +15,9 @@ from torch import Tensor
 
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.torch.own_group import own_group
 from elastic_runtime.torch.sharded.boxes import Catalog, Leaf, Leaves, Piece, groups
 from elastic_runtime.torch.sharded.versions import Holding
+from elastic_runtime.world import World, current_world
 
 Send = Callable[[Mapping[int, Sequence[Tensor]], Mapping[int, Sequence[Tensor]]], None]
 """The world's way to send tensors, by the rank that gets them, and to receive others, by the rank that sends them."""
@@ -28,19 +28,45 @@ _LONGEST = 1 << 30
 """Bytes of a text."""
 
 
+class WorldOfParts(World, Protocol):
+    """A world whose engine says who leaves it."""
+
+    @property
+    def leaving(self) -> tuple[int, frozenset[int]]:
+        """The number of the newest message about the next world, which grows, and the ranks that will not be in it."""
+
+    def add_up(self, tensor: Tensor) -> None:
+        """Overwrite a tensor in host memory, of one shape and type on all ranks, with their sum; a collective."""
+
+    def exchange(self, out: Mapping[int, Sequence[Tensor]], into: Mapping[int, Sequence[Tensor]]) -> None:
+        """Send tensors in host memory, by the rank that gets them, and receive others, by the rank that sends them.
+
+        A collective of those that send to each other; it ends for who lives, where one of them does not.
+        """
+
+    def state_lost(self) -> None:
+        """Parts of the state are in no rank, and there is no checkpoint: all ranks are ended, and start anew."""
+
+
+def world_of_parts() -> WorldOfParts:
+    """Return the world of this process, whose engine is torch."""
+    return cast(WorldOfParts, current_world())
+
+
 def gather(data: bytes) -> list[bytes]:
     """Every rank's, by rank."""
-    rank, size = dist.get_rank(), dist.get_world_size()
+    world = world_of_parts()
+    rank, size = world.rank, world.size
     lengths = torch.zeros(size, dtype=torch.int64)
     lengths[rank] = len(data)
-    own_group().allreduce([lengths]).wait()
+    world.add_up(lengths)
     _check_length(int(lengths.sum()))
     texts = torch.zeros(int(lengths.sum()), dtype=torch.uint8)
     parts = torch.split(texts, lengths.tolist())
     if data:
         parts[rank].copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
     if texts.numel():
-        own_group().allreduce([texts]).wait()
+        world.add_up(texts)
     return [part.numpy().tobytes() for part in parts]
 
 
