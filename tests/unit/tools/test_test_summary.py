@@ -19,7 +19,7 @@ setup good:
 bad lint-bad: setup
 	@exit 3
 """
-PASSED = '<testcase classname="c" name="passed" />'
+PASSED = '<testcase classname="c" name="passed" time="1.6" />'
 FAILED = '<testcase classname="c" name="failed"><failure message="m">text&#10;&#10;there.py:3: Oh</failure></testcase>'
 SKIPPED = '<testcase classname="c" name="skipped"><skipped message="m" /></testcase>'
 
@@ -63,8 +63,8 @@ def test_a_failure_fails_the_whole(tmp_path: Path, capsys: pytest.CaptureFixture
         "failure of two: failed",
         "    there.py:3: Oh",
         "    m",
-        "one: 1 passed, 0 failed, 0 skipped",
-        "two: 1 passed, 1 failed, 0 skipped",
+        "one: 1 passed, 0 failed, 0 skipped, in 2 s",
+        "two: 1 passed, 1 failed, 0 skipped, in 2 s",
         "make test-two failed",
         "2 passed, 1 failed",
     ]
