@@ -11,7 +11,7 @@ import pytest
 from elastic_runtime.run.spec import Timing
 from elastic_runtime.run.status import Phase
 from tests.local.conftest import Start
-from tests.paced import Script
+from tests.paced import Script, sizes_of
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -86,6 +86,31 @@ def train(state):
 
 train(DurableState(model=torch.nn.Linear(1, 1)))
 """
+LONG_LAST_WRITE = """
+import time
+from datetime import timedelta
+import torch
+import torch.distributed as dist
+from elastic_runtime.engines.torch import own_group
+from elastic_runtime.torch import DurableState, elastic
+
+own_group.COLLECTIVE_TIMEOUT = timedelta(seconds=1)
+
+
+class Slow(DurableState):
+    def finish(self):
+        super().finish()
+        if dist.get_rank() == 0:
+            time.sleep(5)
+
+
+@elastic.run
+def train(state):
+    state.commit()
+
+
+train(Slow(model=torch.nn.Linear(1, 1)))
+"""
 ENDS = """
 import torch.distributed as dist
 from elastic_runtime.engines.torch import own_group
@@ -104,6 +129,15 @@ def test_what_a_script_has_in_flight_meets_what_it_was_sent_for(start: Start, tm
     timing = Timing(forming=5.0, stop_grace=1.0)
     run = start(Script("none"), (2, 2, 2), engine="torch", command=("python", str(script)), timing=timing)
     assert run.end(LONG).phase is Phase.SUCCEEDED, run.report("succeeded")
+
+
+def test_ranks_wait_for_the_last_checkpoint_for_longer_than_a_collective_may_take(start: Start, tmp_path: Path) -> None:
+    script = tmp_path / "last.py"
+    script.write_text(LONG_LAST_WRITE)
+    run = start(Script("none"), (2, 2, 2), engine="torch", command=("python", str(script)))
+    status = run.end(LONG)
+    assert status.phase is Phase.SUCCEEDED, run.report("succeeded")
+    assert sizes_of(status) == [2, 0]
 
 
 def test_a_script_sees_the_groups_that_it_has_made_alone(start: Start, tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ from torch._C._distributed_c10d import Work
 from elastic_runtime.engines.torch.own_group import COLLECTIVE_TIMEOUT, keep, own_group
 
 LOOK = timedelta(seconds=1)
+LAST_WRITE = timedelta(days=1)
+"""For which ranks wait at the end for one that writes the last checkpoint."""
 _DATA, _ANSWERS = 0, 1
 """Tags of messages, and of answers to them."""
 
@@ -70,6 +72,19 @@ def maximum(numbers: Sequence[float], is_broken: Callable[[], bool]) -> list[flo
     wait_for(own_group().allreduce([local], dist.ReduceOp.MAX), is_broken)
     greatest: list[float] = local.tolist()
     return greatest
+
+
+def meet(is_broken: Callable[[], bool]) -> None:
+    """Wait until all ranks are here, of which one may write a long last checkpoint; a collective.
+
+    It ends where the world breaks.
+
+    Args:
+        is_broken: whether the world is.
+    """
+    options = dist.AllreduceOptions()
+    options.reduceOp, options.timeout = dist.ReduceOp.MAX, LAST_WRITE
+    wait_for(own_group().allreduce([torch.zeros(1)], options), is_broken, LAST_WRITE)
 
 
 def add_up(tensor: Tensor, is_broken: Callable[[], bool]) -> None:

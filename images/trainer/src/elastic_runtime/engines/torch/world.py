@@ -15,7 +15,7 @@ from typing_extensions import override
 from elastic_runtime.engines.torch.messages import NAME
 from elastic_runtime.engines.torch.peers import prove_peers
 from elastic_runtime.engines.torch.rank import Rank, this_rank
-from elastic_runtime.engines.torch.sending import add_up, broadcast, exchange, maximum
+from elastic_runtime.engines.torch.sending import add_up, broadcast, exchange, maximum, meet
 from elastic_runtime.script.unjoined import stepped
 from elastic_runtime.world import World
 
@@ -72,7 +72,7 @@ class TorchWorld(World):
 
     @override
     def barrier(self) -> None:
-        self.maximum([0.0])  # dist.barrier() would take a GPU, where there is one.
+        meet(self.this_rank().is_broken)  # dist.barrier() would take a GPU, where there is one.
 
     @override
     def agrees(self) -> bool:
