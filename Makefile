@@ -23,6 +23,8 @@ export ELASTIC_TRAINING_TRAINER_PYTHON := $(CURDIR)/$(TRAINER)/python
 
 # $(call pytest,environment,report,folders)
 pytest = $(1)/python -m pytest --junitxml=build/junit/$(2).xml $(3)
+# For tests of real runs, which wait half of their time: two at once take half as long, and keep their limits.
+PAIRS := --numprocesses 2 --dist loadfile
 
 help: ## show this
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -42,7 +44,7 @@ setup-scripts: setup ## make .venv-scripts: what other people's training scripts
 setup-torchft: ## make .venv-torchft, with .venv: TorchFT, a peer of the benchmarks; a minute the first time
 	@scripts/setup torchft
 
-# The one list of what `make test` and CI run. One after the other: two at a time take as long, and miss their limits.
+# The one list of what `make test` and CI run, one after the other.
 PARTS := lint test-unit test-security test-contract test-engines test-local test-airflow test-browser test-oldest test-kubernetes
 
 test: ## everything that CI checks: goes on after a part that fails, and says at the end what did; LIMIT: seconds for all
@@ -86,7 +88,8 @@ test-unit-runtime: setup
 test-unit-checkpoints: setup
 	$(call pytest,$(TRAINER),unit-checkpoints,tests/unit/checkpoints)
 
-test-security: test-security-runtime test-security-provider ## attacks: each hole that was closed, tried again
+test-security: setup ## attacks: each hole that was closed, tried again
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-security-runtime test-security-provider
 
 test-security-runtime: setup
 	$(call pytest,$(TRAINER),security-runtime,tests/security/runtime tests/security/fuzz/runtime $(wildcard tests/security/local))
@@ -95,13 +98,13 @@ test-security-provider: setup
 	$(call pytest,$(AIRFLOW),security-provider,tests/security/provider tests/security/fuzz/provider)
 
 test-contract: setup ## what every kind of cluster must do
-	$(call pytest,$(AIRFLOW),contract,tests/contract)
+	$(call pytest,$(AIRFLOW),contract,$(PAIRS) tests/contract)
 
 test-engines: setup ## what every engine must do, with real ranks
-	$(call pytest,$(TRAINER),engines,tests/engines)
+	$(call pytest,$(TRAINER),engines,$(PAIRS) tests/engines)
 
 test-local: setup ## real Horovod runs on this machine, from the launcher down
-	$(call pytest,$(TRAINER),local,tests/local)
+	$(call pytest,$(TRAINER),local,$(PAIRS) tests/local)
 
 test-faults: setup ## scripted resizes, losses and notices with torch.distributed, sharded and not; a quarter of an hour, not a part of `make test`
 	ENGINES=all $(TRAINER)/python -m pytest tests/local/test_resizes.py tests/local/test_losses.py tests/local/test_reclaims.py -k torch
@@ -120,6 +123,9 @@ test-tensorflow-kubernetes: setup ## TensorFlow's scripts in pods; a quarter of 
 
 test-airflow: setup ## real Airflow components, from the DAG down
 	$(call pytest,$(AIRFLOW),airflow,tests/airflow)
+
+test-gpu-steps: setup ## all that `make gpu-check` tries on a GPU, gone through without one; three minutes, not a part of `make test`
+	$(call pytest,$(TRAINER),gpu-steps,tests/gpu_steps)
 
 test-viewers: setup ## 200 people look at a task with a silent store, in a real API server: do its other routes go on? a minute, not a part of `make test`
 	$(call pytest,$(AIRFLOW),viewers,tests/viewers)
@@ -269,6 +275,6 @@ clean-all: clean
 	rm -rf .venv .venv-trainer .venv-tensorflow .venv-frameworks .venv-scripts .venv-torchft .venv-site .venv-manifests
 
 .PHONY: help setup setup-tensorflow setup-torchft setup-site site test-site setup-manifests test-manifests test-tutorial test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks lint-prose test-unit $(UNIT) \
-    test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-viewers test-browser screenshots \
+    test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-gpu-steps test-viewers test-browser screenshots \
     test-faults test-frameworks test-scripts setup-frameworks setup-scripts test-kubernetes test-kubernetes-long test-oldest test-compose compose-up compose-down test-wheels matrix chaos chaos-bar fuzz kills soak \
     demo bench bench-torch bench-sharded bench-deferred bench-checkpoints bench-status bench-page bench-traces gpu-check image cluster-up cluster-down build dist requirements clean clean-all

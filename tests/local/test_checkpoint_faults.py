@@ -152,9 +152,9 @@ def test_a_handover_that_the_store_refuses_is_written_when_it_is_back(
     assert_as_undisturbed(run, status, undisturbed)
     assert run.events(*WORLDS)[1:] == [f"notice {leaving}", "scaled 1", "scaled 2", "finished"]
     seen = checkpoints(status)
-    assert seen[0] == "-20"
-    assert "40" in seen
-    assert seen[-1] == "70"
+    assert (seen[0], seen[-1]) == ("-20", "70")
+    # Asked again for some seconds, it may be of a commit before the store was back.
+    assert any(20 < int(step) <= 40 for step in seen)
 
 
 @pytest.mark.parametrize("kind", ["file", "s3"])
