@@ -10,7 +10,7 @@ import pytest
 from tests.paced import SCRIPTS
 from tests.plain_launchers import by_horovod, by_torch
 
-COUNT = int(os.environ.get("STATES", "60"))
+COUNT = int(os.environ.get("STATES", "24"))
 SCRIPT_TIMEOUT = 120 + 2 * COUNT
 pytestmark = pytest.mark.timeout(SCRIPT_TIMEOUT + 30)
 
