@@ -106,6 +106,10 @@ test-engines: setup ## what every engine must do, with real ranks
 test-local: setup ## real Horovod runs on this machine, from the launcher down
 	$(call pytest,$(TRAINER),local,$(PAIRS) tests/local)
 
+test-long: setup ## more variants of tests of `make test`; ten minutes, not a part of it
+	$(call pytest,$(TRAINER),long-local,-m long $(PAIRS) tests/local)
+	$(call pytest,$(AIRFLOW),long-airflow,-m long tests/airflow)
+
 test-faults: setup ## scripted resizes, losses and notices with torch.distributed, sharded and not; a quarter of an hour, not a part of `make test`
 	ENGINES=all $(TRAINER)/python -m pytest tests/local/test_resizes.py tests/local/test_losses.py tests/local/test_reclaims.py -k torch
 
@@ -275,6 +279,6 @@ clean-all: clean
 	rm -rf .venv .venv-trainer .venv-tensorflow .venv-frameworks .venv-scripts .venv-torchft .venv-site .venv-manifests
 
 .PHONY: help setup setup-tensorflow setup-torchft setup-site site test-site setup-manifests test-manifests test-tutorial test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks lint-prose test-unit $(UNIT) \
-    test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-gpu-steps test-viewers test-browser screenshots \
+    test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-gpu-steps test-long test-viewers test-browser screenshots \
     test-faults test-frameworks test-scripts setup-frameworks setup-scripts test-kubernetes test-kubernetes-long test-oldest test-compose compose-up compose-down test-wheels matrix chaos chaos-bar fuzz kills soak \
     demo bench bench-torch bench-sharded bench-deferred bench-checkpoints bench-status bench-page bench-traces gpu-check image cluster-up cluster-down build dist requirements clean clean-all

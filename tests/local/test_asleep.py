@@ -36,7 +36,7 @@ def stopped(run: ScriptedRun, rank: int) -> str:
     return worker
 
 
-@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize("rank", [0, pytest.param(2, marks=pytest.mark.long)])
 def test_a_stopped_rank_is_waited_for_no_longer_than_a_world_may_form(
     start: Start, undisturbed: Undisturbed, rank: int
 ) -> None:

@@ -70,7 +70,10 @@ def assert_went_on_from(run: ScriptedRun, status: Status, newest: StoredCheckpoi
     assert dict(run.ledger().steps()) == dict.fromkeys(range(1, 71), 1) | again
 
 
-@pytest.mark.parametrize(("kind", "damage"), [("file", flip_file), ("file", truncate_file), ("s3", flip_object)])
+@pytest.mark.parametrize(
+    ("kind", "damage"),
+    [pytest.param("file", flip_file, marks=pytest.mark.long), ("file", truncate_file), ("s3", flip_object)],
+)
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     start: Start, s3: S3, tmp_path: Path, undisturbed: Undisturbed, kind: str, damage: Callable[[str, str], None]
 ) -> None:
@@ -100,7 +103,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     undisturbed.assert_same(run)
 
 
-@pytest.mark.parametrize("kind", ["file", "s3"])
+@pytest.mark.parametrize("kind", [pytest.param("file", marks=pytest.mark.long), "s3"])
 def test_ranks_killed_in_the_middle_of_a_checkpoint_go_on_from_the_one_before(
     start: Start, s3: S3, tmp_path: Path, undisturbed: Undisturbed, kind: str
 ) -> None:

@@ -157,7 +157,7 @@ def test_a_handover_that_the_store_refuses_is_written_when_it_is_back(
     assert any(20 < int(step) <= 40 for step in seen)
 
 
-@pytest.mark.parametrize("kind", ["file", "s3"])
+@pytest.mark.parametrize("kind", [pytest.param("file", marks=pytest.mark.long), "s3"])
 def test_of_two_owners_the_older_one_publishes_nothing_more_and_fails(
     start: Start, s3: S3, tmp_path: Path, undisturbed: Undisturbed, kind: str
 ) -> None:

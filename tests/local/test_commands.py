@@ -40,7 +40,7 @@ def test_a_plain_elastic_horovod_script_runs_and_sees_every_sample_once(start: S
     assert not apart, f"learning rates or weights of the ranks differ in steps {apart}: {ranks[apart[0]]}"
 
 
-@pytest.mark.parametrize("warm", [True, False])
+@pytest.mark.parametrize("warm", [pytest.param(True, marks=pytest.mark.long), False])
 def test_a_shell_command_starts_cold_and_scales(start: Start, warm: bool) -> None:
     command = ("sh", "-c", f"exec {sys.executable} {SCRIPTS / 'stock.py'}")
     run = start(Script("stock.py", epochs=1, holds=(6,)), command=command, warm=warm)

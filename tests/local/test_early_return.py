@@ -33,8 +33,22 @@ def test_ranks_that_return_at_one_step_succeed(start: Start) -> None:
     assert run.end(LONG).phase is Phase.SUCCEEDED, run.report("succeeded")
 
 
-@pytest.mark.parametrize("start", ["horovod", "torch", "torch-sharded"], indirect=True)
-@pytest.mark.parametrize("how", ["finish", "with", "nothing"])
+@pytest.mark.parametrize(
+    ("start", "how"),
+    [
+        *(("horovod", "with"), ("torch", "nothing"), ("torch-sharded", "finish")),
+        *(
+            pytest.param(engine, how, marks=pytest.mark.long)
+            for engine, hows in {
+                "horovod": ("finish", "nothing"),
+                "torch": ("finish", "with"),
+                "torch-sharded": ("with", "nothing"),
+            }.items()
+            for how in hows
+        ),
+    ],
+    indirect=["start"],
+)
 def test_a_script_of_its_own_that_ends_early_in_one_rank_is_named(start: Start, how: str) -> None:
     run = start(Script("shorter.py", ("12", "20", how)), (3, 3, 3), timing=Timing(forming=1.0, stop_grace=1.0))
     status = run.end(LONG)

@@ -63,7 +63,7 @@ def assert_nothing_changed_between_steps(run: ScriptedRun) -> None:
         assert note.get("seen") in (None, [step] * 2)
 
 
-@pytest.mark.parametrize("in_place", ["", "1"])
+@pytest.mark.parametrize("in_place", ["", pytest.param("1", marks=pytest.mark.long)])
 def test_weights_and_the_optimizers_state_are_the_same_before_and_after_each_change(
     start: Start, in_place: str
 ) -> None:
@@ -82,7 +82,7 @@ def test_weights_and_the_optimizers_state_are_the_same_before_and_after_each_cha
     assert_nothing_changed_between_steps(run)
 
 
-@pytest.mark.parametrize("copies", ["0", "1"])
+@pytest.mark.parametrize("copies", ["0", pytest.param("1", marks=pytest.mark.long)])
 def test_nothing_is_lost_with_ranks_that_leave_together(start: Start, copies: str) -> None:
     run = begin(start, Script("sharded.py", epochs=3, holds=(8,)), (1, 5, 5), environment={"COPIES": copies})
     run.at(8)
@@ -174,7 +174,7 @@ def test_a_state_that_one_rank_had_whole_is_resumed_in_parts(start: Start, tmp_p
     assert joined == {(7, digest(states))}
 
 
-@pytest.mark.parametrize("script", ["sharded.py", "parallel.py"])
+@pytest.mark.parametrize("script", [pytest.param("sharded.py", marks=pytest.mark.long), "parallel.py"])
 def test_a_rank_keeps_nothing_of_worlds_that_are_over(start: Start, script: str) -> None:
     """Threads and sockets of their process groups: hundreds of resizes come in the life of a run."""
     holds = range(8, 50, 6)

@@ -62,6 +62,7 @@ def test_two_slots_come_and_go_with_their_worker(start: Start, undisturbed: Undi
     assert_devices_of_their_own(run, slots=2)
 
 
+@pytest.mark.long
 def test_three_slots_of_one_worker(start: Start, undisturbed: Undisturbed) -> None:
     run = start(
         Script("exact.py", holds=(20,)), (1, 1, 1), slots=3, environment={"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5"}
