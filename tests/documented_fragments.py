@@ -106,7 +106,7 @@ COMMANDS = [
     Commands("docs/getting-started.md", "elastic-training scale", run_by="tests/tutorial"),
     Commands("docs/how-to/gpu-and-spot-nodes.md", "airflow pools set", reason="needs Airflow's database"),
     Commands("docs/gpus.md", "make image CUDA=1", reason=_MINUTES),
-    Commands("docs/gpus.md", "make gpu-check", run_by="tests/local/test_gpu_check.py"),
+    Commands("docs/gpus.md", "make gpu-check", run_by="tests/gpu_steps/test_gpu_check.py"),
     Commands(
         "docs/how-to/deploy.md", "make compose-up", reason="needs Docker; tests/compose runs its services as processes"
     ),
