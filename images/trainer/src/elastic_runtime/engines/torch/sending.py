@@ -83,7 +83,7 @@ def meet(is_broken: Callable[[], bool]) -> None:
         is_broken: whether the world is.
     """
     options = dist.AllreduceOptions()
-    options.reduceOp, options.timeout = dist.ReduceOp.MAX, LAST_WRITE
+    options.timeout = LAST_WRITE
     wait_for(own_group().allreduce([torch.zeros(1)], options), is_broken, LAST_WRITE)
 
 
