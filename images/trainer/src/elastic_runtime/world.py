@@ -79,7 +79,7 @@ class World(Place, Protocol):
         """
 
     def barrier(self) -> None:
-        """Wait until all ranks are here; a collective."""
+        """Wait until all ranks are here, of which one may write a long last checkpoint; a collective."""
 
     def agrees(self) -> bool:
         """Whether all ranks tell each other what they have heard at the commit that begins with this call.
