@@ -11,7 +11,7 @@ import os
 
 from hypothesis import settings
 
-SOME, MANY = 30, 200
+SOME, MANY = 30, 100
 """Examples of a property, here and where ``CI`` is set."""
 
 

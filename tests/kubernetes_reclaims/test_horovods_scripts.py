@@ -9,9 +9,10 @@ from tests.paced import Script
 from tests.stock_scripts import HOLDS, RECOVERY, TORCH, through_resizes_and_a_loss
 
 pytestmark = pytest.mark.timeout(600)
+FIRST, *OTHERS = TORCH
 
 
-@pytest.mark.parametrize("name", TORCH)
+@pytest.mark.parametrize("name", [FIRST, *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS)])
 def test_trains_through_resizes_and_a_killed_rank(start: Start, name: str) -> None:
     run = start(Script("horovods.py", (name, *TORCH[name]), holds=HOLDS), (1, 2, 3), recovery=RECOVERY)
     through_resizes_and_a_loss(run, run.finish)
