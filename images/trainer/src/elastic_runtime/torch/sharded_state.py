@@ -25,7 +25,7 @@ from elastic_runtime.torch.durable import DurableState
 from elastic_runtime.torch.family import TORCH
 from elastic_runtime.torch.sharded import exchange
 from elastic_runtime.torch.sharded.boxes import Catalog, Key, keepers, newest_whole
-from elastic_runtime.torch.sharded.exchange import Copying, WorldOfParts, world_of_parts
+from elastic_runtime.torch.sharded.exchange import Copying, world_of_parts
 from elastic_runtime.torch.sharded.reading import Reading
 from elastic_runtime.torch.sharded.resharding import reshard, share_buffers
 from elastic_runtime.torch.sharded.stored import is_other, part_writer
@@ -107,10 +107,6 @@ class ShardedState(DurableState):
             problem = "with this engine every rank has the whole model"
             raise InvalidSettings("ShardedState", problem, "Use ElasticTorchOperator, or DurableState")
 
-    @property
-    def _world_of_parts(self) -> WorldOfParts:
-        return world_of_parts()
-
     # From world to world
 
     def restore(self) -> None:
@@ -152,7 +148,7 @@ class ShardedState(DurableState):
         layouts = [each.layout for catalog in catalogs for each in catalog.versions]
         self._layout = 1 + max(layouts, default=0)
         self._keepers = keepers([each.host for each in catalogs])
-        self._copying = Copying(self._world_of_parts.exchange, self._keepers, self._versions.obtain)
+        self._copying = Copying(world_of_parts().exchange, self._keepers, self._versions.obtain)
         self.model, self.optimizer = model, optimizer
         return before
 
@@ -160,7 +156,7 @@ class ShardedState(DurableState):
         self._versions.keep_only(key)
         version = self._versions.of(key)
         before = total_sums(version, catalogs, key, differ=True) if self._verify != "never" else {}
-        reshard(self._world_of_parts.exchange, catalogs, key, version, model, optimizer)
+        reshard(world_of_parts().exchange, catalogs, key, version, model, optimizer)
         if version is not None:
             self._values.put_back(version.values)
         self._commits = key[0]
@@ -171,7 +167,7 @@ class ShardedState(DurableState):
         if not committed:  # Nothing is gone back to.
             self._commits += 1
             self.save()
-        serial, told = self._world_of_parts.leaving
+        serial, told = world_of_parts().leaving
         [newest] = self._world.maximum([float(serial)])
         flags = self._world.maximum([float(serial == newest and rank in told) for rank in range(self._world.size)])
         leaving = [rank for rank, flag in enumerate(flags) if flag]
@@ -183,7 +179,7 @@ class ShardedState(DurableState):
                 receivers[rank] = staying[number % len(staying)]
         if receivers != list(range(self._world.size)):
             version = self._versions.newest
-            version.copies += Copying(self._world_of_parts.exchange, receivers, self._versions.obtain).copy(version.own)
+            version.copies += Copying(world_of_parts().exchange, receivers, self._versions.obtain).copy(version.own)
 
     # Commits
 
@@ -225,7 +221,7 @@ class ShardedState(DurableState):
             if reading.tries:
                 model, optimizer = self._build()  # Nothing of what could not be read.
         if lost:
-            self._world_of_parts.state_lost()
+            world_of_parts().state_lost()
             advice = "" if self._spec else ". Give the run a checkpoint_uri"
             advice += "" if self._copies_wanted else ". Keep neighbour_copies"
             raise PermanentError(f"parts of the state are lost with their ranks, and no checkpoint is there{advice}")
