@@ -386,6 +386,16 @@ def test_a_warm_rank_has_what_its_engine_preloads_and_its_world_is_prepared(warm
     assert asyncio.run(run()) == said
 
 
+def test_a_warm_rank_collects_garbage() -> None:
+    """The process that it is forked from does not, while it imports."""
+
+    async def test(worker: Worker) -> None:
+        assert await worker.run("a", code("import gc; print(gc.isenabled(), gc.get_freeze_count() > 0)")) == 0
+        assert worker.lines("a", "stdout") == ["True True"]
+
+    with_worker(True, test)
+
+
 @pytest.mark.parametrize(
     ("command", "directory", "words"),
     [
