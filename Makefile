@@ -30,25 +30,25 @@ help: ## show this
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
 
 setup: ## make .venv and .venv-trainer, or bring them up to date
-	@scripts/setup
+	@tools/setup
 
 setup-tensorflow: ## make .venv-tensorflow, with .venv; FAMILY=both: with torch beside TensorFlow; five minutes the first time
-	@scripts/setup $(or $(FAMILY),tensorflow)
+	@tools/setup $(or $(FAMILY),tensorflow)
 
 setup-frameworks: setup ## make .venv-frameworks: Accelerate, DeepSpeed, Lightning, Megatron-Core, Transformers; two minutes the first time
-	@scripts/setup frameworks
+	@tools/setup frameworks
 
 setup-scripts: setup ## make .venv-scripts: what other people's training scripts import; two minutes the first time
-	@scripts/setup scripts
+	@tools/setup scripts
 
 setup-torchft: ## make .venv-torchft, with .venv: TorchFT, a peer of the benchmarks; a minute the first time
-	@scripts/setup torchft
+	@tools/setup torchft
 
 # The one list of what `make test` and CI run, one after the other.
 PARTS := lint test-unit test-security test-contract test-engines test-local test-airflow test-browser test-oldest test-kubernetes
 
 test: ## everything that CI checks: goes on after a part that fails, and says at the end what did; LIMIT: seconds for all
-	@MAKE="$(MAKE)" scripts/test-parts $(or $(LIMIT),0) $(PARTS)
+	@MAKE="$(MAKE)" tools/test-parts $(or $(LIMIT),0) $(PARTS)
 
 lint: lint-ruff lint-types lint-imports lint-locks lint-prose ## style, types, who may import whom, stale locks, prose of the docs
 
@@ -58,7 +58,7 @@ lint-ruff: setup
 
 lint-types: setup
 	$(AIRFLOW)/mypy --cache-dir=.mypy_cache/airflow --exclude '^tools/gpu_check' \
-	    provider/src scripts tools tests/conftest.py tests/leaks.py \
+	    provider/src tools tests/conftest.py tests/leaks.py \
 	    benchmarks/deferred benchmarks/deferred_runs.py benchmarks/page_load.py benchmarks/page/runs.py \
 	    tests/wheels/airflow_2.py tests/wheels/table.py tests/wheels/__main__.py tests/manifests/__main__.py \
 	    tests/tutorial/__main__.py tests/compose
@@ -70,10 +70,10 @@ lint-imports: setup
 	$(AIRFLOW)/lint-imports
 
 lint-locks: setup
-	$(AIRFLOW)/python scripts/locks.py --check
+	$(AIRFLOW)/python tools/locks.py --check
 
 lint-prose: setup
-	$(AIRFLOW)/python scripts/prose.py
+	$(AIRFLOW)/python tools/prose.py
 
 test-unit: setup ## unit tests, on virtual time; a minute on two cores
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(UNIT)
@@ -123,7 +123,7 @@ test-tensorflow: setup-tensorflow ## the same with TensorFlow and Keras; two min
 	$(call pytest,$(TENSORFLOW),tensorflow,tests/tensorflow)
 
 test-tensorflow-kubernetes: setup ## TensorFlow's scripts in pods; a quarter of an hour with the image, not a part of `make test`
-	scripts/test-kubernetes --tensorflow $(AIRFLOW)
+	tools/test-kubernetes --tensorflow $(AIRFLOW)
 
 test-airflow: setup ## real Airflow components, from the DAG down
 	$(call pytest,$(AIRFLOW),airflow,tests/airflow)
@@ -146,10 +146,10 @@ $(AXE): provider/frontend/package-lock.json
 	touch $@
 
 test-kubernetes: setup ## pods on a real Kubernetes, where there is a way to one
-	scripts/test-kubernetes $(AIRFLOW) $(TRAINER)
+	tools/test-kubernetes $(AIRFLOW) $(TRAINER)
 
 test-kubernetes-long: setup ## API server, scheduler and triggerer away; 20 rounds of clear; ten minutes, not a part of `make test`
-	scripts/test-kubernetes --long $(AIRFLOW) $(TRAINER)
+	tools/test-kubernetes --long $(AIRFLOW) $(TRAINER)
 
 test-oldest: build ## the wheels with the oldest Airflow there is, deferred, marked, cleared; three minutes
 	@$(AIRFLOW)/python -m tests.wheels --airflow 2.11.2
@@ -158,10 +158,10 @@ test-compose: setup ## docker-compose.yml without Docker: every service's comman
 	tools/cluster with -- sh -c '$(AIRFLOW)/python tools/image && tools/cluster load build/trainer-image.tar && $(AIRFLOW)/python -m tests.compose'
 
 compose-up: ## with Docker: Airflow, PostgreSQL, S3 and Kubernetes in containers of this machine: docs/how-to/deploy.md
-	scripts/compose up
+	tools/compose up
 
 compose-down: ## end them, and forget all
-	scripts/compose down
+	tools/compose down
 
 chaos: setup ## random faults on local runs; ROUNDS, SEED, JOBS, LOAD, ENGINE, …: see tests/README.md
 	@$(TRAINER)/python -m tests.chaos $(foreach option,ROUNDS SEED PLAN REPEAT ENGINE JOBS LOAD MINUTES,\
@@ -194,7 +194,7 @@ test-tutorial: setup ## docs/getting-started.md, followed block by block from an
 	@$(AIRFLOW)/python -m tests.tutorial
 
 demo: setup $(if $(filter kubernetes,$(CLUSTER)),$(if $(IMAGE),,image)) ## the digits DAG through real Airflow, with a report; CLUSTER=kubernetes: with pods, IMAGE and STORAGE_CLASS: in your cluster; ENGINE=torch; KEEP=1: Airflow stays up
-	$(if $(filter kubernetes,$(CLUSTER)),tools/cluster with --) $(AIRFLOW)/python scripts/demo.py --cluster $(CLUSTER) $(if $(IMAGE),--image $(IMAGE)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(KEEP),--keep)
+	$(if $(filter kubernetes,$(CLUSTER)),tools/cluster with --) $(AIRFLOW)/python tools/demo.py --cluster $(CLUSTER) $(if $(IMAGE),--image $(IMAGE)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(KEEP),--keep)
 
 bench: setup ## our launcher against horovodrun, and spot traces; writes benchmarks/RESULTS.md
 	$(TRAINER)/python benchmarks/run.py
@@ -236,17 +236,17 @@ cluster-down: setup ## end it, if it was started from here
 	$(AIRFLOW)/python tools/cluster down
 
 setup-site: ## make .venv-site, with .venv
-	@scripts/setup site
+	@tools/setup site
 
 site: setup-site ## the documentation as a site into build/site; warnings are errors; a minute
 	rm -rf build/site
-	$(SITE)/sphinx-build -q -W --keep-going -c scripts/docs_site -d build/site-read docs build/site
+	$(SITE)/sphinx-build -q -W --keep-going -c tools/docs_site -d build/site-read docs build/site
 
 test-site: site ## the site's links and anchors, and its pages in a headless Chromium at two widths; not a part of `make test`
 	$(call pytest,$(AIRFLOW),site,tests/site)
 
 setup-manifests: ## make .venv-manifests, with .venv
-	@scripts/setup manifests
+	@tools/setup manifests
 
 test-manifests: setup-manifests ## the manifests of runs against the schemas of Kubernetes 1.28 to 1.37 and Pod Security; not a part of `make test`
 	$(AIRFLOW)/python -m tests.manifests build/manifests
@@ -265,15 +265,15 @@ dist: setup-site ## wheels and sdists of both distributions into build/release, 
 	$(AIRFLOW)/uv build --out-dir build/release provider
 	rm -f build/release/.gitignore
 	$(SITE)/twine check --strict build/release/*
-	$(AIRFLOW)/python scripts/release.py --files build/release $(if $(TAG),--tag $(TAG))
-	$(AIRFLOW)/python scripts/registry_entry.py build/registry/provider.yaml
+	$(AIRFLOW)/python tools/release.py --files build/release $(if $(TAG),--tag $(TAG))
+	$(AIRFLOW)/python tools/registry_entry.py build/registry/provider.yaml
 
 requirements: setup ## make the locks that are stale (requirements/*.txt); UPGRADE=yes: all, in the newest versions
-	$(AIRFLOW)/python scripts/locks.py $(if $(UPGRADE),--upgrade)
+	$(AIRFLOW)/python tools/locks.py $(if $(UPGRADE),--upgrade)
 
 clean: ## remove what was built; `make clean-all` removes the environments too
 	rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find dags images provider scripts tools tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+	find dags images provider tools tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 clean-all: clean
 	rm -rf .venv .venv-trainer .venv-tensorflow .venv-frameworks .venv-scripts .venv-torchft .venv-site .venv-manifests

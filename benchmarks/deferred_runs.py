@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / folder) for folder in (".", "scripts", "tools")]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tools")]
 
 from benchmarks.deferred.api import Api  # noqa: E402
 from benchmarks.deferred.control_plane import ApiServer, api_server  # noqa: E402

@@ -95,7 +95,7 @@ COMMANDS = [
     Commands("docs/configuration.md", "airflow connections add", run_by="tests/unit/tools/test_document_fragments.py"),
     Commands("docs/cost.md", "curl --get", reason=_NETWORK),
     Commands("docs/examples.md", "make demo CLUSTER=kubernetes KUBECONFIG", reason=_CLUSTER),
-    Commands("docs/examples.md", "scripts/demo.py", reason=_MINUTES),
+    Commands("docs/examples.md", "tools/demo.py", reason=_MINUTES),
     Commands("docs/examples.md", "local_python", run_by="tests/unit/tools/test_document_fragments.py"),
     Commands("docs/getting-started.md", "-m venv venv", run_by="tests/tutorial"),
     Commands("docs/getting-started.md", "pip wheel", run_by="tests/tutorial"),

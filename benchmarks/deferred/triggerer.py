@@ -140,7 +140,5 @@ def _environment(home: Path, extras: Mapping[str, Any], database: str) -> dict[s
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database,
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         f"AIRFLOW_CONN_{CONNECTION.upper()}": json.dumps(connection),
-        "PYTHONPATH": os.pathsep.join(
-            (str(_REPOSITORY), *(str(_REPOSITORY / folder) for folder in ("scripts", "tools")))
-        ),
+        "PYTHONPATH": os.pathsep.join((str(_REPOSITORY), str(_REPOSITORY / "tools"))),
     }

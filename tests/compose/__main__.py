@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(ROOT / "tools"))
 
-import boto3  # noqa: E402 - what comes from scripts/ needs the path
+import boto3  # noqa: E402 - what comes from tools/ needs the path
 from botocore.exceptions import BotoCoreError  # noqa: E402
 
 from demo_kit.airflow_api import AirflowApi  # noqa: E402

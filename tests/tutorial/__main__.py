@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(ROOT / "tools"))
 
-from demo_kit import processes  # noqa: E402 - what comes from scripts/ needs the path
+from demo_kit import processes  # noqa: E402 - what comes from tools/ needs the path
 
 PAGE = ROOT / "docs" / "getting-started.md"
 PROMISED = 600.0

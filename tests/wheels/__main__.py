@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(ROOT / "tools"))
 
-import httpx  # noqa: E402 - what comes from scripts/ needs the path
+import httpx  # noqa: E402 - what comes from tools/ needs the path
 import psutil  # noqa: E402
 
 from demo_kit import processes  # noqa: E402

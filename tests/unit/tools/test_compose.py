@@ -69,7 +69,7 @@ def test_nothing_is_reached_from_other_machines() -> None:
 
 
 def test_every_password_is_of_this_machine() -> None:
-    written = re.findall(r"^\s+for name in (.*); do$", (ROOT / "scripts" / "compose").read_text(), re.MULTILINE)
+    written = re.findall(r"^\s+for name in (.*); do$", (ROOT / "tools" / "compose").read_text(), re.MULTILINE)
     assert {*written[0].split(), "FERNET_KEY"} == file.variables()
     for name, value in ENVIRONMENT.items():
         if re.search("SECRET|FERNET|SQL_ALCHEMY", name):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[3]
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(ROOT / "tools"))
 
 from demo_kit import cluster_folder, kubernetes_trainings  # noqa: E402  # the path above has to be there first
 from demo_kit.airflow_stack import StackFailed  # noqa: E402
@@ -157,7 +157,7 @@ def test_a_refusal_is_no_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 def test_an_image_has_to_be_named_for_a_cluster_of_ones_own(tmp_path: Path) -> None:
     environment = {**os.environ, "KUBECONFIG": str(tmp_path), "ELASTIC_TRAINING_CLUSTER_KIND": "kubeconfig"}
-    command = [sys.executable, "scripts/demo.py", "--cluster=kubernetes", f"--trainer-python={sys.executable}"]
+    command = [sys.executable, "tools/demo.py", "--cluster=kubernetes", f"--trainer-python={sys.executable}"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "failed: no image can be loaded into the cluster of KUBECONFIG from here: push the one" in done.stdout

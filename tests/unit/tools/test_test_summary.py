@@ -12,7 +12,7 @@ import pytest
 
 from test_summary import main
 
-SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
+TOOLS = Path(__file__).resolve().parents[3] / "tools"
 MAKEFILE = """
 setup good:
 	@echo made $@
@@ -96,12 +96,12 @@ def test_a_failure_outside_of_tests_is_counted(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_every_part_is_made_whatever_fails(tmp_path: Path) -> None:
-    (tmp_path / "scripts").mkdir()
+    (tmp_path / "tools").mkdir()
     for name in ("test-parts", "test_summary.py"):
-        shutil.copy(SCRIPTS / name, tmp_path / "scripts")
+        shutil.copy(TOOLS / name, tmp_path / "tools")
     (tmp_path / "Makefile").write_text(MAKEFILE)
     done = subprocess.run(
-        [tmp_path / "scripts" / "test-parts", "60", "bad", "good", "lint-bad"],
+        [tmp_path / "tools" / "test-parts", "60", "bad", "good", "lint-bad"],
         env={key: value for key, value in os.environ.items() if not key.startswith("MAKE")},
         capture_output=True,
         text=True,

@@ -11,11 +11,11 @@
 ``.venv-manifests``       what checks the manifests of runs: the same
 ========================  ======================================================================
 
-``python scripts/environments.py [FAMILY]``: ``torch`` (the default), ``tensorflow``, ``both``, ``frameworks`` or
+``python tools/environments.py [FAMILY]``: ``torch`` (the default), ``tensorflow``, ``both``, ``frameworks`` or
 ``scripts``, or instead ``torchft``, ``site`` or ``manifests``; ``.venv`` each time.
 
 Does nothing, quickly, when an environment is already as its requirements say. Only the standard library is used here:
-this runs before anything is installed. Called by ``scripts/setup``, which finds the interpreter.
+this runs before anything is installed. Called by ``tools/setup``, which finds the interpreter.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "setup"
 LOCKS = ROOT / "requirements"
-"""Of each package the version and the digests of its files, without which nothing is installed: scripts/locks.py."""
+"""Of each package the version and the digests of its files, without which nothing is installed: tools/locks.py."""
 AIRFLOW = ROOT / ".venv"
 UV = AIRFLOW / "bin" / "uv"
 BUILD_HOROVOD = ROOT / "images" / "trainer" / "build-horovod.sh"

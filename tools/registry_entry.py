@@ -1,6 +1,6 @@
 """The provider as Airflow's registry of providers lists one: ``provider.yaml``, from what the package tells Airflow.
 
-``python scripts/registry_entry.py FILE`` (``make dist``). Airflow's own schema of such files is the one that is met.
+``python tools/registry_entry.py FILE`` (``make dist``). Airflow's own schema of such files is the one that is met.
 """
 
 from __future__ import annotations

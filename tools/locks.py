@@ -1,6 +1,6 @@
 """The locks: every package in one version, with the digests of its files, made from what the project says it needs.
 
-``python scripts/locks.py`` (``make requirements``) makes those anew that are stale, with uv, and keeps the versions
+``python tools/locks.py`` (``make requirements``) makes those anew that are stale, with uv, and keeps the versions
 that still fit; with ``--upgrade`` all of them, in the newest versions. ``--check`` (``make lint``) only says which are
 stale: each carries a digest of what it was made from. ``requirements/torch-cpu.txt`` is kept by hand.
 """
