@@ -26,8 +26,8 @@ train = ElasticHorovodOperator(task_id="train", command=["python", "train.py"], 
 more = ScaleWorkersSensor(task_id="more", training_task_id="train", workers=4)
 """
 FRAGMENTS = [
-    Fragment("docs/scaling.md", "SizeWindow(workers=8", after="assert size_plan.otherwise == 2"),
-    Fragment("docs/scaling.md", "DeleteTrainingOperator", _TASKS, "assert sweep.is_teardown"),
+    Fragment("docs/airflow.md", "SizeWindow(workers=8", after="assert size_plan.otherwise == 2"),
+    Fragment("docs/airflow.md", "DeleteTrainingOperator", _TASKS, "assert sweep.is_teardown"),
     Fragment("docs/configuration.md", "hook.list_runs()", reason="needs runs: tests/unit/provider/test_connection.py"),
     Fragment(
         "docs/results.md", "class Tell",
