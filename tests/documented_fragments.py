@@ -107,9 +107,7 @@ COMMANDS = [
     Commands("docs/gpus.md", "airflow pools set", reason="needs Airflow's database"),
     Commands("docs/gpus.md", "make image CUDA=1", reason=_MINUTES),
     Commands("docs/gpus.md", "make gpu-check", run_by="tests/gpu_steps/test_gpu_check.py"),
-    Commands(
-        "docs/deploy.md", "make compose-up", reason="needs Docker; tests/compose runs its services as processes"
-    ),
+    Commands("docs/deploy.md", "make compose-up", reason="needs Docker; tests/compose runs its services as processes"),
     Commands("docs/deploy.md", "docker compose exec", reason="needs Docker"),
     Commands("docs/deploy.md", "helm upgrade", reason=_CLUSTER),
     Commands("docs/deploy.md", "create secret docker-registry", reason=_CLUSTER),
