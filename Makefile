@@ -157,7 +157,7 @@ test-oldest: build ## the wheels with the oldest Airflow there is, deferred, mar
 test-compose: setup ## docker-compose.yml without Docker: every service's command as a process, an example in pods; five minutes, not a part of `make test`
 	tools/cluster with -- sh -c '$(AIRFLOW)/python tools/image && tools/cluster load build/trainer-image.tar && $(AIRFLOW)/python -m tests.compose'
 
-compose-up: ## with Docker: Airflow, PostgreSQL, S3 and Kubernetes in containers of this machine: docs/how-to/deploy.md
+compose-up: ## with Docker: Airflow, PostgreSQL, S3 and Kubernetes in containers of this machine: docs/deploy.md
 	tools/compose up
 
 compose-down: ## end them, and forget all

@@ -161,16 +161,16 @@ torch.nn.init.zeros_(model.weight)
         "3 2",
     ),
     Recipe(
-        "on_notice", "docs/script-services.md", "@on_notice", "hand",
+        "on_notice", "docs/training-script.md", "@on_notice", "hand",
         _TRAINING + "\ndef evaluate():\n    print('evaluated')\n", "", "evaluated",
     ),
     Recipe(
-        "outputs", "docs/script-services.md", "figure.savefig", "hand",
+        "outputs", "docs/training-script.md", "figure.savefig", "hand",
         "class figure:\n    savefig = staticmethod(lambda path: path.write_text('drawn'))\n",
         "print(sorted(path.name for path in outputs().iterdir()))", "['loss.png']",
     ),
     Recipe(
-        "torch", "docs/torch-distributed.md", "model = build_model()", "hand",
+        "torch", "docs/training-script.md", "model = build_model()", "hand",
         """
         import torch
         from torch.utils.data import TensorDataset
@@ -187,7 +187,7 @@ torch.nn.init.zeros_(model.weight)
         "print(f'step {state.step}')", "step 20",
     ),
     Recipe(
-        "sharded", "docs/torch-distributed.md", "ShardedState(build)", "sharded", _SHARDED,
+        "sharded", "docs/training-script.md", "ShardedState(build)", "sharded", _SHARDED,
         "print(f'step {state.step}')", "step 20",
     ),
     Recipe(

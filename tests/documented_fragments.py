@@ -26,8 +26,8 @@ train = ElasticHorovodOperator(task_id="train", command=["python", "train.py"], 
 more = ScaleWorkersSensor(task_id="more", training_task_id="train", workers=4)
 """
 FRAGMENTS = [
-    Fragment("docs/scaling.md", "SizeWindow(workers=8", after="assert size_plan.otherwise == 2"),
-    Fragment("docs/scaling.md", "DeleteTrainingOperator", _TASKS, "assert sweep.is_teardown"),
+    Fragment("docs/airflow.md", "SizeWindow(workers=8", after="assert size_plan.otherwise == 2"),
+    Fragment("docs/airflow.md", "DeleteTrainingOperator", _TASKS, "assert sweep.is_teardown"),
     Fragment("docs/configuration.md", "hook.list_runs()", reason="needs runs: tests/unit/provider/test_connection.py"),
     Fragment(
         "docs/results.md", "class Tell",
@@ -49,13 +49,13 @@ FRAGMENTS = [
     Fragment("docs/airflow.md", "FakeCluster()", reason="needs a context: tests/unit/provider/operator_bench.py"),
     Fragment("docs/cost.md", "price_book="),
     Fragment(
-        "docs/how-to/gpu-and-spot-nodes.md",
+        "docs/gpus.md",
         "pool_slots=4",
         after='assert (train.pool, train.pool_slots) == ("gpus", 4)',
     ),
     Fragment("docs/airflow.md", "Horovod(fusion_threshold_mb"),
-    Fragment("docs/how-to/gpu-and-spot-nodes.md", "queue=", after='assert pods.queue == "team"'),
-    Fragment("docs/how-to/deploy.md", "image_pull_secrets", after="assert pods.image_pull_secrets"),
+    Fragment("docs/gpus.md", "queue=", after='assert pods.queue == "team"'),
+    Fragment("docs/deploy.md", "image_pull_secrets", after="assert pods.image_pull_secrets"),
     Fragment(
         "docs/extending.md",
         'engine = "hub"',
@@ -65,7 +65,7 @@ FRAGMENTS = [
         """,
     ),
     Fragment("docs/kubernetes.md", "claim=\"datasets\""),
-    Fragment("docs/kubernetes-settings.md", "Jupyter(token="),
+    Fragment("docs/kubernetes.md", "Jupyter(token="),
     Fragment("docs/kubernetes.md", "dag.get_task", reason="prints manifests: tests/unit/provider tries dry_run"),
     Fragment("docs/observing.md", "Prometheus(token"),
     Fragment("docs/page.md", "render_report", reason="needs a run that is over: tests/unit/provider/test_report.py"),
@@ -104,19 +104,17 @@ COMMANDS = [
     Commands("docs/getting-started.md", "elastic-training runs", run_by="tests/tutorial"),
     Commands("docs/getting-started.md", "pkill", run_by="tests/tutorial"),
     Commands("docs/getting-started.md", "elastic-training scale", run_by="tests/tutorial"),
-    Commands("docs/how-to/gpu-and-spot-nodes.md", "airflow pools set", reason="needs Airflow's database"),
+    Commands("docs/gpus.md", "airflow pools set", reason="needs Airflow's database"),
     Commands("docs/gpus.md", "make image CUDA=1", reason=_MINUTES),
     Commands("docs/gpus.md", "make gpu-check", run_by="tests/gpu_steps/test_gpu_check.py"),
-    Commands(
-        "docs/how-to/deploy.md", "make compose-up", reason="needs Docker; tests/compose runs its services as processes"
-    ),
-    Commands("docs/how-to/deploy.md", "docker compose exec", reason="needs Docker"),
-    Commands("docs/how-to/deploy.md", "helm upgrade", reason=_CLUSTER),
-    Commands("docs/how-to/deploy.md", "create secret docker-registry", reason=_CLUSTER),
+    Commands("docs/deploy.md", "make compose-up", reason="needs Docker; tests/compose runs its services as processes"),
+    Commands("docs/deploy.md", "docker compose exec", reason="needs Docker"),
+    Commands("docs/deploy.md", "helm upgrade", reason=_CLUSTER),
+    Commands("docs/deploy.md", "create secret docker-registry", reason=_CLUSTER),
     Commands("docs/kubernetes.md", "deploy/rbac.yaml", reason=_CLUSTER),
     Commands("docs/kubernetes.md", "create clusterrolebinding", reason=_CLUSTER),
     Commands("docs/kubernetes.md", "get configmaps", reason=_CLUSTER),
-    Commands("docs/kubernetes-settings.md", "create secret generic notebook", reason=_CLUSTER),
+    Commands("docs/kubernetes.md", "create secret generic notebook", reason=_CLUSTER),
     Commands("docs/tensorflow.md", "make image FAMILY=tensorflow", reason=_MINUTES),
     Commands("docs/project/testing-on-kubernetes.md", "tools/cluster up", reason=_MINUTES),
 ]

@@ -78,7 +78,7 @@ def test_three_slots_of_one_worker(start: Start, undisturbed: Undisturbed) -> No
 
 
 def assert_devices_of_their_own(run: ScriptedRun, slots: int) -> None:
-    """As docs/script-services.md says it: the first of the devices that a rank sees is its own."""
+    """As docs/training-script.md says it: the first of the devices that a rank sees is its own."""
     devices: dict[str, dict[str, str]] = defaultdict(dict)
     for note in (note for note in run.notes() if "joined" in note):
         assert (note["local_rank"], note["local_size"]) == (0, 1)

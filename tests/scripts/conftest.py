@@ -24,7 +24,7 @@ HUB = Path(__file__).parent / "standin_hub"
 """Takes the place of Datasets and Evaluate, for scripts that fetch data, models and metrics by them."""
 HYDRA = Path(__file__).parent / "standin_hydra"
 """Takes the place of Hydra and OmegaConf. Others, as Lightning, look for the real ones."""
-DOCS = Path(__file__).parents[2] / "docs" / "other-scripts.md"
+DOCS = Path(__file__).parents[2] / "docs" / "torchrun.md"
 NO_HANDLER = "SIGTERM itself ended ranks "
 Train = Callable[..., "Steered"]
 

@@ -1,4 +1,4 @@
-"""For how long a world may form, row by row of the table in ``docs/forming.md``."""
+"""For how long a world may form, row by row of the table in ``docs/failures.md``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time went that was not training: the rules of docs/metrics.md."""
+"""Where the time went that was not training: the rules of docs/observing.md."""
 
 from __future__ import annotations
 

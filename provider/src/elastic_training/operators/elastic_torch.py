@@ -26,7 +26,7 @@ class ElasticTorchOperator(ElasticTrainingOperator):
 
     The script has its training in a function under ``elastic_runtime.torch.elastic.run``, with
     ``DistributedDataParallel`` around the model. With ``restart``, it is any script that runs under ``torchrun``.
-    Horovod is not needed. See docs/torch-distributed.md.
+    Horovod is not needed. See docs/training-script.md.
 
     Args:
         restart: How the ranks of a script for torchrun are ended at each change; the next ones begin at its newest

@@ -1,4 +1,4 @@
-"""Where the time of a run went that was not training, by cause. Pure; the rules are in ``docs/metrics.md``."""
+"""Where the time of a run went that was not training, by cause. Pure; the rules are in ``docs/observing.md``."""
 
 from __future__ import annotations
 

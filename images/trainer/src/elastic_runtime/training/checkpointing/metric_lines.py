@@ -1,4 +1,4 @@
-"""All that rank 0 reports, whole, as JSON lines beside the checkpoints; ``docs/metrics.md`` has their format."""
+"""All that rank 0 reports, whole, as JSON lines beside the checkpoints; ``docs/observing.md`` has their format."""
 
 from __future__ import annotations
 
