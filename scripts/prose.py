@@ -24,6 +24,7 @@ PAGES = (
     "docs/compatibility.md",
     "docs/configuration.md",
     "docs/cost.md",
+    "docs/decisions/horovod-session.md",
     "docs/decisions/object-stores.md",
     "docs/examples.md",
     "docs/extending.md",
