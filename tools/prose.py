@@ -22,6 +22,7 @@ PAGES = (
     "docs/compatibility.md",
     "docs/configuration.md",
     "docs/cost.md",
+    "docs/decisions/horovod-session.md",
     "docs/decisions/object-stores.md",
     "docs/deploy.md",
     "docs/examples.md",
