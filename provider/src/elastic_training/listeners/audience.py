@@ -22,14 +22,14 @@ class Log(Protocol):
     """Common interface of the standard library's and Airflow's loggers."""
 
     def info(self, message: str, /, *args: object) -> object:
-        """Log with percent formatting."""
+        """Log a message of level INFO, with percent formatting."""
 
     def warning(self, message: str, /, *args: object) -> object:
-        """Log with percent formatting."""
+        """Log a message of level WARNING, with percent formatting."""
 
 
 class Listener(Protocol):
-    """Somebody who wants to know how a run is doing."""
+    """Receiver of a run's statuses and of the changes between them."""
 
     async def hear(self, status: Status | None, news: Sequence[Change]) -> None:
         """The run is like this now, and this has happened; called with each status that differs from the one before.

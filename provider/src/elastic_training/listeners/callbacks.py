@@ -62,7 +62,7 @@ class TrainingCallback:
 
     @staticmethod
     def finished(**kwargs: Any) -> None:
-        """The run is over."""
+        """React to the end of the run, whether it succeeded, failed or was cancelled."""
 
 
 _METHODS = {kind: kind.value for kind in ChangeKind} | {ChangeKind.ADOPTED: "created"}

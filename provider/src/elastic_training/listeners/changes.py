@@ -20,7 +20,7 @@ MAX_TOLD_AT_ONCE = 100
 
 
 class ChangeKind(StrEnum):
-    """Kinds of changes."""
+    """Kinds of changes that callbacks and metrics are called with."""
 
     CREATED = "created"
     """A try of the task has created the run."""

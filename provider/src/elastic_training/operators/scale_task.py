@@ -99,7 +99,7 @@ class ScalesTraining:
     _pursuit: Pursuit | None = None
 
     def _check_what_is_known(self) -> None:
-        """At parse. Raises InvalidSettings."""
+        """Check all values that are not templates, when the DAG is parsed. Raise InvalidSettings."""
         check_cluster(self.cluster)
         check_after(self.after_step, self.after_epoch, self.after_metric)
         check_training_run(self.training_run_id, self.training_run)

@@ -81,7 +81,7 @@ class ScaleTrainingOperator(ScalesTraining, BaseOperator):
         self._check_what_is_known()
 
     def execute(self, context: Any) -> Any:
-        """Ask, and wait: here, or deferred."""
+        """Request the size, and wait for it: in the worker, or deferred."""
         began = utc_now()
         pursuit = self._pursue(context, began, self.log)
         if self.deferrable:
@@ -92,5 +92,5 @@ class ScaleTrainingOperator(ScalesTraining, BaseOperator):
         return self._conclude(run(pursuit.settle(began + timedelta(seconds=self.timeout), self.poke_interval)))
 
     def execute_complete(self, _: Any, event: Mapping[str, Any]) -> Any:
-        """Judge the trigger's event."""
+        """End the task as the trigger's event says. Return what ``execute`` returns, and raise as it does."""
         return self._conclude(verdict_of(event))

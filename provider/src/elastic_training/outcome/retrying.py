@@ -52,7 +52,7 @@ class Outlook(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RetryAdvice:
-    """Advice after a failure."""
+    """Whether and when to try a failed task again."""
 
     outlook: Outlook
     reason: str

@@ -144,7 +144,7 @@ class ScaleState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A state, and why."""
+    """Result of one check of a size request: its state, and the reason."""
 
     scaling: ScaleState
     reason: str

@@ -144,7 +144,7 @@ class ScaleWorkersSensor(ScalesTraining, BaseSensorOperator):
             raise _Settled(outcome) from outcome
 
     def execute_complete(self, _: Any, event: Mapping[str, Any]) -> Any:
-        """Judge the trigger's event."""
+        """End the task as the trigger's event says. Return what ``execute`` returns, and raise as it does."""
         try:
             return self._conclude(verdict_of(event))
         except Exception as error:

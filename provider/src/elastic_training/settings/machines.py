@@ -26,7 +26,7 @@ _FIELDS = ("gpus", "gpu", "memory", "gpu_resource", "labels", "tolerations")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A type of machine."""
+    """Machine type of a cloud, with the hardware and scheduling rules of a worker that fills it."""
 
     name: str
     cloud: str

@@ -136,7 +136,7 @@ def affinity(at: str, affinity: object) -> None:
 
 
 def toleration(at: str, toleration: object) -> None:
-    """Check one toleration."""
+    """Check the fields of a toleration at ``at``. Raise InvalidSettings for unknown fields and values."""
     for name, value in mapping(at, toleration, '{"key": "dedicated", "operator": "Exists"}').items():
         one_of(at, name, tuple(_TOLERATION))
         if choices := _TOLERATION[name]:

@@ -13,7 +13,7 @@ _BARE = re.compile(r"python(3(\.\d+)?)?")
 
 
 class Entry(StrEnum):
-    """Entry that Python runs."""
+    """Kinds of code that Python is started with: a file, ``-m`` or ``-c``."""
 
     SCRIPT = "script"
     MODULE = "module"

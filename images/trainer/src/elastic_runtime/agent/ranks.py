@@ -185,7 +185,7 @@ class _Rank:
 
 
 async def _at_once() -> None:
-    """Nobody is waited for."""
+    """Return immediately: the default of ``drained``, for senders without backpressure."""
 
 
 class Ranks:

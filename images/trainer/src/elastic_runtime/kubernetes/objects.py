@@ -32,13 +32,13 @@ class Condition:
 
 @dataclass(frozen=True)
 class Object:
-    """An object with metadata."""
+    """Typed view of any Kubernetes object, as the API server returned it."""
 
     raw: Json
 
     @property
     def metadata(self) -> Json:
-        """The whole of it."""
+        """The object's ``metadata``: name, uid, labels, annotations and so on."""
         found: Json = self.raw["metadata"]
         return found
 
@@ -125,7 +125,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a container ended."""
+    """Exit of a container: its code, and the reason and message that the kubelet recorded."""
 
     code: int | None
     reason: str
@@ -230,7 +230,7 @@ class Event(Object):
 
     @property
     def about(self) -> str:
-        """Uid of the object."""
+        """Uid of the object that the event is about. Empty if it is not recorded."""
         return str((self.raw.get("involvedObject") or {}).get("uid", ""))
 
     @property

@@ -14,7 +14,7 @@ from elastic_runtime.run.status import Status
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Machine of a worker."""
+    """Kind of machine that a worker runs on. None: not known."""
 
     capacity_type: str | None = None
     """``spot``, ``on-demand``, or what else the cloud calls it."""

@@ -38,7 +38,7 @@ class Price:
 
     @property
     def name(self) -> str:
-        """Unique in a book."""
+        """``CLOUD/INSTANCE``, unique in a price book."""
         return f"{self.cloud}/{self.instance}"
 
 

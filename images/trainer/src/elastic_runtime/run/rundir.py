@@ -141,7 +141,7 @@ class RunDir:
         write_atomically(self.path / "spec.json", to_json(spec))
 
     def read_spec(self) -> RunSpec:
-        """Raises RunNotFound, or InvalidDocument."""
+        """Read the run's spec. Raise RunNotFound or InvalidDocument."""
         return from_json(RunSpec, self._read("spec.json"))
 
     def read_owner(self) -> str:
@@ -203,11 +203,11 @@ class RunDir:
         return from_json(LauncherProcess, self._read("launcher.json"))
 
     def write_launcher(self, launcher: LauncherProcess) -> None:
-        """For the launcher alone."""
+        """Record the launcher's process. Only the launcher may call it."""
         write_atomically(self.path / "launcher.json", to_json(launcher))
 
     def write_notice(self, worker: str, notice: ReclaimNotice) -> None:
-        """Tell a worker's agent that it will be taken."""
+        """Send a preemption notice to a worker's agent."""
         write_atomically(self.notices / f"{worker}.json", to_json(notice))
 
     def ask_to_end(self, reason: str) -> None:

@@ -91,7 +91,7 @@ class WorkerState(StrEnum):
 
 
 class EventKind(StrEnum):
-    """Kinds of events."""
+    """Kinds of events in a run's status."""
 
     STARTED = "started"
     """The first world trains."""

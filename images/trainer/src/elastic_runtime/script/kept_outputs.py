@@ -235,12 +235,12 @@ def upload() -> None:
 
 
 def in_world() -> None:
-    """For engines: see :meth:`KeptFolder.in_world`."""
+    """Call :meth:`KeptFolder.in_world` if outputs are kept. Engines call it when a world is complete."""
     if _kept is not None:
         _kept.in_world(current_world().rank)
 
 
 def world_ends() -> None:
-    """For engines: see :meth:`KeptFolder.world_ends`."""
+    """Call :meth:`KeptFolder.world_ends` if outputs are kept. Engines call it when a world ends."""
     if _kept is not None:
         _kept.world_ends(os.environ.get(WORKER_NAME) in shared_link().leaving)

@@ -265,7 +265,7 @@ class Profiling:
         self._over = False
 
     def committed(self, step: int) -> None:
-        """This rank has committed that step."""
+        """Start or stop the profiler at the commit of a global step."""
         if self._over:
             return
         if self._profiler is None and self._first <= step < self._end:
@@ -285,7 +285,7 @@ class Profiling:
         atexit.register(self.end)
 
     def end(self) -> None:
-        """Write what there is."""
+        """Stop the profiler, and write the steps that it has seen. Does nothing if it never started."""
         profiler, self._profiler, self._over = self._profiler, None, True
         if profiler is None:
             return

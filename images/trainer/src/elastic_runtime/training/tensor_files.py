@@ -53,7 +53,7 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Size of the tensor's content, in bytes."""
         return math.prod(self.shape) * SIZES[self.code]
 
 

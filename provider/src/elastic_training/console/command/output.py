@@ -16,17 +16,17 @@ LONGEST = 1 << 14
 
 
 def say(text: object, limit: int = LONGEST) -> None:
-    """Print one line."""
+    """Print text as one line, cut at ``limit`` characters, with secrets masked."""
     sys.stdout.write(f"{fit(text, limit)}\n")
 
 
 def complain(text: object) -> None:
-    """One line, beside the output."""
+    """Print an error as one line to stderr, with secrets masked."""
     sys.stderr.write(f"elastic-training: {fit(text, LONG)}\n")
 
 
 def fit(text: object, limit: int = LONGEST) -> str:
-    """On one line, for a terminal, without the secrets that Airflow knows."""
+    """Return text as one printable line of at most ``limit`` characters, with the secrets masked that Airflow knows."""
     return printable(masked(str(text)), limit)
 
 

@@ -48,7 +48,7 @@ async def outdated_in(places: Sequence[str], retention: Retention, all_deploymen
 
 
 def tell(found: Outdated) -> None:
-    """Print all old runs."""
+    """Print a table of the runs that a prune removes."""
     if not found.runs:
         say("nothing to remove")
         return

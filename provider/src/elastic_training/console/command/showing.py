@@ -18,7 +18,7 @@ _TRACEBACK = 40
 
 
 def tell_runs(seen: Listing, *, as_json: bool) -> None:
-    """Print all runs."""
+    """Print a table of the runs that were found, or their JSON, and the places that did not answer."""
     if as_json:
         unreachable = [asdict(each) for each in seen.unreachable]
         say_json({"runs": [plain_run(each) for each in seen.runs], "unreachable": unreachable})
@@ -43,7 +43,7 @@ def tell_runs(seen: Listing, *, as_json: bool) -> None:
 
 
 def tell_run(each: FoundRun, status: Status, *, as_json: bool) -> None:
-    """One of them, whole."""
+    """Print everything about one run: facts, workers and events; or its status as JSON."""
     if as_json:
         say_json({**plain_run(each), "status": to_plain(status)})
         return

@@ -55,11 +55,11 @@ class Upload(io.RawIOBase):
         self._given_up = threading.Event()
 
     def writable(self) -> bool:
-        """Return True."""
+        """Return True, as Python's stream protocol requires of a stream that takes data."""
         return True
 
     def write(self, data: Any, /) -> int:
-        """All of it; waits while all connections are busy. Raises what an upload has failed with."""
+        """Accept all of the data, and block while all connections are busy. Raise the error of a failed upload."""
         with memoryview(data) as view, view.cast("B") as rest:
             done = 0
             while done < len(rest):

@@ -58,13 +58,13 @@ class DeletionCosts:
         self._changed = asyncio.Event()
 
     def offer(self, status: Status) -> None:
-        """This is the latest."""
+        """Set the status whose deletion costs :meth:`follow` writes to the pods. Never blocks."""
         if (wanted := costs(status)) != self._wanted:
             self._wanted = wanted
             self._changed.set()
 
     async def follow(self) -> None:
-        """Tell what has changed, until cancelled, or not allowed."""
+        """Write changed costs to the pods until cancelled, or until the API server forbids it."""
         while True:
             await self._changed.wait()
             self._changed.clear()

@@ -116,7 +116,7 @@ class Replacing:
         return pod.uid in self._ended
 
     def close(self) -> None:
-        """End nobody any more."""
+        """Cancel all timers, so that no further pod is deleted."""
         for waiting in self._silent.values():
             waiting.cancel()
         self._silent.clear()

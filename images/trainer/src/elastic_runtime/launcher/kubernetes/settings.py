@@ -15,7 +15,7 @@ TERMINATION_LOG = Path("/dev/termination-log")
 
 @dataclass(frozen=True, slots=True)
 class LauncherSettings:
-    """Settings of one launcher."""
+    """Values that a launcher's pod gets in its environment."""
 
     run: str
     """Name of the run."""

@@ -449,7 +449,7 @@ class DurableState:
             self.save()
 
     def _snapshot(self) -> Snapshot:
-        """Of the last save."""
+        """Return the last save, as the checkpoint writer takes it."""
         loan = self._values.lend()
         parts = part_writers(self.family, loan.tree, self._values.plain)
         return Snapshot(self._serial, self._values.step, self._taken_at, parts, loan.give_back, loan.wait)

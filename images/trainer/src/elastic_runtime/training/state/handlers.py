@@ -78,16 +78,16 @@ class ForeignHandler:
         return self._family.state_of(self.value)
 
     def save(self) -> None:
-        """Have the handler save."""
+        """Save with the script's own handler, and keep a copy of the state for checkpoints."""
         self._inner.save()
         self._copy()
 
     def restore(self) -> None:
-        """Have the handler restore."""
+        """Restore the last :meth:`save` with the script's own handler."""
         self._inner.restore()
 
     def sync(self) -> None:
-        """Have the handler sync."""
+        """Take rank 0's state over with the script's own handler; a collective."""
         self._inner.sync()
 
     def set_value(self, value: Any) -> None:

@@ -275,7 +275,7 @@ def check_image(pods: Pods) -> None:
 
 
 def _from_pod(variable: str, path: str) -> dict[str, Any]:
-    """By the downward API."""
+    """Return a container's variable that Kubernetes sets to a field of its pod (downward API)."""
     return {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 

@@ -76,7 +76,7 @@ class Tail:
         return LogLines(lines, str(self._cursor))
 
     async def run(self) -> None:
-        """Until cancelled, or :attr:`failure`."""
+        """Read the logs of the run's launchers in turn, until cancelled or until :attr:`failure` is set."""
         with self._hub.subscribed(self._ref.name) as changed:
             while self.failure is None:
                 changed.clear()
