@@ -33,8 +33,7 @@ from elastic_runtime.agent.zygote import ZygoteClient
 from elastic_runtime.engines.registry import find_engine
 from elastic_runtime.errors import InvalidDocument, RunNotFound
 from elastic_runtime.launcher.decision.backoff import backoff_policy
-from elastic_runtime.launcher.lease import LeaseAge
-from elastic_runtime.launcher.platform import Platform
+from elastic_runtime.launcher.platform import LeaseAge, Platform
 from elastic_runtime.pace import RateLimitedLog
 from elastic_runtime.printable import printable
 from elastic_runtime.retry import Retry, RetryPolicy
