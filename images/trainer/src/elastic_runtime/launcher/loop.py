@@ -41,8 +41,7 @@ from elastic_runtime.launcher.notebook import check_jupyter
 from elastic_runtime.launcher.observing import scraping
 from elastic_runtime.launcher.platform import Platform
 from elastic_runtime.launcher.record.askers import Askers
-from elastic_runtime.launcher.record.output import OutputLog
-from elastic_runtime.launcher.record.progress_lines import ProgressLines
+from elastic_runtime.launcher.record.output import OutputLog, ProgressLines
 from elastic_runtime.launcher.record.run_record import RunRecord
 from elastic_runtime.launcher.script_imports import check_frameworks
 from elastic_runtime.launcher.stack_dumps import StackDumps

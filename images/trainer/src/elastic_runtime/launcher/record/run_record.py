@@ -12,12 +12,12 @@ from elastic_runtime.engines.base import HOW_TO_JOIN
 from elastic_runtime.engines.exits import describe
 from elastic_runtime.errors import FailureKind, InvalidDocument
 from elastic_runtime.launcher.record import series
-from elastic_runtime.launcher.record.checkpoint_lines import CheckpointLines
 from elastic_runtime.launcher.record.failures import Failures
 from elastic_runtime.launcher.record.hardware import HardwareRecord
 from elastic_runtime.launcher.record.lives import Lives
 from elastic_runtime.launcher.record.lost_time import LostSeconds
 from elastic_runtime.launcher.record.machine_time import MachineTime
+from elastic_runtime.launcher.record.output import CheckpointLines
 from elastic_runtime.launcher.record.tracebacks import expects_torchrun, tells_of_torn_file
 from elastic_runtime.launcher.record.workers import WorkersRecord
 from elastic_runtime.launcher.stops import Stopped, overdue_words, unhandled_words
