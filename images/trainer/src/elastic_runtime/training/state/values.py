@@ -14,8 +14,7 @@ from elastic_runtime.training.state.attributes import Attributes, sort_attribute
 from elastic_runtime.training.state.collectives import broadcast_tree
 from elastic_runtime.training.state.copies import Loan, RenewedCopy, host_memory
 from elastic_runtime.training.state.fingerprint import fingerprint
-from elastic_runtime.training.state.handlers import StateDictHandler, handler_of
-from elastic_runtime.training.state.loading import load
+from elastic_runtime.training.state.handlers import StateDictHandler, handler_of, load
 from elastic_runtime.training.state.verification import compare
 from elastic_runtime.training.trees import copy_tree
 from elastic_runtime.world import World
