@@ -16,13 +16,15 @@ from elastic_runtime.run.status import Status, WorkerStatus
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.concurrency.bridge import close, run
 from elastic_training.console.command import pruning
-from elastic_training.console.command.exit_status import DONE, REFUSED, USAGE
 from elastic_training.console.command.finding import Chosen, choose, listing
 from elastic_training.console.command.log import print_log
 from elastic_training.console.command.output import complain, fit, say
 from elastic_training.console.command.showing import tell_run, tell_runs
 from elastic_training.console.places import known_places
 from elastic_training.lifecycle.retention import configured
+
+DONE, REFUSED, USAGE, INTERRUPTED = 0, 1, 2, 130
+"""Exit statuses. USAGE is argparse's own for wrong arguments, and INTERRUPTED a shell's for Ctrl-C."""
 
 
 def carry_out(arguments: Namespace) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.run.status import Phase
-from elastic_training.console.command.exit_status import INTERRUPTED, REFUSED
+from elastic_training.console.command.actions import INTERRUPTED, REFUSED
 
 _MOST_SECONDS = 86400.0
 _MOST_DAYS = 36500.0
