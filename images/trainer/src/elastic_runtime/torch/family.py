@@ -121,7 +121,6 @@ class TorchFamily(Family):
 
     @override
     def outline(self, tree: Tree) -> bytes:
-        tree = map_tensors(self, lambda tensor: tensor, tree)  # Its dicts as a save has them.
         devices = json.dumps([tensor.device.type for tensor in tensors_of(self, tree)])
         return tensor_files.outline(self, tree, devices=devices)
 

@@ -73,7 +73,7 @@ class Family(Codec, Protocol):
         """Return a tensor of bytes that shares this memory."""
 
     def outline(self, tree: Tree) -> bytes:
-        """Everything of it but the tensors' content."""
+        """Return everything of a tree but its tensors' content; see :func:`elastic_runtime.training.trees.outline`."""
 
     def from_outline(self, data: bytes) -> tuple[Tree, list[Any]]:
         """The tree with something in the place of each tensor, and in the same order what each is like.

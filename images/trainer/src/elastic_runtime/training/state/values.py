@@ -16,7 +16,7 @@ from elastic_runtime.training.state.copies import Loan, RenewedCopy, host_memory
 from elastic_runtime.training.state.fingerprint import fingerprint
 from elastic_runtime.training.state.handlers import StateDictHandler, handler_of, load
 from elastic_runtime.training.state.verification import compare
-from elastic_runtime.training.trees import copy_tree
+from elastic_runtime.training.trees import copy_tree, outline
 from elastic_runtime.world import World
 
 _log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class StateValues:
     def _unkept_of(self, states: Mapping[str, Tree]) -> str:
         for name, state in states.items():
             try:
-                self._family.outline(state)
+                outline(self._family, state)
             except plain.NotPlain:
                 return name
         return "…"
