@@ -12,10 +12,10 @@ import logging
 import os
 import signal
 import sys
-import time
 
 from elastic_runtime.errors import ElasticError, OwnershipLost, PermanentError, RunNotFound
 from elastic_runtime.launcher.kubernetes.settings import LauncherSettings, read_settings
+from elastic_runtime.launcher.record.output import start_log
 from elastic_runtime.net.descriptors import raise_descriptor_limit
 from elastic_runtime.printable import LONG, printable
 from elastic_runtime.run.runobjects import COULD_NOT_RUN, REPLACED
@@ -75,15 +75,7 @@ def say_last(settings: LauncherSettings, words: str) -> None:
 
 def main() -> None:
     """Run the launcher of the pod's run, and exit with its status."""
-    logging.Formatter.converter = time.gmtime
-    logging.basicConfig(
-        level=logging.WARNING,  # Horovod logs each request to the root logger at INFO.
-        format="%(asctime)s.%(msecs)03dZ %(levelname)s launcher: %(message)s",
-        datefmt="%Y-%m-%dT%H:%M:%S",
-        stream=sys.stdout,
-    )
-    logging.getLogger("elastic_runtime").setLevel(logging.DEBUG)  # Whoever shows it shows as much as is wanted.
-    logging.raiseExceptions = False  # A log that cannot be written has no room for why.
+    start_log()
     raise_descriptor_limit()
     try:
         settings = read_settings(sys.argv[1:], os.environ)

@@ -9,9 +9,11 @@ Among them are lines on checkpoints and on the progress of a script that prints 
 from __future__ import annotations
 
 import logging
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
+from time import gmtime
 from typing import Protocol, TextIO
 
 from elastic_runtime.documents import time_to_text
@@ -37,6 +39,19 @@ FEW_LINES = 10
 """Most lines that all ranks together may write in that time for the launcher to log their progress."""
 MOST_METRICS = 4
 """Metrics in a line on progress, those that were reported first."""
+
+
+def start_log() -> None:
+    """Write the log of this process, a launcher, to stdout, where the ranks' output goes, too. Times are in UTC."""
+    logging.Formatter.converter = gmtime
+    logging.basicConfig(
+        level=logging.WARNING,  # Horovod logs each request to the root logger at INFO.
+        format="%(asctime)s.%(msecs)03dZ %(levelname)s launcher: %(message)s",
+        datefmt="%Y-%m-%dT%H:%M:%S",
+        stream=sys.stdout,
+    )
+    logging.getLogger("elastic_runtime").setLevel(logging.DEBUG)  # Whoever shows it shows as much as is wanted.
+    logging.raiseExceptions = False  # A log that cannot be written has no room for why.
 
 
 class OutputLog:
