@@ -125,8 +125,8 @@ class ScaleWorkersSensor(ScalesTraining, BaseSensorOperator):
         except Exception as error:
             raise self._outcome(error) from error
         if found is None:
-            pursuit = self._pursue(context, began, self.log)
-            trigger = self._trigger(pursuit, began, self.timeout, self.poke_interval, self._silent)
+            scale_wait = self._wait_for_size(context, began, self.log)
+            trigger = self._trigger(scale_wait, began, self.timeout, self.poke_interval, self._silent)
             self.defer(trigger=trigger, method_name="execute_complete")
         return found
 
@@ -136,8 +136,8 @@ class ScaleWorkersSensor(ScalesTraining, BaseSensorOperator):
         return PokeReturnValue(is_done=found is not None, xcom_value=found)
 
     def _poke(self, context: Any, began: datetime) -> dict[str, Any] | None:
-        pursuit = self._pursue(context, began, self.log, silent=self._silent)
-        verdict = run(pursuit.look())
+        scale_wait = self._wait_for_size(context, began, self.log, silent=self._silent)
+        verdict = run(scale_wait.check())
         try:
             return self._conclude(verdict)
         except Exception as outcome:

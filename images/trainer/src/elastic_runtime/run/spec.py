@@ -57,7 +57,7 @@ class WorkersSpec:
     start: int = 1
     """Wanted workers until somebody asks for another number."""
     maximum: int = 1
-    """Most workers; a larger wish is refused."""
+    """Most workers. Requests for more are refused."""
     slots: int = 1
     """Ranks per worker, usually one a GPU."""
 
