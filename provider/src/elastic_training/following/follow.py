@@ -316,7 +316,7 @@ class Follower:
             self._log.log(*word)
         self._say_way_in(status)
         self._status = status
-        self._audience.hear(status)
+        self._audience.handle(status)
 
     def _say_way_in(self, status: Status) -> None:
         """Once rank 0 has a worker; again after the run had none, since it is another then."""

@@ -134,7 +134,7 @@ class CallbackListener(Listener):
         self._call: asyncio.Future[None] | None = None
 
     @override
-    async def hear(self, status: Status | None, news: Sequence[Change]) -> None:
+    async def handle(self, status: Status | None, news: Sequence[Change]) -> None:
         """Call the callback, and raise what it raises."""
         if not news:
             return

@@ -35,7 +35,7 @@ from elastic_training.operators.checks import (
     check_text,
     command_words,
 )
-from elastic_training.operators.lineage import TellsLineage
+from elastic_training.operators.lineage import ReportsLineage
 from elastic_training.operators.mapped import check_partial
 from elastic_training.redaction.values import masked, remember_secrets
 from elastic_training.settings.checkpoints import Checkpoints
@@ -60,7 +60,7 @@ class OnFinish(StrEnum):
     DELETE_IF_SUCCEEDED = "delete_if_succeeded"
 
 
-class TrainingArguments(TellsLineage):
+class TrainingArguments(ReportsLineage):
     """Mix-in for operators: checks their arguments at parse, and makes a spec of them once they are rendered."""
 
     engine: ClassVar[str]

@@ -293,16 +293,16 @@ class ScaleWait:
         except RunNotFound as error:
             verdict = await self._expected(Verdict(ScaleState.WAITING, str(error)))
         except RetryableError as error:
-            self._tell(f"{error}; looking again until the time is over")
+            self._log_once(f"{error}; looking again until the time is over")
             verdict = Verdict(ScaleState.WAITING, str(error))
         except PermanentError as error:
             verdict = Verdict(ScaleState.INVALID, str(error))
         except Exception:  # Whatever it is: Airflow's silent_fail promises to look again.
             if not self._silent:
                 raise
-            self._tell(f"a look has failed, and silent_fail is set: {traceback.format_exc()}")
+            self._log_once(f"a look has failed, and silent_fail is set: {traceback.format_exc()}")
             verdict = Verdict(ScaleState.WAITING, "a look has failed")
-        self._tell(f"{verdict.scaling}: {verdict.reason}")
+        self._log_once(f"{verdict.scaling}: {verdict.reason}")
         return verdict
 
     async def wait(self, deadline: datetime, interval: float) -> Verdict:
@@ -342,7 +342,7 @@ class ScaleWait:
                 return verdict if ended else Verdict(ScaleState.ENDED, f"{view.words}; {verdict.reason}")
             case TrainingOutlook.TRAINS:
                 return Verdict(ScaleState.WAITING, f"{verdict.reason}; {view.words}")
-        self._tell(view.words)
+        self._log_once(view.words)
         return verdict
 
     async def _ask_airflow(self) -> TaskView:
@@ -371,7 +371,7 @@ class ScaleWait:
         await asyncio.sleep(max(LEAST, min(interval, (deadline - utc_now()).total_seconds())))
         return verdict
 
-    def _tell(self, words: str) -> None:
+    def _log_once(self, words: str) -> None:
         if words not in self._told:
             self._told = {*list(self._told)[-50:], words}
             self._log.info("%s", words)

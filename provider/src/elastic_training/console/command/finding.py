@@ -10,7 +10,7 @@ from elastic_runtime.errors import ClusterUnavailable, InvalidSettings, RunNotFo
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import cluster_called, own_name
 from elastic_training.clusters.types import RunRef
-from elastic_training.console.command.output import complain
+from elastic_training.console.command.output import print_error
 from elastic_training.console.places import FoundRun, Listing, list_runs
 
 PLACE_TIMEOUT = 15.0
@@ -35,7 +35,7 @@ async def listing(places: Sequence[str]) -> Listing:
     """List the runs. Places that do not answer are reported."""
     seen = await list_runs(places, PLACE_TIMEOUT)
     for each in seen.unreachable:
-        complain(f"{each.place}: {each.message}")
+        print_error(f"{each.place}: {each.message}")
     return seen
 
 

@@ -15,12 +15,12 @@ LONGEST = 1 << 14
 """Characters of a line."""
 
 
-def say(text: object, limit: int = LONGEST) -> None:
+def print_line(text: object, limit: int = LONGEST) -> None:
     """Print text as one line, cut at ``limit`` characters, with secrets masked."""
     sys.stdout.write(f"{fit(text, limit)}\n")
 
 
-def complain(text: object) -> None:
+def print_error(text: object) -> None:
     """Print an error as one line to stderr, with secrets masked."""
     sys.stderr.write(f"elastic-training: {fit(text, LONG)}\n")
 
@@ -30,17 +30,17 @@ def fit(text: object, limit: int = LONGEST) -> str:
     return printable(masked(str(text)), limit)
 
 
-def say_json(value: Any) -> None:
+def print_json(value: Any) -> None:
     """For programs. Escaped as far as ASCII goes, so for terminals as well."""
     sys.stdout.write(json.dumps(masked(value), indent=2) + "\n")
 
 
-def say_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Columns, each as wide as its widest cell."""
     cells = [tuple(head), *(tuple("-" if each is None else fit(each, 200) for each in row) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
-        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        print_line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def time_text(time: datetime | None) -> str:

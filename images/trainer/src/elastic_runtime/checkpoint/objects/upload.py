@@ -85,7 +85,7 @@ class Upload(io.RawIOBase):
         try:
             self._bucket.end_upload(self._key, self._upload, pieces)
         except Missing as error:
-            raise _taken_for_dead(self._key) from error
+            raise _abandoned(self._key) from error
         self._upload = None
 
     def abort(self) -> None:
@@ -139,7 +139,7 @@ class Upload(io.RawIOBase):
             self._touch()
             return piece
         except Missing as error:
-            raise _taken_for_dead(self._key) from error
+            raise _abandoned(self._key) from error
         finally:
             self._idle.put(body)
 
@@ -150,5 +150,5 @@ class Upload(io.RawIOBase):
                 raise cast(ElasticError, error)
 
 
-def _taken_for_dead(key: str) -> StoreUnavailable:
+def _abandoned(key: str) -> StoreUnavailable:
     return StoreUnavailable(f"somebody has removed the unfinished {key}, as if its writer were dead")

@@ -23,7 +23,7 @@ from elastic_runtime.run.status import Status
 
 log = logging.getLogger("elastic_runtime.launcher")
 
-LAST_WORDS = 4096
+MAX_TERMINATION_MESSAGE = 4096
 """Bytes that Kubernetes keeps of a termination message."""
 
 
@@ -49,28 +49,28 @@ def outcome_of(settings: LauncherSettings) -> int:
         return REPLACED
     except (PermanentError, RunNotFound) as error:
         log.error("this run cannot be run: %s", printable(error, LONG))
-        say_last(settings, str(error))
+        write_termination_message(settings, str(error))
         return COULD_NOT_RUN
     except ImportError as error:
         words = f"{printable(error)}. Use an image with elastic-runtime[kubernetes] and what the run's engine needs"
         log.exception("this run cannot be run: %s", words)
-        say_last(settings, words)
+        write_termination_message(settings, words)
         return COULD_NOT_RUN
     except ElasticError as error:
         log.error("%s", printable(error, LONG))
-        say_last(settings, str(error))
+        write_termination_message(settings, str(error))
         return 1
     except Exception as error:  # Of whatever kind: the log is the only place where somebody will look for it.
         log.exception("the launcher has failed; another one will try again")
-        say_last(settings, f"the launcher has failed: {error!r}")
+        write_termination_message(settings, f"the launcher has failed: {error!r}")
         return 1
     return 0 if status.phase.final else REPLACED
 
 
-def say_last(settings: LauncherSettings, words: str) -> None:
+def write_termination_message(settings: LauncherSettings, words: str) -> None:
     """Leave the reason where Kubernetes, and so the operator, finds it."""
     with contextlib.suppress(OSError):  # Outside of a pod there is no such place.
-        settings.last_words.write_bytes(words.encode()[:LAST_WORDS])
+        settings.termination_log.write_bytes(words.encode()[:MAX_TERMINATION_MESSAGE])
 
 
 def main() -> None:

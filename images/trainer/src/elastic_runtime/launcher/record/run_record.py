@@ -20,7 +20,7 @@ from elastic_runtime.launcher.record.machine_time import MachineTime
 from elastic_runtime.launcher.record.output import CheckpointLines
 from elastic_runtime.launcher.record.tracebacks import expects_torchrun, tells_of_torn_file
 from elastic_runtime.launcher.record.workers import WorkersRecord
-from elastic_runtime.launcher.stops import Stopped, overdue_words, unhandled_words
+from elastic_runtime.launcher.stops import Stopped, overdue_message, unhandled_message
 from elastic_runtime.launcher.worker_pool import Worker
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol import rank_link
@@ -383,9 +383,9 @@ class RunRecord:
             if at := self.failures.hung(each.rank_id, code, each.worker, rank, self._standing.step):
                 words = f"rank {each.rank_id} was still at work when others gave up waiting for it, and was ended: {at}"
                 self.event(EventKind.WARNING, words, each.worker)
-        if late := overdue_words(ended):
+        if late := overdue_message(ended):
             self.event(EventKind.WARNING, late)
-        unhandled = unhandled_words(ended)
+        unhandled = unhandled_message(ended)
         if unhandled and not self._told_unhandled:
             self._told_unhandled = True
             self.event(EventKind.WARNING, unhandled)

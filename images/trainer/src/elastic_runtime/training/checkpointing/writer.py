@@ -73,7 +73,7 @@ class CheckpointWriter:
         self._every = every
         self._link, self._send = link, link.send
         self._lines = MetricLines(checkpoints.store, checkpoints.fence)
-        link.listener = self._lines.hear
+        link.listener = self._lines.add
         link.writes_checkpoints = True
         self._clock = clock
         self._started = clock()

@@ -255,7 +255,7 @@ class DurableState:
             self._notices.last_commit.commits.committed(self._clock())
             if self._writer is not None:
                 self._write_ahead(self._writer)
-        while self._hear(committed=True):
+        while self._receive(committed=True):
             time.sleep(PAUSE)
 
     def _check_commit(self) -> None:
@@ -288,11 +288,11 @@ class DurableState:
         Raises:
             Exception: hosts have changed, so the engine makes another world (Horovod's ``HostsUpdatedInterrupt``).
         """
-        self._hear(committed=False)
+        self._receive(committed=False)
 
-    def _hear(self, committed: bool) -> bool:
+    def _receive(self, committed: bool) -> bool:
         """Handle messages for :meth:`check_host_updates`. Return whether to wait, having committed."""
-        self._notices.hear()
+        self._notices.receive()
         agreed = self._agree(committed) if self._agreements.due() else Signals(self._seen, self._seen)
         self._seen = agreed.updated
         is_new = self._notices.handle(agreed.handover)
@@ -343,7 +343,7 @@ class DurableState:
         Raises:
             OwnershipLost: it was refused because the run has a newer owner.
         """
-        self._notices.hear()
+        self._notices.receive()
         writer = self._writer
         if writer is None or not self._has_commits or not self._notices.is_keeper:
             return

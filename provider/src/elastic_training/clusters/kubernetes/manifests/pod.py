@@ -227,7 +227,7 @@ def _finished(spec_of_pod: dict[str, Any], spec: RunSpec, pods: Pods, part: Part
         template.check_fields(pod, at)
     finished: dict[str, Any] = pod["spec"]
     container = finished["containers"][0]
-    container["env"] = _last_words(container["env"])
+    container["env"] = _last_values(container["env"])
     if is_worker:
         _equip(finished, container, pods)
         for each in hostfile(spec.hostfile, container["volumeMounts"]):
@@ -279,7 +279,7 @@ def _from_pod(variable: str, path: str) -> dict[str, Any]:
     return {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
-def _last_words(environment: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _last_values(environment: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """One entry a name, the last: a template's variables come first, and Kubernetes warns of doubles."""
     return list({each["name"]: each for each in environment}.values())
 
