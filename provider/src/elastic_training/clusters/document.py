@@ -98,7 +98,7 @@ def size_request(
 ) -> SizeRequest:
     """From what a user has written, rendered. Raises InvalidSettings."""
     if (workers is None) == (release is None):
-        raise InvalidSettings("workers", "there is neither a size nor release, or both", "Write one of the two")
+        raise InvalidSettings("workers", "give exactly one of workers and release", "Write one of the two")
     if release is not None:
         names = released_names(release)
         return SizeRequest(name, f"-{len(names)}", clip, names, by=by)

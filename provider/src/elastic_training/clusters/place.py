@@ -211,7 +211,7 @@ class PolledPlace(Place):
 def checked(found: RunDocument | None, ref: RunRef) -> RunDocument:
     """The document, if it is of that incarnation and there to stay. Raises RunNotFound."""
     if found is None:
-        raise RunNotFound(f"there is no run {ref.name}")
+        raise RunNotFound(f"run {ref.name} does not exist")
     if found.ref != ref:
         raise RunNotFound(f"the run {ref.name} with uid {ref.uid} has been replaced by {found.ref.uid}")
     if found.going:

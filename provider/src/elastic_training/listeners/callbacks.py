@@ -116,7 +116,7 @@ def load_callback(path: str) -> type[TrainingCallback]:
         if inspect.isclass(found) and issubclass(found, TrainingCallback):
             return found
         break
-    raise InvalidSettings("callbacks", f"there is no TrainingCallback {path} that can be imported here", _ON_PATH)
+    raise InvalidSettings("callbacks", f"{path} cannot be imported here as a TrainingCallback", _ON_PATH)
 
 
 class CallbackListener(Listener):

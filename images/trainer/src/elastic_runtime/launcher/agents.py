@@ -326,7 +326,7 @@ class AgentServer:
         check_hello(hello, self._spec.workers.slots)
         own = hello.worker
         if not self._expected(own):
-            raise InvalidDocument(f"an agent calls itself {own}, and there is no such worker")
+            raise InvalidDocument(f"an agent sent the worker name {own}, which this run does not have")
         if refusal := await self._prove(hello):
             await self._refuse(own, refusal)
             return None

@@ -248,7 +248,9 @@ class JupyterSpec:
     def __post_init__(self) -> None:
         name, _, key = self.secret.partition("/")
         if not (name and key):
-            raise InvalidSettings("jupyter.token", "there is none", 'Write "NAME/KEY" of a Secret that holds it')
+            raise InvalidSettings(
+                "jupyter.token", f"{self.secret!r} is not NAME/KEY", 'Write "NAME/KEY" of a Secret that holds it'
+            )
         if not 1024 <= self.port <= 65535:
             problem = f"{self.port} is not a port that a program without rights can have"
             raise InvalidSettings("jupyter.port", problem, "Write 1024 to 65535")
@@ -360,7 +362,7 @@ class RunSpec:
         if self.size_plan:
             self.size_plan.check(self.workers)
         if self.observe.saves and self.checkpoint is None:
-            problem = "there is no checkpoint store to keep what it leaves"
+            problem = "its files are kept beside the checkpoints, and no checkpoint store is set"
             raise InvalidSettings("observe", problem, 'Write checkpoint_uri="s3://bucket/runs"')
         if self.hostfile is not None:
             check_hostfile(self.hostfile)

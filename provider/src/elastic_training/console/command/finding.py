@@ -53,7 +53,7 @@ async def choose(places: Sequence[str], name: str) -> Chosen:
     if not found:
         if seen.unreachable:
             raise ClusterUnavailable(f"no place that answers has a run {name}")
-        raise RunNotFound(f"there is no run {name} in {', '.join(places)}")
+        raise RunNotFound(f"no run is named {name} in {', '.join(places)}. List runs with: elastic-training runs")
     if len(found) > 1:
         few = ", ".join(f"{each.ref.name} in {each.place}" for each in found[:_FEW])
         more = f" and {len(found) - _FEW} more" if len(found) > _FEW else ""

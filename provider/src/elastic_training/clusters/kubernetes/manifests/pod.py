@@ -269,9 +269,9 @@ def _equip(spec_of_pod: dict[str, Any], container: dict[str, Any], pods: Pods) -
 
 
 def check_image(pods: Pods) -> None:
-    """Raises InvalidSettings without one."""
+    """Raise InvalidSettings if no image is set."""
     if not pods.image:
-        raise InvalidSettings("image", "there is none, and pods are made from one", 'Write image="registry/trainer:1"')
+        raise InvalidSettings("image", "no container image is set for the pods", 'Write image="registry/trainer:1"')
 
 
 def _from_pod(variable: str, path: str) -> dict[str, Any]:
