@@ -47,11 +47,10 @@ from elastic_training.operators.training_arguments import OnFinish, TrainingArgu
 from elastic_training.outcome.result import result_document
 from elastic_training.redaction.free_text import without_secrets
 from elastic_training.redaction.values import masked
-from elastic_training.settings.checkpoints import Checkpoints
 from elastic_training.settings.jupyter import Jupyter
 from elastic_training.settings.observe import Observe
 from elastic_training.settings.pods import Pods
-from elastic_training.settings.recovery import Recovery
+from elastic_training.settings.recovery import Checkpoints, Recovery
 from elastic_training.settings.size_plan import SizePlan
 from elastic_training.settings.templating import RendersSettings, as_environment
 from elastic_training.settings.values import parse_bool, whole_number

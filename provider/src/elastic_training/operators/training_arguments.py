@@ -38,11 +38,10 @@ from elastic_training.operators.checks import (
 from elastic_training.operators.lineage import ReportsLineage
 from elastic_training.operators.mapped import check_partial
 from elastic_training.redaction.values import masked, remember_secrets
-from elastic_training.settings.checkpoints import Checkpoints
 from elastic_training.settings.jupyter import jupyter_of
 from elastic_training.settings.observe import Observe
 from elastic_training.settings.pods import Pods, pods_of
-from elastic_training.settings.recovery import Recovery
+from elastic_training.settings.recovery import Checkpoints, Recovery
 from elastic_training.settings.scripts import check_scripts, read_scripts
 from elastic_training.settings.size_plan import SizePlan
 from elastic_training.settings.store_credentials import StoreCredentials, check_store_connection, store_credentials
