@@ -23,12 +23,11 @@ from elastic_runtime.training.checkpointing.parts import part_writers, read_part
 from elastic_runtime.training.checkpointing.writer import CheckpointWriter, Snapshot
 from elastic_runtime.training.family import Family
 from elastic_runtime.training.observing import observing
-from elastic_runtime.training.state.attributes import check_names
 from elastic_runtime.training.state.collectives import Agreements, Signals
 from elastic_runtime.training.state.fingerprint import Fingerprint, fingerprint
 from elastic_runtime.training.state.handlers import check_storable
 from elastic_runtime.training.state.resuming import take_newest
-from elastic_runtime.training.state.values import StateValues
+from elastic_runtime.training.state.values import StateValues, check_names
 from elastic_runtime.training.state.verification import CommitChecks, Verify, check_verify
 from elastic_runtime.world import current_world
 
