@@ -17,7 +17,7 @@ _BY_HAND = "elastic_runtime.engines.horovod.world:WORLD"
 
 
 class Place(Protocol):
-    """Where a rank stands among the others."""
+    """Rank and world size of a process."""
 
     @property
     def rank(self) -> int:
@@ -25,7 +25,7 @@ class Place(Protocol):
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """World size: number of ranks."""
 
 
 class Handler(Protocol):

@@ -67,7 +67,7 @@ class EarlierRun:
 
 @dataclass(frozen=True, slots=True)
 class StartDecision:
-    """How a try starts, and why."""
+    """Decision about the start of a try, with the reason for the log."""
 
     start: Start
     note: str = ""

@@ -94,7 +94,7 @@ def _checked(given: object, deferrable: bool) -> str | type[TrainingCallback]:
 
 
 def path_of(callback: str | type[TrainingCallback]) -> str:
-    """For a trigger, which is serialised."""
+    """Return the dotted path of a callback class, for triggers, which Airflow serializes."""
     return callback if isinstance(callback, str) else f"{callback.__module__}.{callback.__qualname__}"
 
 

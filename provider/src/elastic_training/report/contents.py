@@ -51,7 +51,7 @@ _SECONDS = tuple(datetime.fromisoformat(f"{year}-01-01T00:00:00+00:00").timestam
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much of a status is taken."""
+    """Limits of a report: how much of a status it shows."""
 
     points: int
     """Points of each curve."""

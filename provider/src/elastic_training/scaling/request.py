@@ -58,14 +58,14 @@ class MetricBound:
 
 @dataclass(frozen=True, slots=True)
 class ScaleAfter:
-    """What has to come first; all that is given."""
+    """Condition of a size request. All parts that are given must hold."""
 
     step: int | None = None
     epoch: int | None = None
     metric: MetricBound | None = None
 
     def missing(self, status: Status) -> str | None:
-        """What has not come yet, for people; None: it is time."""
+        """Return a message about the first part that does not hold yet. None: all hold."""
         if self.step is not None and (status.step is None or status.step < self.step):
             return _not_come(f"step {self.step}", "step", REMEDY, known=status.step is not None, status=status)
         if self.epoch is not None and not MetricBound(EPOCH, ">=", self.epoch).reached(status):
@@ -85,7 +85,7 @@ def _not_come(what: str, kind: str, remedy: str, *, known: bool, status: Status)
 
 
 def scale_after(step: object, epoch: object, metric: object) -> ScaleAfter:
-    """From what a user has written, rendered. Raises InvalidSettings."""
+    """Parse the condition for a size request, after rendering. Raise InvalidSettings."""
     return ScaleAfter(
         step=None if step is None else whole_number("after_step", step, least=0),
         epoch=None if epoch is None else whole_number("after_epoch", epoch, least=0),
@@ -115,7 +115,7 @@ def metric_bound(metric: object) -> MetricBound:
 
 
 def check_after(step: object, epoch: object, metric: object) -> None:
-    """What is known at parse; the rest may be templates, or outputs of other tasks. Raises InvalidSettings."""
+    """Check the parts of a condition that are not templates, when the DAG is parsed. Raise InvalidSettings."""
     for name, value in (("after_step", step), ("after_epoch", epoch)):
         if isinstance(value, int | float | str) and not is_template(value):
             whole_number(name, value, least=0)
@@ -154,7 +154,7 @@ class Verdict:
 
 
 def judge(status: Status, asked: SizeRequest, slots: int, present: int, release: tuple[str, ...] = ()) -> Verdict:
-    """How far it is, of a run that has not ended.
+    """Return the progress of a size request of a run that has not ended.
 
     Args:
         status: of the run.
@@ -187,7 +187,7 @@ def had(status: Status, asked: SizeRequest, slots: int) -> bool:
 
 
 def result(status: Status, asked: SizeRequest, ranks: int | None = None) -> dict[str, Any]:
-    """What a task returns.
+    """Return the result of a task whose size was reached.
 
     Args:
         status: of the run.
@@ -213,7 +213,7 @@ def result(status: Status, asked: SizeRequest, ranks: int | None = None) -> dict
 
 @dataclass(frozen=True, slots=True)
 class ScaleRequest:
-    """What a task wants of a training."""
+    """Request of a task to scale a training, with the condition for it."""
 
     training: TrainingTask
     size_request: SizeRequest
@@ -259,7 +259,7 @@ class ScaleRequest:
 
 
 def told(status: Status, asked: SizeRequest) -> dict[str, Any]:
-    """The result of a task that does not wait for the world."""
+    """Return the result of a task that does not wait for the world: its ``world_size`` and ``seconds`` are None."""
     return result(status, asked) | {"world_size": None, "seconds": None}
 
 

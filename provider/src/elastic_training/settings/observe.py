@@ -75,7 +75,7 @@ class Observe(Settings):
 
     @all_known()
     def spec(self) -> ObserveSpec:
-        """For the launcher. Raises InvalidSettings."""
+        """Return the launcher's specification. Raise InvalidSettings, also for rendered values."""
         self.__post_init__()
         return ObserveSpec(
             timeline=parse_bool("observe.timeline", self.timeline),

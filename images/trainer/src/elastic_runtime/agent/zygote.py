@@ -346,7 +346,7 @@ def die_with_parent(parent: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Rank:
-    """What a forked child has to become."""
+    """Rank that a forked child becomes."""
 
     command: list[str]
     environment: dict[str, str]

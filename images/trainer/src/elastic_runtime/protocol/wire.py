@@ -176,7 +176,7 @@ class DumpStacks:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Where ranks of a world are."""
+    """Worker of a world, with its address and number of ranks, for the hostfile."""
 
     address: str
     """IP address."""

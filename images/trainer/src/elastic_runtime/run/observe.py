@@ -32,7 +32,7 @@ class ProfileSpec:
 
 @dataclass(frozen=True, slots=True)
 class PrometheusSpec:
-    """Where the launcher answers Prometheus."""
+    """Port and token of the launcher's endpoint for Prometheus."""
 
     port: int
     """0: any that is free; the launcher's log says which."""

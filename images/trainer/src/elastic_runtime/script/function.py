@@ -30,13 +30,13 @@ def python_version() -> str:
 
 
 def call(function: Callable[..., Any]) -> None:
-    """With the arguments that were shipped."""
+    """Call the shipped function with the shipped arguments."""
     arguments = parse_json((_folder() / ARGUMENTS).read_bytes())
     _report_result(function(*arguments["args"], **arguments["kwargs"]))
 
 
 def call_pickled() -> None:
-    """With the arguments that were pickled with it. Raises SystemExit when this Python cannot read them."""
+    """Call the pickled function with its pickled arguments. Raise SystemExit if this Python cannot read them."""
     theirs = parse_json((_folder() / ARGUMENTS).read_bytes())["python"]
     if theirs != python_version():
         sys.exit(

@@ -229,7 +229,7 @@ def outputs() -> Path:
 
 
 def upload() -> None:
-    """For who has just made a checkpoint durable."""
+    """Upload the kept outputs. The process that has just made a checkpoint durable calls it."""
     if _kept is not None:
         _kept.upload()
 

@@ -25,7 +25,7 @@ class HasState(Protocol):
 
 
 class Profiling(Protocol):
-    """What a framework's profiler sees of a rank."""
+    """Interface of a framework's profiler in a rank."""
 
     def committed(self, step: int) -> None:
         """Start or stop profiling at the commit of this global step."""

@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a tensor lies in a file."""
+    """Type and shape of a tensor in a file."""
 
     code: str
     """Type of its elements, one of :data:`SIZES`."""

@@ -31,12 +31,12 @@ def fit(text: object, limit: int = LONGEST) -> str:
 
 
 def print_json(value: Any) -> None:
-    """For programs. Escaped as far as ASCII goes, so for terminals as well."""
+    """Print JSON with secrets masked, in ASCII, so that it is safe for terminals."""
     sys.stdout.write(json.dumps(masked(value), indent=2) + "\n")
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Columns, each as wide as its widest cell."""
+    """Print a table whose columns are as wide as their widest cell."""
     cells = [tuple(head), *(tuple("-" if each is None else fit(each, 200) for each in row) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
@@ -44,5 +44,5 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 
 
 def time_text(time: datetime | None) -> str:
-    """In UTC, to the second; ``-``: not yet."""
+    """Format a time in UTC, to the second. None is ``-``."""
     return "-" if time is None else f"{time:%Y-%m-%d %H:%M:%S}Z"

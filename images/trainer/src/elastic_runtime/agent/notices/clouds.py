@@ -132,7 +132,7 @@ class MetadataClient:
 
 
 class _Received:
-    """What :class:`http.client.HTTPResponse` wants of a socket."""
+    """Received bytes, as the socket that :class:`http.client.HTTPResponse` reads from."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -294,7 +294,7 @@ class GcsBucket(Bucket):
 
 
 def _words(body: bytes) -> tuple[str, str]:
-    """What a refusal says, and its reason."""
+    """Return the message and the reason of a refusal."""
     try:
         error = json.loads(body)["error"]
         return printable(str(error["message"])), printable(str(error["errors"][0]["reason"]), 60)

@@ -42,7 +42,7 @@ class Entries:
     """Names of checkpoints, the earliest first."""
 
     def claimed(self, fence: int, owner: str, uri: str) -> Entries:
-        """With this fence. Raises OwnershipLost as :meth:`Seen.claimed` does."""
+        """Return the entries with this fence. Raise OwnershipLost as :meth:`Seen.claimed` does."""
         seen = Seen(self.fence, known_owner(self.owner)).claimed(fence, owner, uri)
         return replace(self, fence=seen.fence, owner=seen.owner)
 

@@ -28,7 +28,7 @@ class Box:
         return math.prod(self.shape)
 
     def common(self, other: Box) -> Box | None:
-        """What both have; None: no element."""
+        """Return the intersection of two boxes. None: it is empty."""
         starts = tuple(map(max, self.offset, other.offset))
         mine, others = (map(sum, zip(each.offset, each.shape, strict=True)) for each in (self, other))
         shape = tuple(end - start for start, end in zip(starts, map(min, mine, others), strict=True))

@@ -202,7 +202,7 @@ class Attributes:
     """Those with tensors in them; the values themselves."""
 
     def values(self) -> dict[str, Any]:
-        """By name, the plain ones as fresh objects."""
+        """Return the values by attribute. Plain values are new objects."""
         return {**{name: plain.decode(value) for name, value in self.plain.items()}, **self.trees}
 
 

@@ -218,7 +218,7 @@ class _Run:
 
 
 class Source(Protocol):
-    """Where the lines come from."""
+    """Source of log lines that a watch forwards."""
 
     @property
     def waiting(self) -> bool:
