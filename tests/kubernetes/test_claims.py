@@ -163,7 +163,7 @@ def test_a_cluster_that_was_got_without_pods_creates_nothing(namespace: Namespac
 
 
 def test_a_connection_that_is_not_there_is_named(standin: StandIn) -> None:
-    with pytest.raises(InvalidSettings, match="no Airflow connection 'nowhere'"):
+    with pytest.raises(InvalidSettings, match="Airflow connection 'nowhere' is not defined"):
         run(standin.cluster(connection="nowhere").find(standin.name))
 
 

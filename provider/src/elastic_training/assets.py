@@ -53,7 +53,7 @@ def checkpoint_asset(
     return Asset(name=name, uri=uri or name, watchers=[AssetWatcher(name=f"{name} checkpoints", trigger=trigger)])
 
 
-def tell_outlets(context: Mapping[str, Any], outlets: Iterable[Any], status: Status) -> None:
+def report_to_outlets(context: Mapping[str, Any], outlets: Iterable[Any], status: Status) -> None:
     """Put the run and its newest checkpoint into the extra of the events of a task's outlets."""
     events = context.get("outlet_events")
     if events is None or status.checkpoint is None:

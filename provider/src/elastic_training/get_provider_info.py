@@ -14,6 +14,109 @@ _FIELDS_OF_LINKS = (
 )
 
 
+def _option(description: str, example: str | None, default: str = "", kind: str = "string") -> dict[str, str | None]:
+    """Describe an option of ``[elastic_training]`` as the schema of ``get_provider_info`` has it."""
+    return {
+        "description": description,
+        "version_added": "0.1.0",
+        "type": kind,
+        "example": example,
+        "default": default,
+    }
+
+
+_OPTIONS = {
+    "deployment": _option(
+        "Name of this deployment of Airflow, part of the names of its runs and of the folders of "
+        "their checkpoints, so that two deployments can share a namespace or a prefix. The same "
+        "wherever tasks run. Empty: derived from ``[core] fernet_key``.",
+        example="research",
+    ),
+    "keep_days": _option(
+        "Days for which runs that are over are kept, with their log, where tasks say "
+        '``on_finish="keep"``; 0: for ever. Checkpoints and reports stay in any case.',
+        example="7",
+        default="30",
+        kind="float",
+    ),
+    "keep_runs": _option(
+        "DAG runs of each task whose runs are kept, the newest; 0: all. A run that is over for less than a day stays.",
+        example="20",
+        default="100",
+        kind="integer",
+    ),
+    "local_root": _option(
+        'Folder of the runs with ``cluster="local"``, the same for workers and triggerers; '
+        "belongs to Airflow's user alone. Empty: ``elastic_training`` in Airflow's home.",
+        example="/var/lib/airflow/elastic-training",
+    ),
+    "local_python": _option(
+        "Python interpreter of local launchers and workers, with ``elastic-runtime[torch]``, "
+        "``[horovod]`` or ``[tensorflow]`` installed. Empty: Airflow's own.",
+        example="/opt/trainer/bin/python",
+    ),
+    "price_book": _option(
+        "What machines cost, for the cost in the result documents: path of a file, the same "
+        "wherever tasks run, or ``example`` for the one that ships. Empty: no cost is told.",
+        example="/opt/airflow/prices.toml",
+    ),
+    "machines": _option(
+        "Machine types of your own for ``Workers(machine=...)``, beside those that ship: path of a "
+        "file, the same wherever DAGs are parsed and tasks run.",
+        example="/opt/airflow/machines.toml",
+    ),
+    "aws_spot_prices": _option(
+        "Whether EC2 may be asked, at the end of a run, for the spot prices of its time. Needs "
+        "``ec2:DescribeSpotPriceHistory``; ``price_book`` has all other prices.",
+        example=None,
+        default="False",
+        kind="boolean",
+    ),
+    "archive": _option(
+        "Where status and report of a run are kept once it is over: a folder, or a URI as of "
+        "checkpoints. Empty: ``reports`` under the task's ``checkpoint_uri``; of a run of this "
+        "machine without one, ``archive`` under ``local_root``; of any other, nothing is kept.",
+        example="s3://bucket/training-reports",
+    ),
+    "archive_conn_id": _option(
+        "Airflow connection with the credentials of ``archive``. Empty: what tasks, triggerer and "
+        "API server find by themselves.",
+        example="aws_default",
+    ),
+    "archive_keep": _option(
+        "Tries of each task, over all its DAG runs, of which status and report are kept; 0: all.",
+        example="1000",
+        default="200",
+        kind="integer",
+    ),
+    "places": _option(
+        "Where the page of all runs and the command elastic-training look, by commas: names as in "
+        "the operator's cluster.",
+        example="local, kubernetes_default/training",
+        default="local",
+    ),
+    "run_url": _option(
+        f"Where a run is shown, for a button on its task's page. {_FIELDS_OF_LINKS}",
+        example="https://grafana.example.com/d/training?var-namespace={namespace}&var-run={run}",
+    ),
+    "log_url": _option(
+        f"The same for the log of its launcher and ranks. {_FIELDS_OF_LINKS}",
+        example="https://logs.example.com/search?namespace={namespace}&pod={run}-*",
+    ),
+    "checkpoint_url": _option(
+        "The same for its checkpoints; fields also: checkpoint (URI), bucket, prefix. Empty: a "
+        "``gs://`` prefix has a button to Google's console, any other none.",
+        example="https://s3.console.aws.amazon.com/s3/buckets/{bucket}?prefix={prefix}/",
+    ),
+    "report_url": _option(
+        "The same for its report, which is there once the run is over; fields also: report (URI), "
+        "bucket, prefix. Empty: in Airflow 3.1 and later the button leads to "
+        "``/elastic-training/report`` of this Airflow.",
+        example="https://storage.cloud.google.com/{bucket}/{prefix}",
+    ),
+}
+
+
 def get_provider_info() -> dict[str, Any]:
     """The provider's metadata; see Airflow's ``provider_info.schema.json``."""
     return {
@@ -67,164 +170,7 @@ def get_provider_info() -> dict[str, Any]:
         "config": {
             "elastic_training": {
                 "description": "Where elastic training runs live.",
-                "options": {
-                    "deployment": {
-                        "description": (
-                            "Name of this deployment of Airflow, part of the names of its runs and of the folders of "
-                            "their checkpoints, so that two deployments can share a namespace or a prefix. The same "
-                            "wherever tasks run. Empty: derived from ``[core] fernet_key``."
-                        ),
-                        "version_added": "0.1.0",
-                        "type": "string",
-                        "example": "research",
-                        "default": "",
-                    },
-                    "keep_days": {
-                        "description": (
-                            "Days for which runs that are over are kept, with their log, where tasks say "
-                            '``on_finish="keep"``; 0: for ever. Checkpoints and reports stay in any case.'
-                        ),
-                        "version_added": "0.1.0",
-                        "type": "float",
-                        "example": "7",
-                        "default": "30",
-                    },
-                    "keep_runs": {
-                        "description": (
-                            "DAG runs of each task whose runs are kept, the newest; 0: all. A run that is over for "
-                            "less than a day stays."
-                        ),
-                        "version_added": "0.1.0",
-                        "type": "integer",
-                        "example": "20",
-                        "default": "100",
-                    },
-                    "local_root": {
-                        "description": (
-                            'Folder of the runs with ``cluster="local"``, the same for workers and triggerers; '
-                            "belongs to Airflow's user alone. Empty: ``elastic_training`` in Airflow's home."
-                        ),
-                        "version_added": "0.1.0",
-                        "type": "string",
-                        "example": "/var/lib/airflow/elastic-training",
-                        "default": "",
-                    },
-                    "local_python": {
-                        "description": (
-                            "Python interpreter of local launchers and workers, with ``elastic-runtime[torch]``, "
-                            "``[horovod]`` or ``[tensorflow]`` installed. Empty: Airflow's own."
-                        ),
-                        "version_added": "0.1.0",
-                        "type": "string",
-                        "example": "/opt/trainer/bin/python",
-                        "default": "",
-                    },
-                    "price_book": {
-                        "description": (
-                            "What machines cost, for the cost in the result documents: path of a file, the same "
-                            "wherever tasks run, or ``example`` for the one that ships. Empty: no cost is told."
-                        ),
-                        "version_added": "0.1.0",
-                        "type": "string",
-                        "example": "/opt/airflow/prices.toml",
-                        "default": "",
-                    },
-                    "machines": {
-                        "description": (
-                            "Machine types of your own for ``Workers(machine=...)``, beside those that ship: path of a "
-                            "file, the same wherever DAGs are parsed and tasks run."
-                        ),
-                        "version_added": "0.1.0",
-                        "type": "string",
-                        "example": "/opt/airflow/machines.toml",
-                        "default": "",
-                    },
-                    "aws_spot_prices": {
-                        "description": (
-                            "Whether EC2 may be asked, at the end of a run, for the spot prices of its time. Needs "
-                            "``ec2:DescribeSpotPriceHistory``; ``price_book`` has all other prices."
-                        ),
-                        "version_added": "0.1.0",
-                        "type": "boolean",
-                        "example": None,
-                        "default": "False",
-                    },
-                    "archive": {
-                        "description": (
-                            "Where status and report of a run are kept once it is over: a folder, or a URI as of "
-                            "checkpoints. Empty: ``reports`` under the task's ``checkpoint_uri``; of a run of this "
-                            "machine without one, ``archive`` under ``local_root``; of any other, nothing is kept."
-                        ),
-                        "version_added": "0.1.0",
-                        "type": "string",
-                        "example": "s3://bucket/training-reports",
-                        "default": "",
-                    },
-                    "archive_conn_id": {
-                        "description": (
-                            "Airflow connection with the credentials of ``archive``. Empty: what tasks, triggerer and "
-                            "API server find by themselves."
-                        ),
-                        "version_added": "0.1.0",
-                        "type": "string",
-                        "example": "aws_default",
-                        "default": "",
-                    },
-                    "archive_keep": {
-                        "description": (
-                            "Tries of each task, over all its DAG runs, of which status and report are kept; 0: all."
-                        ),
-                        "version_added": "0.1.0",
-                        "type": "integer",
-                        "example": "1000",
-                        "default": "200",
-                    },
-                    "places": {
-                        "description": (
-                            "Where the page of all runs and the command elastic-training look, by commas: names as in "
-                            "the operator's cluster."
-                        ),
-                        "version_added": "0.1.0",
-                        "type": "string",
-                        "example": "local, kubernetes_default/training",
-                        "default": "local",
-                    },
-                    "run_url": {
-                        "description": f"Where a run is shown, for a button on its task's page. {_FIELDS_OF_LINKS}",
-                        "version_added": "0.1.0",
-                        "type": "string",
-                        "example": "https://grafana.example.com/d/training?var-namespace={namespace}&var-run={run}",
-                        "default": "",
-                    },
-                    "log_url": {
-                        "description": f"The same for the log of its launcher and ranks. {_FIELDS_OF_LINKS}",
-                        "version_added": "0.1.0",
-                        "type": "string",
-                        "example": "https://logs.example.com/search?namespace={namespace}&pod={run}-*",
-                        "default": "",
-                    },
-                    "checkpoint_url": {
-                        "description": (
-                            "The same for its checkpoints; fields also: checkpoint (URI), bucket, prefix. Empty: a "
-                            "``gs://`` prefix has a button to Google's console, any other none."
-                        ),
-                        "version_added": "0.1.0",
-                        "type": "string",
-                        "example": "https://s3.console.aws.amazon.com/s3/buckets/{bucket}?prefix={prefix}/",
-                        "default": "",
-                    },
-                    "report_url": {
-                        "description": (
-                            "The same for its report, which is there once the run is over; fields also: report (URI), "
-                            "bucket, prefix. Empty: in Airflow 3.1 and later the button leads to "
-                            "``/elastic-training/report`` of this Airflow."
-                        ),
-                        "version_added": "0.1.0",
-                        "type": "string",
-                        "example": "https://storage.cloud.google.com/{bucket}/{prefix}",
-                        "default": "",
-                    },
-                },
+                "options": _OPTIONS,
             }
         },
     }

@@ -54,7 +54,7 @@ class TrainingRunLink(_Link):
 
 
 class TrainingLogLink(_Link):
-    """To the log of its launcher and ranks."""
+    """Button that leads to the log of the run's launcher and ranks."""
 
     name = "Training log"
     xcom_key = _LOG

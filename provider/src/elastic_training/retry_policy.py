@@ -70,12 +70,12 @@ class TrainingRetryPolicy(RetryPolicy):
         return RetryDecision.default()
 
     def serialize(self) -> dict[str, Any]:
-        """Return the arguments."""
+        """Return the constructor's arguments, which Airflow stores with the DAG."""
         return {"first": self.first, "longest": self.longest, "same_step": self.same_step}
 
     @classmethod
     def deserialize(cls, data: dict[str, Any]) -> TrainingRetryPolicy:
-        """From what :meth:`serialize` wrote."""
+        """Create a policy from the arguments that :meth:`serialize` returned."""
         return cls(**data)
 
 

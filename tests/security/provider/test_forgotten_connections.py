@@ -90,7 +90,7 @@ def test_one_that_was_forbidden_is_refused_at_the_next_question(
         await connection.access_of(NAME)
         airflow.answer = PermissionError("not for you")
         await sleep(connection.FRESH + 1)
-        with pytest.raises(InvalidSettings, match="'cloud' that this task may use"):
+        with pytest.raises(InvalidSettings, match="'cloud' is not defined, or this task may not read it"):
             await connection.access_of(NAME)
         assert connection.remembered(NAME) is None
 
@@ -107,7 +107,7 @@ def test_one_that_was_deleted_is_used_for_five_minutes_at_most(
             await sleep(connection.FRESH + 1)
             assert await connection.access_of(NAME) == first
         await sleep(connection.FRESH + connection.DOUBT - 4 * (connection.FRESH + 1))
-        with pytest.raises(InvalidSettings, match="'cloud' that this task may use"):
+        with pytest.raises(InvalidSettings, match="'cloud' is not defined, or this task may not read it"):
             await connection.access_of(NAME)
         assert connection.remembered(NAME) is None
 

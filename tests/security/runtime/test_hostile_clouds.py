@@ -13,7 +13,7 @@ from elastic_runtime.checkpoint.azure import bucket as azure_bucket
 from elastic_runtime.checkpoint.checkpoints import Checkpoints
 from elastic_runtime.checkpoint.gcs import bucket as gcs_bucket
 from elastic_runtime.checkpoint.gcs import bucket as gcs_session
-from elastic_runtime.checkpoint.objects.error_text import error_text
+from elastic_runtime.checkpoint.objects.bucket import error_text
 from elastic_runtime.errors import InvalidSettings, StoreUnavailable
 from tests import azure_server, gcs_server
 from tests.faulty_proxy import Refuse, Send, faulty_proxy, matching

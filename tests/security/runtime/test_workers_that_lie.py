@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.launcher.agents import MAX_INVALID_MESSAGES
-from elastic_runtime.launcher.record.fitting import ROOM, fitted
+from elastic_runtime.launcher.kubernetes.leadership import STATUS_ROOM, fitted
 from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.launcher.record.run_record import RunRecord
 from elastic_runtime.net import certificates
@@ -324,9 +324,9 @@ def test_the_largest_status_fits_a_config_map() -> None:
         worker_seconds={worker.name: 1e9 for worker in workers},
         returned="\\" * MAX_RETURNED,
     )
-    assert len(to_json(status)) > 2 * ROOM
+    assert len(to_json(status)) > 2 * STATUS_ROOM
     text = fitted(status)
-    assert len(text) <= ROOM
+    assert len(text) <= STATUS_ROOM
     shown = from_json(Status, text)
     assert (shown.phase, shown.reason, shown.returned) == (status.phase, status.reason, status.returned)
     small = Status("run", "uid", Phase.RUNNING, "well", NOON)

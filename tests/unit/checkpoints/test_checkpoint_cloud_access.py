@@ -63,7 +63,7 @@ def test_a_uri_without_a_bucket_is_refused(uri: str) -> None:
 
 @pytest.mark.parametrize(("alias", "ours"), [("gcs", "gs"), ("wasbs", "abfs"), ("abfss", "abfs"), ("s3n", "s3")])
 def test_other_names_of_a_scheme_name_ours(alias: str, ours: str) -> None:
-    with pytest.raises(InvalidSettings, match=rf"there is no store for '{alias}://bucket/x'\. Write {ours}://"):
+    with pytest.raises(InvalidSettings, match=rf"no checkpoint store handles '{alias}://bucket/x'\. Write {ours}://"):
         validate_store_uri(f"{alias}://bucket/x")
 
 

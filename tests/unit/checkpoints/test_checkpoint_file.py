@@ -148,11 +148,11 @@ def test_a_store_that_cannot_be_written_to_is_unavailable(tmp_path: Path) -> Non
     [
         (
             "ftp://host/run",
-            "there is no store for 'ftp://host/run'.*install the package that brings",
+            "no checkpoint store handles 'ftp://host/run'.*install the package that brings",
         ),
-        ("s3a://bucket/run", r"there is no store for 's3a://bucket/run'\. Write s3://bucket/prefix"),
-        ("/just/a/path", "there is no store for '/just/a/path'"),
-        ("", "there is no store for ''"),
+        ("s3a://bucket/run", r"no checkpoint store handles 's3a://bucket/run'\. Write s3://bucket/prefix"),
+        ("/just/a/path", "no checkpoint store handles '/just/a/path'"),
+        ("", "no checkpoint store handles ''"),
         ("file://relative/path", "not the URI of a folder on this machine"),
         ("file:///", "not the URI of a folder on this machine"),
         ("file:///a?b=c", "has a query or a fragment"),

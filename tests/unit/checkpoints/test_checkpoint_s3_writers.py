@@ -111,7 +111,7 @@ def test_a_reader_of_what_is_being_deleted_takes_another(checkpoints: Checkpoint
     found = checkpoints.newest(read, lambda uri, reason: reasons.append(reason))
     assert found is not None
     assert found[1] == 1
-    assert reasons == ["its model.pt cannot be read: there is none"]
+    assert reasons == ["its model.pt cannot be read: it is not in the store"]
 
 
 # Two writers alive at once

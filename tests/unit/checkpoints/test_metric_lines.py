@@ -36,7 +36,7 @@ def store(tmp_path: Path) -> CheckpointStore:
 def test_each_line_has_time_and_step(store: CheckpointStore) -> None:
     kept = MetricLines(store, 3, lambda: NOON)
     for message in (BatchSize(64.0), Progress(5), Metrics({"loss": 0.5}), Metrics({"accuracy": 1.0}, 4)):
-        kept.hear(message)
+        kept.add(message)
     kept.upload()
     time = "2026-01-02T12:00:00.000Z"
     assert lines(store) == [
@@ -51,7 +51,7 @@ def test_no_file_is_written_twice_whoever_owns_the_run(store: CheckpointStore) -
     for fence in (1, 2, 2):
         kept = MetricLines(store, fence, lambda: NOON)
         for step in (1, 2):
-            kept.hear(Progress(step))
+            kept.add(Progress(step))
             kept.upload()
             kept.upload()
     assert len(store.files("metrics")) == 6
@@ -72,9 +72,9 @@ class Away(FileStore):
 def test_what_a_store_did_not_take_it_gets_the_next_time(store: CheckpointStore, tmp_path: Path) -> None:
     away = Away(store.uri)
     kept = MetricLines(away, 1)
-    kept.hear(Progress(1))
+    kept.add(Progress(1))
     kept.upload()
-    kept.hear(Progress(2))
+    kept.add(Progress(2))
     away.error = None
     kept.upload()
     assert [line["step"] for line in lines(store)] == [1, 2]
@@ -85,7 +85,7 @@ def test_a_store_of_checkpoints_alone_is_asked_once(store: CheckpointStore, capl
     away.error = InvalidSettings("checkpoint", "keeps checkpoints", "use another")
     kept = MetricLines(away, 1)
     for step in range(3):
-        kept.hear(Progress(step))
+        kept.add(Progress(step))
         kept.upload()
     assert len(caplog.records) == 1
 
@@ -96,11 +96,11 @@ def test_memory_is_bounded_and_what_is_left_out_is_counted(
     monkeypatch.setattr(metric_lines, "ROOM", 1000)
     kept = MetricLines(store, 1)
     for step in range(100):
-        kept.hear(Progress(step))
+        kept.add(Progress(step))
     kept.upload()
     *told, last = lines(store)
     assert last == {"left_out": 100 - len(told)}
-    kept.hear(Progress(100))
+    kept.add(Progress(100))
     kept.upload()
     assert lines(store)[-1]["step"] == 100
 
@@ -114,7 +114,7 @@ def test_of_too_many_files_the_oldest_go(store: CheckpointStore, monkeypatch: py
             stream.write(b"{}\n")
     kept = MetricLines(store, 10, lambda: NOON)
     for step in range(3):
-        kept.hear(Progress(step))
+        kept.add(Progress(step))
         kept.upload()
         assert set(old) <= set(store.files("metrics")) or step  # Not with the first, which may be written in haste.
     left = set(store.files("metrics"))
@@ -131,6 +131,6 @@ def test_a_store_that_does_not_delete_costs_nothing(store: CheckpointStore, monk
     monkeypatch.setattr(store, "delete_file", refused)
     kept = MetricLines(store, 1, lambda: NOON)
     for step in range(3):
-        kept.hear(Progress(step))
+        kept.add(Progress(step))
         kept.upload()
     assert len(store.files("metrics")) == 3

@@ -55,6 +55,6 @@ def test_one_that_cannot_be_imported_is_known_at_parse_and_said_when_it_is_opene
 def test_a_scheme_that_nobody_has_names_those_that_there_are(installed: Callable[[str], None]) -> None:
     installed(f"{__name__}:made")
     with pytest.raises(
-        InvalidSettings, match=r"^checkpoint_uri: there is no store for 'ftp://x'\. .*s3://.* or tape://…"
+        InvalidSettings, match=r"^checkpoint_uri: no checkpoint store handles 'ftp://x'\. .*s3://.* or tape://…"
     ):
         validate_store_uri("ftp://x", "checkpoint_uri")

@@ -9,7 +9,7 @@ import pytest
 
 from elastic_training.lifecycle.training_task import TrainingTask
 from elastic_training.scaling import airflow_tasks
-from elastic_training.scaling.airflow_tasks import FINISHED, GRACE, UNFINISHED, TaskView, TrainingOutlook, look_at
+from elastic_training.scaling.airflow_tasks import FINISHED, GRACE, UNFINISHED, TaskView, TrainingOutlook, view_of
 from tests.unit.provider.fake_airflow import FakeAirflow
 from tests.unit.provider.virtual_time import run_virtually
 
@@ -20,30 +20,30 @@ LATEST = TrainingTask("nightly", "train")
 
 def seen(airflow: FakeAirflow, task: TrainingTask, patch: pytest.MonkeyPatch, since: timedelta = GRACE) -> TaskView:
     airflow.install(patch)
-    return run_virtually(look_at(task, NOW - since, NOW))
+    return run_virtually(view_of(task, NOW - since, NOW))
 
 
 @pytest.mark.parametrize("state", [None, *UNFINISHED[1:]])
 def test_a_task_that_has_not_finished_may_train(state: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     airflow = FakeAirflow({"nightly": {"today": {"train": state}}})
-    assert seen(airflow, TASK, monkeypatch).prospect is TrainingOutlook.TRAINS
-    assert seen(airflow, LATEST, monkeypatch).prospect is TrainingOutlook.TRAINS
+    assert seen(airflow, TASK, monkeypatch).outlook is TrainingOutlook.TRAINS
+    assert seen(airflow, LATEST, monkeypatch).outlook is TrainingOutlook.TRAINS
 
 
 @pytest.mark.parametrize("state", sorted(FINISHED))
 def test_one_that_has_finished_will_not(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
     airflow = FakeAirflow({"nightly": {"today": {"train": state}}})
-    sight = seen(airflow, TASK, monkeypatch)
-    assert sight.prospect is TrainingOutlook.OVER
-    assert state in sight.words
-    assert seen(airflow, LATEST, monkeypatch).prospect is TrainingOutlook.OVER
+    view = seen(airflow, TASK, monkeypatch)
+    assert view.outlook is TrainingOutlook.OVER
+    assert state in view.words
+    assert seen(airflow, LATEST, monkeypatch).outlook is TrainingOutlook.OVER
 
 
 def test_a_typo_names_what_may_be_meant(monkeypatch: pytest.MonkeyPatch) -> None:
     airflow = FakeAirflow({"nightly": {"today": {"prepare": "success", "models.train": None, "trian": None}}})
-    sight = seen(airflow, TASK, monkeypatch)
-    assert sight.prospect is TrainingOutlook.NONE
-    assert "'trian'" in sight.words
+    view = seen(airflow, TASK, monkeypatch)
+    assert view.outlook is TrainingOutlook.NONE
+    assert "'trian'" in view.words
     far = seen(airflow, TrainingTask("nightly", "xyz", "today"), monkeypatch)
     assert "There are 'models.train', 'prepare', 'trian'" in far.words
 
@@ -57,19 +57,19 @@ def test_a_dag_or_a_run_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> No
     airflow = FakeAirflow({"nightly": {"yesterday": {"train": "success"}}})
     assert "no DAG run 'today'" in seen(airflow, TASK, monkeypatch).words
     nobody = seen(airflow, TrainingTask("nigthly", "train", "today"), monkeypatch)
-    assert (nobody.prospect, "no DAG of that id" in nobody.words) == (TrainingOutlook.NONE, True)
+    assert (nobody.outlook, "no DAG of that id" in nobody.words) == (TrainingOutlook.NONE, True)
     for latest in (TrainingTask("nigthly", "train"), TrainingTask("nightly", "trian")):
-        assert seen(airflow, latest, monkeypatch).prospect is TrainingOutlook.NONE
-        assert seen(airflow, latest, monkeypatch, GRACE / 2).prospect is TrainingOutlook.TRAINS
+        assert seen(airflow, latest, monkeypatch).outlook is TrainingOutlook.NONE
+        assert seen(airflow, latest, monkeypatch, GRACE / 2).outlook is TrainingOutlook.TRAINS
 
 
 def test_mapped_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     mapped = TrainingTask("nightly", "train", "today", 1)
     expanded = FakeAirflow({"nightly": {"today": {"train_0": "success", "train_1": "running"}}})
-    assert seen(expanded, mapped, monkeypatch).prospect is TrainingOutlook.TRAINS
-    assert seen(expanded, TASK, monkeypatch).prospect is TrainingOutlook.NONE
+    assert seen(expanded, mapped, monkeypatch).outlook is TrainingOutlook.TRAINS
+    assert seen(expanded, TASK, monkeypatch).outlook is TrainingOutlook.NONE
     not_yet = FakeAirflow({"nightly": {"today": {"train": None}}})
-    assert seen(not_yet, mapped, monkeypatch).prospect is TrainingOutlook.TRAINS
+    assert seen(not_yet, mapped, monkeypatch).outlook is TrainingOutlook.TRAINS
 
 
 def test_a_run_by_its_logical_date(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,12 +77,12 @@ def test_a_run_by_its_logical_date(monkeypatch: pytest.MonkeyPatch) -> None:
     airflow = FakeAirflow({"nightly": {"made by hand": {"train": "running"}}}, {NOW: "made by hand"})
     assert seen(airflow, dated, monkeypatch).task.run_id == "made by hand"
     airflow.dates.clear()
-    assert seen(airflow, dated, monkeypatch).prospect is TrainingOutlook.TRAINS
+    assert seen(airflow, dated, monkeypatch).outlook is TrainingOutlook.TRAINS
 
 
 def test_an_airflow_that_does_not_answer_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     airflow = FakeAirflow(trouble=ConnectionError("away"))
-    assert seen(airflow, TASK, monkeypatch).prospect is TrainingOutlook.UNKNOWN
+    assert seen(airflow, TASK, monkeypatch).outlook is TrainingOutlook.UNKNOWN
 
 
 def test_airflow_3_is_asked_as_its_own_triggers_ask(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_airflow_3_is_asked_as_its_own_triggers_ask(monkeypatch: pytest.MonkeyPa
             return 0
 
     monkeypatch.setattr(airflow_tasks, "_instance", lambda: Instance)
-    assert run_virtually(look_at(TASK, NOW, NOW)).prospect is TrainingOutlook.OVER
+    assert run_virtually(view_of(TASK, NOW, NOW)).outlook is TrainingOutlook.OVER
     assert asked == [{"dag_id": "nightly", "run_ids": ["today"], "logical_dates": None}]
-    assert run_virtually(look_at(LATEST, NOW - GRACE, NOW)).prospect is TrainingOutlook.NONE
+    assert run_virtually(view_of(LATEST, NOW - GRACE, NOW)).outlook is TrainingOutlook.NONE
     assert [about.get("states") and "null" in about["states"] for about in asked[1:]] == [True, None, None]

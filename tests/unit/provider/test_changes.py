@@ -9,7 +9,14 @@ import pytest
 
 from elastic_runtime.errors import FailureKind
 from elastic_runtime.run.status import Checkpoint, Event, EventKind, Phase, Status, World
-from elastic_training.listeners.changes import MAX_TOLD_AT_ONCE, Change, ChangeKind, Told, changes, read_told
+from elastic_training.listeners.changes import (
+    MAX_TOLD_AT_ONCE,
+    Change,
+    ChangeKind,
+    ReportedState,
+    changes,
+    read_reported,
+)
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
@@ -41,7 +48,7 @@ def test_a_first_look_tells_what_there_is_but_no_size_of_a_first_world() -> None
 def test_what_was_told_is_not_told_again() -> None:
     for each in (TWO, STEPPED, THREE):
         assert changes(each, each) == ()
-        assert changes(Told.of(each), each) == ()
+        assert changes(ReportedState.of(each), each) == ()
 
 
 def test_a_resize_tells_both_sizes_the_step_and_the_pause() -> None:
@@ -92,10 +99,10 @@ def test_the_end_is_told_last_with_its_kind() -> None:
 
 
 def test_a_place_survives_being_kept_and_garbage_is_none() -> None:
-    told = Told.of(replace(THREE, checkpoint=Checkpoint("s3://bucket/run/1", 1, at(98))))
-    assert read_told(told.text()) == told
+    told = ReportedState.of(replace(THREE, checkpoint=Checkpoint("s3://bucket/run/1", 1, at(98))))
+    assert read_reported(told.text()) == told
     for garbage in ("", "no JSON", "[]", '{"generation": "many"}'):
-        assert read_told(garbage) == Told()
+        assert read_reported(garbage) == ReportedState()
 
 
 def test_a_long_story_is_bounded() -> None:

@@ -37,7 +37,7 @@ def test_every_checkpoint_that_was_looked_at_is_told_once(looks: list[tuple[str,
         seen.add((run, newest[run]))
         if cursor.is_new(run, newest[run]):
             told.append((run, newest[run]))
-            cursor = cursor.having_told(run, newest[run])
+            cursor = cursor.with_reported(run, newest[run])
     assert len(told) == len(set(told))
     assert set(told) == seen
 
@@ -50,7 +50,7 @@ def test_what_was_there_before_is_past() -> None:
 def test_it_stays_small_and_forgets_nothing_twice() -> None:
     cursor = Cursor(START)
     for number in range(1, 3 * MAX_RUNS):
-        cursor = again(cursor).having_told(f"nightly-train-{number:010}", checkpoint(number))
+        cursor = again(cursor).with_reported(f"nightly-train-{number:010}", checkpoint(number))
     assert len(json.dumps(to_plain(cursor))) < 16_000
     assert not any(
         cursor.is_new(f"nightly-train-{number:010}", checkpoint(number)) for number in range(1, 3 * MAX_RUNS)

@@ -17,7 +17,7 @@ from airflow.triggers.shared_stream import SharedStreamManager
 from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Checkpoint
-from elastic_training.assets import checkpoint_asset, tell_outlets
+from elastic_training.assets import checkpoint_asset, report_to_outlets
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.registry import substituted
 from elastic_training.concurrency.bridge import run
@@ -279,7 +279,7 @@ def test_events_of_outlets_tell_run_and_checkpoint(fake: Listed) -> None:
     name, asset, events = claimed(fake), Asset("weights"), OutletEventAccessors()
     write(fake, name, 100)
     status = run(fake.status(run(fake.find(name))))
-    tell_outlets({"outlet_events": events}, [asset, "no asset"], status)
+    report_to_outlets({"outlet_events": events}, [asset, "no asset"], status)
     extra = events[asset].extra
     assert (extra["run"], extra["step"], extra["uri"]) == (name, 100, f"s3://bucket/{name}/00000100")
-    tell_outlets({}, [asset], status)
+    report_to_outlets({}, [asset], status)

@@ -29,6 +29,8 @@ from elastic_training.identity.ownership import Owner
 OWNER = Owner("nightly", "scheduled__1", "train", -1, 1, "nonce")
 STUB = Path(__file__).with_name("stub_launcher.py")
 
+NO_RUN = "no run is named weekly in local. List runs with: elastic-training runs"
+
 
 def claim(cluster: FakeCluster | LocalCluster, name: str) -> RunRef:
     """A run that trains with two of one to four workers."""
@@ -86,7 +88,7 @@ def test_the_begin_of_a_name_is_enough_where_it_is_one_runs(
     assert main(["show", "nigh"]) == 1
     assert "'nigh' may be" in capsys.readouterr().err
     assert main(["show", "weekly"]) == 1
-    assert capsys.readouterr().err == "elastic-training: there is no run weekly in local\n"
+    assert capsys.readouterr().err == f"elastic-training: {NO_RUN}\n"
 
 
 @pytest.mark.parametrize(("word", "workers"), [("3", 3), ("+2", 4), ("-1", 1), ("max", 4)])
@@ -260,7 +262,7 @@ def test_as_a_process_on_a_folder_without_a_database(folder: Path) -> None:
     assert RunDir(folder / "nightly-train").read_size() == 3
     missing = command(folder, "show", "weekly")
     assert (missing.returncode, missing.stdout) == (1, "")
-    assert missing.stderr == "elastic-training: there is no run weekly in local\n"
+    assert missing.stderr == f"elastic-training: {NO_RUN}\n"
     assert not (folder.parent / "home" / "airflow.db").exists()
 
 

@@ -251,7 +251,7 @@ class TestButton:
     def test_a_kubernetes_connection_that_is_not_there_is_named(self, connect: Connect) -> None:
         good, words = self.pressed(connect)
         assert not good
-        assert "no Airflow connection 'cloud'" in words
+        assert "Airflow connection 'cloud' is not defined" in words
 
     def test_rights_are_those_of_the_role_that_is_shipped(self) -> None:
         roles = {

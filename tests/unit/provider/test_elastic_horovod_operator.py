@@ -221,8 +221,8 @@ class TestContinuing:
         assert not fake.runs
 
     def test_a_connection_may_name_the_checkpoints(self) -> None:
-        with pytest.raises(InvalidSettings, match="no checkpoint_uri to go on from"):
+        with pytest.raises(InvalidSettings, match="it resumes from checkpoints, and checkpoint_uri is not set"):
             operator(continues="train", task_id="go_on")
         task = operator(continues="train", task_id="go_on", cluster="site")
-        with pytest.raises(InvalidSettings, match="no checkpoint_uri to go on from"):
+        with pytest.raises(InvalidSettings, match="it resumes from checkpoints, and checkpoint_uri is not set"):
             task.spec("run")

@@ -156,7 +156,9 @@ class TestAtParse:
     def test_the_pods_of_another_cluster_need_an_image_in_one_of_two_places(self) -> None:
         operator(cluster="moon/base", image="trainer:1")
         operator(cluster="moon", pods=Pods(image="trainer:1"))
-        with pytest.raises(AirflowFailException, match="image: there is none for the pods of cluster 'moon'"):
+        with pytest.raises(
+            AirflowFailException, match="image: no container image is set for the pods of cluster 'moon'"
+        ):
             operator(cluster="moon").execute({"ti": trying()})
 
 

@@ -21,7 +21,7 @@ from elastic_training.decorators.training import ElasticTorchDecoratedOperator
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.operators.elastic_torch import ElasticTorchOperator
 from elastic_training.settings import Observe, Restart, Workers
-from elastic_training.settings.restart import check_restartable
+from elastic_training.settings.recovery import check_restartable
 from tests.unit.provider.operator_bench import deferred, run_in, trying
 
 ARGUMENTS: dict[str, Any] = {

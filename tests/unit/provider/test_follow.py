@@ -247,7 +247,7 @@ def test_a_run_that_is_replaced_or_deleted_has_vanished() -> None:
     cluster.script(lambda: run(cluster.delete(ref, OWNER)))
     followed = follow(cluster, ref)
     assert followed.ending is Ending.VANISHED
-    assert "no run" in followed.detail
+    assert "does not exist" in followed.detail
 
 
 class Shaky(FakeCluster):

@@ -8,7 +8,7 @@ from elastic_runtime.run import runobjects
 from elastic_runtime.run.headline import headline
 from elastic_runtime.run.runobjects import Part
 from elastic_runtime.run.status import Phase, Status
-from elastic_training.clusters.kubernetes.status.listing import summaries
+from elastic_training.clusters.kubernetes.status.judgement import summaries
 from elastic_training.clusters.types import RunRef
 from tests.unit.provider.kubernetes_objects import BEGAN, RUNNING, SPEC, Plain, ended, pod, root_map
 

@@ -42,19 +42,19 @@ class Notes:
         self.news: list[str] = []
         self.phases: list[str] = []
 
-    async def hear(self, status: Status | None, news: Sequence[Change]) -> None:
+    async def handle(self, status: Status | None, news: Sequence[Change]) -> None:
         assert status is not None
         self.phases.append(status.phase)
         self.news += [each.kind.value for each in news]
 
 
 class Raises(Notes):
-    async def hear(self, status: Status | None, news: Sequence[Change]) -> None:
+    async def handle(self, status: Status | None, news: Sequence[Change]) -> None:
         raise ValueError("a listener's own trouble")
 
 
 class Hangs(Notes):
-    async def hear(self, status: Status | None, news: Sequence[Change]) -> None:
+    async def handle(self, status: Status | None, news: Sequence[Change]) -> None:
         await asyncio.sleep(10**6)
 
 

@@ -129,10 +129,10 @@ def test_a_file_that_is_none_says_so(own: Path, text: str, words: str) -> None:
 
 def test_no_file_and_a_folder_are_refused(own: Path) -> None:
     own.unlink()
-    with pytest.raises(InvalidSettings, match="no such file"):
+    with pytest.raises(InvalidSettings, match="the file does not exist"):
         machine("a")
     own.mkdir()
-    with pytest.raises(InvalidSettings, match="no such file"):
+    with pytest.raises(InvalidSettings, match="the file does not exist"):
         machine("a")
 
 

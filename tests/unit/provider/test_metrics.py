@@ -54,7 +54,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_gauges_of_a_status(sent: dict[str, Any]) -> None:
-    run(MetricsListener(OWNER).hear(TRAINING, ()))
+    run(MetricsListener(OWNER).handle(TRAINING, ()))
     assert sent == {
         "elastic_training.world_size": 6,
         "elastic_training.workers_wanted": 3,
@@ -67,11 +67,11 @@ def test_gauges_of_a_status(sent: dict[str, Any]) -> None:
 
 def test_gauges_come_now_and_then_and_when_something_happens(sent: dict[str, Any]) -> None:
     listener = MetricsListener(OWNER)
-    run(listener.hear(TRAINING, ()))
+    run(listener.handle(TRAINING, ()))
     sent.clear()
-    run(listener.hear(TRAINING, ()))
+    run(listener.handle(TRAINING, ()))
     assert sent == {}
-    run(listener.hear(TRAINING, [change(ChangeKind.NOTICED)]))
+    run(listener.handle(TRAINING, [change(ChangeKind.NOTICED)]))
     assert {"elastic_training.notices", "elastic_training.world_size"} <= set(sent)
 
 
@@ -83,7 +83,7 @@ def test_what_happens_is_counted_and_a_recovery_timed(sent: dict[str, Any]) -> N
         change(ChangeKind.CHECKPOINTED),
         change(ChangeKind.FINISHED, failure=FailureKind.LAUNCHER_LOST),
     ]
-    run(MetricsListener(OWNER).hear(None, news))
+    run(MetricsListener(OWNER).handle(None, news))
     assert sent == {
         "elastic_training.runs.created": 1,
         "elastic_training.resizes": 1,
@@ -92,7 +92,7 @@ def test_what_happens_is_counted_and_a_recovery_timed(sent: dict[str, Any]) -> N
         "elastic_training.checkpoints": 1,
         "elastic_training.runs.ended.launcher_lost": 1,
     }
-    run(MetricsListener(OWNER).hear(None, [change(ChangeKind.FINISHED)]))
+    run(MetricsListener(OWNER).handle(None, [change(ChangeKind.FINISHED)]))
     assert "elastic_training.runs.ended.succeeded" in sent
 
 
@@ -102,7 +102,7 @@ def test_a_triggerer_has_stats_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
 
     names = []
     monkeypatch.setattr(InTriggerer, "incr", staticmethod(lambda name, *_, **__: names.append(name)))
-    asyncio.run(MetricsListener(OWNER).hear(None, [change(ChangeKind.NOTICED)]))
+    asyncio.run(MetricsListener(OWNER).handle(None, [change(ChangeKind.NOTICED)]))
     assert names == ["elastic_training.notices"]
     assert stats(in_triggerer=True) is not stats(in_triggerer=False)
 

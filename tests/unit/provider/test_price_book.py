@@ -42,7 +42,7 @@ class TestBook:
         assert [(each["cost"], each["book"]) for each in costs if each] == [("2.48", "example"), ("2.50", str(own))]
 
     def test_that_cannot_be_read_is_refused_before_anything_is_created(self, fake: FakeCluster) -> None:
-        with pytest.raises(AirflowFailException, match=r"price_book: /nowhere.*no such file"):
+        with pytest.raises(AirflowFailException, match=r"price_book: /nowhere.*the file does not exist"):
             operator(price_book="/nowhere").execute({"ti": trying()})
         assert not fake.runs
         with pytest.raises(InvalidSettings, match=r"an? int is not a text"):
@@ -50,7 +50,7 @@ class TestBook:
 
     def test_that_has_vanished_fails_no_training(self, caplog: pytest.LogCaptureFixture) -> None:
         assert cost_of(RUN, "/nowhere", LOG) is None
-        assert "no such file" in caplog.text
+        assert "the file does not exist" in caplog.text
 
     def test_makes_the_cost_a_part_of_the_result(self, fake: FakeCluster) -> None:
         fake.script(lambda: fake.publish(NAME, usage=USED), lambda: fake.succeed(NAME))

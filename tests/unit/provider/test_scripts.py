@@ -58,8 +58,8 @@ def test_the_first_folder_that_has_it_counts_as_with_templates(folder: Path, tmp
         ([""], "not below"),
         (["/etc/passwd"], "not below"),
         (["lib/../../train.py"], "not below"),
-        (["no.py"], "there is no no.py in"),
-        (["lib/__pycache__"], "nothing to ship"),
+        (["no.py"], "no.py is not in"),
+        (["lib/__pycache__"], "has no files to ship"),
         (["lib/.env"], "not a name that can be shipped"),
     ],
 )
@@ -103,7 +103,7 @@ class TestTheOperator:
         assert run_in(fake).document.spec.scripts is not None
 
     def test_says_at_parse_what_is_not_there(self) -> None:
-        with DAG("nightly", schedule=None), pytest.raises(InvalidSettings, match=r"there is no no\.py in"):
+        with DAG("nightly", schedule=None), pytest.raises(InvalidSettings, match=r"no\.py is not in"):
             operator(scripts=["no.py"])
 
     def test_takes_templates_and_outputs(self, fake: FakeCluster) -> None:
@@ -116,7 +116,7 @@ class TestTheOperator:
         assert train.upstream_task_ids == {"chosen"}
         train.scripts = ["{{ 'no' }}.py"]
         train.render_template_fields({}, train.dag.get_template_env())
-        with pytest.raises(AirflowFailException, match=r"there is no no\.py"):
+        with pytest.raises(AirflowFailException, match=r"no\.py is not in"):
             train.execute({"ti": trying()})
 
     def test_a_shipment_that_is_too_large_fails_without_another_try(self, fake: FakeCluster, folder: Path) -> None:

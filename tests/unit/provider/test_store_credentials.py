@@ -178,7 +178,7 @@ class TestConnections:
         from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
         monkeypatch.setattr(BaseHook, "get_connection", Mock(side_effect=AirflowNotFoundException("no store")))
-        with pytest.raises(InvalidSettings, match=r"checkpoint_conn_id: there is no Airflow connection 'store'"):
+        with pytest.raises(InvalidSettings, match=r"checkpoint_conn_id: Airflow connection 'store' is not defined"):
             store_credentials("s3://bucket", "store")
 
 
@@ -196,7 +196,9 @@ class TestOperator:
             operator(**{"checkpoint_conn_id": "store", **arguments})
 
     def test_without_a_store_there_is_nothing_to_log_in_to(self, fake: FakeCluster, connection: Any) -> None:
-        with pytest.raises(AirflowFailException, match="checkpoint_conn_id: there is no checkpoint_uri"):
+        with pytest.raises(
+            AirflowFailException, match="checkpoint_conn_id: it is for the store of checkpoint_uri, which is not set"
+        ):
             operator(checkpoint_conn_id=aws(connection)).execute({"ti": trying()})
 
     def test_templates_are_left_for_later(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from elastic_runtime.launcher.record.fitting import ROOM, fitted
+from elastic_runtime.launcher.kubernetes.leadership import STATUS_ROOM, fitted
 from elastic_runtime.launcher.record.hardware import MAX_ALL_POINTS, MAX_WORKER_POINTS, MAX_WORKERS, HardwareRecord
 from elastic_runtime.protocol.wire import Heartbeat
 from elastic_runtime.run.status import Event, EventKind, Phase, Status, WorkerState, WorkerStatus
@@ -93,6 +93,6 @@ def test_a_thousand_workers_with_all_their_figures_fit() -> None:
     assert sum(len(each.times) for each in told.values()) <= MAX_ALL_POINTS
     events = (Event(NOON, EventKind.LOST, "a worker was lost", "worker-0"),) * 200
     status = Status("run", "uid", Phase.RUNNING, "", NOON, workers=workers, hardware=told, events=events)
-    assert len(fitted(status)) < ROOM
+    assert len(fitted(status)) < STATUS_ROOM
     assert '"hardware":{}' not in fitted(status)
     assert '"hardware":{}' in fitted(status, 300_000)

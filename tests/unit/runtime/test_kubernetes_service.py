@@ -242,7 +242,7 @@ class TestExitStatus:
 
         monkeypatch.setattr(program, "run", run)
         words = folder / "last-words"
-        code = program.outcome_of(replace(SETTINGS, last_words=words))
+        code = program.outcome_of(replace(SETTINGS, termination_log=words))
         return code, words.read_text() if words.exists() else ""
 
     @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ class TestExitStatus:
             ),
             (ClusterUnavailable("away"), 1, "away"),
             (ZeroDivisionError("a bug"), 1, "the launcher has failed: ZeroDivisionError('a bug')"),
-            (InvalidDocument("ü" * 5000), runobjects.COULD_NOT_RUN, "ü" * (program.LAST_WORDS // 2)),
+            (InvalidDocument("ü" * 5000), runobjects.COULD_NOT_RUN, "ü" * (program.MAX_TERMINATION_MESSAGE // 2)),
         ],
     )
     def test_says_whether_another_launcher_is_of_use(

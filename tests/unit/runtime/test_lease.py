@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.launcher.lease import LeaseAge
 from elastic_runtime.launcher.local import platform as local
 from elastic_runtime.launcher.local.platform import LocalPlatform
+from elastic_runtime.launcher.platform import LeaseAge
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import RunSpec, WorkersSpec
 from tests.unit.runtime.rank_bench import Clock

@@ -62,8 +62,8 @@ class Set(LocalWorkers):
     def _command(self, name: str) -> list[str]:
         return ["sh", "-c", self.script]
 
-    def _zygote_said(self, message: dict[str, Any]) -> None:
-        super()._zygote_said(message)
+    def _handle_zygote_message(self, message: dict[str, Any]) -> None:
+        super()._handle_zygote_message(message)
         if "started" in message:
             self.started[message["started"]] = message["pid"]
         elif "exited" in message:

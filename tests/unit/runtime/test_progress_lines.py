@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from elastic_runtime.launcher.record.progress_lines import EVERY, FEW, ProgressLines
+from elastic_runtime.launcher.record.output import FEW_LINES, PROGRESS_INTERVAL, ProgressLines
 
 
 @dataclass
@@ -32,9 +32,9 @@ class Record:
 def test_a_line_comes_every_so_often_while_steps_do(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     lines, record = ProgressLines(clock := Clock()), Record()
-    for second in range(1, int(4 * EVERY) + 1):
+    for second in range(1, int(4 * PROGRESS_INTERVAL) + 1):
         clock.time = float(second)
-        record.step = min(second, int(2 * EVERY))  # Then it stands still.
+        record.step = min(second, int(2 * PROGRESS_INTERVAL))  # Then it stands still.
         record.metrics = {"loss": 1 / second}
         lines.look(record, 0)
     assert [each.getMessage() for each in caplog.records] == [
@@ -43,12 +43,12 @@ def test_a_line_comes_every_so_often_while_steps_do(caplog: pytest.LogCaptureFix
     ]
 
 
-@pytest.mark.parametrize(("written", "ranks", "told"), [(FEW, 2, 1), (FEW + 1, 2, 0), (0, 0, 0)])
+@pytest.mark.parametrize(("written", "ranks", "told"), [(FEW_LINES, 2, 1), (FEW_LINES + 1, 2, 0), (0, 0, 0)])
 def test_none_comes_where_the_ranks_say_enough_or_do_not_train(
     caplog: pytest.LogCaptureFixture, written: int, ranks: int, told: int
 ) -> None:
     caplog.set_level("INFO")
     lines = ProgressLines(clock := Clock())
-    clock.time = EVERY
+    clock.time = PROGRESS_INTERVAL
     lines.look(Record(step=5, ranks=ranks), written)
     assert len(caplog.records) == told

@@ -129,7 +129,7 @@ class TestStop:
 
     def test_waits_for_the_last_words_of_each(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async def test(worker: Worker) -> None:
-            hear, begun, go_on = worker.ranks._hear_last_words, asyncio.Event(), asyncio.Event()
+            hear, begun, go_on = worker.ranks._read_last_messages, asyncio.Event(), asyncio.Event()
 
             async def heard(rank: Any) -> None:
                 if rank.rank_id == "b":
@@ -137,7 +137,7 @@ class TestStop:
                     await go_on.wait()
                 await hear(rank)
 
-            monkeypatch.setattr(worker.ranks, "_hear_last_words", heard)
+            monkeypatch.setattr(worker.ranks, "_read_last_messages", heard)
             for name in "ab":
                 await worker.start(name, WILLING)
             stopping = asyncio.create_task(worker.ranks.stop())

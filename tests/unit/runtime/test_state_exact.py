@@ -21,7 +21,7 @@ from elastic_runtime.training import tensor_files
 from elastic_runtime.training.state.collectives import broadcast_tree
 from elastic_runtime.training.state.fingerprint import fingerprint, first_difference, number_of
 from elastic_runtime.training.state.verification import FEWEST_COMMITS, SHARE, CommitChecks, compare
-from elastic_runtime.training.trees import leaves_of, map_tensors, tensors_of
+from elastic_runtime.training.trees import leaves_of, map_tensors, outline, tensors_of
 from tests.unit.runtime.rank_bench import Clock
 
 pytestmark = pytest.mark.usefixtures("horovod", "no_thread_left")
@@ -193,7 +193,7 @@ class Received:
 
     def __init__(self, tree: Any) -> None:
         self.rank, self.size = 1, 2
-        data = TORCH.outline(tree)
+        data = outline(TORCH, tree)
         tensors = _tensors(tree)
         self._sent = iter([torch.tensor(list(len(data).to_bytes(8, "little")), dtype=torch.uint8)])
         self._rounds = iter([None, torch.frombuffer(bytearray(data), dtype=torch.uint8), tensors])
@@ -321,7 +321,7 @@ def test_fused_steps_go_on_exactly_with_channels_last(through: str) -> None:
         stream.seek(0)
         received = tensor_files.read(TORCH, stream, len(stream.getvalue()))
     else:
-        outlined, likes = TORCH.from_outline(TORCH.outline(tree))
+        outlined, likes = TORCH.from_outline(outline(TORCH, tree))
         targets = [TORCH.target(None, like) for like in likes]
         for target, sent in zip(targets, tensors_of(TORCH, tree), strict=True):
             target.copy_(sent)

@@ -18,6 +18,7 @@ from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.torch.family import TORCH
 from elastic_runtime.training import plain, tensor_files
 from elastic_runtime.training.plain import NotPlain
+from elastic_runtime.training.trees import outline
 
 TREE = {
     "weights": [torch.arange(6.0).reshape(2, 3), torch.tensor(7), torch.zeros(0, 4, dtype=torch.float16)],
@@ -156,7 +157,7 @@ def test_a_set_is_written_the_same_however_it_came_to_be() -> None:
 
 
 def test_dicts_of_other_kinds_are_sent_as_they_are_saved() -> None:
-    tree, _ = TORCH.from_outline(TORCH.outline({"kept": defaultdict(list, a=[1.0])}))
+    tree, _ = TORCH.from_outline(outline(TORCH, {"kept": defaultdict(list, a=[1.0])}))
     assert tree == {"kept": {"a": [1.0]}}
 
 

@@ -45,7 +45,7 @@ class _Wrong(ValueError):
 
 
 def time_to_text(value: datetime) -> str:
-    """RFC 3339, UTC, milliseconds."""
+    """Return a time as RFC 3339 text in UTC, with milliseconds."""
     return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -221,7 +221,7 @@ def _first(group: BaseExceptionGroup[BaseException], kind: type[T]) -> T | None:
 
 
 def to_json(document: object) -> str:
-    """One line of JSON."""
+    """Serialize a document as one line of JSON. Raise ValueError for NaN and infinities."""
     return json.dumps(to_plain(document), separators=(",", ":"), allow_nan=False)
 
 

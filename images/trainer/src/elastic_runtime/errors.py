@@ -62,11 +62,11 @@ class ElasticError(Exception):
 
 
 class PermanentError(ElasticError):
-    """Trying again cannot help."""
+    """Error that a retry cannot fix. Callers report it and stop."""
 
 
 class RetryableError(ElasticError):
-    """The same call may succeed later."""
+    """Error that may be gone later. Callers may retry the same call."""
 
 
 class InvalidSettings(PermanentError, ValueError):

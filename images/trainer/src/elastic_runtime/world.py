@@ -17,7 +17,7 @@ _BY_HAND = "elastic_runtime.engines.horovod.world:WORLD"
 
 
 class Place(Protocol):
-    """Where a rank stands among the others."""
+    """Rank and world size of a process."""
 
     @property
     def rank(self) -> int:
@@ -25,7 +25,7 @@ class Place(Protocol):
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """World size: number of ranks."""
 
 
 class Handler(Protocol):
@@ -34,16 +34,16 @@ class Handler(Protocol):
     value: Any
 
     def save(self) -> None:
-        """Copy the value."""
+        """Copy the value, so that :meth:`restore` can return to it."""
 
     def restore(self) -> None:
-        """Back to the last :meth:`save`."""
+        """Return the value to the last :meth:`save`."""
 
     def sync(self) -> None:
-        """Take rank 0's; a collective."""
+        """Take rank 0's value over on every rank; a collective."""
 
     def set_value(self, value: Any) -> None:
-        """Keep another object from now on."""
+        """Replace the object that is saved and restored."""
 
 
 class World(Place, Protocol):

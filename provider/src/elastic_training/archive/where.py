@@ -106,13 +106,13 @@ def of_rendered(rendered: Mapping[str, Any]) -> Address | None:
 
 
 def credentials(address: Address) -> Mapping[str, str] | None:
-    """Asks Airflow. Raises InvalidSettings."""
+    """Return the credentials of the archive's Airflow connection. None: it has none. Raise InvalidSettings."""
     return store_credentials(address.uri, address.conn_id).variables if address.conn_id else None
 
 
 @contextmanager
 def opened(archive: str, task: TaskIdentity, variables: Mapping[str, str] | None) -> Iterator[CheckpointStore]:
-    """The folder of a task in an archive, for a while."""
+    """Open the folder of a task in an archive, and close its store at the end."""
     store = open_store(f"{archive}/{folder(task)}", variables)
     try:
         yield store

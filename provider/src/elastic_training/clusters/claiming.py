@@ -40,7 +40,7 @@ class Claiming:
                 step, seen = await self._next_step(found)
                 before = before or step.note
                 if found and seen and step.action in (Action.ADOPT, Action.REMOVE):
-                    await self._tell(found, seen.status)
+                    await self._report(found, seen.status)
                 if claim := await self._take(step, found, before):
                     return claim
             except (Conflict, RunNotFound):
@@ -61,7 +61,7 @@ class Claiming:
         step = decide_claim(found, seen, self._spec, fresh=self._fresh, waited=waited, now=utc_now(), times=times)
         return step, seen
 
-    async def _tell(self, found: RunDocument, status: Status) -> None:
+    async def _report(self, found: RunDocument, status: Status) -> None:
         """Once, and not of a run that is this try's already."""
         if self._before_takeover and found.owner != self._owner:
             await self._before_takeover(found, status)

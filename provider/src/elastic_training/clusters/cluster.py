@@ -129,16 +129,16 @@ class Cluster:
         return scale.workers
 
     async def ask(
-        self, ref: RunRef, wish: SizeRequest | int | str, name: str | None = None, by: str = ""
+        self, ref: RunRef, request: SizeRequest | int | str, name: str | None = None, by: str = ""
     ) -> SizeRequest:
         """Ask for another size, once.
 
-        What a wish comes to is noted with the run before anything is changed. So a change as ``"+2"`` counts from the
-        size that was asked for when its request was first heard, and never twice.
+        The resulting number of workers is stored with the run before anything is changed. So a change such as ``"+2"``
+        counts once, from the size that was requested when the run first received it.
 
         Args:
             ref: of the run.
-            wish: the size, within the run's bounds, or the workers to give up; or what a user has written as a size.
+            request: the size, within the run's bounds, or the workers to give up; or what a user has written as a size.
                 The same request is carried out at most once per incarnation, so that a repeated call does not undo
                 what others have asked for since. Who asks is in the run's log and events.
             name: of the request for a size that a user has written; None: it is not repeated.
@@ -151,9 +151,9 @@ class Cluster:
             InvalidSettings: no size, outside the run's bounds, or a worker to give up is not there.
             RunNotFound: no such run, or one that is ending.
         """
-        if not isinstance(wish, SizeRequest):
-            wish = size_request(wish, name=name or secrets.token_hex(16), by=by)
-        return await _ask(self._place, wish, lambda: self._read(ref), partial(self._change, ref))
+        if not isinstance(request, SizeRequest):
+            request = size_request(request, name=name or secrets.token_hex(16), by=by)
+        return await _ask(self._place, request, lambda: self._read(ref), partial(self._change, ref))
 
     async def request(self, ref: RunRef, name: str) -> SizeRequest | None:
         """Return what is known of a request for a size. None: unknown, or too old. Raise RunNotFound."""
@@ -322,13 +322,13 @@ class Cluster:
 
 
 async def _ask(
-    place: Place, wish: SizeRequest, read: Callable[[], Awaitable[RunDocument]], change: Change
+    place: Place, request: SizeRequest, read: Callable[[], Awaitable[RunDocument]], change: Change
 ) -> SizeRequest:
     """Change the size as :meth:`Cluster.ask <elastic_training.clusters.cluster.Cluster.ask>` does.
 
     Args:
         place: where the run is.
-        wish: for a size.
+        request: as the user wrote it.
         read: the run's document.
         change: it, as what the function makes of it.
     """
@@ -337,33 +337,33 @@ async def _ask(
         scale = await place.scale(found.ref.name)
         # After it: so that was this incarnation's, and its version is the condition for changing it.
         found = await read()
-        request = found.requested(wish.name)
-        if request is not None and request.done:
-            return request
+        noted = found.requested(request.name)
+        if noted is not None and noted.done:
+            return noted
         with suppress(Conflict):
-            if request is None:
-                request = await _understood(place, wish, scale, found)
-                noted = request
-                found = await change(lambda current: current.asked_for(noted), found)  # noqa: B023  # called at once
-                request = found.requested(wish.name) or noted
-            for worker in wish.release:  # First: then those that go for the smaller size are these.
+            if noted is None:
+                resolved = await _resolved(place, request, scale, found)
+                found = await change(lambda current: current.asked_for(resolved), found)  # noqa: B023  # called at once
+                noted = found.requested(request.name) or resolved
+            for worker in request.release:  # First: then those that go for the smaller size are these.
                 await place.reclaim(found, worker, timedelta(seconds=found.spec.timing.leave_grace))
-            await place.resize(found, scale, request.workers)
+            await place.resize(found, scale, noted.workers)
             # Killed before this line, the next call sets the same size again; the other way round, it never would.
-            await change(lambda current: current.resized(wish.name), found)
-            return request
+            await change(lambda current: current.resized(request.name), found)
+            return noted
     raise ClusterUnavailable(f"the size of {found.ref.name} is changed by others all the time")
 
 
-async def _understood(place: Place, wish: SizeRequest, scale: Scale, found: RunDocument) -> SizeRequest:
-    if wish.relative and not scale.workers:
+async def _resolved(place: Place, request: SizeRequest, scale: Scale, found: RunDocument) -> SizeRequest:
+    """Return the request with the number of workers that it comes to now. Raise InvalidSettings or RunNotFound."""
+    if request.relative and not scale.workers:
         raise RunNotFound(f"the run {found.ref.name} has no workers any more")
-    target = wish.target(scale.workers, found.spec.workers)
-    for worker in wish.release:
+    target = request.target(scale.workers, found.spec.workers)
+    for worker in request.release:
         await _check_present(place, found, worker)
     now = utc_now()
     kept = now.replace(microsecond=now.microsecond // 1000 * 1000)  # As the document will have it.
-    return SizeRequest(wish.name, workers=target, asked=kept, done=False, by=wish.by[:LONGEST_NAME])
+    return SizeRequest(request.name, workers=target, asked=kept, done=False, by=request.by[:LONGEST_NAME])
 
 
 async def _check_present(place: Place, found: RunDocument, worker: str) -> None:

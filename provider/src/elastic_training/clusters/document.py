@@ -96,9 +96,9 @@ class SizeRequest:
 def size_request(
     workers: object, release: object = None, *, clip: bool = False, name: str = "", by: str = ""
 ) -> SizeRequest:
-    """From what a user has written, rendered. Raises InvalidSettings."""
+    """Parse a size or names of workers, as a user wrote them, after rendering. Raise InvalidSettings."""
     if (workers is None) == (release is None):
-        raise InvalidSettings("workers", "there is neither a size nor release, or both", "Write one of the two")
+        raise InvalidSettings("workers", "give exactly one of workers and release", "Write one of the two")
     if release is not None:
         names = released_names(release)
         return SizeRequest(name, f"-{len(names)}", clip, names, by=by)
@@ -116,7 +116,7 @@ def size_request(
 
 
 def released_names(release: object) -> tuple[str, ...]:
-    """Names of workers, each once. Raises InvalidSettings."""
+    """Check a list of workers to release, and return it as a tuple. Raise InvalidSettings."""
     remedy = 'Write a list of names, as in ["worker-3"]'
     if isinstance(release, str) or not isinstance(release, Sequence) or not 0 < len(release) <= MAX_RELEASED:
         raise InvalidSettings("release", f"{release!r} is not a list of 1 to {MAX_RELEASED} names", remedy)
@@ -130,7 +130,7 @@ def released_names(release: object) -> tuple[str, ...]:
 
 
 def read_requests(plain: object) -> tuple[SizeRequest, ...]:
-    """From a document. Raises InvalidDocument."""
+    """Parse the size requests of a document. Raise InvalidDocument."""
     if not isinstance(plain, list | tuple):
         raise InvalidDocument(f"the requests for sizes are not a list: {plain!r}"[:400])
     return tuple(SizeRequest(each) if isinstance(each, str) else from_plain(SizeRequest, each) for each in plain)
@@ -170,7 +170,7 @@ class RunDocument:
         return RunRef(self.spec.name, self.spec.uid)
 
     def summary(self, status: Headline) -> RunSummary:
-        """With how it is doing, for a list."""
+        """Return an entry for a list of runs, with the given headline of the run's status."""
         return RunSummary(self.ref, self.owner, self.created, status)
 
     @property
@@ -180,12 +180,12 @@ class RunDocument:
 
     @property
     def cursor(self) -> str:
-        """How far the log has been streamed."""
+        """Position up to which the log has been streamed. Opaque."""
         return self.log_lease.cursor if self.log_lease else LOG_START
 
     @property
     def told(self) -> str:
-        """How much of what happened was told; opaque."""
+        """Changes that were reported to callbacks and metrics so far. Opaque."""
         return self.log_lease.told if self.log_lease else ""
 
     @property
@@ -194,26 +194,26 @@ class RunDocument:
         return bool(self.token)
 
     def adopted(self, owner: str, now: datetime) -> Self:
-        """With a new owner; the watcher of the owner before it finds out."""
+        """Return the document with a new owner. The log lease is revoked, so the previous owner's watcher stops."""
         revoked = self.log_lease and StoredLogLease(NOBODY, self.cursor, self.told)
         return replace(self, owner=owner, renewed=now, log_lease=revoked)
 
     def asked_to_end(self, reason: str) -> Self:
-        """With the first reason that anybody gave."""
+        """Return the document with a request to end. The first reason stays."""
         return self if self.cancelled is not None else replace(self, cancelled=reason)
 
     def taken(self, owner: str) -> Self:
-        """With its result collected. Raises OwnershipLost."""
+        """Return the document with its result marked as collected. Raise OwnershipLost."""
         self.check_owner(owner)
         return replace(self, collected=True)
 
     def leased(self, owner: str, token: str, now: datetime) -> Self:
-        """With a new log lease, which goes on where the last one stopped. Raises OwnershipLost."""
+        """Return the document with a new log lease, which continues at the cursor. Raise OwnershipLost."""
         self.check_owner(owner)
         return replace(self, log_lease=StoredLogLease(token, self.cursor, self.told), renewed=now)
 
     def kept(self, token: str, now: datetime, cursor: str | None = None, told: str | None = None) -> Self:
-        """With its leases renewed by the one who holds the log's.
+        """Return the document with both leases renewed by the holder of the log lease.
 
         Args:
             token: of the log lease.
@@ -234,17 +234,17 @@ class RunDocument:
         return next((each for each in self.requests if each.name == name), None)
 
     def asked_for(self, request: SizeRequest) -> Self:
-        """With a request for a size; with what it was understood as before, if there is one of that name."""
+        """Return the document with a size request. An earlier request of the same name stays as it is."""
         if self.requested(request.name):
             return self
         return replace(self, requests=(*self.requests, request)[-MAX_REQUESTS:])
 
     def resized(self, name: str) -> Self:
-        """With that request carried out."""
+        """Return the document with the request of that name marked as done."""
         done = (replace(each, done=True) if each.name == name else each for each in self.requests)
         return replace(self, requests=tuple(done))
 
     def check_owner(self, owner: str) -> None:
-        """Raises OwnershipLost when somebody else owns the run."""
+        """Raise OwnershipLost if another try owns the run."""
         if self.owner != owner:
             raise OwnershipLost(f"the run {self.spec.name} belongs to {self.owner} now")

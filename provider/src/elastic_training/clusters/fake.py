@@ -78,7 +78,7 @@ class FakeCluster(Cluster):
     def named(self, name: str) -> FakeRun:
         """The present incarnation. Raises RunNotFound."""
         if name not in self.runs:
-            raise RunNotFound(f"there is no run {name}")
+            raise RunNotFound(f"run {name} does not exist")
         return self.runs[name]
 
     def publish(self, name: str, **changes: Any) -> Status:

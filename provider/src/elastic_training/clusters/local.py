@@ -219,7 +219,7 @@ def read_document(run: RunDir) -> RunDocument:
     try:
         created, renewed = (run.path / "spec.json").stat().st_mtime, run.lease.stat().st_mtime
     except FileNotFoundError:
-        raise RunNotFound(f"there is no run in {run.path} any more") from None
+        raise RunNotFound(f"the run in {run.path} has been deleted") from None
     return RunDocument(
         spec=spec,
         owner=run.read_owner(),

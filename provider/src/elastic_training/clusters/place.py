@@ -52,11 +52,11 @@ class Place(ABC):
         """For messages, behind the name of a run: ``in /srv/runs``."""
 
     def worker_log(self, name: str, worker: str) -> str:
-        """Return what :meth:`~elastic_training.clusters.cluster.Cluster.worker_log` returns."""
+        """Describe where the log of a worker is, for :meth:`~elastic_training.clusters.cluster.Cluster.worker_log`."""
         return f"that of {worker} of run {name} {self.where}"
 
     def shell_in(self, worker: str) -> tuple[str, ...]:  # noqa: ARG002  # for places whose workers are on this machine
-        """Return what :meth:`~elastic_training.clusters.cluster.Cluster.shell_in` returns."""
+        """Return the words of a command that opens a shell in a worker. Empty: workers run on this machine."""
         return ()
 
     @abstractmethod
@@ -131,7 +131,7 @@ class Place(ABC):
 
     @abstractmethod
     def watch(self, ref: RunRef, cursor: str | None, beat: float) -> AsyncGenerator[Update, None]:
-        """Yield what :meth:`~elastic_training.clusters.cluster.Cluster.watch` yields."""
+        """Yield the updates of a run, as :meth:`~elastic_training.clusters.cluster.Cluster.watch` specifies."""
 
     async def tidy(self, found: RunDocument) -> None:  # noqa: ARG002  # for places in which there can be any
         """End what still computes for a run that was cancelled or collected, and that no launcher will end."""
@@ -204,14 +204,14 @@ class PolledPlace(Place):
             await self.rest(min(self.poll, beat))
 
     async def rest(self, seconds: float) -> None:
-        """Wait between two checks."""
+        """Sleep between two polls of the place. Tests replace it."""
         await asyncio.sleep(seconds)
 
 
 def checked(found: RunDocument | None, ref: RunRef) -> RunDocument:
     """The document, if it is of that incarnation and there to stay. Raises RunNotFound."""
     if found is None:
-        raise RunNotFound(f"there is no run {ref.name}")
+        raise RunNotFound(f"run {ref.name} does not exist")
     if found.ref != ref:
         raise RunNotFound(f"the run {ref.name} with uid {ref.uid} has been replaced by {found.ref.uid}")
     if found.going:

@@ -27,7 +27,7 @@ class RunRef:
 
 
 class ClaimOutcome(StrEnum):
-    """Outcomes of :meth:`~elastic_training.clusters.cluster.Cluster.claim`."""
+    """Result of :meth:`~elastic_training.clusters.cluster.Cluster.claim`: whether the run is new or was found."""
 
     CREATED = "created"
     """There was no run of that name."""

@@ -56,7 +56,7 @@ class Found:
 
     @property
     def live(self) -> bool:
-        """Whether it goes on."""
+        """Whether the run has not ended, so that the page refreshes and offers changes."""
         return not self.status.phase.final
 
 

@@ -132,7 +132,7 @@ def _name(label: str | None) -> str | None:
 
 
 def plain_usage(usage: Iterable[Usage]) -> list[dict[str, Any]]:
-    """For the result document."""
+    """Return the usage as plain JSON for the result document, seconds rounded."""
     return [
         {
             "capacity_type": each.capacity_type,

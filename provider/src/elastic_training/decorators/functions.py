@@ -29,7 +29,7 @@ if __name__ == "__main__":
 
 
 class Serializer(StrEnum):
-    """How a function comes to the workers."""
+    """How a function is serialized for the workers."""
 
     SOURCE = "source"
     """Its text. It sees nothing of the module around it; its arguments are JSON."""

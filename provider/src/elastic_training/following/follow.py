@@ -134,7 +134,7 @@ NAME = "elastic_training"
 
 
 class Ending(StrEnum):
-    """Why :func:`follow` came back."""
+    """Reason why :func:`follow` returned."""
 
     FINISHED = "finished"
     """The run is over; its final status is here."""
@@ -159,7 +159,7 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Intervals, in seconds."""
+    """Intervals of a :class:`Follower`, in seconds."""
 
     beat: float = 15.0
     """Longest time between two looks at clock and lease: a triggerer has a thousand runs to look at."""
@@ -173,7 +173,7 @@ class Log(audience.Log, Protocol):
     """And where the level is what somebody else says."""
 
     def log(self, level: int, message: str, /, *args: object) -> object:
-        """Log with percent formatting."""
+        """Log a message with percent formatting, at a level of the module :mod:`logging`."""
 
 
 class Follower:
@@ -226,7 +226,7 @@ class Follower:
 
     @property
     def status(self) -> Status | None:
-        """The last one seen."""
+        """Newest status that was received. None: none yet."""
         return self._status
 
     async def follow(self) -> Followed:
@@ -316,7 +316,7 @@ class Follower:
             self._log.log(*word)
         self._say_way_in(status)
         self._status = status
-        self._audience.hear(status)
+        self._audience.handle(status)
 
     def _say_way_in(self, status: Status) -> None:
         """Once rank 0 has a worker; again after the run had none, since it is another then."""
@@ -338,7 +338,7 @@ class Follower:
 
     @property
     def _renewal(self) -> float:
-        """Seconds between two renewals."""
+        """Seconds between two renewals of the lease: a sixth of a lease that is short, else ``Pace.lease``."""
         assert self._log_lease is not None
         return min(self._pace.lease, (self._log_lease.lease or math.inf) / _RENEWALS)
 

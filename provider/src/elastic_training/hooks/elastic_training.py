@@ -56,7 +56,7 @@ class ElasticTrainingHook(BaseHook):
         return get_cluster(self.elastic_training_conn_id)
 
     def get_conn(self) -> Cluster:
-        """Return :attr:`cluster`."""
+        """Return :attr:`cluster`, under the name that every Airflow hook has."""
         return self.cluster
 
     def list_runs(self) -> Sequence[RunSummary]:

@@ -59,7 +59,7 @@ def placeholders() -> dict[str, str]:
 
 
 def conn_fields() -> dict[str, Any]:
-    """For the provider's info."""
+    """Return the form's fields as ``conn-fields`` of ``get_provider_info``, which Airflow's UI reads."""
     return {
         field.name: {
             "label": field.label,

@@ -40,7 +40,7 @@ class Owner:
 
     @property
     def task(self) -> TaskIdentity:
-        """Whose try it is."""
+        """Task instance of which this owner is one try."""
         return TaskIdentity(self.dag_id, self.run_id, self.task_id, self.map_index, self.deployment)
 
     def text(self) -> str:

@@ -30,7 +30,7 @@ class OnClear(StrEnum):
 
 
 class Start(StrEnum):
-    """How a try starts."""
+    """What a new try does with the run and the checkpoints of the tries before it."""
 
     ADOPT = "adopt"
     """Behave as a retry: adopt a run that trains, else resume from its checkpoints."""
@@ -67,7 +67,7 @@ class EarlierRun:
 
 @dataclass(frozen=True, slots=True)
 class StartDecision:
-    """How a try starts, and why."""
+    """Decision about the start of a try, with the reason for the log."""
 
     start: Start
     note: str = ""

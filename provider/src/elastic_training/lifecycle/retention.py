@@ -33,7 +33,7 @@ _LONGEST = 36_500.0
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long runs are kept."""
+    """Limits for finished runs: age in days, and number for each task."""
 
     age: timedelta | None = timedelta(days=_DAYS)
     """Longest time since the end of a run; None: any."""
@@ -42,7 +42,7 @@ class Retention:
 
     @classmethod
     def of(cls, days: object, runs: object) -> Retention:
-        """From numbers, 0 for no limit. Raises InvalidSettings."""
+        """Parse the limits. 0 means no limit. Raise InvalidSettings."""
         age = real_number(f"[{SECTION}] keep_days", days, least=0, most=_LONGEST)
         count = int(real_number(f"[{SECTION}] keep_runs", runs, least=0, most=1e9))
         return cls(timedelta(days=age) if age else None, count or None)

@@ -23,7 +23,7 @@ def listeners_of(owner: str, callbacks: Iterable[str | type[TrainingCallback]]) 
     return (*own, MetricsListener(owner)) if wanted() else own
 
 
-async def tell_of_claim(claim: Claim, listeners: Sequence[Listener], log: Log) -> None:
+async def report_claim(claim: Claim, listeners: Sequence[Listener], log: Log) -> None:
     """A task has created or adopted a run, which no status tells. Takes bounded time, and raises nothing of theirs."""
     kind = ChangeKind.ADOPTED if claim.outcome is ClaimOutcome.ADOPTED else ChangeKind.CREATED
     change = Change(kind, claim.ref.name, claim.ref.uid, utc_now(), message=claim.note)

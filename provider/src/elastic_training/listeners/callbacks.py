@@ -62,7 +62,7 @@ class TrainingCallback:
 
     @staticmethod
     def finished(**kwargs: Any) -> None:
-        """The run is over."""
+        """React to the end of the run, whether it succeeded, failed or was cancelled."""
 
 
 _METHODS = {kind: kind.value for kind in ChangeKind} | {ChangeKind.ADOPTED: "created"}
@@ -94,7 +94,7 @@ def _checked(given: object, deferrable: bool) -> str | type[TrainingCallback]:
 
 
 def path_of(callback: str | type[TrainingCallback]) -> str:
-    """For a trigger, which is serialised."""
+    """Return the dotted path of a callback class, for triggers, which Airflow serializes."""
     return callback if isinstance(callback, str) else f"{callback.__module__}.{callback.__qualname__}"
 
 
@@ -116,7 +116,7 @@ def load_callback(path: str) -> type[TrainingCallback]:
         if inspect.isclass(found) and issubclass(found, TrainingCallback):
             return found
         break
-    raise InvalidSettings("callbacks", f"there is no TrainingCallback {path} that can be imported here", _ON_PATH)
+    raise InvalidSettings("callbacks", f"{path} cannot be imported here as a TrainingCallback", _ON_PATH)
 
 
 class CallbackListener(Listener):
@@ -134,7 +134,7 @@ class CallbackListener(Listener):
         self._call: asyncio.Future[None] | None = None
 
     @override
-    async def hear(self, status: Status | None, news: Sequence[Change]) -> None:
+    async def handle(self, status: Status | None, news: Sequence[Change]) -> None:
         """Call the callback, and raise what it raises."""
         if not news:
             return

@@ -1,8 +1,8 @@
 """Changes of a run between two reads of its status. Pure.
 
-A status tells its story itself (worlds, events, the newest checkpoint), so whoever knows up to where it was told can
-tell the rest, however many statuses were missed meanwhile. :class:`Told` is that place. It is kept with the run, so
-that a triggerer that takes over does not begin anew; what was told just before a process was killed is told again.
+A status has its own history (worlds, events, the newest checkpoint). So a process that knows what was reported can
+report the rest, however many statuses it missed. :class:`ReportedState` records that. It is stored with the run, so a
+triggerer that takes over continues. Changes that were reported just before a process was killed are reported again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_TOLD_AT_ONCE = 100
 
 
 class ChangeKind(StrEnum):
-    """Kinds of changes."""
+    """Kinds of changes that callbacks and metrics are called with."""
 
     CREATED = "created"
     """A try of the task has created the run."""
@@ -71,8 +71,8 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Up to where the story of a run was told."""
+class ReportedState:
+    """Which changes of a run were reported."""
 
     stepped: bool = False
     generation: int = 0
@@ -86,8 +86,8 @@ class Told:
     finished: bool = False
 
     @classmethod
-    def of(cls, status: Status) -> Told:
-        """All that this status tells."""
+    def of(cls, status: Status) -> ReportedState:
+        """Return the state after all changes in this status were reported."""
         worlds = [world for world in status.history if world.size]
         return cls(
             stepped=status.step is not None,
@@ -103,22 +103,22 @@ class Told:
         return to_json(self)
 
 
-def read_told(text: str) -> Told:
-    """From :meth:`Told.text`; what cannot be read has told nothing."""
+def read_reported(text: str) -> ReportedState:
+    """Parse :meth:`ReportedState.text`. Invalid text counts as nothing reported."""
     try:
-        return from_json(Told, text) if text else Told()
+        return from_json(ReportedState, text) if text else ReportedState()
     except InvalidDocument:
-        return Told()
+        return ReportedState()
 
 
-def changes(before: Status | Told | None, after: Status) -> tuple[Change, ...]:
+def changes(before: Status | ReportedState | None, after: Status) -> tuple[Change, ...]:
     """Return the changes since then, in order, without ``created`` and ``adopted``, which no status shows.
 
     Args:
         before: the last status whose changes were told, or its place; None: nothing was told yet.
         after: of the same incarnation, now.
     """
-    told = before if isinstance(before, Told) else Told() if before is None else Told.of(before)
+    told = ReportedState.of(before) if isinstance(before, Status) else before or ReportedState()
     found = [*_worlds(told, after), *_notices(told, after)]
     found.sort(key=lambda each: each.time)
     del found[:-MAX_TOLD_AT_ONCE]
@@ -136,7 +136,7 @@ def changes(before: Status | Told | None, after: Status) -> tuple[Change, ...]:
     return tuple(found)
 
 
-def _worlds(told: Told, after: Status) -> list[Change]:
+def _worlds(told: ReportedState, after: Status) -> list[Change]:
     """Those that came behind another one."""
     found = []
     size, ended = told.size, None
@@ -156,7 +156,7 @@ def _worlds(told: Told, after: Status) -> list[Change]:
     return found
 
 
-def _notices(told: Told, after: Status) -> list[Change]:
+def _notices(told: ReportedState, after: Status) -> list[Change]:
     new = (
         event
         for event in after.events

@@ -91,7 +91,7 @@ class MetricsListener(Listener):
         self._due = 0.0
 
     @override
-    async def hear(self, status: Status | None, news: Sequence[Change]) -> None:
+    async def handle(self, status: Status | None, news: Sequence[Change]) -> None:
         metrics = list(counts(news))
         if status is not None and (news or time.monotonic() >= self._due):
             self._due = time.monotonic() + GAUGES_EVERY

@@ -70,7 +70,7 @@ class CapacityDecisionOperator(HITLBranchOperator):
         offered = [each for each, task in ways.items() if task is not None or each == GIVE_UP]
         if offered == [GIVE_UP]:
             raise InvalidSettings(
-                "wait_on", "there is nothing to choose", 'Write wait_on="TASK", fewer=, or elsewhere='
+                "wait_on", "none of wait_on, fewer and elsewhere is set", 'Write wait_on="TASK", fewer=, or elsewhere='
             )
         if default is not None and default not in offered:
             choices = ", ".join(map(repr, offered))

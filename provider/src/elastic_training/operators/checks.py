@@ -230,7 +230,7 @@ def check_checkpoint_uri(uri: object) -> None:
 
 
 def _check_confidential(uri: str) -> None:
-    """Before anything quotes it."""
+    """Refuse a URI that may hold credentials. Call it before any other check, whose messages quote the URI."""
     from elastic_runtime.checkpoint.store import has_plain_host
 
     try:

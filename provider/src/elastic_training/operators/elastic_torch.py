@@ -13,7 +13,7 @@ from elastic_runtime.run.spec import RunSpec
 from elastic_training.operators.checks import FOREIGN
 from elastic_training.operators.elastic_training import ElasticTrainingOperator
 from elastic_training.settings.observe import Observe
-from elastic_training.settings.restart import Restart, check_restartable, restart_of
+from elastic_training.settings.recovery import Restart, check_restartable, restart_of
 from elastic_training.settings.templating import is_template
 from elastic_training.settings.values import parse_bool
 

@@ -24,7 +24,7 @@ from elastic_training.airflow.sdk import (
     conf,
 )
 from elastic_training.airflow.versions import is_in_loop, policies_are_asked
-from elastic_training.assets import tell_outlets
+from elastic_training.assets import report_to_outlets
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.location import LOCAL
 from elastic_training.clusters.registry import get_cluster, own_name
@@ -37,7 +37,7 @@ from elastic_training.identity.ownership import Owner
 from elastic_training.lifecycle.clearing import OnClear, Start, last_try_before_clear
 from elastic_training.lifecycle.task_memory import TaskMemory, name_of_run
 from elastic_training.links import addresses
-from elastic_training.listeners import listeners_of, tell_of_claim
+from elastic_training.listeners import listeners_of, report_claim
 from elastic_training.listeners.callbacks import TrainingCallback, check_callbacks, path_of
 from elastic_training.operators.checks import as_cluster, check_foreign, exit_codes
 from elastic_training.operators.ending import EndsRuns
@@ -47,11 +47,10 @@ from elastic_training.operators.training_arguments import OnFinish, TrainingArgu
 from elastic_training.outcome.result import result_document
 from elastic_training.redaction.free_text import without_secrets
 from elastic_training.redaction.values import masked
-from elastic_training.settings.checkpoints import Checkpoints
 from elastic_training.settings.jupyter import Jupyter
 from elastic_training.settings.observe import Observe
 from elastic_training.settings.pods import Pods
-from elastic_training.settings.recovery import Recovery
+from elastic_training.settings.recovery import Checkpoints, Recovery
 from elastic_training.settings.size_plan import SizePlan
 from elastic_training.settings.templating import RendersSettings, as_environment
 from elastic_training.settings.values import parse_bool, whole_number
@@ -349,7 +348,7 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
             self.log.warning("%s", claim.warning)
         if self._killed:
             self.on_kill()
-        run(tell_of_claim(claim, listeners_of(owner.text(), self.callbacks), self.log))
+        run(report_claim(claim, listeners_of(owner.text(), self.callbacks), self.log))
         return cluster, claim.ref
 
     def execute_complete(self, context: Any, event: Mapping[str, Any], failures: Any = None) -> dict[str, Any]:
@@ -378,7 +377,7 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         document = result_document(without_secrets(status, masked), cost, report and masked(report))
         if status.phase is Phase.SUCCEEDED:
             memory.succeeded(status)
-            tell_outlets(context, self.outlets, status)
+            report_to_outlets(context, self.outlets, status)
             self.clear_up(cluster, ref, owner, status)
             return document
         task_instance = context["ti"]

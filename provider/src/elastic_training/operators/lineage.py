@@ -13,7 +13,7 @@ _MANAGER = "airflow.providers.openlineage.extractors.manager"
 _SCHEMES = {"gcs": "gs"}
 
 
-class TellsLineage:
+class ReportsLineage:
     """Mix-in for operators that train."""
 
     inlets: Any

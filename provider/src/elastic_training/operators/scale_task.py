@@ -20,7 +20,7 @@ from elastic_training.clusters.registry import check_cluster, own_name
 from elastic_training.identity.naming import similar
 from elastic_training.identity.ownership import Owner
 from elastic_training.lifecycle.training_task import TrainingRun, TrainingTask, check_training_run
-from elastic_training.scaling.request import Pursuit, ScaleRequest, ScaleState, Verdict, check_after, scale_after
+from elastic_training.scaling.request import ScaleRequest, ScaleState, ScaleWait, Verdict, check_after, scale_after
 from elastic_training.settings.templating import is_template
 from elastic_training.settings.values import IntOrTemplate, parse_bool
 from elastic_training.triggers.world_size import WorldSizeTrigger
@@ -79,7 +79,7 @@ class IfFinished(StrEnum):
 
 
 class ScalesTraining:
-    """Mix-in, before an Airflow base: the wish, as it was written. See ``ScaleWorkersSensor`` for the fields."""
+    """Mix-in, before an Airflow base: the requested size. See ``ScaleWorkersSensor`` for the fields."""
 
     task_id: str
     training_task_id: str
@@ -96,10 +96,10 @@ class ScalesTraining:
     clip: bool | str
     if_finished: str
     wait = True
-    _pursuit: Pursuit | None = None
+    _scale_wait: ScaleWait | None = None
 
     def _check_what_is_known(self) -> None:
-        """At parse. Raises InvalidSettings."""
+        """Check all values that are not templates, when the DAG is parsed. Raise InvalidSettings."""
         check_cluster(self.cluster)
         check_after(self.after_step, self.after_epoch, self.after_metric)
         check_training_run(self.training_run_id, self.training_run)
@@ -115,24 +115,24 @@ class ScalesTraining:
         if isinstance(self.release, list | tuple) and not any(map(is_template, self.release)):
             released_names(self.release)
 
-    def _pursue(self, context: Any, began: datetime, log: Any, *, silent: bool = False) -> Pursuit:
-        """The wish of this try. Raises AirflowFailException for what only rendering has shown."""
-        if self._pursuit is None:
+    def _wait_for_size(self, context: Any, began: datetime, log: Any, *, silent: bool = False) -> ScaleWait:
+        """Return the wait of this try for its size. Raise AirflowFailException for values that only rendering shows."""
+        if self._scale_wait is None:
             try:
                 self._check_own_dag(context)
                 request = self._request(context, began)
-                self._pursuit = Pursuit(own_name(self.cluster), request, log, silent=silent)
+                self._scale_wait = ScaleWait(own_name(self.cluster), request, log, silent=silent)
             except InvalidSettings as error:
                 raise AirflowFailException(str(error)) from error
-        return self._pursuit
+        return self._scale_wait
 
     def _request(self, context: Any, began: datetime) -> ScaleRequest:
         me = Owner.of(context["ti"])
         name = f"{me.dag_id}/{me.run_id}/{me.task_id}/{me.map_index}"
         by = f"task {me.dag_id}.{me.task_id} of {me.run_id}"
-        wish = size_request(self.workers, self.release, clip=parse_bool("clip", self.clip), name=name, by=by)
-        if not wish.relative:  # A new try may ask again, but must not add again.
-            wish = replace(wish, name=f"{name}/{me.try_number}")
+        request = size_request(self.workers, self.release, clip=parse_bool("clip", self.clip), name=name, by=by)
+        if not request.relative:  # A new try may ask again, but must not add again.
+            request = replace(request, name=f"{name}/{me.try_number}")
         return ScaleRequest(
             training=TrainingTask.of(
                 context,
@@ -142,7 +142,7 @@ class ScalesTraining:
                 self.map_index,
                 self.training_run,
             ),
-            wish=wish,
+            size_request=request,
             began=began,
             after=scale_after(self.after_step, self.after_epoch, self.after_metric),
             wait=self.wait,
@@ -152,8 +152,8 @@ class ScalesTraining:
         """As Airflow's, which calls it when the DAG file is parsed and all edges are known. Raises InvalidSettings."""
         super().resolve_template_files()  # type: ignore[misc]  # of the base that this is mixed into
         dag = self.dag if self.has_dag() else None  # type: ignore[attr-defined]  # as above
-        wished = (self.training_task_id, self.training_dag_id, self.training_run_id, self.training_run)
-        if dag is not None and not any(map(is_template, wished)) and dag.has_task(self.training_task_id):
+        fields = (self.training_task_id, self.training_dag_id, self.training_run_id, self.training_run)
+        if dag is not None and not any(map(is_template, fields)) and dag.has_task(self.training_task_id):
             self._check_order(dag, self.training_dag_id in (None, dag.dag_id))
 
     def _check_order(self, dag: Any, own_dag: bool) -> None:
@@ -179,9 +179,9 @@ class ScalesTraining:
             similar(self.training_task_id, dag.task_ids),
         )
 
-    def _trigger(self, pursuit: Pursuit, began: datetime, timeout: float, interval: float, silent: bool) -> Any:
+    def _trigger(self, scale_wait: ScaleWait, began: datetime, timeout: float, interval: float, silent: bool) -> Any:
         deadline = began + timedelta(seconds=timeout)
-        return WorldSizeTrigger.of(pursuit.cluster, pursuit.request, deadline, interval, silent=silent)
+        return WorldSizeTrigger.of(scale_wait.cluster, scale_wait.request, deadline, interval, silent=silent)
 
     def _conclude(self, verdict: Verdict) -> dict[str, Any] | None:
         """The result; None when it has to be waited. Raises what Airflow knows, when it never will be."""

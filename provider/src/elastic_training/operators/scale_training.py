@@ -81,16 +81,16 @@ class ScaleTrainingOperator(ScalesTraining, BaseOperator):
         self._check_what_is_known()
 
     def execute(self, context: Any) -> Any:
-        """Ask, and wait: here, or deferred."""
+        """Request the size, and wait for it: in the worker, or deferred."""
         began = utc_now()
-        pursuit = self._pursue(context, began, self.log)
+        scale_wait = self._wait_for_size(context, began, self.log)
         if self.deferrable:
-            if (found := self._conclude(run(pursuit.look()))) is not None:
+            if (found := self._conclude(run(scale_wait.check()))) is not None:
                 return found
-            trigger = self._trigger(pursuit, began, self.timeout, self.poke_interval, silent=False)
+            trigger = self._trigger(scale_wait, began, self.timeout, self.poke_interval, silent=False)
             self.defer(trigger=trigger, method_name="execute_complete")
-        return self._conclude(run(pursuit.settle(began + timedelta(seconds=self.timeout), self.poke_interval)))
+        return self._conclude(run(scale_wait.wait(began + timedelta(seconds=self.timeout), self.poke_interval)))
 
     def execute_complete(self, _: Any, event: Mapping[str, Any]) -> Any:
-        """Judge the trigger's event."""
+        """End the task as the trigger's event says. Return what ``execute`` returns, and raise as it does."""
         return self._conclude(verdict_of(event))

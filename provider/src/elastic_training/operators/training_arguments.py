@@ -35,14 +35,13 @@ from elastic_training.operators.checks import (
     check_text,
     command_words,
 )
-from elastic_training.operators.lineage import TellsLineage
+from elastic_training.operators.lineage import ReportsLineage
 from elastic_training.operators.mapped import check_partial
 from elastic_training.redaction.values import masked, remember_secrets
-from elastic_training.settings.checkpoints import Checkpoints
 from elastic_training.settings.jupyter import jupyter_of
 from elastic_training.settings.observe import Observe
 from elastic_training.settings.pods import Pods, pods_of
-from elastic_training.settings.recovery import Recovery
+from elastic_training.settings.recovery import Checkpoints, Recovery
 from elastic_training.settings.scripts import check_scripts, read_scripts
 from elastic_training.settings.size_plan import SizePlan
 from elastic_training.settings.store_credentials import StoreCredentials, check_store_connection, store_credentials
@@ -60,7 +59,7 @@ class OnFinish(StrEnum):
     DELETE_IF_SUCCEEDED = "delete_if_succeeded"
 
 
-class TrainingArguments(TellsLineage):
+class TrainingArguments(ReportsLineage):
     """Mix-in for operators: checks their arguments at parse, and makes a spec of them once they are rendered."""
 
     engine: ClassVar[str]
@@ -172,14 +171,14 @@ class TrainingArguments(TellsLineage):
         if not is_template(self.observe):
             self.observe = self._observe()
             if self.observe.needs_store and not self.checkpoint_uri and location(self.cluster) is None:
-                problem = "there is no checkpoint_uri, beside which its files are kept"
+                problem = "its files are kept beside the checkpoints, and checkpoint_uri is not set"
                 raise InvalidSettings("observe", problem, 'Write checkpoint_uri="s3://bucket/runs"')
 
     def _check_continues(self, *, store_known: bool) -> None:
         check_text("continues", self.continues, '"train", the id of the other training task')
         if self.continues and store_known and not self.checkpoint_uri:
             remedy = "Write the checkpoint_uri of the other training"
-            raise InvalidSettings("continues", "there is no checkpoint_uri to go on from", remedy)
+            raise InvalidSettings("continues", "it resumes from checkpoints, and checkpoint_uri is not set", remedy)
         if self.continues and not is_template(self.fresh) and parse_bool("fresh", self.fresh):
             raise InvalidSettings("continues", "fresh=True starts over", "Write one of the two")
 
@@ -305,7 +304,9 @@ class TrainingArguments(TellsLineage):
         pods = self.pods.of_run(self._workers(), self.image) if has_pods(name) else None
         if pods is not None and not pods.image:
             remedy = 'Write image="registry/trainer:1", or set one in a connection of type elastic_training'
-            raise InvalidSettings("image", f"there is none for the pods of cluster {self.cluster!r}", remedy)
+            raise InvalidSettings(
+                "image", f"no container image is set for the pods of cluster {self.cluster!r}", remedy
+            )
         if name == LOCAL:
             self._check_this_machine()
         check_store_connection(self.checkpoint_uri, self.checkpoint_conn_id)

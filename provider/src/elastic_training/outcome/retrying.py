@@ -24,7 +24,7 @@ DELAYS = RetryPolicy(first=5, longest=60)
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How one try's run failed."""
+    """Failure of one try's run, as far as the decision about the next try needs it."""
 
     kind: FailureKind
     step: int | None = None
@@ -52,7 +52,7 @@ class Outlook(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RetryAdvice:
-    """Advice after a failure."""
+    """Whether and when to try a failed task again."""
 
     outlook: Outlook
     reason: str

@@ -51,7 +51,7 @@ _SECONDS = tuple(datetime.fromisoformat(f"{year}-01-01T00:00:00+00:00").timestam
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much of a status is taken."""
+    """Limits of a report: how much of a status it shows."""
 
     points: int
     """Points of each curve."""
@@ -234,7 +234,7 @@ def _bounded(value: Any) -> Any:
 
 
 def _left_out(status: Status, size: Size) -> Iterable[str]:
-    """In sentences."""
+    """Yield a sentence for each part of the status that the report leaves out because of its size."""
     metrics, machines, workers = len(status.series), len(status.hardware), len(status.workers)
     counted = [
         *(len(each.steps) for each in (status.throughput, status.sample_throughput, *status.series.values())),
@@ -272,7 +272,7 @@ def _figures(status: Status) -> dict[str, str]:
 
 
 def _duration(seconds: float) -> str:
-    """``12.3 s``, ``1:02:03``."""
+    """Format seconds as ``12.3 s``, or from ten minutes on as ``1:02:03``."""
     if abs(seconds) < 600:
         return f"{seconds:.1f} s"
     return str(timedelta(seconds=round(seconds))) if abs(seconds) < 1e12 else "∞"

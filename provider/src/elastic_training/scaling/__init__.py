@@ -1,1 +1,1 @@
-"""A wish for another size of a training: when it is due, how far it has come, what Airflow says meanwhile."""
+"""Requests for another size of a training: when they are due, their progress, and the state of the training's task."""

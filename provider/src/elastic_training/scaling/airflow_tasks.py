@@ -27,7 +27,7 @@ GRACE = timedelta(minutes=2)
 
 
 class TrainingOutlook(StrEnum):
-    """What is to be expected of a training task."""
+    """Whether a training task may still have a run."""
 
     TRAINS = "trains"
     """It may have a run, now or later."""
@@ -41,9 +41,9 @@ class TrainingOutlook(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TaskView:
-    """What was seen of a training task."""
+    """State of a training task, as Airflow reported it."""
 
-    prospect: TrainingOutlook
+    outlook: TrainingOutlook
     words: str
     """For people."""
     task: TrainingTask
@@ -63,8 +63,8 @@ class Airflow(Protocol):
         """Return the number of DAG runs."""
 
 
-async def look_at(task: TrainingTask, began: datetime, now: datetime) -> TaskView:
-    """How it stands with a training task.
+async def view_of(task: TrainingTask, began: datetime, now: datetime) -> TaskView:
+    """Return the state of a training task in Airflow.
 
     Args:
         task: which.
@@ -72,14 +72,14 @@ async def look_at(task: TrainingTask, began: datetime, now: datetime) -> TaskVie
         now: the present time.
     """
     try:
-        sight = await ask_airflow(_look, task)
+        view = await ask_airflow(_read_states, task)
     except Exception as error:  # noqa: BLE001  # whatever is the matter with Airflow's API is not a verdict on it
         return TaskView(TrainingOutlook.UNKNOWN, f"cannot read the state of {task} from Airflow: {error!r}"[:400], task)
-    passing = sight.task.run_id is None and sight.prospect is not TrainingOutlook.TRAINS and now < began + GRACE
-    return replace(sight, prospect=TrainingOutlook.TRAINS) if passing else sight
+    passing = view.task.run_id is None and view.outlook is not TrainingOutlook.TRAINS and now < began + GRACE
+    return replace(view, outlook=TrainingOutlook.TRAINS) if passing else view
 
 
-def _look(task: TrainingTask) -> TaskView:
+def _read_states(task: TrainingTask) -> TaskView:
     airflow = present_airflow()
     if task.run_id or task.logical_date:
         return judge_run(task, airflow.states(task.dag_id, task.run_id, task.logical_date), airflow)

@@ -24,7 +24,7 @@ from elastic_training.clusters.types import StatusChanged
 from elastic_training.following.follow import Log, summary
 from elastic_training.lifecycle.training_task import TrainingTask
 from elastic_training.outcome.steps import REMEDY
-from elastic_training.scaling.airflow_tasks import TaskView, TrainingOutlook, look_at
+from elastic_training.scaling.airflow_tasks import TaskView, TrainingOutlook, view_of
 from elastic_training.settings.templating import is_template
 from elastic_training.settings.values import whole_number
 
@@ -58,14 +58,14 @@ class MetricBound:
 
 @dataclass(frozen=True, slots=True)
 class ScaleAfter:
-    """What has to come first; all that is given."""
+    """Condition of a size request. All parts that are given must hold."""
 
     step: int | None = None
     epoch: int | None = None
     metric: MetricBound | None = None
 
     def missing(self, status: Status) -> str | None:
-        """What has not come yet, for people; None: it is time."""
+        """Return a message about the first part that does not hold yet. None: all hold."""
         if self.step is not None and (status.step is None or status.step < self.step):
             return _not_come(f"step {self.step}", "step", REMEDY, known=status.step is not None, status=status)
         if self.epoch is not None and not MetricBound(EPOCH, ">=", self.epoch).reached(status):
@@ -85,7 +85,7 @@ def _not_come(what: str, kind: str, remedy: str, *, known: bool, status: Status)
 
 
 def scale_after(step: object, epoch: object, metric: object) -> ScaleAfter:
-    """From what a user has written, rendered. Raises InvalidSettings."""
+    """Parse the condition for a size request, after rendering. Raise InvalidSettings."""
     return ScaleAfter(
         step=None if step is None else whole_number("after_step", step, least=0),
         epoch=None if epoch is None else whole_number("after_epoch", epoch, least=0),
@@ -115,7 +115,7 @@ def metric_bound(metric: object) -> MetricBound:
 
 
 def check_after(step: object, epoch: object, metric: object) -> None:
-    """What is known at parse; the rest may be templates, or outputs of other tasks. Raises InvalidSettings."""
+    """Check the parts of a condition that are not templates, when the DAG is parsed. Raise InvalidSettings."""
     for name, value in (("after_step", step), ("after_epoch", epoch)):
         if isinstance(value, int | float | str) and not is_template(value):
             whole_number(name, value, least=0)
@@ -126,7 +126,7 @@ def check_after(step: object, epoch: object, metric: object) -> None:
 
 
 class ScaleState(StrEnum):
-    """How far a wish for another size has come."""
+    """Progress of a request for another size."""
 
     WAITING = "waiting"
     """Not there yet."""
@@ -144,7 +144,7 @@ class ScaleState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A state, and why."""
+    """Result of one check of a size request: its state, and the reason."""
 
     scaling: ScaleState
     reason: str
@@ -154,11 +154,11 @@ class Verdict:
 
 
 def judge(status: Status, asked: SizeRequest, slots: int, present: int, release: tuple[str, ...] = ()) -> Verdict:
-    """How far it is, of a run that has not ended.
+    """Return the progress of a size request of a run that has not ended.
 
     Args:
         status: of the run.
-        asked: what the wish came to.
+        asked: the request, with the number of workers that it came to.
         slots: ranks per worker.
         present: workers that the run is asked for now.
         release: workers that have to be gone, too.
@@ -187,11 +187,11 @@ def had(status: Status, asked: SizeRequest, slots: int) -> bool:
 
 
 def result(status: Status, asked: SizeRequest, ranks: int | None = None) -> dict[str, Any]:
-    """What a task returns.
+    """Return the result of a task whose size was reached.
 
     Args:
         status: of the run.
-        asked: what the wish came to.
+        asked: the request, with the number of workers that it came to.
         ranks: of the world that was reached; None: of the present one.
 
     Returns:
@@ -213,20 +213,20 @@ def result(status: Status, asked: SizeRequest, ranks: int | None = None) -> dict
 
 @dataclass(frozen=True, slots=True)
 class ScaleRequest:
-    """What a task wants of a training."""
+    """Request of a task to scale a training, with the condition for it."""
 
     training: TrainingTask
-    wish: SizeRequest
+    size_request: SizeRequest
     began: datetime
     """When this try of the task began."""
     after: ScaleAfter = field(default_factory=ScaleAfter)
     wait: bool = True
     """Until the world has the size; else only until it was asked for."""
 
-    async def pursue(self, cluster: Cluster) -> Verdict:
-        """One look; asks for the size when that has not been done, and the training has begun.
+    async def check(self, cluster: Cluster) -> Verdict:
+        """Check the training once, and request the size if that has not been done and the training has begun.
 
-        Not before: a wish that came while the first workers start would make the first world, instead of changing it.
+        While the first workers start, a request would set the size of the first world, instead of changing it.
 
         Raises:
             InvalidSettings: the size is out of the training's bounds, or a worker to give up is not there.
@@ -235,31 +235,31 @@ class ScaleRequest:
         ref = await self.training.find(cluster)
         spec, status = await cluster.spec(ref), await cluster.status(ref)
         if status.phase.final:
-            asked_before, slots = await cluster.request(ref, self.wish.name), spec.workers.slots
+            asked_before, slots = await cluster.request(ref, self.size_request.name), spec.workers.slots
             if asked_before and had(status, asked_before, slots):
                 ranks = asked_before.workers * slots
                 text = f"the training run {status.run} has {status.phase}, and had {ranks} ranks before"
                 return Verdict(ScaleState.REACHED, text, result(status, asked_before, ranks))
-            wanted = "it released them" if self.wish.release else f"it had the size {self.wish.size}"
+            wanted = "it released them" if self.size_request.release else f"it had the size {self.size_request.size}"
             return Verdict(
                 ScaleState.ENDED, f"the training run {status.run} has {status.phase} ({status.reason}) before {wanted}"
             )
         if status.phase in (Phase.PENDING, Phase.STARTING):
-            self.wish.target(spec.workers.start, spec.workers)  # A bad one is told now.
+            self.size_request.target(spec.workers.start, spec.workers)  # A bad one is told now.
             return Verdict(ScaleState.WAITING, f"the training has not begun: {status.reason}")
         if missing := self.after.missing(status):
             return Verdict(ScaleState.WAITING, missing)
-        asked = await cluster.ask(ref, self.wish)
+        asked = await cluster.ask(ref, self.size_request)
         if not self.wait:
             return Verdict(ScaleState.REACHED, f"asked for {asked.workers} workers", told(status, asked))
         if not asked.done:
             words = f"asked for {asked.workers} workers; {status.world_size} ranks train"
             return Verdict(ScaleState.WAITING, words)
-        return judge(status, asked, spec.workers.slots, await cluster.size(ref), self.wish.release)
+        return judge(status, asked, spec.workers.slots, await cluster.size(ref), self.size_request.release)
 
 
 def told(status: Status, asked: SizeRequest) -> dict[str, Any]:
-    """The result of a task that does not wait for the world."""
+    """Return the result of a task that does not wait for the world: its ``world_size`` and ``seconds`` are None."""
     return result(status, asked) | {"world_size": None, "seconds": None}
 
 
@@ -270,8 +270,8 @@ LEAST = 0.2
 """Seconds between two looks, at least."""
 
 
-class Pursuit:
-    """Of one wish, in one process.
+class ScaleWait:
+    """Wait of one process for one requested size.
 
     Args:
         cluster: its own name, see :func:`~elastic_training.clusters.registry.own_name`.
@@ -282,75 +282,75 @@ class Pursuit:
 
     def __init__(self, cluster: str, request: ScaleRequest, log: Log, *, silent: bool = False) -> None:
         self.cluster, self.request, self._log, self._silent = cluster, request, log, silent
-        self._sight: TaskView | None = None
+        self._view: TaskView | None = None
         self._asked_airflow = float("-inf")
         self._told: set[str] = set()
 
-    async def look(self) -> Verdict:
-        """How far it is. What may pass is waited for; what cannot, is a verdict."""
+    async def check(self) -> Verdict:
+        """Return the progress of the request. Errors that may pass are WAITING, permanent ones are INVALID."""
         try:
-            verdict = await self._look()
+            verdict = await self._check()
         except RunNotFound as error:
             verdict = await self._expected(Verdict(ScaleState.WAITING, str(error)))
         except RetryableError as error:
-            self._tell(f"{error}; looking again until the time is over")
+            self._log_once(f"{error}; looking again until the time is over")
             verdict = Verdict(ScaleState.WAITING, str(error))
         except PermanentError as error:
             verdict = Verdict(ScaleState.INVALID, str(error))
         except Exception:  # Whatever it is: Airflow's silent_fail promises to look again.
             if not self._silent:
                 raise
-            self._tell(f"a look has failed, and silent_fail is set: {traceback.format_exc()}")
+            self._log_once(f"a look has failed, and silent_fail is set: {traceback.format_exc()}")
             verdict = Verdict(ScaleState.WAITING, "a look has failed")
-        self._tell(f"{verdict.scaling}: {verdict.reason}")
+        self._log_once(f"{verdict.scaling}: {verdict.reason}")
         return verdict
 
-    async def settle(self, deadline: datetime, interval: float) -> Verdict:
-        """Wait for another verdict than that it has to be waited.
+    async def wait(self, deadline: datetime, interval: float) -> Verdict:
+        """Check until the verdict is another one than WAITING, and return it.
 
         Args:
-            deadline: from then on it is that the time is over.
+            deadline: from then on the verdict is TIMEOUT.
             interval: seconds between two looks for a training that does not run.
         """
         verdict = Verdict(ScaleState.WAITING, "the training has not begun")
         while True:
             if utc_now() >= deadline:
                 return Verdict(ScaleState.TIMEOUT, verdict.reason)
-            verdict = await self.look()
+            verdict = await self.check()
             if verdict.scaling is ScaleState.WAITING:
                 verdict = await self._until_changed(verdict, deadline, interval)
             if verdict.scaling is not ScaleState.WAITING:
                 return verdict
 
-    async def _look(self) -> Verdict:
+    async def _check(self) -> Verdict:
         if self.request.training.logical_date and not self.request.training.run_id:
-            sight = await self._ask_airflow()
-            self.request = replace(self.request, training=sight.task)
-        verdict = await self.request.pursue(cluster_called(self.cluster))
+            view = await self._ask_airflow()
+            self.request = replace(self.request, training=view.task)
+        verdict = await self.request.check(cluster_called(self.cluster))
         if verdict.scaling is ScaleState.ENDED:
             return await self._expected(verdict)
         return verdict
 
     async def _expected(self, verdict: Verdict) -> Verdict:
         """Of a training that has no run, or whose run is over: what Airflow says of its task decides."""
-        sight = await self._ask_airflow()
-        match sight.prospect:
+        view = await self._ask_airflow()
+        match view.outlook:
             case TrainingOutlook.NONE:
-                return Verdict(ScaleState.INVALID, sight.words)
+                return Verdict(ScaleState.INVALID, view.words)
             case TrainingOutlook.OVER:
                 ended = verdict.scaling is ScaleState.ENDED
-                return verdict if ended else Verdict(ScaleState.ENDED, f"{sight.words}; {verdict.reason}")
+                return verdict if ended else Verdict(ScaleState.ENDED, f"{view.words}; {verdict.reason}")
             case TrainingOutlook.TRAINS:
-                return Verdict(ScaleState.WAITING, f"{verdict.reason}; {sight.words}")
-        self._tell(sight.words)
+                return Verdict(ScaleState.WAITING, f"{verdict.reason}; {view.words}")
+        self._log_once(view.words)
         return verdict
 
     async def _ask_airflow(self) -> TaskView:
         now = asyncio.get_running_loop().time()
-        if self._sight is None or now >= self._asked_airflow + BEAT:
+        if self._view is None or now >= self._asked_airflow + BEAT:
             self._asked_airflow = now
-            self._sight = await look_at(self.request.training, self.request.began, utc_now())
-        return self._sight
+            self._view = await view_of(self.request.training, self.request.began, utc_now())
+        return self._view
 
     async def _until_changed(self, verdict: Verdict, deadline: datetime, interval: float) -> Verdict:
         """The first verdict that differs, from one watch; the one at hand when the watch or the time ends before."""
@@ -364,14 +364,14 @@ class Pursuit:
                         seen = f"{summary(update.status)} {self.request.after.missing(update.status)}"
                     if seen != told:
                         told = seen
-                        verdict = await self.look()
+                        verdict = await self.check()
                     if verdict.scaling is not ScaleState.WAITING or utc_now() >= deadline:
                         return verdict
         # An ended run of an earlier try has nothing to watch; look again for the new one, in a while.
         await asyncio.sleep(max(LEAST, min(interval, (deadline - utc_now()).total_seconds())))
         return verdict
 
-    def _tell(self, words: str) -> None:
+    def _log_once(self, words: str) -> None:
         if words not in self._told:
             self._told = {*list(self._told)[-50:], words}
             self._log.info("%s", words)

@@ -21,7 +21,7 @@ from elastic_training.operators.scale_task import FIELDS, IfFinished, ScalesTrai
 from elastic_training.settings.values import IntOrTemplate, parse_bool
 
 
-class _Settled(AirflowFailException):
+class _FinalOutcome(AirflowFailException):
     """What a poke has found to be over, in the one class that Airflow's loop heeds with ``silent_fail``, too."""
 
     def __init__(self, outcome: Exception) -> None:
@@ -108,11 +108,12 @@ class ScaleWorkersSensor(ScalesTraining, BaseSensorOperator):
         try:
             return self._defer_unless_there(context) if self.deferrable else super().execute(context)
         except AirflowSkipException as skipped:
-            if isinstance(skipped.__cause__, _Settled) and isinstance(skipped.__cause__.outcome, AirflowSkipException):
-                raise skipped.__cause__.outcome from None
+            cause = skipped.__cause__
+            if isinstance(cause, _FinalOutcome) and isinstance(cause.outcome, AirflowSkipException):
+                raise cause.outcome from None
             raise
-        except _Settled as settled:
-            raise self._outcome(settled.outcome) from None
+        except _FinalOutcome as final:
+            raise self._outcome(final.outcome) from None
         except AirflowSensorTimeout as error:
             raise self._outcome(error) from error
 
@@ -120,13 +121,13 @@ class ScaleWorkersSensor(ScalesTraining, BaseSensorOperator):
         began = utc_now()
         try:
             found = self._poke(context, began)
-        except _Settled:
+        except _FinalOutcome:
             raise
         except Exception as error:
             raise self._outcome(error) from error
         if found is None:
-            pursuit = self._pursue(context, began, self.log)
-            trigger = self._trigger(pursuit, began, self.timeout, self.poke_interval, self._silent)
+            scale_wait = self._wait_for_size(context, began, self.log)
+            trigger = self._trigger(scale_wait, began, self.timeout, self.poke_interval, self._silent)
             self.defer(trigger=trigger, method_name="execute_complete")
         return found
 
@@ -136,15 +137,15 @@ class ScaleWorkersSensor(ScalesTraining, BaseSensorOperator):
         return PokeReturnValue(is_done=found is not None, xcom_value=found)
 
     def _poke(self, context: Any, began: datetime) -> dict[str, Any] | None:
-        pursuit = self._pursue(context, began, self.log, silent=self._silent)
-        verdict = run(pursuit.look())
+        scale_wait = self._wait_for_size(context, began, self.log, silent=self._silent)
+        verdict = run(scale_wait.check())
         try:
             return self._conclude(verdict)
         except Exception as outcome:
-            raise _Settled(outcome) from outcome
+            raise _FinalOutcome(outcome) from outcome
 
     def execute_complete(self, _: Any, event: Mapping[str, Any]) -> Any:
-        """Judge the trigger's event."""
+        """End the task as the trigger's event says. Return what ``execute`` returns, and raise as it does."""
         try:
             return self._conclude(verdict_of(event))
         except Exception as error:

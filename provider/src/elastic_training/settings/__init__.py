@@ -5,13 +5,11 @@ when the DAG file is parsed is checked then; what comes later is checked in ``ex
 complaints are :class:`~elastic_runtime.errors.InvalidSettings`, with the field's name and the remedy.
 """
 
-from elastic_training.settings.checkpoints import Checkpoints
 from elastic_training.settings.horovod_knobs import Horovod
 from elastic_training.settings.jupyter import Jupyter
 from elastic_training.settings.observe import Observe, Prometheus
 from elastic_training.settings.pods import Pods, PodShape, SecretRef, Volume
-from elastic_training.settings.recovery import Recovery
-from elastic_training.settings.restart import Restart
+from elastic_training.settings.recovery import Checkpoints, Recovery, Restart
 from elastic_training.settings.size_plan import SizePlan, SizeWindow
 from elastic_training.settings.workers import Workers
 

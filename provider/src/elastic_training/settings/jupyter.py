@@ -28,8 +28,8 @@ class Jupyter(Settings):
 
     @all_known()
     def spec(self) -> JupyterSpec:
-        """For launcher and pod. Raises InvalidSettings."""
-        spec = JupyterSpec(str(self.token), whole_number("jupyter.port", self.port, least=1024), str(self.memory))
+        """Return the specification for launcher and pod. Raise InvalidSettings, also for rendered values."""
+        spec = JupyterSpec(str(self.token), whole_number("jupyter.port", self.port, least=0), str(self.memory))
         name, _, key = spec.secret.partition("/")
         syntax.object_name("jupyter.token", name)
         syntax.data_key("jupyter.token", key)

@@ -26,7 +26,7 @@ _FIELDS = ("gpus", "gpu", "memory", "gpu_resource", "labels", "tolerations")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A type of machine."""
+    """Machine type of a cloud, with the hardware and scheduling rules of a worker that fills it."""
 
     name: str
     cloud: str
@@ -81,7 +81,7 @@ def _changed(path: Path) -> int:
 def _read(path: Path, _changed: int) -> Mapping[str, Machine]:
     try:
         if not path.is_file():  # A pipe would be waited for.
-            raise ValueError("there is no such file")
+            raise ValueError("the file does not exist")
         with path.open("rb") as file:
             raw = file.read(LARGEST_FILE + 1)
         if len(raw) > LARGEST_FILE:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.run.observe import ObserveSpec, ProfileSpec, PrometheusSpec, validate_port
+from elastic_runtime.run.observe import ObserveSpec, ProfileSpec, PrometheusSpec
 from elastic_runtime.run.runobjects import PROMETHEUS_TOKEN
 from elastic_training import kubernetes_syntax as syntax
 from elastic_training.settings.templating import Settings, all_known, is_template
@@ -28,24 +28,20 @@ class Prometheus(Settings):
     """0: any that is free, for several runs on one machine; the log says which."""
 
     def __post_init__(self) -> None:
-        if not is_template(self.port):
-            validate_port(whole_number("observe.prometheus.port", self.port, least=0))
-        if is_template(self.token):
-            return
+        self.known(token="/run/token").spec()  # noqa: S106  # where one would be
+
+    @all_known()
+    def spec(self) -> PrometheusSpec:
+        """Return the launcher's specification. Raise InvalidSettings, also for rendered values."""
+        port = whole_number("observe.prometheus.port", self.port, least=0)
         name, _, key = str(self.token).partition("/")
         if not isinstance(self.token, str) or not self.token or (name and not key):
             remedy = 'Write "NAME/KEY" of a Secret, or the absolute path of a file'
             raise InvalidSettings("observe.prometheus.token", "it names neither a Secret nor a file", remedy)
-        if name:
-            syntax.object_name("observe.prometheus.token", name)
-            syntax.data_key("observe.prometheus.token", key)
-
-    def spec(self) -> PrometheusSpec:
-        """For the launcher. Raises InvalidSettings."""
-        self.__post_init__()
-        port = whole_number("observe.prometheus.port", self.port, least=0)
-        if self.token.startswith("/"):
+        if not name:
             return PrometheusSpec(port, self.token)
+        syntax.object_name("observe.prometheus.token", name)
+        syntax.data_key("observe.prometheus.token", key)
         return PrometheusSpec(port, PROMETHEUS_TOKEN, secret=self.token)
 
 
@@ -79,7 +75,7 @@ class Observe(Settings):
 
     @all_known()
     def spec(self) -> ObserveSpec:
-        """For the launcher. Raises InvalidSettings."""
+        """Return the launcher's specification. Raise InvalidSettings, also for rendered values."""
         self.__post_init__()
         return ObserveSpec(
             timeline=parse_bool("observe.timeline", self.timeline),
@@ -94,9 +90,7 @@ class Observe(Settings):
         if len(pair) != 2:
             problem = f"{value!r} is not a pair of numbers"
             raise InvalidSettings("observe.profile_steps", problem, "Write (first, count), or the count")
-        first, count = (
-            whole_number("observe.profile_steps", each, least=least) for each, least in zip(pair, (0, 1), strict=True)
-        )
+        first, count = (whole_number("observe.profile_steps", each, least=0) for each in pair)
         return ProfileSpec(first, count)
 
     def _prometheus(self) -> Prometheus:

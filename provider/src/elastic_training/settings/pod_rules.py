@@ -136,7 +136,7 @@ def affinity(at: str, affinity: object) -> None:
 
 
 def toleration(at: str, toleration: object) -> None:
-    """Check one toleration."""
+    """Check the fields of a toleration at ``at``. Raise InvalidSettings for unknown fields and values."""
     for name, value in mapping(at, toleration, '{"key": "dedicated", "operator": "Exists"}').items():
         one_of(at, name, tuple(_TOLERATION))
         if choices := _TOLERATION[name]:
@@ -147,7 +147,9 @@ def template(at: str, template: object) -> None:
     """A file that is there, or something that looks like a pod."""
     if isinstance(template, str | PathLike):
         if not is_template(template) and not Path(template).is_file():
-            raise InvalidSettings(at, f"there is no file {str(template)!r}", "Write the absolute path of a YAML file")
+            raise InvalidSettings(
+                at, f"file {str(template)!r} does not exist", "Write the absolute path of a YAML file"
+            )
         return
     pod = mapping(at, template, "the path of a YAML file, a dict, or a V1Pod")
     for key in pod:

@@ -1,13 +1,17 @@
-"""Settings for lost workers and failed ranks."""
+"""Settings of how a training survives: lost workers and failed ranks, durable checkpoints, restarted scripts."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import PurePath
 
-from elastic_runtime.run.spec import NoticeService, RecoveryMode, RecoverySpec, Timing
-from elastic_training.settings.templating import Settings, all_known
-from elastic_training.settings.values import Duration, IntOrTemplate, member_of, seconds_of, whole_number
+from elastic_runtime.agent.command import is_own_interpreter, parse_arguments
+from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.run.spec import CheckpointSpec, NoticeService, RecoveryMode, RecoverySpec, RestartSpec, Timing
+from elastic_training.settings.templating import Settings, all_known, is_template
+from elastic_training.settings.values import Duration, IntOrTemplate, member_of, seconds_of, settings_of, whole_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +63,78 @@ class Recovery(Settings):
             lease=seconds_of("recovery.lease", self.lease, zero=True),
             unwatched=seconds_of("recovery.unwatched", self.unwatched),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints(Settings):
+    """How often durable checkpoints are written. Bare numbers are seconds."""
+
+    every: Duration = timedelta(minutes=1)
+    """Between two of them; one more is written on a reclaim notice and on the last commit."""
+    keep: IntOrTemplate = 2
+    """How many complete ones stay. At least 1."""
+
+    def __post_init__(self) -> None:
+        self.known().spec("", 0, "")
+
+    @all_known()
+    def spec(self, uri: str, fence: int, owner: str) -> CheckpointSpec:
+        """For the launcher. Raises InvalidSettings."""
+        return CheckpointSpec(
+            uri=uri,
+            every=seconds_of("checkpoints.every", self.every),
+            keep=whole_number("checkpoints.keep", self.keep, least=1),
+            fence=fence,
+            owner=owner,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Restart(Settings):
+    """Settings of scripts for torchrun: each change of the workers ends all ranks and starts the script again.
+
+    Bare numbers are seconds.
+    """
+
+    signal: str = "SIGTERM"
+    """Upon which the script writes its checkpoint and ends: also ``SIGINT``, ``SIGHUP``, ``SIGUSR1``, ``SIGUSR2``."""
+    grace: Duration = 25.0
+    """Time that it has, before it is killed: at most ten minutes. Machines that are taken earlier do not wait."""
+
+    def __post_init__(self) -> None:
+        self.known().spec()
+
+    @all_known()
+    def spec(self) -> RestartSpec:
+        """For the launcher. Raises InvalidSettings."""
+        return RestartSpec(self.signal, seconds_of("restart.grace", self.grace, zero=True))
+
+
+def restart_of(value: object) -> Restart:
+    """Settings, or the same as a mapping. Raises InvalidSettings."""
+    return settings_of(Restart, "restart", value, 'Restart(signal="SIGUSR1", grace=25)')
+
+
+def check_restartable(command: object, *, warm: bool) -> None:
+    """Raises InvalidSettings for a command whose ranks would not find each other."""
+    remedy = 'Write the script that torchrun is given, as in ["python", "train.py"], with warm=True'
+    if not warm:
+        raise InvalidSettings("restart", "with warm=False, its ranks have no rendezvous", remedy)
+    if not isinstance(command, Sequence) or not command or is_template(command[0]):
+        return
+    program = str(command[0])
+    name = PurePath(program).name
+    # Whether a path is that of the image's own Python is known there alone.
+    if not (is_own_interpreter(program) or (name != program and name.startswith("python"))):
+        problem = f"{program!r} is not Python, in whose warm process its ranks are given a rendezvous"
+        raise InvalidSettings("command", problem, remedy)
+    words = ["template" if is_template(word) else str(word) for word in command[1:]]
+    if parse_arguments(words) is None:
+        option = next((word for word in words if word != "-u"), "")
+        if option in ("", "-", "-c", "-m"):
+            raise InvalidSettings("command", "Python is given no script in it", remedy)
+        problem = (
+            f"with Python's option {option!r} ranks are not forked from the warm process, which gives them a rendezvous"
+        )
+        remedy = 'Set the variable for it ("python --help-env"), as in environment={"PYTHONWARNINGS": "ignore"}'
+        raise InvalidSettings("command", problem, remedy)

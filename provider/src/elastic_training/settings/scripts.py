@@ -80,7 +80,7 @@ def _found(scripts: Sequence[object], roots: Sequence[Path]) -> dict[str, Path]:
         root = next((root for root in roots if os.path.lexists(root / path)), None)
         if root is None:
             places = " or ".join(map(str, roots)) or "any folder: the task has no DAG"
-            raise InvalidSettings("scripts", f"there is no {path} in {places}", _EXAMPLE)
+            raise InvalidSettings("scripts", f"{path} is not in {places}", _EXAMPLE)
         empty = True
         for entry in _below(root, path):
             seen += 1
@@ -92,7 +92,7 @@ def _found(scripts: Sequence[object], roots: Sequence[Path]) -> dict[str, Path]:
                 large = f"more than {MOST_SEEN} entries" if seen > MOST_SEEN else f"more than {MAX_UNPACKED} bytes"
                 raise InvalidSettings("scripts", f"with {path} they are {large}", SHIP_LESS)
         if empty:
-            raise InvalidSettings("scripts", f"there is nothing to ship in {root / path}", _EXAMPLE)
+            raise InvalidSettings("scripts", f"{root / path} has no files to ship", _EXAMPLE)
     check_names(found)
     return found
 

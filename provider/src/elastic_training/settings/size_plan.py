@@ -123,7 +123,7 @@ class SizePlan(Settings):
             self.spec().check(workers.spec())
 
     def spec(self) -> spec.SizePlan:
-        """For the launcher. Raises InvalidSettings."""
+        """Return the launcher's specification. Raise InvalidSettings, also for rendered values."""
         self.__post_init__()
         windows = tuple(each for window in self.windows for each in window.spec())
         return spec.SizePlan(self.timezone, whole_number("size_plan.otherwise", self.otherwise, least=1), windows)
@@ -141,7 +141,7 @@ def check_zone(name: object) -> None:
 
 
 def weekdays(days: object) -> tuple[int, ...]:
-    """By number, Monday is 1. Raises InvalidSettings."""
+    """Parse days of the week into numbers, Monday is 1. Raise InvalidSettings."""
     first, dash, last = days.partition("-") if isinstance(days, str) else ("", "", "")
     names = days if isinstance(days, list | tuple) else (first, last) if dash else (first,)
     if not names or not all(each in DAYS for each in names):

@@ -74,7 +74,11 @@ def store_credentials(uri: str | None, conn_id: str) -> StoreCredentials:
         InvalidSettings: there is no such connection, it is of another type, or it has no credentials.
     """
     if not uri:
-        raise InvalidSettings(FIELD, "there is no checkpoint_uri", 'Write checkpoint_uri="s3://bucket/runs" as well')
+        raise InvalidSettings(
+            FIELD,
+            "it is for the store of checkpoint_uri, which is not set",
+            'Write checkpoint_uri="s3://bucket/runs" as well',
+        )
     types, read = _kind(uri)
     connection = _asked(conn_id)
     if connection.conn_type not in types:
@@ -99,7 +103,7 @@ def _asked(conn_id: str) -> Any:
     try:
         return BaseHook.get_connection(conn_id)
     except (AirflowNotFoundException, PermissionError) as error:
-        problem = f"there is no Airflow connection {conn_id!r} that this task may use ({error})"
+        problem = f"Airflow connection {conn_id!r} is not defined, or this task may not read it ({error})"
         raise InvalidSettings(FIELD, problem, f"Add one, {_IDENTITY}") from None
 
 

@@ -140,7 +140,7 @@ def plain(value: Any) -> Any:
 
 
 def _given(settings: Settings) -> dict[str, Any]:
-    """What differs from the defaults."""
+    """Return the fields that differ from their defaults, as plain values."""
     values = ((field, getattr(settings, field.name)) for field in fields(settings))
     return {field.name: plain(value) for field, value in values if value != _default(field)}
 

@@ -42,7 +42,7 @@ def settings_of(kind: type[S], field: str, value: object, example: str) -> S:
     names = [each.name for each in fields(kind)]
     for name in value:
         if name not in names:
-            raise InvalidSettings(f"{field}.{name}", "there is no such field", f"Write one of {', '.join(names)}")
+            raise InvalidSettings(f"{field}.{name}", "no field has this name", f"Write one of {', '.join(names)}")
     return kind(**value)
 
 

@@ -28,7 +28,7 @@ class Cursor:
         before = self.told.get(run)
         return checkpoint.time > self.since if before is None else before != _mark(checkpoint)
 
-    def having_told(self, run: str, checkpoint: Checkpoint) -> Self:
+    def with_reported(self, run: str, checkpoint: Checkpoint) -> Self:
         """Return the cursor after this checkpoint."""
         told = {name: mark for name, mark in self.told.items() if name != run} | {run: _mark(checkpoint)}
         forgotten = [_time(told.pop(name)) for name in list(told)[:-MAX_RUNS]]

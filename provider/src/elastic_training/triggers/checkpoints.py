@@ -117,7 +117,7 @@ class CheckpointTrigger(BaseEventTrigger):
                 cursor = await self._read_cursor() or cursor
                 if cursor.is_new(each.ref.name, newest):
                     yield TriggerEvent(_payload(owner, each, newest))  # type: ignore[no-untyped-call]  # as above
-                    await self._write_cursor(cursor := cursor.having_told(each.ref.name, newest))
+                    await self._write_cursor(cursor := cursor.with_reported(each.ref.name, newest))
 
     async def run(self) -> AsyncGenerator[TriggerEvent, None]:
         """Below Airflow 3.3, where nothing is shared."""

@@ -9,7 +9,7 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from elastic_runtime.documents import from_plain, to_plain
-from elastic_training.scaling.request import BEAT, Pursuit, ScaleRequest
+from elastic_training.scaling.request import BEAT, ScaleRequest, ScaleWait
 from elastic_training.triggers.settling import Settling
 
 ERROR = "error"
@@ -24,7 +24,7 @@ class WorldSizeTrigger(BaseTrigger):
         request: JSON of a :class:`~elastic_training.scaling.request.ScaleRequest`.
         deadline: RFC 3339, absolute.
         interval: seconds between two looks for a run that is not there.
-        silent: see :class:`~elastic_training.scaling.request.Pursuit`.
+        silent: see :class:`~elastic_training.scaling.request.ScaleWait`.
     """
 
     def __init__(
@@ -65,9 +65,9 @@ class WorldSizeTrigger(BaseTrigger):
         yield TriggerEvent(outcome)  # type: ignore[no-untyped-call]  # untyped in Airflow
 
     async def _outcome(self) -> dict[str, Any]:
-        pursuit = Pursuit(self.cluster, self.request, self.log, silent=self.silent)
+        scale_wait = ScaleWait(self.cluster, self.request, self.log, silent=self.silent)
         try:
-            verdict = await pursuit.settle(self.deadline, self.interval)
+            verdict = await scale_wait.wait(self.deadline, self.interval)
         except Exception as error:
             self.log.exception("a look at the training has failed")
             return {"outcome": ERROR, "reason": repr(error)[:1000], "result": None}

@@ -178,7 +178,7 @@ THE_RUNS_OWN = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TORCH_NCCL_ASYNC_ER
 
 
 class Parting(StrEnum):
-    """How a connection to the launcher ended."""
+    """Reason why a connection to the launcher ended."""
 
     DISCONNECTED = "disconnected"
     """The launcher is gone, or has replaced itself."""

@@ -13,7 +13,7 @@ _BARE = re.compile(r"python(3(\.\d+)?)?")
 
 
 class Entry(StrEnum):
-    """Entry that Python runs."""
+    """Kinds of code that Python is started with: a file, ``-m`` or ``-c``."""
 
     SCRIPT = "script"
     MODULE = "module"
@@ -40,7 +40,7 @@ def parse(command: Sequence[str]) -> PythonCommand | None:
 
 
 def parse_arguments(arguments: Sequence[str]) -> PythonCommand | None:
-    """The same of what follows the interpreter."""
+    """Parse the arguments that follow a Python interpreter. None: they are not of a form that starts warm."""
     words = list(arguments)
     while words and words[0] == "-u":
         words.pop(0)

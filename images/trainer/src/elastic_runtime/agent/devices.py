@@ -21,7 +21,7 @@ Pools = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Vendor:
-    """How one vendor's devices are told apart."""
+    """How the devices of one vendor are found and selected."""
 
     variables: tuple[str, ...]
     """Each names visible devices. The first one that is set is divided; where none is, the first of all."""

@@ -146,7 +146,7 @@ OUTPUT_DRAIN = 2.0
 :mod:`~elastic_runtime.agent.zygote`); a process in a session of its own may write for ever."""
 WORD = 65536
 """Bytes of a line on a rank's link: it is the user's script that writes there."""
-LAST_WORDS = 1024 * 1024
+MAX_LAST_MESSAGES = 1024 * 1024
 """Bytes that are read of the link of a rank that has ended; what it left behind may write there still."""
 _CHUNK = 65536
 _LOOK = 0.02
@@ -185,7 +185,7 @@ class _Rank:
 
 
 async def _at_once() -> None:
-    """Nobody is waited for."""
+    """Return immediately: the default of ``drained``, for senders without backpressure."""
 
 
 class Ranks:
@@ -222,7 +222,7 @@ class Ranks:
         self._idle.set()
         self.orphaned = asyncio.Event()
         """The warm process has ended by itself: no rank can start here any more."""
-        self._zygote = ZygoteClient(self._zygote_said, self._zygote_ended)
+        self._zygote = ZygoteClient(self._handle_zygote_message, self._zygote_ended)
 
     @property
     def running(self) -> list[str]:
@@ -342,7 +342,7 @@ class Ranks:
         for rank in list(self._ranks.values()):
             self._end(rank, -signal.SIGKILL)
 
-    def _zygote_said(self, message: dict[str, Any]) -> None:
+    def _handle_zygote_message(self, message: dict[str, Any]) -> None:
         if "ready" in message:
             self._ready = Ready(message["ready"], message["detail"])
             self._send(self._ready)
@@ -363,7 +363,7 @@ class Ranks:
         rank.ended.set()
         ended = time.monotonic()
         await self._drain(rank, 0.0 if code < 0 else LEFTOVER_GRACE)
-        await self._hear_last_words(rank)
+        await self._read_last_messages(rank)
         rank.link.close()
         del self._ranks[rank.rank_id]
         self._send(RankExited(rank.rank_id, code, round(time.monotonic() - ended, 3)))
@@ -391,7 +391,7 @@ class Ranks:
                 await asyncio.sleep(0)  # Others have their turn, however fast it talks.
                 await self._drained()
 
-    async def _hear_last_words(self, rank: _Rank) -> None:
+    async def _read_last_messages(self, rank: _Rank) -> None:
         """They may be those of a durable checkpoint."""
         if rank.listening is None or rank.listening.done():
             return
@@ -399,7 +399,7 @@ class Ranks:
         await asyncio.gather(rank.listening, return_exceptions=True)
         with contextlib.suppress(OSError):  # There is no more.
             heard = 0
-            while heard < LAST_WORDS and self._pass_on(rank, data := rank.link.recv(_CHUNK)):
+            while heard < MAX_LAST_MESSAGES and self._pass_on(rank, data := rank.link.recv(_CHUNK)):
                 heard += len(data)
 
     def _pass_on(self, rank: _Rank, data: bytes) -> bool:

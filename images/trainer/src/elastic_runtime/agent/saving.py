@@ -90,7 +90,7 @@ class Saving:
         """Whether this agent has looked for what is too old."""
 
     def environment(self) -> dict[str, str]:
-        """What ranks are told."""
+        """Return the environment variables that make ranks write the requested traces into the folder."""
         told = {TRACES: str(self.folder)}
         if self._observe.timeline:
             told["HOROVOD_TIMELINE"] = str(self.folder / "timeline.json")

@@ -53,7 +53,7 @@ from elastic_runtime.agent.command import Entry, PythonCommand, cold, parse
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol.rank_link import RANK_FD, RANK_FD_INODE, SCRIPTS
-from elastic_runtime.script.stacks import tell_on_request
+from elastic_runtime.script.stacks import dump_on_signal
 from elastic_runtime.world import WORLD, current_world
 
 log = logging.getLogger(__name__)
@@ -346,7 +346,7 @@ def die_with_parent(parent: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Rank:
-    """What a forked child has to become."""
+    """Rank that a forked child becomes."""
 
     command: list[str]
     environment: dict[str, str]
@@ -525,7 +525,7 @@ def _run_warm(python: PythonCommand) -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # TextIOWrapper unless somebody replaced it
     if WORLD in os.environ:  # A rank; an agent has none.
-        tell_on_request()
+        dump_on_signal()
         current_world().prepare()
     sys.argv = [python.target, *python.arguments]
     if scripts := os.environ.get(SCRIPTS):  # PYTHONPATH is for those that start anew.

@@ -289,7 +289,7 @@ def _scheme(uri: str, field: str) -> str:
         raise InvalidSettings(field, f"{uri!r} is not a URI ({error})", f"Write {known}") from error
     scheme = parts.scheme
     if scheme not in _OWN and scheme not in _others():
-        raise InvalidSettings(field, f"there is no store for {uri!r}", _instead(scheme, known))
+        raise InvalidSettings(field, f"no checkpoint store handles {uri!r}", _instead(scheme, known))
     if parts.query or parts.fragment:
         raise InvalidSettings(field, f"{uri!r} has a query or a fragment", "Leave away what follows ? or #")
     if _climbs(parts.path):

@@ -26,19 +26,19 @@ class Condition:
     reason: str = ""
     message: str = ""
     holds: bool | None = None
-    """None: nobody has said."""
+    """None: not known."""
     since: datetime | None = None
 
 
 @dataclass(frozen=True)
 class Object:
-    """An object with metadata."""
+    """Typed view of any Kubernetes object, as the API server returned it."""
 
     raw: Json
 
     @property
     def metadata(self) -> Json:
-        """The whole of it."""
+        """The object's ``metadata``: name, uid, labels, annotations and so on."""
         found: Json = self.raw["metadata"]
         return found
 
@@ -69,7 +69,7 @@ class Object:
 
     @property
     def created(self) -> datetime:
-        """By the API server's clock."""
+        """Time of creation, by the API server's clock."""
         return moment(self.metadata["creationTimestamp"])
 
     @property
@@ -125,7 +125,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a container ended."""
+    """Exit of a container: its code, and the reason and message that the kubelet recorded."""
 
     code: int | None
     reason: str
@@ -157,7 +157,7 @@ class Container:
 
     @property
     def ended(self) -> Ended | None:
-        """How; None when it runs, or waits."""
+        """Exit of the container. None while it runs or waits."""
         return _ended((self.raw.get("state") or {}).get("terminated"))
 
     @property
@@ -186,7 +186,7 @@ class Pod(Object):
 
     @property
     def phase(self) -> str:
-        """In Kubernetes' words; empty before there is one."""
+        """Phase of the pod, as Kubernetes names it. Empty before it has one."""
         return str(self.status.get("phase") or "")
 
     @property
@@ -230,12 +230,12 @@ class Event(Object):
 
     @property
     def about(self) -> str:
-        """Uid of the object."""
+        """Uid of the object that the event is about. Empty if it is not recorded."""
         return str((self.raw.get("involvedObject") or {}).get("uid", ""))
 
     @property
     def warning(self) -> bool:
-        """Whether it is more than a note."""
+        """Whether the event has the type Warning."""
         return self.raw.get("type") == "Warning"
 
     @property
@@ -250,16 +250,16 @@ class Event(Object):
 
     @property
     def count(self) -> int:
-        """How often it was said."""
+        """How often the event has occurred."""
         return int(self.raw.get("count") or 1)
 
     @property
     def first(self) -> datetime | None:
-        """When it was first said."""
+        """Time of the first occurrence."""
         text = self.raw.get("firstTimestamp")
         return moment(text) if text else None
 
     @property
     def last(self) -> str:
-        """When it was last said, as text that sorts; empty when nobody knows."""
+        """Time of the last occurrence, as text that sorts. Empty if it is not recorded."""
         return str(self.raw.get("lastTimestamp") or self.raw.get("eventTime") or "")

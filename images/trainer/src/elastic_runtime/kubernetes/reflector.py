@@ -96,12 +96,12 @@ class Reflector(Generic[V]):
             began = now()
             try:
                 async for change in changes:
-                    self._hear(change.kind, change.object)
+                    self._apply(change.kind, change.object)
             finally:
                 if now() >= began + SHORT:
                     self._failures = 0
 
-    def _hear(self, kind: ChangeKind, thing: V) -> None:
+    def _apply(self, kind: ChangeKind, thing: V) -> None:
         self._version = thing.version
         if kind is ChangeKind.BOOKMARK:
             return

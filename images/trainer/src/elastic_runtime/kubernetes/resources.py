@@ -15,7 +15,7 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[V]):
-    """One kind of object."""
+    """Kind of Kubernetes objects: where its API is, and the view that wraps its objects."""
 
     group: str
     """``/api/v1``, or ``/apis/GROUP/VERSION``."""

@@ -39,7 +39,7 @@ _CONTENT = {"PATCH": "application/merge-patch+json"}
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request over HTTP."""
+    """HTTP request to the API server, not sent yet."""
 
     what: str
     """For people: ``create configmaps my-run in namespace training``."""

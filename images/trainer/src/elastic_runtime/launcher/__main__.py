@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import logging
 import os
 import signal
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ElasticError, FailureKind, PermanentError
+from elastic_runtime.launcher.record.output import OutputLog, start_log
 from elastic_runtime.net.descriptors import raise_descriptor_limit
 from elastic_runtime.printable import LONG, printable
 from elastic_runtime.run.rundir import LauncherProcess, RunDir
@@ -32,7 +32,6 @@ async def run_local(folder: RunDir) -> Status:
     # Here, since what they import may be missing, which is to be said in the status.
     from elastic_runtime.launcher.local.platform import ADDRESS, LocalPlatform
     from elastic_runtime.launcher.loop import Launcher
-    from elastic_runtime.launcher.record.output import OutputLog
     from elastic_runtime.net import certificates
 
     spec = replace(folder.read_spec(), hostfile=None)  # A path in a container; here it would be anybody's.
@@ -101,15 +100,7 @@ def main() -> None:
     """Exit status 0 when the run succeeded, 1 when it failed, 2 when it could not be run at all."""
     if len(sys.argv) != 2:
         sys.exit("usage: python -m elastic_runtime.launcher RUN_DIR")
-    logging.Formatter.converter = time.gmtime
-    logging.basicConfig(
-        level=logging.WARNING,  # Horovod logs each request to the root logger at INFO.
-        format="%(asctime)s.%(msecs)03dZ %(levelname)s launcher: %(message)s",
-        datefmt="%Y-%m-%dT%H:%M:%S",
-        stream=sys.stdout,
-    )
-    logging.getLogger("elastic_runtime").setLevel(logging.DEBUG)  # Whoever shows it shows as much as is wanted.
-    logging.raiseExceptions = False  # A log that cannot be written has no room for why.
+    start_log()
     raise_descriptor_limit()
     folder = RunDir(Path(sys.argv[1]).resolve())
     try:

@@ -1,8 +1,9 @@
 """The launcher's end of its agents: who is connected, and what they say. Mutual TLS; JSON lines.
 
-Whoever reaches the port may try. Until it has begun TLS (:mod:`.client_hello`), and then until it has said who it is, a
-connection has one of a few seats, a few seconds and a few KiB (:mod:`.lobby`), apart from those whose ClientHello knows
-the run (:func:`~elastic_runtime.net.certificates.watchword`); after that, a pace (:class:`ThrottledReader`).
+Any peer can reach the port. Connections that have not begun TLS (:mod:`.client_hello`), or have not sent who they are,
+are limited in number, time and bytes (:mod:`.limits`). Connections whose ClientHello has the run's watchword
+(:func:`~elastic_runtime.net.certificates.watchword`) have a limit of their own. After that, messages have a rate limit
+(:class:`ThrottledReader`).
 What an agent says is checked against the run and against who it is (:mod:`elastic_runtime.protocol.plausible`). Whether
 it is in the worker that it says it is, the place knows (:meth:`~elastic_runtime.launcher.platform.WorkerSet.prove`).
 """
@@ -21,7 +22,7 @@ from ssl import SSLContext
 from typing import Any
 
 from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.launcher.lobby import Lobby, Turns
+from elastic_runtime.launcher.limits import ConnectionLimit, FailureLimit
 from elastic_runtime.net.certificates import launcher_context, watchword
 from elastic_runtime.net.descriptors import descriptor_limit
 from elastic_runtime.net.framing import LineReader
@@ -166,7 +167,7 @@ class AgentConnection:
 
 
 @dataclass(slots=True, eq=False)
-class _Guest:
+class _Stranger:
     """A connection that has been accepted."""
 
     sock: socket.socket
@@ -183,8 +184,8 @@ class _Guest:
 class _Door:
     """Where those wait who have begun TLS."""
 
-    lobby: Lobby
-    turns: Turns
+    connections: ConnectionLimit
+    failures: FailureLimit
 
 
 async def _believe(_hello: Hello) -> str | None:
@@ -229,7 +230,7 @@ class AgentServer:
         # Each of them may be about to be replaced. Other parts of the launcher need descriptors, too.
         descriptors = descriptor_limit()
         self._most = min(2 * spec.workers.maximum + 2, descriptors // 2)
-        self._silent = Lobby(min(SILENT, descriptors // 8))
+        self._silent = ConnectionLimit(min(SILENT, descriptors // 8))
         self._seats = min(SEATS, descriptors // 16), min(SEATS + spec.workers.maximum, descriptors // 8)
         """For strangers, and for those that know the run."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -265,7 +266,7 @@ class AgentServer:
         """Until cancelled. What the system cannot give now, it may give later."""
         loop = asyncio.get_running_loop()
         pace = Pace(ARRIVALS, ARRIVALS, loop.time)
-        doors = [_Door(Lobby(seats), Turns(HANDSHAKES, loop.time)) for seats in self._seats]
+        doors = [_Door(ConnectionLimit(seats), FailureLimit(HANDSHAKES, loop.time)) for seats in self._seats]
         while True:
             try:
                 sock, address = await loop.sock_accept(listening)
@@ -273,42 +274,42 @@ class AgentServer:
                 self._limited_log.warning("no connection can be taken now: %s", error)
                 await asyncio.sleep(PAUSE)
                 continue
-            guest = _Guest(sock, str(address[0]))
-            task = self._track(self._serve(guest, context, lambda hello: doors[word in hello]))
-            task.add_done_callback(guest.forget)
-            self._seat(self._silent, guest, task)
+            stranger = _Stranger(sock, str(address[0]))
+            task = self._track(self._serve(stranger, context, lambda hello: doors[word in hello]))
+            task.add_done_callback(stranger.forget)
+            self._seat(self._silent, stranger, task)
             await asyncio.sleep(pace.pay(1))
 
-    def _seat(self, lobby: Lobby, guest: _Guest, task: asyncio.Task[None]) -> None:
-        if lobby.enter(guest.address, task):
+    def _seat(self, connections: ConnectionLimit, stranger: _Stranger, task: asyncio.Task[None]) -> None:
+        if connections.enter(stranger.address, task):
             self._limited_log.warning("more connections than seats: one that has not said who it is had to go")
 
-    async def _serve(self, guest: _Guest, context: SSLContext, door_of: Callable[[bytes], _Door]) -> None:
-        guest.begun = True
+    async def _serve(self, stranger: _Stranger, context: SSLContext, door_of: Callable[[bytes], _Door]) -> None:
+        stranger.begun = True
         task = asyncio.current_task()
         assert task is not None  # a coroutine runs in one
         writer: asyncio.StreamWriter | None = None
         try:
             async with asyncio.timeout(GREETING):
-                door = door_of(await client_hello(guest.sock))
-                self._silent.leave(guest.address, task)
-                self._seat(door.lobby, guest, task)
-                await door.turns.wait(guest.address)
-                reader, writer = await _handshake(guest.sock, context)
+                door = door_of(await client_hello(stranger.sock))
+                self._silent.leave(stranger.address, task)
+                self._seat(door.connections, stranger, task)
+                await door.failures.wait(stranger.address)
+                reader, writer = await _handshake(stranger.sock, context)
                 throttled = ThrottledReader(reader)
                 hello = await self._handshake(throttled)
             if hello is None:
                 return
-            door.turns.give_back()
-            door.lobby.leave(guest.address, task)
+            door.failures.give_back()
+            door.connections.leave(stranger.address, task)
             await self._converse(hello, throttled, writer)
         except (OSError, InvalidDocument) as error:  # ssl.SSLError and TimeoutError are some, too
             self._limited_log.warning(
-                "connection from %s: %s", guest.address, printable(str(error) or "no hello in time")
+                "connection from %s: %s", stranger.address, printable(str(error) or "no hello in time")
             )
         finally:
             # Nobody is owed a farewell, for which a stranger could keep the descriptor.
-            guest.sock.close() if writer is None else writer.transport.abort()
+            stranger.sock.close() if writer is None else writer.transport.abort()
 
     async def _refuse(self, own: str, refusal: str) -> None:
         """Say why, and hang up after a while, or it would dial again at once."""
@@ -325,7 +326,7 @@ class AgentServer:
         check_hello(hello, self._spec.workers.slots)
         own = hello.worker
         if not self._expected(own):
-            raise InvalidDocument(f"an agent calls itself {own}, and there is no such worker")
+            raise InvalidDocument(f"an agent sent the worker name {own}, which this run does not have")
         if refusal := await self._prove(hello):
             await self._refuse(own, refusal)
             return None
@@ -356,13 +357,13 @@ class AgentServer:
         try:
             while connection.invalid_messages < MAX_INVALID_MESSAGES and (message := await throttled.next()):
                 connection.heard = loop.time()
-                self._hear(connection, message)
+                self._handle(connection, message)
         finally:
             watch.cancel()
             del self._connections[own]
             self._on_end(connection)
 
-    def _hear(self, connection: AgentConnection, message: Message) -> None:
+    def _handle(self, connection: AgentConnection, message: Message) -> None:
         name = connection.hello.worker
         try:
             if not isinstance(message, AgentMessage):

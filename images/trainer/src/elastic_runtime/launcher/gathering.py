@@ -91,7 +91,7 @@ class Gathering:
         return [answer.result() for answer in asked if answer.done() and not answer.cancelled()]
 
     def gone(self, worker: str) -> None:
-        """It will not answer."""
+        """Stop waiting for this worker's answer, because its connection is closed."""
         if answer := self._answers.pop(worker, None):
             answer.cancel()
 

@@ -41,8 +41,7 @@ from elastic_runtime.launcher.notebook import check_jupyter
 from elastic_runtime.launcher.observing import scraping
 from elastic_runtime.launcher.platform import Platform
 from elastic_runtime.launcher.record.askers import Askers
-from elastic_runtime.launcher.record.output import OutputLog
-from elastic_runtime.launcher.record.progress_lines import ProgressLines
+from elastic_runtime.launcher.record.output import OutputLog, ProgressLines
 from elastic_runtime.launcher.record.run_record import RunRecord
 from elastic_runtime.launcher.script_imports import check_frameworks
 from elastic_runtime.launcher.stack_dumps import StackDumps
@@ -167,7 +166,7 @@ class Launcher:
                     if isinstance(action, Finish):
                         return await self._finish(action, decision.reason)
                     if isinstance(action, StepDown):
-                        return await self._make_way(action.handover)
+                        return await self._step_down(action.handover)
                     await self._carry_out(action)
                 if facts.ending is None or facts.ending.together:
                     self._pool.let_end()
@@ -344,7 +343,7 @@ class Launcher:
         await self._platform.flush()
         return status
 
-    async def _make_way(self, handover: bool) -> Status:
+    async def _step_down(self, handover: bool) -> Status:
         """The workers stay; their agents dial again, and find the next launcher."""
         if handover and self._session and self._session.fact.restarts:
             await self._have_script_save(self._session)

@@ -23,7 +23,7 @@ _REMEDY = 'Name an image of your own in which "pip install jupyterlab" was run, 
 def check_jupyter() -> None:
     """Raises InvalidSettings where the image has no Jupyter; the launcher's is the pod's."""
     if find_spec("jupyter_server") is None:
-        raise InvalidSettings("jupyter", "there is no Jupyter in the run's image", _REMEDY)
+        raise InvalidSettings("jupyter", "Jupyter is not installed in the run's image", _REMEDY)
 
 
 def read_token(path: Path) -> str:

@@ -14,7 +14,7 @@ from elastic_runtime.run.status import Status
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Machine of a worker."""
+    """Kind of machine that a worker runs on. None: not known."""
 
     capacity_type: str | None = None
     """``spot``, ``on-demand``, or what else the cloud calls it."""
@@ -143,3 +143,32 @@ class Platform(Documents, WorkerSet, Protocol):
 
     async def close(self) -> None:
         """Stop watching. Workers that nobody else looks after have ended when this returns."""
+
+
+class LeaseAge:
+    """Measured by the launcher's own clock from the last change that it has seen.
+
+    Whoever renews it may be another machine, with another clock: what the lease says of the time is not compared.
+
+    Args:
+        now: monotonic seconds.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._mark: object = None
+        self._since = now()
+
+    def see(self, mark: object) -> None:
+        """Look at the lease: whatever is different after each renewal; None: there is none."""
+        if mark != self._mark:
+            self._mark = mark
+            self.restart()
+
+    def restart(self) -> None:
+        """Count from now on, as when nobody could renew it until now."""
+        self._since = self._now()
+
+    def __call__(self) -> float | None:
+        """Seconds since it was renewed; None: there is no lease."""
+        return None if self._mark is None else self._now() - self._since

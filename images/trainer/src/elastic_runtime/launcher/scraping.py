@@ -1,8 +1,8 @@
 """Where the launcher answers Prometheus: ``GET /metrics`` over HTTP, for whoever shows the token. On request.
 
-Strangers find here what they find at the agents' port (:mod:`.agents`): a few seats, the oldest of the fullest address
-going for whoever comes (:class:`~.lobby.Lobby`), a few seconds, a few KiB, and so many tries a second that fail
-(:class:`~.lobby.Turns`). The answer is made at most once a second, however many ask.
+Unverified peers have the limits of the agents' port (:mod:`.agents`): few connections
+(:class:`~.limits.ConnectionLimit`), seconds, bytes and failed attempts a second (:class:`~.limits.FailureLimit`). The
+answer is made at most once a second for all scrapers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from elastic_runtime.errors import InvalidDocument, InvalidSettings
-from elastic_runtime.launcher.lobby import Lobby, Turns
+from elastic_runtime.launcher.limits import ConnectionLimit, FailureLimit
 from elastic_runtime.net.http_head import parse_headers
 from elastic_runtime.pace import RateLimitedLog
 from elastic_runtime.printable import printable
@@ -184,7 +184,7 @@ class Scraping:
         self._token = read_token(spec)
         loop = asyncio.get_running_loop()
         self._now = loop.time
-        self._lobby, self._turns = Lobby(SEATS), Turns(FAILURES, loop.time)
+        self._connection_limit, self._failure_limit = ConnectionLimit(SEATS), FailureLimit(FAILURES, loop.time)
         self._answer: tuple[float, bytes] = (float("-inf"), b"")
         self._limited_log = RateLimitedLog(log)
         self._server: asyncio.Server | None = None
@@ -217,7 +217,7 @@ class Scraping:
         assert task is not None  # a coroutine runs in one
         self._tasks.add(task)
         address = str((writer.get_extra_info("peername") or ("",))[0])
-        self._lobby.enter(address, task)
+        self._connection_limit.enter(address, task)
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT):
                 await self._serve(reader, writer, address)
@@ -227,17 +227,17 @@ class Scraping:
             pass  # Its seat was needed, or this ends: asyncio's own callback would log it as an error.
         finally:
             self._tasks.discard(task)
-            self._lobby.leave(address, task)
+            self._connection_limit.leave(address, task)
             writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str) -> None:
         head = (await reader.readuntil(b"\r\n\r\n"))[:-4]
         first, headers = parse_headers(head)
-        await self._turns.wait(address)
+        await self._failure_limit.wait(address)
         if not self._knows(headers.get("authorization", "")):
             await self._respond(writer, 401, b"")
             return
-        self._turns.give_back()
+        self._failure_limit.give_back()
         if first.split(" ")[:2] != ["GET", "/metrics"]:
             await self._respond(writer, 404, b"")
             return

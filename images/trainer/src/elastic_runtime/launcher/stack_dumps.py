@@ -1,4 +1,4 @@
-"""Somebody asks where the ranks stand: each worker is told once, and not too often."""
+"""Requests for the stack traces of all ranks, forwarded to each worker once, at a limited rate."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PAUSE = 10.0
 
 
 class Asked(Protocol):
-    """Where requests for stacks are."""
+    """Source of requests for stack traces."""
 
     def stacks_asked(self) -> str | None:
         """Return another text after each new request; None: there was none."""

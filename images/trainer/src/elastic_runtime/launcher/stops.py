@@ -69,7 +69,7 @@ class Stops:
         return ended
 
 
-def overdue_words(stopped: Sequence[Stopped]) -> str | None:
+def overdue_message(stopped: Sequence[Stopped]) -> str | None:
     """Describe ranks that were killed at the end of their time. None: none was."""
     late = [each for each in stopped if each.overdue]
     if not late:
@@ -82,7 +82,7 @@ def overdue_words(stopped: Sequence[Stopped]) -> str | None:
     )
 
 
-def unhandled_words(stopped: Sequence[Stopped]) -> str | None:
+def unhandled_message(stopped: Sequence[Stopped]) -> str | None:
     """Describe ranks without a handler for the signal that asks for a checkpoint. None: all have one."""
     ended = [each for each in stopped if each.unhandled]
     if not ended:

@@ -79,7 +79,7 @@ class Worker:
 
     @property
     def name(self) -> str:
-        """Unique in the run."""
+        """Name that the launcher has assigned to the worker, unique in the run."""
         return self.connection.hello.worker
 
 
@@ -114,7 +114,7 @@ class WorkerPool(RankRunner):
         self._notices = 0
 
     def add(self, connection: AgentConnection, since: datetime) -> Worker:
-        """A worker has come."""
+        """Add a worker whose agent has connected, and return it with its slots."""
         hello = connection.hello
         ranks = [RankName(WorkerName.parse(hello.worker), index) for index in range(hello.slots)]
         slots = [Slot(rank, self._backoff.usable_at(rank.lasting_slot)) for rank in ranks]
@@ -123,7 +123,7 @@ class WorkerPool(RankRunner):
         return worker
 
     def noticed(self, worker: Worker, deadline: datetime, left: float) -> None:
-        """It will be taken, in so many seconds; of several deadlines the earliest counts."""
+        """Record a preemption notice: the worker is reclaimed in ``left`` seconds. The earliest deadline counts."""
         if worker.deadline is None or deadline < worker.deadline:
             worker.deadline, worker.gone_at = deadline, self._now() + left
 

@@ -38,7 +38,7 @@ class Price:
 
     @property
     def name(self) -> str:
-        """Unique in a book."""
+        """``CLOUD/INSTANCE``, unique in a price book."""
         return f"{self.cloud}/{self.instance}"
 
 
@@ -50,7 +50,7 @@ def read_prices(path: Path = SHIPPED) -> Mapping[str, Price]:
     """
     name = printable(path)
     if not path.is_file():  # A pipe would be waited for.
-        raise InvalidDocument(f"{name}: cannot be read as a price book: there is no such file")
+        raise InvalidDocument(f"{name}: cannot be read as a price book: the file does not exist")
     try:
         with path.open("rb") as file:
             raw = file.read(LARGEST_BOOK + 1)

@@ -37,7 +37,7 @@ class Vocabulary(Generic[T]):
         return encode_line(self.plain(message))
 
     def plain(self, message: T) -> dict[str, Any]:
-        """To be a part of another message."""
+        """Return the message as plain JSON, for a field of another message."""
         plain: dict[str, Any] = to_plain(message, self._union)
         return plain
 

@@ -58,7 +58,7 @@ class RankName:
 
     @property
     def rank(self) -> RankName:
-        """Whose process it is."""
+        """Name of the rank without the attempt, the same for all processes that were started for it."""
         return replace(self, attempt=None)
 
     @property

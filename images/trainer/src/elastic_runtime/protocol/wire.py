@@ -27,7 +27,7 @@ WIRE_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Agent: I am here."""
+    """First message of an agent: which worker it is, and where."""
 
     worker: str
     node: str
@@ -91,7 +91,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The agent is alive."""
+    """Periodic message of an agent: the worker's resource usage. Without it, the launcher considers the worker lost."""
 
     cpu_percent: float
     """Percent of one core since the last heartbeat, agent and ranks together."""
@@ -125,7 +125,7 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class StartRank:
-    """Launcher: start a rank."""
+    """Request of the launcher to start a rank in a slot of the worker."""
 
     rank_id: str
     slot: int
@@ -135,7 +135,7 @@ class StartRank:
 
 @dataclass(frozen=True, slots=True)
 class StopRank:
-    """Launcher: end a rank, gently for ``grace`` seconds."""
+    """Request of the launcher to end a rank: SIGTERM, and SIGKILL ``grace`` seconds later."""
 
     rank_id: str
     grace: float
@@ -176,7 +176,7 @@ class DumpStacks:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Where ranks of a world are."""
+    """Worker of a world, with its address and number of ranks, for the hostfile."""
 
     address: str
     """IP address."""

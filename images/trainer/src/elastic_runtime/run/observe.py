@@ -30,15 +30,9 @@ class ProfileSpec:
             raise InvalidSettings("observe.profile_steps", problem, f"Write (first, count), count 1 to {MOST_PROFILED}")
 
 
-def validate_port(port: int) -> None:
-    """Raises InvalidSettings for what no socket can be bound to."""
-    if not 0 <= port <= 65535:
-        raise InvalidSettings("observe.prometheus.port", f"{port} is not a port", "Write 0 to 65535")
-
-
 @dataclass(frozen=True, slots=True)
 class PrometheusSpec:
-    """Where the launcher answers Prometheus."""
+    """Port and token of the launcher's endpoint for Prometheus."""
 
     port: int
     """0: any that is free; the launcher's log says which."""
@@ -48,9 +42,10 @@ class PrometheusSpec:
     """``NAME/KEY`` of the Secret that is that file, where the launcher is a pod."""
 
     def __post_init__(self) -> None:
-        validate_port(self.port)
+        if not 0 <= self.port <= 65535:
+            raise InvalidSettings("observe.prometheus.port", f"{self.port} is not a port", "Write 0 to 65535")
         if not self.token_file:
-            raise InvalidSettings("observe.prometheus", "there is no token", "Name the file that holds one")
+            raise InvalidSettings("observe.prometheus", "token_file is empty", "Name the file that holds the token")
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,51 +80,31 @@ def process_stat(pid: int) -> tuple[str, float]:
     return fields[0], float(fields[19])
 
 
-@dataclass(frozen=True, slots=True)
 class RunDir:
-    """Paths and atomic access; holds nothing open."""
+    """Paths of a run's folder, and atomic access to its documents. Holds nothing open.
 
-    path: Path
+    Args:
+        path: of the folder.
+    """
 
-    @property
-    def log(self) -> Path:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.log = path / "log"
         """Log of launcher and ranks: append-only UTF-8 lines."""
-        return self.path / "log"
-
-    @property
-    def tls(self) -> Path:
-        """Folder of the certificates."""
-        return self.path / "tls"
-
-    @property
-    def scratch(self) -> Path:
-        """Folder of the workers' folders; there only when files came with the run."""
-        return self.path / "scratch"
-
-    @property
-    def notices(self) -> Path:
-        """Folder of reclaim notices."""
-        return self.path / "notices"
-
-    @property
-    def lock(self) -> Path:
-        """Locked by the living launcher."""
-        return self.path / "lock"
-
-    @property
-    def lease(self) -> Path:
-        """Its modification time is the last renewal."""
-        return self.path / "lease"
-
-    @property
-    def watched(self) -> Path:
-        """Exists once somebody has begun to watch the run, until somebody else claims it."""
-        return self.path / "watched"
-
-    @property
-    def cancel(self) -> Path:
-        """Exists once somebody asked for the end."""
-        return self.path / "cancel"
+        self.tls = path / "tls"
+        """Folder of the certificates that launcher and agents show each other."""
+        self.scratch = path / "scratch"
+        """Folder of the workers' folders. It exists only if files were shipped with the run."""
+        self.notices = path / "notices"
+        """Folder of preemption notices, a file for each worker."""
+        self.lock = path / "lock"
+        """File that the running launcher has locked."""
+        self.lease = path / "lease"
+        """File whose modification time is the last renewal of the lease."""
+        self.watched = path / "watched"
+        """File that exists once the run's present owner has begun to watch it."""
+        self.cancel = path / "cancel"
+        """File that exists once somebody has requested the end."""
 
     def create(self, spec: RunSpec, owner: str) -> None:
         """Lay the run down; the last file written makes it exist.
@@ -141,7 +121,7 @@ class RunDir:
         write_atomically(self.path / "spec.json", to_json(spec))
 
     def read_spec(self) -> RunSpec:
-        """Raises RunNotFound, or InvalidDocument."""
+        """Read the run's spec. Raise RunNotFound or InvalidDocument."""
         return from_json(RunSpec, self._read("spec.json"))
 
     def read_owner(self) -> str:
@@ -195,19 +175,19 @@ class RunDir:
         write_atomically(self.path / "headline.json", to_json(headline(status)))
 
     def read_headline(self) -> Headline:
-        """Raises RunNotFound before the launcher has written the first, or InvalidDocument."""
+        """Read the headline. Raise InvalidDocument, or RunNotFound before the launcher has written the first."""
         return from_json(Headline, self._read("headline.json"))
 
     def read_launcher(self) -> LauncherProcess:
-        """Raises RunNotFound before the launcher has started."""
+        """Read the launcher's process. Raise RunNotFound before it has started."""
         return from_json(LauncherProcess, self._read("launcher.json"))
 
     def write_launcher(self, launcher: LauncherProcess) -> None:
-        """For the launcher alone."""
+        """Record the launcher's process. Only the launcher may call it."""
         write_atomically(self.path / "launcher.json", to_json(launcher))
 
     def write_notice(self, worker: str, notice: ReclaimNotice) -> None:
-        """Tell a worker's agent that it will be taken."""
+        """Send a preemption notice to a worker's agent."""
         write_atomically(self.notices / f"{worker}.json", to_json(notice))
 
     def ask_to_end(self, reason: str) -> None:

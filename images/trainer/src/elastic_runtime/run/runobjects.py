@@ -152,52 +152,30 @@ class Term:
     since: datetime
 
 
-@dataclass(frozen=True, slots=True)
 class ObjectNames:
-    """Names of a run's objects."""
+    """Names of a run's objects.
 
-    run: str
-    """The run's own name, as :func:`elastic_training.identity.naming.run_name` makes it."""
+    Args:
+        run: the run's own name, as :func:`elastic_training.identity.naming.run_name` makes it.
+    """
 
-    @property
-    def root(self) -> str:
+    def __init__(self, run: str) -> None:
+        self.root = run
         """Name of the root ConfigMap."""
-        return self.run
-
-    @property
-    def status(self) -> str:
+        self.status = f"{run}-status"
         """Name of the status ConfigMap."""
-        return f"{self.run}-status"
-
-    @property
-    def tls(self) -> str:
+        self.tls = f"{run}-tls"
         """Name of the Secret with certificates."""
-        return f"{self.run}-tls"
-
-    @property
-    def store(self) -> str:
+        self.store = f"{run}-store"
         """Name of the Secret with credentials."""
-        return f"{self.run}-store"
-
-    @property
-    def launcher(self) -> str:
+        self.launcher = f"{run}-launcher"
         """Name of the launcher's Job and Service."""
-        return f"{self.run}-launcher"
-
-    @property
-    def worker(self) -> str:
+        self.worker = f"{run}-worker"
         """Name of the workers' ReplicaSet and PodDisruptionBudget."""
-        return f"{self.run}-worker"
-
-    @property
-    def jupyter(self) -> str:
+        self.jupyter = f"{run}-jupyter"
         """Name of Jupyter's Service and ReplicaSet."""
-        return f"{self.run}-jupyter"
-
-    @property
-    def network(self) -> str:
+        self.network = run
         """Name of the NetworkPolicy."""
-        return self.run
 
 
 def audience(run: str, uid: str) -> str:

@@ -57,7 +57,7 @@ class WorkersSpec:
     start: int = 1
     """Wanted workers until somebody asks for another number."""
     maximum: int = 1
-    """Most workers; a larger wish is refused."""
+    """Most workers. Requests for more are refused."""
     slots: int = 1
     """Ranks per worker, usually one a GPU."""
 
@@ -108,7 +108,7 @@ class PlanWindow:
 
 @dataclass(frozen=True, slots=True)
 class SizePlan:
-    """How many workers at which times: see :mod:`elastic_runtime.launcher.decision.sizing`."""
+    """Number of workers by time of day and week: see :mod:`elastic_runtime.launcher.decision.sizing`."""
 
     timezone: str
     """Name in the IANA database."""
@@ -184,7 +184,7 @@ class RecoverySpec:
     backoff: float = 1.0
     """Delay before a failed slot is used again; doubles with each failure of that slot."""
     backoff_maximum: float = 60.0
-    """Upper bound of that delay."""
+    """Upper bound of that delay, in seconds."""
     backoff_forgiven: float = 300.0
     """A slot whose rank has run for so long, or that has not failed for so long, is forgiven its earlier failures."""
     notices: NoticeService = NoticeService.AUTO
@@ -192,7 +192,7 @@ class RecoverySpec:
 
 
 RESTART_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
-"""Those that a script can heed, and that nothing else here uses."""
+"""Signals that a script can handle, and that nothing else here uses."""
 LONGEST_GRACE = 600.0
 """Seconds that a script may have; no cloud announces that it takes a machine so long ahead."""
 
@@ -209,7 +209,7 @@ class RestartSpec:
     def __post_init__(self) -> None:
         if self.signal not in RESTART_SIGNALS:
             remedy = f"Write one of {', '.join(RESTART_SIGNALS)}"
-            raise InvalidSettings("restart.signal", f"{self.signal!r} is not a signal to be heeded", remedy)
+            raise InvalidSettings("restart.signal", f"{self.signal!r} is not a signal that ranks can handle", remedy)
         if not 0 <= self.grace <= LONGEST_GRACE:
             remedy = f"Write 0 to {LONGEST_GRACE:.0f} s"
             raise InvalidSettings("restart.grace", f"{self.grace:g} s is not within the bounds", remedy)
@@ -217,7 +217,7 @@ class RestartSpec:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSpec:
-    """Where durable checkpoints go and how often."""
+    """Location, interval and number of durable checkpoints."""
 
     uri: str
     """This run's own prefix in the store: ``file:///…`` or ``s3://…``."""
@@ -248,7 +248,9 @@ class JupyterSpec:
     def __post_init__(self) -> None:
         name, _, key = self.secret.partition("/")
         if not (name and key):
-            raise InvalidSettings("jupyter.token", "there is none", 'Write "NAME/KEY" of a Secret that holds it')
+            raise InvalidSettings(
+                "jupyter.token", f"{self.secret!r} is not NAME/KEY", 'Write "NAME/KEY" of a Secret that holds it'
+            )
         if not 1024 <= self.port <= 65535:
             problem = f"{self.port} is not a port that a program without rights can have"
             raise InvalidSettings("jupyter.port", problem, "Write 1024 to 65535")
@@ -264,7 +266,7 @@ _NOT_IN = ("/dev", "/proc", "/run/elastic-training", "/sys")
 
 
 def check_hostfile(path: object) -> None:
-    """Of a path in a worker. Raises InvalidSettings."""
+    """Check the path of a hostfile in a worker. Raise InvalidSettings."""
     remedy = f'Write the absolute path of a file in the workers, as in "{HOSTFILE}"'
     if not isinstance(path, str) or not path.startswith("/") or len(path) > _LONGEST_PATH or not path.isprintable():
         problem = f"it is not an absolute path of at most {_LONGEST_PATH} printable characters"
@@ -360,7 +362,7 @@ class RunSpec:
         if self.size_plan:
             self.size_plan.check(self.workers)
         if self.observe.saves and self.checkpoint is None:
-            problem = "there is no checkpoint store to keep what it leaves"
+            problem = "its files are kept beside the checkpoints, and no checkpoint store is set"
             raise InvalidSettings("observe", problem, 'Write checkpoint_uri="s3://bucket/runs"')
         if self.hostfile is not None:
             check_hostfile(self.hostfile)

@@ -51,7 +51,7 @@ def shortened(text: str, limit: int) -> str:
 
 
 class Phase(StrEnum):
-    """Where a run stands; see :attr:`final`."""
+    """Phase of a run. The last ones are final: see :attr:`final`."""
 
     PENDING = "pending"
     """Created; the launcher has not spoken yet."""
@@ -91,7 +91,7 @@ class WorkerState(StrEnum):
 
 
 class EventKind(StrEnum):
-    """Kinds of events."""
+    """Kinds of events in a run's status."""
 
     STARTED = "started"
     """The first world trains."""
@@ -240,7 +240,7 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How a run is doing."""
+    """State of a run, as its launcher publishes it."""
 
     run: str
     uid: str

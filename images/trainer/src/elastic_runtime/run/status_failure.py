@@ -44,10 +44,10 @@ class FirstFailure:
 
     @property
     def who(self) -> str:
-        """``rank 1 on worker-0``."""
+        """Rank and worker that failed, as in ``rank 1 on worker-0``."""
         return f"{'a rank' if self.rank is None else f'rank {self.rank}'} on {self.worker}"
 
     @property
     def summary(self) -> str:
-        """One line, for people."""
+        """One line for messages: which rank failed, and with what error."""
         return f"{self.who}{FAILED_FIRST}{self.message}"

@@ -30,13 +30,13 @@ def python_version() -> str:
 
 
 def call(function: Callable[..., Any]) -> None:
-    """With the arguments that were shipped."""
+    """Call the shipped function with the shipped arguments."""
     arguments = parse_json((_folder() / ARGUMENTS).read_bytes())
-    _tell(function(*arguments["args"], **arguments["kwargs"]))
+    _report_result(function(*arguments["args"], **arguments["kwargs"]))
 
 
 def call_pickled() -> None:
-    """With the arguments that were pickled with it. Raises SystemExit when this Python cannot read them."""
+    """Call the pickled function with its pickled arguments. Raise SystemExit if this Python cannot read them."""
     theirs = parse_json((_folder() / ARGUMENTS).read_bytes())["python"]
     if theirs != python_version():
         sys.exit(
@@ -44,10 +44,10 @@ def call_pickled() -> None:
             'the same, or serializer="source"'
         )
     function, args, kwargs = pickle.loads((_folder() / PICKLE).read_bytes())  # noqa: S301  # see the module
-    _tell(function(*args, **kwargs))
+    _report_result(function(*args, **kwargs))
 
 
-def _tell(value: object) -> None:
+def _report_result(value: object) -> None:
     """What the function has returned, to the agent, if it is there. What cannot be a part of a result is left out."""
     try:
         text = json.dumps(value, allow_nan=False)

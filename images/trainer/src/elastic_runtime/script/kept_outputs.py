@@ -229,18 +229,18 @@ def outputs() -> Path:
 
 
 def upload() -> None:
-    """For who has just made a checkpoint durable."""
+    """Upload the kept outputs. The process that has just made a checkpoint durable calls it."""
     if _kept is not None:
         _kept.upload()
 
 
 def in_world() -> None:
-    """For engines: see :meth:`KeptFolder.in_world`."""
+    """Call :meth:`KeptFolder.in_world` if outputs are kept. Engines call it when a world is complete."""
     if _kept is not None:
         _kept.in_world(current_world().rank)
 
 
 def world_ends() -> None:
-    """For engines: see :meth:`KeptFolder.world_ends`."""
+    """Call :meth:`KeptFolder.world_ends` if outputs are kept. Engines call it when a world ends."""
     if _kept is not None:
         _kept.world_ends(os.environ.get(WORKER_NAME) in shared_link().leaving)

@@ -14,6 +14,6 @@ rank has started."""
 _STDERR = 2
 
 
-def tell_on_request() -> None:
+def dump_on_signal() -> None:
     """Answer the signal from now on; what forks off this process does, too. Harmless when repeated."""
     faulthandler.register(SIGNAL, file=_STDERR, all_threads=True)

@@ -22,7 +22,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from elastic_runtime.script.stacks import tell_on_request
+from elastic_runtime.script.stacks import dump_on_signal
 from elastic_runtime.world import WORLD, current_world
 
 if TYPE_CHECKING:
@@ -74,5 +74,5 @@ def __getattr__(name: str) -> Any:
 
 
 if WORLD in os.environ:
-    tell_on_request()
+    dump_on_signal()
     current_world().prepare()

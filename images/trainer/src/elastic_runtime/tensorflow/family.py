@@ -16,7 +16,6 @@ from elastic_runtime.tensorflow.states import Array, state_of, trained_of
 from elastic_runtime.training import plain, tensor_files
 from elastic_runtime.training.family import Family, HasState, HostCopies, Tree
 from elastic_runtime.training.tensor_files import Layout
-from elastic_runtime.training.trees import map_tensors
 
 _TYPES: dict[str, np.dtype[Any]] = {
     **{f"F{bits}": np.dtype(f"<f{bits // 8}") for bits in (16, 32, 64)},
@@ -71,7 +70,7 @@ class TensorFlowFamily(Family):
 
     @override
     def outline(self, tree: Tree) -> bytes:
-        return tensor_files.outline(self, map_tensors(self, lambda tensor: tensor, tree))
+        return tensor_files.outline(self, tree)
 
     @override
     def from_outline(self, data: bytes) -> tuple[Tree, list[Array]]:

@@ -116,11 +116,11 @@ class Variables:
         self._value = value
 
     def state_dict(self) -> Tree:
-        """The same with arrays."""
+        """Return the value's tree with each variable read into an array."""
         return _arrays(self._value)
 
     def load_state_dict(self, state_dict: Tree) -> None:
-        """Undo :meth:`state_dict`. Raises ValueError when it is of others."""
+        """Assign arrays of :meth:`state_dict` to the variables. Raise ValueError if it has other paths."""
         mine, theirs = _by_path(self._value), _by_path(state_dict)
         if mine.keys() != theirs.keys():
             path = min(mine.keys() ^ theirs.keys(), key=repr)

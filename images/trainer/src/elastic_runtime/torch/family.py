@@ -121,7 +121,6 @@ class TorchFamily(Family):
 
     @override
     def outline(self, tree: Tree) -> bytes:
-        tree = map_tensors(self, lambda tensor: tensor, tree)  # Its dicts as a save has them.
         devices = json.dumps([tensor.device.type for tensor in tensors_of(self, tree)])
         return tensor_files.outline(self, tree, devices=devices)
 
@@ -265,7 +264,7 @@ class Profiling:
         self._over = False
 
     def committed(self, step: int) -> None:
-        """This rank has committed that step."""
+        """Start or stop the profiler at the commit of a global step."""
         if self._over:
             return
         if self._profiler is None and self._first <= step < self._end:
@@ -285,7 +284,7 @@ class Profiling:
         atexit.register(self.end)
 
     def end(self) -> None:
-        """Write what there is."""
+        """Stop the profiler, and write the steps that it has seen. Does nothing if it never started."""
         profiler, self._profiler, self._over = self._profiler, None, True
         if profiler is None:
             return

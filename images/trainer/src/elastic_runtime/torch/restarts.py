@@ -61,7 +61,7 @@ class RestartRequest:
 
     @property
     def asked(self) -> bool:
-        """Whether this rank was."""
+        """Whether this rank has received the signal to restart."""
         return self._signal in _received
 
     def agreed(self) -> bool:

@@ -77,6 +77,6 @@ class WorldScaling:
         return {"ramp": {"size": self._ramp.size, "begin": self._ramp.begin, "start": self._ramp.start}}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Undo :meth:`state_dict`."""
+        """Continue the ramp that :meth:`state_dict` has recorded, or none."""
         ramp = state_dict["ramp"]
         self._ramp = None if ramp is None else Ramp(int(ramp["size"]), int(ramp["begin"]), float(ramp["start"]))

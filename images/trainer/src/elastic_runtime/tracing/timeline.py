@@ -65,7 +65,7 @@ class Piece:
 
 @dataclass(slots=True)
 class Merged:
-    """Result of the merge."""
+    """Counts of a merge of timelines."""
 
     events: int = 0
     left_out: int = 0

@@ -21,14 +21,14 @@ class HasState(Protocol):
         """Return the state as a tree."""
 
     def load_state_dict(self, state_dict: Any) -> Any:
-        """Undo :meth:`state_dict`."""
+        """Take the state over that :meth:`state_dict` returned."""
 
 
 class Profiling(Protocol):
-    """What a framework's profiler sees of a rank."""
+    """Interface of a framework's profiler in a rank."""
 
     def committed(self, step: int) -> None:
-        """This rank has committed that step."""
+        """Start or stop profiling at the commit of this global step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +55,25 @@ class Family(Codec, Protocol):
         """
 
     def in_host_memory(self, tensor: Any) -> bool:
-        """Whether it lies there."""
+        """Return whether the tensor is in host memory, and not on an accelerator."""
 
     def to_host(self, tensors: Sequence[Any]) -> HostCopies:
-        """Begin copies there. :meth:`copy` may overwrite the tensors from now on: it does so after the copies."""
+        """Begin copies of the tensors to host memory, and return without waiting for them.
+
+        From now on, :meth:`copy` may be given these tensors to overwrite. It waits for the copies first.
+        """
 
     def host_memory_like(self, tensor: Any) -> Any:
-        """As much memory as a copy there takes, all of it there: no page is still to be made."""
+        """Return host memory for a copy of the tensor, with all its pages already allocated."""
 
     def state_of(self, value: object) -> HasState | None:
-        """Of an object that a state may be given; None: it has none."""
+        """Return what reads and loads the state of an object of a script. None: it has no state."""
 
     def over(self, data: bytearray) -> Any:
-        """A tensor of bytes that shares this memory."""
+        """Return a tensor of bytes that shares this memory."""
 
     def outline(self, tree: Tree) -> bytes:
-        """Everything of it but the tensors' content."""
+        """Return everything of a tree but its tensors' content; see :func:`elastic_runtime.training.trees.outline`."""
 
     def from_outline(self, data: bytes) -> tuple[Tree, list[Any]]:
         """The tree with something in the place of each tensor, and in the same order what each is like.
@@ -80,7 +83,7 @@ class Family(Codec, Protocol):
         """
 
     def sendable(self, tensor: Any) -> Any:
-        """The same for :meth:`World.broadcast <elastic_runtime.world.World.broadcast>`."""
+        """Return the tensor as :meth:`World.broadcast <elastic_runtime.world.World.broadcast>` needs it: contiguous."""
 
     def target(self, mine: Any, like: Any) -> Any:
         """A tensor to receive into: ``mine`` (or None), if it fits what :meth:`from_outline` says, else a new one."""

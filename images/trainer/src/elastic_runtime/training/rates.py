@@ -23,7 +23,7 @@ from elastic_runtime.errors import InvalidSettings
 
 
 class ScalingRule(StrEnum):
-    """How the rate follows the batch."""
+    """Rule by which the learning rate follows the size of the global batch."""
 
     LINEAR = "linear"
     SQUARE_ROOT = "sqrt"

@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a tensor lies in a file."""
+    """Type and shape of a tensor in a file."""
 
     code: str
     """Type of its elements, one of :data:`SIZES`."""
@@ -53,7 +53,7 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Size of the tensor's content, in bytes."""
         return math.prod(self.shape) * SIZES[self.code]
 
 

@@ -84,6 +84,15 @@ def copy_tree(family: Family, tree: Tree, onto: Tree = None) -> Tree:
     return map_tensors(family, lambda _: next(copies), tree)
 
 
+def outline(family: Family, tree: Tree) -> bytes:
+    """Return everything of a tree but the content of its tensors, with containers of the types that a copy has.
+
+    Raises:
+        NotPlain: the tree holds something that cannot be sent.
+    """
+    return family.outline(map_tensors(family, lambda tensor: tensor, tree))
+
+
 def is_tree(family: Family, value: Any, depth: int = 0) -> bool:
     """Whether tensors, plain values and containers of them are all there is; others would come back as their bases.
 

@@ -116,7 +116,7 @@ def refused(connection: str, error: Exception) -> InvalidSettings:
     """The error for a connection that cannot be had."""
     return InvalidSettings(
         "cluster",
-        f"there is no Airflow connection {connection!r} that this task may use ({error})",
+        f"Airflow connection {connection!r} is not defined, or this task may not read it ({error})",
         'Add one of type kubernetes or elastic_training, or write cluster="local"',
     )
 

@@ -55,7 +55,7 @@ _configurations: dict[Access, Any] = {}
 
 @dataclass(slots=True)
 class _Known:
-    """What Airflow has said about a connection."""
+    """Connection as Airflow returned it, kept for some time."""
 
     access: Access
     confirmed: float

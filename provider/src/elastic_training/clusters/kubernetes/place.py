@@ -33,8 +33,7 @@ from elastic_training.clusters.kubernetes.documents.root import RootVersion, of_
 from elastic_training.clusters.kubernetes.manifests.mutation import mutated
 from elastic_training.clusters.kubernetes.manifests.objects import pods_digest, render, run_objects
 from elastic_training.clusters.kubernetes.status.diagnosis import running
-from elastic_training.clusters.kubernetes.status.judgement import judge
-from elastic_training.clusters.kubernetes.status.listing import summaries
+from elastic_training.clusters.kubernetes.status.judgement import judge, summaries
 from elastic_training.clusters.kubernetes.status.snapshot import read_seen
 from elastic_training.clusters.kubernetes.watching.hub import cached_root
 from elastic_training.clusters.kubernetes.watching.run_watch import updates

@@ -19,8 +19,8 @@ from elastic_training.console.command import pruning
 from elastic_training.console.command.exit_status import DONE, REFUSED, USAGE
 from elastic_training.console.command.finding import Chosen, choose, listing
 from elastic_training.console.command.log import print_log
-from elastic_training.console.command.output import complain, fit, say
-from elastic_training.console.command.showing import tell_run, tell_runs
+from elastic_training.console.command.output import fit, print_error, print_line
+from elastic_training.console.command.showing import print_run, print_runs
 from elastic_training.console.places import known_places
 from elastic_training.lifecycle.retention import configured
 
@@ -48,20 +48,20 @@ def carry_out(arguments: Namespace) -> int:
 def _runs(places: list[str], arguments: Namespace) -> int:
     seen = run(listing(places))
     wanted = tuple(each for each in seen.runs if arguments.phase in (None, each.headline.phase.value))
-    tell_runs(type(seen)(wanted, seen.unreachable), as_json=arguments.json)
+    print_runs(type(seen)(wanted, seen.unreachable), as_json=arguments.json)
     return REFUSED if seen.unreachable else DONE
 
 
 def _prune(places: list[str], arguments: Namespace) -> int:
     found = run(pruning.outdated_in(places, configured(arguments.days, arguments.runs), arguments.all_deployments))
-    pruning.tell(found)
+    pruning.print_outdated(found)
     if not found.runs or arguments.dry_run:
         return REFUSED if found.unreachable else DONE
     if not arguments.yes and not sys.stdin.isatty():
-        complain("prune asks at a terminal whether you mean it; elsewhere, write --yes")
+        print_error("prune asks at a terminal whether you mean it; elsewhere, write --yes")
         return USAGE
     if not arguments.yes and not pruning.confirmed(len(found.runs)):
-        complain("nothing was done")
+        print_error("nothing was done")
         return REFUSED
     removed = run(pruning.remove_all(found.runs))
     return DONE if removed and not found.unreachable else REFUSED
@@ -71,7 +71,7 @@ def _of_a_run(places: list[str], arguments: Namespace) -> int:
     chosen = run(choose(places, arguments.run))
     match arguments.command:
         case "show":
-            tell_run(chosen.found, run(chosen.cluster.status(chosen.ref)), as_json=arguments.json)
+            print_run(chosen.found, run(chosen.cluster.status(chosen.ref)), as_json=arguments.json)
         case "scale":
             run(scale(chosen, arguments.workers))
         case "notice":
@@ -93,10 +93,10 @@ def _of_a_run(places: list[str], arguments: Namespace) -> int:
 
 def _end(chosen: Chosen, sure: bool) -> int:
     if not sure and not sys.stdin.isatty():
-        complain("end asks at a terminal whether you mean it; elsewhere, write --yes")
+        print_error("end asks at a terminal whether you mean it; elsewhere, write --yes")
         return USAGE
     if not sure and not confirmed(chosen):
-        complain("nothing was done")
+        print_error("nothing was done")
         return REFUSED
     run(end(chosen))
     return DONE
@@ -107,7 +107,7 @@ def _write(page: str, path: str | None) -> None:
         sys.stdout.write(page)
         return
     Path(path).write_text(page, encoding="utf-8", errors="replace")
-    say(f"written to {path}")
+    print_line(f"written to {path}")
 
 
 # What a person asks of a run at a terminal, by the same ways as tasks do.
@@ -122,7 +122,7 @@ async def scale(chosen: Chosen, workers: str) -> None:
     """
     await _check_alive(chosen)
     asked = await chosen.cluster.ask(chosen.ref, workers, by=_person())
-    say(f"run {chosen.ref.name}: {asked.workers} workers asked for")
+    print_line(f"run {chosen.ref.name}: {asked.workers} workers asked for")
 
 
 async def notice(chosen: Chosen, worker: str, seconds: float) -> None:
@@ -134,14 +134,14 @@ async def notice(chosen: Chosen, worker: str, seconds: float) -> None:
     """
     await _check_alive(chosen)
     deadline = await chosen.cluster.reclaim(chosen.ref, worker, timedelta(seconds=seconds))
-    say(f"run {chosen.ref.name}: sent {worker} a notice for {deadline:%H:%M:%S}Z")
+    print_line(f"run {chosen.ref.name}: sent {worker} a notice for {deadline:%H:%M:%S}Z")
 
 
 async def stacks(chosen: Chosen) -> None:
     """Have each rank write into the run's log where it stands. Raises Conflict when the run is over."""
     await _check_alive(chosen)
     await chosen.cluster.dump_stacks(chosen.ref)
-    say(f"run {chosen.ref.name}: its ranks write into its log where they stand, soon")
+    print_line(f"run {chosen.ref.name}: its ranks write into its log where they stand, soon")
 
 
 def confirmed(chosen: Chosen) -> bool:
@@ -156,10 +156,10 @@ def confirmed(chosen: Chosen) -> bool:
 async def end(chosen: Chosen) -> None:
     """Ask the run to end."""
     if (status := await chosen.cluster.status(chosen.ref)).phase.final:
-        say(f"run {chosen.ref.name} is over: {status.phase}")
+        print_line(f"run {chosen.ref.name} is over: {status.phase}")
         return
     await chosen.cluster.cancel(chosen.ref, f"{_person()} has ended it with elastic-training", None)
-    say(f"run {chosen.ref.name} was asked to end")
+    print_line(f"run {chosen.ref.name} was asked to end")
 
 
 async def _check_alive(chosen: Chosen) -> None:
@@ -201,10 +201,10 @@ def enter(cluster: Cluster, status: Status, name: str | None, run_it: bool) -> i
         if run_it:
             problem = f"{worker.name} runs on this machine, as the processes {pids}"
             raise InvalidSettings("--run", problem, "Look at them with py-spy, gdb or strace; /proc/PID/cwd is where")
-        say(f"{worker.name} runs on this machine; its agent and ranks are the processes {pids}")
+        print_line(f"{worker.name} runs on this machine; its agent and ranks are the processes {pids}")
         return 0
     if not run_it:
-        say(shlex.join(words))
+        print_line(shlex.join(words))
         return 0
     if shutil.which(words[0]) is None:
         raise InvalidSettings("--run", f"{words[0]} is not installed here", f"Run elsewhere: {shlex.join(words)}")

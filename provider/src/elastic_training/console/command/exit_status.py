@@ -1,4 +1,4 @@
-"""Exit statuses of the command."""
+"""Exit statuses of the command. The module imports nothing, for Ctrl-C while Airflow is being imported."""
 
 DONE, REFUSED, USAGE, INTERRUPTED = 0, 1, 2, 130
-"""Argparse's own is that of a wrong usage, and a shell's that of Ctrl-C."""
+"""USAGE is argparse's own for wrong arguments, and INTERRUPTED a shell's for Ctrl-C."""

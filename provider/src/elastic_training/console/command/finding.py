@@ -10,7 +10,7 @@ from elastic_runtime.errors import ClusterUnavailable, InvalidSettings, RunNotFo
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import cluster_called, own_name
 from elastic_training.clusters.types import RunRef
-from elastic_training.console.command.output import complain
+from elastic_training.console.command.output import print_error
 from elastic_training.console.places import FoundRun, Listing, list_runs
 
 PLACE_TIMEOUT = 15.0
@@ -35,7 +35,7 @@ async def listing(places: Sequence[str]) -> Listing:
     """List the runs. Places that do not answer are reported."""
     seen = await list_runs(places, PLACE_TIMEOUT)
     for each in seen.unreachable:
-        complain(f"{each.place}: {each.message}")
+        print_error(f"{each.place}: {each.message}")
     return seen
 
 
@@ -53,7 +53,7 @@ async def choose(places: Sequence[str], name: str) -> Chosen:
     if not found:
         if seen.unreachable:
             raise ClusterUnavailable(f"no place that answers has a run {name}")
-        raise RunNotFound(f"there is no run {name} in {', '.join(places)}")
+        raise RunNotFound(f"no run is named {name} in {', '.join(places)}. List runs with: elastic-training runs")
     if len(found) > 1:
         few = ", ".join(f"{each.ref.name} in {each.place}" for each in found[:_FEW])
         more = f" and {len(found) - _FEW} more" if len(found) > _FEW else ""

@@ -9,7 +9,7 @@ from contextlib import aclosing
 
 from elastic_training.clusters.types import LOG_START, LogLines, Quiet
 from elastic_training.console.command.finding import Chosen
-from elastic_training.console.command.output import complain, say
+from elastic_training.console.command.output import print_error, print_line
 
 _BEAT = 2.0
 """Seconds of silence after which all that was there has come."""
@@ -44,17 +44,17 @@ async def print_log(chosen: Chosen, *, follow: bool, last: int | None) -> None:
                         return
                 elif lines is not None and (caught_up or last is None):
                     for line in lines:
-                        say(line)
+                        print_line(line)
                 elif lines is not None:
                     kept.extend(lines)
     except TimeoutError:
-        complain("it prints faster than it is read; --follow goes on with it")
+        print_error("it prints faster than it is read; --follow goes on with it")
     _print(kept)
 
 
 def _print(kept: deque[str]) -> None:
     while kept:
-        say(kept.popleft())
+        print_line(kept.popleft())
 
 
 async def _pieces(chosen: Chosen) -> AsyncGenerator[tuple[str, ...] | None, None]:

@@ -36,16 +36,16 @@ def _carried_out(arguments: argparse.Namespace) -> int:
     # As Airflow's own commands: connections are looked up in its database, too, if a place is one.
     os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
     from elastic_training.console.command import actions  # After the parser: Airflow takes seconds to import.
-    from elastic_training.console.command.output import complain
+    from elastic_training.console.command.output import print_error
 
     try:
         return actions.carry_out(arguments)
     except BrokenPipeError:  # Whoever read it has seen enough: no complaint from Python at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except ElasticError as error:
-        complain(str(error))
+        print_error(str(error))
     except Exception as error:  # noqa: BLE001  # of a library or a disk: at a terminal, a line in place of a traceback
-        complain(f"{type(error).__name__}: {error}")
+        print_error(f"{type(error).__name__}: {error}")
     return REFUSED
 
 

@@ -15,34 +15,34 @@ LONGEST = 1 << 14
 """Characters of a line."""
 
 
-def say(text: object, limit: int = LONGEST) -> None:
-    """Print one line."""
+def print_line(text: object, limit: int = LONGEST) -> None:
+    """Print text as one line, cut at ``limit`` characters, with secrets masked."""
     sys.stdout.write(f"{fit(text, limit)}\n")
 
 
-def complain(text: object) -> None:
-    """One line, beside the output."""
+def print_error(text: object) -> None:
+    """Print an error as one line to stderr, with secrets masked."""
     sys.stderr.write(f"elastic-training: {fit(text, LONG)}\n")
 
 
 def fit(text: object, limit: int = LONGEST) -> str:
-    """On one line, for a terminal, without the secrets that Airflow knows."""
+    """Return text as one printable line of at most ``limit`` characters, with the secrets masked that Airflow knows."""
     return printable(masked(str(text)), limit)
 
 
-def say_json(value: Any) -> None:
-    """For programs. Escaped as far as ASCII goes, so for terminals as well."""
+def print_json(value: Any) -> None:
+    """Print JSON with secrets masked, in ASCII, so that it is safe for terminals."""
     sys.stdout.write(json.dumps(masked(value), indent=2) + "\n")
 
 
-def say_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Columns, each as wide as its widest cell."""
+def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table whose columns are as wide as their widest cell."""
     cells = [tuple(head), *(tuple("-" if each is None else fit(each, 200) for each in row) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
-        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        print_line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def time_text(time: datetime | None) -> str:
-    """In UTC, to the second; ``-``: not yet."""
+    """Format a time in UTC, to the second. None is ``-``."""
     return "-" if time is None else f"{time:%Y-%m-%d %H:%M:%S}Z"

@@ -13,7 +13,7 @@ from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import cluster_called, own_name
 from elastic_training.clusters.types import RunSummary
 from elastic_training.console.command.finding import PLACE_TIMEOUT
-from elastic_training.console.command.output import complain, say, say_table, time_text
+from elastic_training.console.command.output import print_error, print_line, print_table, time_text
 from elastic_training.identity.deployment import deployment
 from elastic_training.identity.ownership import read_owner
 from elastic_training.lifecycle.retention import Retention, outdated, remove
@@ -40,24 +40,24 @@ async def outdated_in(places: Sequence[str], retention: Retention, all_deploymen
                 cluster = cluster_called(await asyncio.to_thread(own_name, place))
                 runs = await cluster.list()
         except (ElasticError, TimeoutError) as error:
-            complain(f"{place}: {str(error) or f'it has not answered in {PLACE_TIMEOUT:g} s'}")
+            print_error(f"{place}: {str(error) or f'it has not answered in {PLACE_TIMEOUT:g} s'}")
             unreachable = True
         else:
             found += [(place, cluster, each) for each in outdated(runs, whose, retention, utc_now())]
     return Outdated(tuple(found), unreachable)
 
 
-def tell(found: Outdated) -> None:
-    """Print all old runs."""
+def print_outdated(found: Outdated) -> None:
+    """Print a table of the runs that a prune removes."""
     if not found.runs:
-        say("nothing to remove")
+        print_line("nothing to remove")
         return
     rows = []
     for place, _, each in found.runs:
         head, owner = each.headline, read_owner(each.owner)
         task = f"{owner.dag_id}.{owner.task_id} {owner.run_id}" if owner else None
         rows.append((each.ref.name, place, head.phase, time_text(head.finished or head.updated), task))
-    say_table(("NAME", "PLACE", "PHASE", "FINISHED", "TASK"), rows)
+    print_table(("NAME", "PLACE", "PHASE", "FINISHED", "TASK"), rows)
 
 
 def confirmed(count: int) -> bool:
@@ -72,8 +72,8 @@ async def remove_all(runs: Sequence[tuple[str, Cluster, RunSummary]]) -> bool:
     good = True
     for place, cluster, each in runs:
         try:
-            say(f"{each.ref.name} in {place} {await remove(cluster, each)}")
+            print_line(f"{each.ref.name} in {place} {await remove(cluster, each)}")
         except ElasticError as error:
-            complain(f"{each.ref.name} in {place}: {error}")
+            print_error(f"{each.ref.name} in {place}: {error}")
             good = False
     return good

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from elastic_runtime.documents import to_plain
 from elastic_runtime.run.status import Status
-from elastic_training.console.command.output import fit, say, say_json, say_table, time_text
+from elastic_training.console.command.output import fit, print_json, print_line, print_table, time_text
 from elastic_training.console.places import FoundRun, Listing, plain_run
 from elastic_training.outcome.steps import step_text
 
@@ -17,14 +17,14 @@ _TRACEBACK = 40
 """Lines of it, the last."""
 
 
-def tell_runs(seen: Listing, *, as_json: bool) -> None:
-    """Print all runs."""
+def print_runs(seen: Listing, *, as_json: bool) -> None:
+    """Print a table of the runs that were found, or their JSON, and the places that did not answer."""
     if as_json:
         unreachable = [asdict(each) for each in seen.unreachable]
-        say_json({"runs": [plain_run(each) for each in seen.runs], "unreachable": unreachable})
+        print_json({"runs": [plain_run(each) for each in seen.runs], "unreachable": unreachable})
         return
     if not seen.runs:
-        say("no runs")
+        print_line("no runs")
         return
     rows = [
         (
@@ -39,28 +39,28 @@ def tell_runs(seen: Listing, *, as_json: bool) -> None:
         )
         for each in seen.runs
     ]
-    say_table(("NAME", "PLACE", "PHASE", "RANKS", "WORKERS", "STEP", "STARTED", "TASK"), rows)
+    print_table(("NAME", "PLACE", "PHASE", "RANKS", "WORKERS", "STEP", "STARTED", "TASK"), rows)
 
 
-def tell_run(each: FoundRun, status: Status, *, as_json: bool) -> None:
-    """One of them, whole."""
+def print_run(each: FoundRun, status: Status, *, as_json: bool) -> None:
+    """Print everything about one run: facts, workers and events; or its status as JSON."""
     if as_json:
-        say_json({**plain_run(each), "status": to_plain(status)})
+        print_json({**plain_run(each), "status": to_plain(status)})
         return
     for name, value in _facts(each, status):
-        say(f"{name + ':':12}{fit(value)}")
+        print_line(f"{name + ':':12}{fit(value)}")
     if status.workers:
-        say("")
+        print_line("")
         rows = [(w.name, w.state, ",".join(map(str, w.ranks)), w.node, _percent(w.cpu_percent)) for w in status.workers]
-        say_table(("WORKER", "STATE", "RANKS", "NODE", "CPU"), rows)
+        print_table(("WORKER", "STATE", "RANKS", "NODE", "CPU"), rows)
     if status.events:
-        say("")
+        print_line("")
         told = status.events[-_EVENTS:]
-        say_table(("TIME", "EVENT", "WHAT"), [(time_text(event.time), event.kind, event.message) for event in told])
+        print_table(("TIME", "EVENT", "WHAT"), [(time_text(event.time), event.kind, event.message) for event in told])
     if status.first_failure is not None and status.first_failure.traceback:
-        say("")
+        print_line("")
         for line in status.first_failure.traceback.splitlines()[-_TRACEBACK:]:
-            say(f"  {line}")  # So that no line of it looks like one of these.
+            print_line(f"  {line}")  # So that no line of it looks like one of these.
 
 
 def _facts(each: FoundRun, status: Status) -> Iterator[tuple[str, object]]:

@@ -44,22 +44,26 @@ _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)[ \t]*\r\n", re.IGNORECASE
 
 
 class Service(Protocol):
-    """One cloud's metadata service."""
+    """Client of one cloud's metadata service, which announces that the machine will be reclaimed."""
 
     async def detect(self) -> bool:
-        """Whether it is here; one or two requests. Raises ClusterUnavailable, which says no."""
-
-    async def look(self) -> ReclaimNotice | None:
-        """Ask once, or wait for a change.
+        """Return whether this machine has the service. Sends one or two requests.
 
         Raises:
-            ClusterUnavailable: no answer, or none that makes sense.
+            ClusterUnavailable: the service does not answer, which means that this machine does not have it.
+        """
+
+    async def look(self) -> ReclaimNotice | None:
+        """Query the service once, or block until its answer changes. Return the notice, or None.
+
+        Raises:
+            ClusterUnavailable: the service does not answer, or sends invalid data.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Of a metadata service."""
+    """HTTP response of a metadata service."""
 
     status: int
     headers: Mapping[str, str]
@@ -128,7 +132,7 @@ class MetadataClient:
 
 
 class _Received:
-    """What :class:`http.client.HTTPResponse` wants of a socket."""
+    """Received bytes, as the socket that :class:`http.client.HTTPResponse` reads from."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -31,8 +31,8 @@ from elastic_runtime.checkpoint.objects.bucket import (
     Changed,
     Listed,
     Missing,
+    error_text,
 )
-from elastic_runtime.checkpoint.objects.error_text import error_text
 from elastic_runtime.errors import ElasticError, InvalidSettings, StoreUnavailable
 from elastic_runtime.printable import printable
 

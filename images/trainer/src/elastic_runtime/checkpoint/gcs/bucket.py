@@ -34,8 +34,8 @@ from elastic_runtime.checkpoint.objects.bucket import (
     Changed,
     Listed,
     Missing,
+    error_text,
 )
-from elastic_runtime.checkpoint.objects.error_text import error_text
 from elastic_runtime.errors import ElasticError, InvalidSettings, StoreUnavailable
 from elastic_runtime.printable import printable
 from elastic_runtime.retry import RetryPolicy
@@ -294,7 +294,7 @@ class GcsBucket(Bucket):
 
 
 def _words(body: bytes) -> tuple[str, str]:
-    """What a refusal says, and its reason."""
+    """Return the message and the reason of a refusal."""
     try:
         error = json.loads(body)["error"]
         return printable(str(error["message"])), printable(str(error["errors"][0]["reason"]), 60)

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from elastic_runtime.printable import printable
+
 MOST_LISTED = 10_000
 """Objects that are listed at a time: of ours there are never so many, and somebody else may have put millions there."""
 CONNECTIONS = 8
@@ -124,3 +126,19 @@ class Bucket(ABC):
 
         Of more than :data:`MOST_LISTED`, the first ones; none where the cloud forgets them by itself.
         """
+
+
+def error_text(error: BaseException) -> str:
+    """Return its type, and the reason that the operating system gave."""
+    seen: list[BaseException] = []
+    waiting: list[object] = [error]
+    while waiting and len(seen) < 20:
+        each = waiting.pop()
+        if not isinstance(each, BaseException) or each in seen:
+            continue
+        seen.append(each)
+        if isinstance(each, OSError) and each.strerror:
+            return printable(f"{type(error).__name__}: {each.strerror}")
+        waiting += [each.__context__, each.__cause__, *each.args]
+        waiting += [getattr(each, name, None) for name in ("reason", "inner_exception")]
+    return type(error).__name__

@@ -32,7 +32,7 @@ class _Condition(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Content of the register."""
+    """Parsed content of the register: the fence, and which checkpoints are visible."""
 
     fence: int | None = None
     """The highest fencing token seen."""
@@ -42,12 +42,12 @@ class Entries:
     """Names of checkpoints, the earliest first."""
 
     def claimed(self, fence: int, owner: str, uri: str) -> Entries:
-        """With this fence. Raises OwnershipLost as :meth:`Seen.claimed` does."""
+        """Return the entries with this fence. Raise OwnershipLost as :meth:`Seen.claimed` does."""
         seen = Seen(self.fence, known_owner(self.owner)).claimed(fence, owner, uri)
         return replace(self, fence=seen.fence, owner=seen.owner)
 
     def with_name(self, name: str) -> Entries:
-        """With one more published."""
+        """Return the entries with this checkpoint published. Does not add a name twice."""
         return self if name in self.published else replace(self, published=(*self.published, name))
 
     def without(self, name: str) -> Entries:

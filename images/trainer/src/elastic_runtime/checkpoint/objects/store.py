@@ -88,7 +88,7 @@ class ObjectStore(CheckpointStore):
         try:
             return in_time(partial(self.bucket.get, key, LONGEST_MANIFEST), f"{self.uri}, reading {key}")[0]
         except Missing:
-            raise InvalidDocument(f"its {MANIFEST} cannot be read: there is none") from None
+            raise InvalidDocument(f"its {MANIFEST} cannot be read: it is not in the store") from None
 
     def open_part(self, name: str, part: str, size: int) -> BinaryIO:
         """A copy in the folder for temporary files, which is as large as the part and gone when it is closed."""
@@ -97,7 +97,7 @@ class ObjectStore(CheckpointStore):
             download(self.bucket, self.key(name, part), file.fileno(), size)
         except Missing:
             file.close()
-            raise InvalidDocument(f"its {part} cannot be read: there is none") from None
+            raise InvalidDocument(f"its {part} cannot be read: it is not in the store") from None
         except OSError as error:
             file.close()
             where = f"{tempfile.gettempdir()} (TMPDIR)"
@@ -128,7 +128,7 @@ class ObjectStore(CheckpointStore):
         try:
             size = self.bucket.size(self.key(name))
         except Missing:
-            raise InvalidDocument(f"there is no {name}") from None
+            raise InvalidDocument(f"{name} is not in the store") from None
         if size > most:
             raise InvalidDocument(f"{name} has {size} bytes, more than {most}")
         folder, _, file = name.partition("/")

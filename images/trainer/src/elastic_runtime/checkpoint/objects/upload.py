@@ -55,11 +55,11 @@ class Upload(io.RawIOBase):
         self._given_up = threading.Event()
 
     def writable(self) -> bool:
-        """Return True."""
+        """Return True, as Python's stream protocol requires of a stream that takes data."""
         return True
 
     def write(self, data: Any, /) -> int:
-        """All of it; waits while all connections are busy. Raises what an upload has failed with."""
+        """Accept all of the data, and block while all connections are busy. Raise the error of a failed upload."""
         with memoryview(data) as view, view.cast("B") as rest:
             done = 0
             while done < len(rest):
@@ -85,7 +85,7 @@ class Upload(io.RawIOBase):
         try:
             self._bucket.end_upload(self._key, self._upload, pieces)
         except Missing as error:
-            raise _taken_for_dead(self._key) from error
+            raise _abandoned(self._key) from error
         self._upload = None
 
     def abort(self) -> None:
@@ -139,7 +139,7 @@ class Upload(io.RawIOBase):
             self._touch()
             return piece
         except Missing as error:
-            raise _taken_for_dead(self._key) from error
+            raise _abandoned(self._key) from error
         finally:
             self._idle.put(body)
 
@@ -150,5 +150,5 @@ class Upload(io.RawIOBase):
                 raise cast(ElasticError, error)
 
 
-def _taken_for_dead(key: str) -> StoreUnavailable:
+def _abandoned(key: str) -> StoreUnavailable:
     return StoreUnavailable(f"somebody has removed the unfinished {key}, as if its writer were dead")

@@ -16,7 +16,7 @@ from elastic_runtime.run.status import Phase
 
 @dataclass(frozen=True, slots=True)
 class SlotFact:
-    """Room for one rank."""
+    """State of one slot of a worker. A slot runs one rank at a time."""
 
     rank_id: str
     """Name of the rank that runs here, or of the next one."""

@@ -108,7 +108,7 @@ class Sizing:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What a plan wants for a while."""
+    """Size that a plan sets for a period."""
 
     workers: int
     since: datetime

@@ -12,10 +12,10 @@ import logging
 import os
 import signal
 import sys
-import time
 
 from elastic_runtime.errors import ElasticError, OwnershipLost, PermanentError, RunNotFound
 from elastic_runtime.launcher.kubernetes.settings import LauncherSettings, read_settings
+from elastic_runtime.launcher.record.output import start_log
 from elastic_runtime.net.descriptors import raise_descriptor_limit
 from elastic_runtime.printable import LONG, printable
 from elastic_runtime.run.runobjects import COULD_NOT_RUN, REPLACED
@@ -23,7 +23,7 @@ from elastic_runtime.run.status import Status
 
 log = logging.getLogger("elastic_runtime.launcher")
 
-LAST_WORDS = 4096
+MAX_TERMINATION_MESSAGE = 4096
 """Bytes that Kubernetes keeps of a termination message."""
 
 
@@ -49,41 +49,33 @@ def outcome_of(settings: LauncherSettings) -> int:
         return REPLACED
     except (PermanentError, RunNotFound) as error:
         log.error("this run cannot be run: %s", printable(error, LONG))
-        say_last(settings, str(error))
+        write_termination_message(settings, str(error))
         return COULD_NOT_RUN
     except ImportError as error:
         words = f"{printable(error)}. Use an image with elastic-runtime[kubernetes] and what the run's engine needs"
         log.exception("this run cannot be run: %s", words)
-        say_last(settings, words)
+        write_termination_message(settings, words)
         return COULD_NOT_RUN
     except ElasticError as error:
         log.error("%s", printable(error, LONG))
-        say_last(settings, str(error))
+        write_termination_message(settings, str(error))
         return 1
     except Exception as error:  # Of whatever kind: the log is the only place where somebody will look for it.
         log.exception("the launcher has failed; another one will try again")
-        say_last(settings, f"the launcher has failed: {error!r}")
+        write_termination_message(settings, f"the launcher has failed: {error!r}")
         return 1
     return 0 if status.phase.final else REPLACED
 
 
-def say_last(settings: LauncherSettings, words: str) -> None:
+def write_termination_message(settings: LauncherSettings, words: str) -> None:
     """Leave the reason where Kubernetes, and so the operator, finds it."""
     with contextlib.suppress(OSError):  # Outside of a pod there is no such place.
-        settings.last_words.write_bytes(words.encode()[:LAST_WORDS])
+        settings.termination_log.write_bytes(words.encode()[:MAX_TERMINATION_MESSAGE])
 
 
 def main() -> None:
     """Run the launcher of the pod's run, and exit with its status."""
-    logging.Formatter.converter = time.gmtime
-    logging.basicConfig(
-        level=logging.WARNING,  # Horovod logs each request to the root logger at INFO.
-        format="%(asctime)s.%(msecs)03dZ %(levelname)s launcher: %(message)s",
-        datefmt="%Y-%m-%dT%H:%M:%S",
-        stream=sys.stdout,
-    )
-    logging.getLogger("elastic_runtime").setLevel(logging.DEBUG)  # Whoever shows it shows as much as is wanted.
-    logging.raiseExceptions = False  # A log that cannot be written has no room for why.
+    start_log()
     raise_descriptor_limit()
     try:
         settings = read_settings(sys.argv[1:], os.environ)

@@ -58,13 +58,13 @@ class DeletionCosts:
         self._changed = asyncio.Event()
 
     def offer(self, status: Status) -> None:
-        """This is the latest."""
+        """Set the status whose deletion costs :meth:`follow` writes to the pods. Never blocks."""
         if (wanted := costs(status)) != self._wanted:
             self._wanted = wanted
             self._changed.set()
 
     async def follow(self) -> None:
-        """Tell what has changed, until cancelled, or not allowed."""
+        """Write changed costs to the pods until cancelled, or until the API server forbids it."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -72,7 +72,7 @@ class DeletionCosts:
                 pod = self._pods.objects.get(name)
                 if pod and not pod.going and pod.annotations.get(COST, "0") != str(cost):
                     try:
-                        await self._tell(pod, cost)
+                        await self._write(pod, cost)
                     except RetryableError as error:
                         log.debug("the deletion cost of pod %s is set later: %s", name, printable(error))
                         self._changed.set()
@@ -84,7 +84,7 @@ class DeletionCosts:
                         return
             await asyncio.sleep(PAUSE)
 
-    async def _tell(self, pod: Pod, cost: int) -> None:
+    async def _write(self, pod: Pod, cost: int) -> None:
         try:
             await self._client.patch(PODS, pod.name, {"metadata": {"uid": pod.uid, "annotations": {COST: str(cost)}}})
         except (RunNotFound, Conflict):

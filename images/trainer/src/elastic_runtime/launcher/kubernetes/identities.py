@@ -62,9 +62,9 @@ class Identities:
         try:
             key = await self._keys.find(key_id(hello.token))
         except ElasticError as error:
-            self._tell(error)
+            self._log_error(error)
             return None
-        self._tell(None)
+        self._log_error(None)
         expected = self._expected(hello.worker)  # Now, as news of pods may have come meanwhile.
         if not hello.token:
             return NO_TOKEN
@@ -92,7 +92,7 @@ class Identities:
         """Ask for keys no more."""
         await self._keys.close()
 
-    def _tell(self, error: ElasticError | None) -> None:
+    def _log_error(self, error: ElasticError | None) -> None:
         if error is None and self._unread:
             log.info("the API server's keys can be read now: agents that connect have to show a token of their pod")
         if error is not None and not self._unread:

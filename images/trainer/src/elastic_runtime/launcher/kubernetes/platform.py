@@ -26,8 +26,7 @@ from elastic_runtime.launcher.kubernetes.leadership import Leadership
 from elastic_runtime.launcher.kubernetes.publishing import Publisher
 from elastic_runtime.launcher.kubernetes.reclaims import Reclaims
 from elastic_runtime.launcher.kubernetes.replacing import REDIAL, Replacing
-from elastic_runtime.launcher.lease import LeaseAge
-from elastic_runtime.launcher.platform import Machine, Platform
+from elastic_runtime.launcher.platform import LeaseAge, Machine, Platform
 from elastic_runtime.printable import LONG, printable
 from elastic_runtime.protocol.rank_names import WorkerName
 from elastic_runtime.protocol.wire import Hello

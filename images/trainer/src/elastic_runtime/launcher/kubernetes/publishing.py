@@ -73,12 +73,12 @@ class Publisher:
         self._writing = asyncio.Lock()
 
     def offer(self, status: Status) -> None:
-        """This is the latest."""
+        """Set the newest status. :meth:`run` writes it as soon as the rate limit allows. Never blocks."""
         self._latest = status
         self._offered.set()
 
     async def run(self) -> None:
-        """Until cancelled, or until nothing can be written any more."""
+        """Write statuses until cancelled, or until this launcher can write no more."""
         while self._end is None:
             self._offered.clear()
             if (delay := self._delay()) is None:

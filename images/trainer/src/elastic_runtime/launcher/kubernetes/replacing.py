@@ -116,7 +116,7 @@ class Replacing:
         return pod.uid in self._ended
 
     def close(self) -> None:
-        """End nobody any more."""
+        """Cancel all timers, so that no further pod is deleted."""
         for waiting in self._silent.values():
             waiting.cancel()
         self._silent.clear()
@@ -156,7 +156,7 @@ class Replacing:
                 log.debug("pod %s is gone already", pod.name)
                 return
             except (RetryableError, MissingRight) as error:
-                self._tell(error, pod)
+                self._log_error(error, pod)
                 if isinstance(error, MissingRight) and pod.uid in self._ended:
                     self._ended.discard(pod.uid)
                     self._kept.add(pod.uid)
@@ -167,7 +167,7 @@ class Replacing:
                 log.warning("pod %s stays until its machine is gone: %s", pod.name, printable(error))
                 return
 
-    def _tell(self, error: ElasticError, pod: Pod) -> None:
+    def _log_error(self, error: ElasticError, pod: Pod) -> None:
         if isinstance(error, MissingRight) and not self._refused:
             self._refused = True
             log.info("pods are replaced only when their machines are gone: %s", printable(error))

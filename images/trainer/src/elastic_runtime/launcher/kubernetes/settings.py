@@ -15,7 +15,7 @@ TERMINATION_LOG = Path("/dev/termination-log")
 
 @dataclass(frozen=True, slots=True)
 class LauncherSettings:
-    """Settings of one launcher."""
+    """Values that a launcher's pod gets in its environment."""
 
     run: str
     """Name of the run."""
@@ -31,7 +31,7 @@ class LauncherSettings:
     """Folder with ``ca.crt``, ``launcher.crt`` and ``launcher.key``."""
     kubeconfig: Path | None = None
     """How to reach the API server; None: as this pod's service account."""
-    last_words: Path = TERMINATION_LOG
+    termination_log: Path = TERMINATION_LOG
     """Where Kubernetes looks for the reason of a container's end."""
     port: int = runobjects.LAUNCHER_PORT
     own_image: bool = False
@@ -49,7 +49,7 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> L
     )
     parser.add_argument("--kubeconfig", type=Path, help="how to reach the API server, outside of a pod")
     parser.add_argument("--tls", type=Path, default=Path(runobjects.TLS_FOLDER), help="folder of the certificates")
-    parser.add_argument("--last-words", type=Path, default=TERMINATION_LOG, help="termination message")
+    parser.add_argument("--termination-log", type=Path, default=TERMINATION_LOG, help="termination message")
     parser.add_argument("--port", type=int, default=runobjects.LAUNCHER_PORT, help="for agents; 0 for any")
     found = parser.parse_args(arguments)
 
@@ -67,7 +67,7 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> L
         address=variable(runobjects.POD_ADDRESS_VARIABLE),
         tls=found.tls,
         kubeconfig=found.kubeconfig,
-        last_words=found.last_words,
+        termination_log=found.termination_log,
         port=found.port,
         own_image=bool(environment.get(runobjects.OWN_IMAGE_VARIABLE)),
     )

@@ -33,8 +33,7 @@ from elastic_runtime.agent.zygote import ZygoteClient
 from elastic_runtime.engines.registry import find_engine
 from elastic_runtime.errors import InvalidDocument, RunNotFound
 from elastic_runtime.launcher.decision.backoff import backoff_policy
-from elastic_runtime.launcher.lease import LeaseAge
-from elastic_runtime.launcher.platform import Platform
+from elastic_runtime.launcher.platform import LeaseAge, Platform
 from elastic_runtime.pace import RateLimitedLog
 from elastic_runtime.printable import printable
 from elastic_runtime.retry import Retry, RetryPolicy
@@ -167,7 +166,7 @@ class LocalWorkers:
     def _start_zygote(self) -> None:
         self._ready = False
         preload = ("elastic_runtime.agent.agent", *find_engine(self._spec.engine).preload) if self._spec.warm else None
-        zygote = ZygoteClient(self._zygote_said, self._zygote_ended)
+        zygote = ZygoteClient(self._handle_zygote_message, self._zygote_ended)
         zygote.execute({**os.environ, **self._spec.environment}, preload)
         self._zygote, self._missing = zygote, False
 
@@ -203,7 +202,7 @@ class LocalWorkers:
     def _notice(self, worker: str) -> Path:
         return self._folder.notices / f"{worker}.json"
 
-    def _zygote_said(self, message: dict[str, Any]) -> None:
+    def _handle_zygote_message(self, message: dict[str, Any]) -> None:
         if "ready" in message:
             self._ready = True
             if message["detail"]:

@@ -65,7 +65,7 @@ class Failures:
         self._of(process).ended = self._now() - timedelta(seconds=ago)
 
     def gone(self, worker: str) -> None:
-        """That worker's ranks say nothing more."""
+        """Forget what ranks of this worker have written, because the worker is gone."""
         self._spoken.pop(worker, None)
 
     def failed(self, rank_id: str, code: int, worker: str, rank: int | None, step: int | None) -> None:

@@ -62,5 +62,5 @@ class Lives:
         self._complete = False
 
     def asked(self, size: int) -> None:
-        """Somebody asks for so many anew."""
+        """Allow a world of so many ranks again, because a user has requested it."""
         self.refused -= {size}

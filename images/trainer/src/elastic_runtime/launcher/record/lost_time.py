@@ -42,7 +42,7 @@ class LostSeconds:
         self._first, self._before = self._before_waiting, dict(self._seconds)
 
     def stepped(self, now: datetime) -> None:
-        """A step was told."""
+        """Record that a rank has reported a step, which ends time lost in a complete world."""
         if self._last_step is None:
             self._steps_are_told()
         if self._cause is None:

@@ -44,7 +44,7 @@ class MachineTime:
         self._looks[worker.name] = _Look(now, idle, self._idle_seconds(worker, now))
 
     def gone(self, worker: Worker, now: datetime) -> None:
-        """It is not here any more."""
+        """End the time of a worker that is gone."""
         _add(self._past, _kind(worker), _seconds(worker.since, now), self._idle_seconds(worker, now))
         self._looks.pop(worker.name, None)
 

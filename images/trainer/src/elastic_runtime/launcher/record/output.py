@@ -3,15 +3,18 @@
 The log grows up to a limit, so that a script that writes without end cannot fill the disk that the status is on. It is
 never cut or begun anew, since whoever follows it knows its place by the bytes before it: beyond the limit, lines are
 left out, and the newest of them are written when the run ends. The launcher's own lines are few, and always written.
+Among them are lines on checkpoints and on the progress of a script that prints little.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 from collections import deque
-from collections.abc import Iterable
-from datetime import datetime
-from typing import TextIO
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from time import gmtime
+from typing import Protocol, TextIO
 
 from elastic_runtime.documents import time_to_text
 from elastic_runtime.pace import RateLimitedLog
@@ -27,6 +30,28 @@ LAST_LINES = 5
 LAST_LINE_LENGTH = 300
 TAIL, TAIL_LINE = 200, 1000
 """Lines beyond the limit that are kept for the end, and characters of each."""
+CHECKPOINT_INTERVAL = timedelta(seconds=60)
+"""Shortest time between two lines on checkpoints. A hand-over, the first one, and the first after a failure are logged
+immediately."""
+PROGRESS_INTERVAL = 30.0
+"""Shortest time between two lines on progress, in seconds."""
+FEW_LINES = 10
+"""Most lines that all ranks together may write in that time for the launcher to log their progress."""
+MOST_METRICS = 4
+"""Metrics in a line on progress, those that were reported first."""
+
+
+def start_log() -> None:
+    """Write the log of this process, a launcher, to stdout, where the ranks' output goes, too. Times are in UTC."""
+    logging.Formatter.converter = gmtime
+    logging.basicConfig(
+        level=logging.WARNING,  # Horovod logs each request to the root logger at INFO.
+        format="%(asctime)s.%(msecs)03dZ %(levelname)s launcher: %(message)s",
+        datefmt="%Y-%m-%dT%H:%M:%S",
+        stream=sys.stdout,
+    )
+    logging.getLogger("elastic_runtime").setLevel(logging.DEBUG)  # Whoever shows it shows as much as is wanted.
+    logging.raiseExceptions = False  # A log that cannot be written has no room for why.
 
 
 class OutputLog:
@@ -91,3 +116,72 @@ class OutputLog:
                 self._limit,
                 TAIL,
             )
+
+
+class CheckpointLines:
+    """Log checkpoints at a limited rate. Each is also an event of the status.
+
+    Args:
+        now: wall clock.
+    """
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self._due: datetime | None = None
+        self._untold = 0
+
+    def written(self, step: int, seconds: float, *, handover: bool) -> None:
+        """Log a durable checkpoint that was written in so many seconds, or count it for the next line."""
+        if handover:
+            log.info("hand-over checkpoint of step %d in %.2f s", step, seconds)
+            return
+        if self._due is not None and self._now() < self._due:
+            self._untold += 1
+            return
+        more = f", after {self._untold} others" if self._untold else ""
+        self._due, self._untold = self._now() + CHECKPOINT_INTERVAL, 0
+        log.info("checkpoint of step %d in %.2f s%s", step, seconds, more)
+
+    def failed(self) -> None:
+        """Log the next checkpoint immediately, since this one failed. The failure is an event of its own."""
+        self._due = None
+
+
+class Record(Protocol):
+    """Interface of the record that is read."""
+
+    @property
+    def progress(self) -> tuple[int | None, Mapping[str, float], float | None, int]:
+        """Newest step, newest value of each metric, newest throughput, ranks that train."""
+
+
+class ProgressLines:
+    """Log the progress of a training whose script prints little.
+
+    Args:
+        now: seconds of any clock.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._due = now() + PROGRESS_INTERVAL
+        self._step: int | None = None
+        self._lines = 0
+
+    def look(self, record: Record, lines: int) -> None:
+        """Write a line if one is due.
+
+        Args:
+            record: of the run.
+            lines: that ranks have written so far.
+        """
+        if self._now() < self._due:
+            return
+        self._due = self._now() + PROGRESS_INTERVAL
+        quiet, self._lines = lines - self._lines <= FEW_LINES, lines
+        step, metrics, rate, ranks = record.progress
+        moved, self._step = step is not None and step != self._step, step
+        if moved and quiet and ranks:
+            parts = [f"step {step}", *(f"{name} {value:.4g}" for name, value in list(metrics.items())[:MOST_METRICS])]
+            parts += [] if rate is None else [f"{rate:.3g} steps/s"]
+            log.info("%s, %d ranks", ", ".join(parts), ranks)

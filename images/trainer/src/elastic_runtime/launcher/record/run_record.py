@@ -12,15 +12,15 @@ from elastic_runtime.engines.base import HOW_TO_JOIN
 from elastic_runtime.engines.exits import describe
 from elastic_runtime.errors import FailureKind, InvalidDocument
 from elastic_runtime.launcher.record import series
-from elastic_runtime.launcher.record.checkpoint_lines import CheckpointLines
 from elastic_runtime.launcher.record.failures import Failures
 from elastic_runtime.launcher.record.hardware import HardwareRecord
 from elastic_runtime.launcher.record.lives import Lives
 from elastic_runtime.launcher.record.lost_time import LostSeconds
 from elastic_runtime.launcher.record.machine_time import MachineTime
+from elastic_runtime.launcher.record.output import CheckpointLines
 from elastic_runtime.launcher.record.tracebacks import expects_torchrun, tells_of_torn_file
 from elastic_runtime.launcher.record.workers import WorkersRecord
-from elastic_runtime.launcher.stops import Stopped, overdue_words, unhandled_words
+from elastic_runtime.launcher.stops import Stopped, overdue_message, unhandled_message
 from elastic_runtime.launcher.worker_pool import Worker
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol import rank_link
@@ -176,12 +176,12 @@ class RunRecord:
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """The newest durable one."""
+        """Newest checkpoint that is complete in the store. None: none is yet."""
         return self._standing.checkpoint
 
     @property
     def news(self) -> object:
-        """Another value whenever something has happened; figures do not count."""
+        """Value that changes with every event of the run, but not with its figures. Compare it to detect news."""
         standing = self._standing
         last = self._events[-1] if self._events else None
         return standing.phase, standing.reason, standing.world_size, standing.generation, standing.returned, last
@@ -232,7 +232,7 @@ class RunRecord:
             self.event(EventKind.RESUMED, reason)
 
     def finish(self, phase: Phase, reason: str, failure: FailureKind | None) -> None:
-        """The run is over."""
+        """Record the end of the run, with its final phase and the kind of failure, if it failed."""
         self._lost.ended(self._now())
         self._standing.phase, self._standing.failure = phase, failure
         self._standing.reason = printable(reason, MAX_REASON)
@@ -240,7 +240,7 @@ class RunRecord:
         self.event(EventKind.FINISHED, f"{phase}: {reason}")
 
     def world(self, members: list[str]) -> None:
-        """A new world is complete."""
+        """Record that all members of a new world are connected, and it trains."""
         standing, size = self._standing, len(members)
         self._lost.world_complete(self._now())
         self._world_began = self._now()
@@ -300,7 +300,7 @@ class RunRecord:
         self._hardware.heard(worker, beat, self._now())
 
     def no_world(self) -> None:
-        """Nobody trains any more."""
+        """Record that no rank trains: the world has ended. Does nothing if there was no world."""
         if self._standing.world_size:
             self._lost.world_over(self._now())
             self._standing.world_size = 0
@@ -383,9 +383,9 @@ class RunRecord:
             if at := self.failures.hung(each.rank_id, code, each.worker, rank, self._standing.step):
                 words = f"rank {each.rank_id} was still at work when others gave up waiting for it, and was ended: {at}"
                 self.event(EventKind.WARNING, words, each.worker)
-        if late := overdue_words(ended):
+        if late := overdue_message(ended):
             self.event(EventKind.WARNING, late)
-        unhandled = unhandled_words(ended)
+        unhandled = unhandled_message(ended)
         if unhandled and not self._told_unhandled:
             self._told_unhandled = True
             self.event(EventKind.WARNING, unhandled)

@@ -68,7 +68,7 @@ class LastWords:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Where the main thread of a rank stood."""
+    """Stack of a rank's main thread."""
 
     at: str
     """Innermost line of it that is no part of Python's own library."""

@@ -28,7 +28,7 @@ class Box:
         return math.prod(self.shape)
 
     def common(self, other: Box) -> Box | None:
-        """What both have; None: no element."""
+        """Return the intersection of two boxes. None: it is empty."""
         starts = tuple(map(max, self.offset, other.offset))
         mine, others = (map(sum, zip(each.offset, each.shape, strict=True)) for each in (self, other))
         shape = tuple(end - start for start, end in zip(starts, map(min, mine, others), strict=True))
@@ -41,7 +41,7 @@ class Box:
 
 
 def whole(shape: Sequence[int]) -> Box:
-    """All of a tensor."""
+    """Return the box that covers a tensor of this shape completely."""
     return Box((0,) * len(shape), tuple(shape))
 
 
@@ -57,7 +57,7 @@ class Leaf:
 
     @property
     def volume(self) -> int:
-        """Elements of the whole."""
+        """Number of elements of the complete tensor."""
         return math.prod(self.shape)
 
 
@@ -85,14 +85,14 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """What a rank has."""
+    """Versions of the state that a rank holds parts of. Ranks exchange their catalogs."""
 
     host: str
     """What it is lost with: its worker."""
     versions: tuple[Kept, ...] = ()
 
     def holdings(self, key: Key) -> tuple[tuple[Leaf, ...], ...]:
-        """Of a version; none where it has none."""
+        """Return what this rank holds of a version. Empty if it does not have that version."""
         return next((each.holdings for each in self.versions if each.key == key), ())
 
 

@@ -54,7 +54,7 @@ def world_of_parts() -> WorldOfParts:
 
 
 def gather(data: bytes) -> list[bytes]:
-    """Every rank's, by rank."""
+    """Return the data of every rank, indexed by rank. A collective. Raise InvalidDocument if it is too long."""
     world = world_of_parts()
     rank, size = world.rank, world.size
     lengths = torch.zeros(size, dtype=torch.int64)
@@ -76,12 +76,12 @@ def gather_values(mine: Any) -> list[Any]:
 
 
 def gather_catalogs(mine: Catalog) -> list[Catalog]:
-    """Every rank's, by rank."""
+    """Return the catalog of every rank, indexed by rank. A collective."""
     return [from_json(Catalog, text) for text in gather(to_json(mine).encode())]
 
 
 def broadcast(data: bytes, source: int) -> bytes:
-    """One rank's; the others give nothing."""
+    """Return the data of the rank ``source`` on every rank. A collective; the other ranks' data is ignored."""
     return gather(data if dist.get_rank() == source else b"")[source]
 
 

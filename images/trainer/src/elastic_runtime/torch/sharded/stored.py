@@ -34,7 +34,7 @@ KEPT = ("model", "optimizer")
 
 
 def part_writer(version: Version, rank: int, size: int) -> dict[str, PartWriter]:
-    """What writes this rank's part of a version."""
+    """Return a writer of this rank's part of a version."""
     outline, own = version.outline, version.own
     parts = iter(own.tensors)
     tree = map_tensors(TORCH, lambda _: next(parts), outline.tree)

@@ -76,7 +76,7 @@ class Version:
 
     @property
     def holdings(self) -> tuple[Holding, ...]:
-        """All, its own first."""
+        """Parts of this version in this process: the rank's own, then its copies of other ranks' parts."""
         return self.own, *self.copies
 
 

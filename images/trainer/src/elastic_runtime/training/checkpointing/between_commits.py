@@ -120,7 +120,7 @@ class BetweenCommits:
         self._goes = True
         if not self._watches:
             self._watches = True
-            self._link.watch(self._hear)
+            self._link.watch(self._handle)
         if self._thread is None:
             self._closed = False
             self._thread = threading.Thread(target=self._run, name="between-commits", daemon=True)
@@ -141,7 +141,7 @@ class BetweenCommits:
             self._bell.set()
             thread.join()
 
-    def _hear(self, word: Handover) -> None:
+    def _handle(self, word: Handover) -> None:
         """In the link's thread, which waits for nobody here."""
         self._words.append(word)
         self._bell.set()

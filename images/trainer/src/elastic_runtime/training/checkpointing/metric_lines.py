@@ -51,7 +51,7 @@ class MetricLines:
         self._step: int | None = None
         self._refused = False
 
-    def hear(self, message: RankMessage) -> None:
+    def add(self, message: RankMessage) -> None:
         """Something that the rank tells its agent."""
         match message:
             case Progress(step):

@@ -104,15 +104,15 @@ class Notices:
         """Numbers of notices."""
         self.last_commit = LastCommit()
         """The judgement that is fed with it."""
-        self._heard(link.last_commit)
-        link.hearers.append(self._heard)
+        self._handle(link.last_commit)
+        link.hearers.append(self._handle)
 
-    def hear(self) -> None:
+    def receive(self) -> None:
         """Take in what has been said since the last call, and have the script's callbacks called."""
         self._link.hear()
         call_back()
 
-    def _heard(self, word: Handover | CommitDeadline) -> None:
+    def _handle(self, word: Handover | CommitDeadline) -> None:
         if isinstance(word, CommitDeadline):
             left = None if word.deadline is None else (word.deadline - utc_now()).total_seconds()
             self.last_commit.expect_end(None if left is None else self._clock() + left, word.keeper)

@@ -73,7 +73,7 @@ class CheckpointWriter:
         self._every = every
         self._link, self._send = link, link.send
         self._lines = MetricLines(checkpoints.store, checkpoints.fence)
-        link.listener = self._lines.hear
+        link.listener = self._lines.add
         link.writes_checkpoints = True
         self._clock = clock
         self._started = clock()
@@ -109,7 +109,7 @@ class CheckpointWriter:
 
     @property
     def next_due(self) -> float:
-        """From when on a periodic snapshot is due."""
+        """Time from which on a periodic snapshot is due."""
         return self._started + self._every
 
     @property
@@ -124,7 +124,7 @@ class CheckpointWriter:
 
     @property
     def under_way(self) -> int:
-        """How many have begun and not ended."""
+        """Number of checkpoints that are being written."""
         return len(self._writing)
 
     def takes_care_of(self, serial: int) -> bool:

@@ -9,7 +9,7 @@ import bisect
 from dataclasses import dataclass
 
 from elastic_runtime.training.family import Family, Tree
-from elastic_runtime.training.trees import map_tensors, tensors_by_path, tensors_of
+from elastic_runtime.training.trees import map_tensors, outline, tensors_by_path, tensors_of
 from elastic_runtime.world import World
 
 
@@ -67,7 +67,7 @@ def broadcast_tree(world: World, family: Family, tree: Tree) -> Tree:
     if world.size == 1:
         return tree
     if world.rank == 0:
-        broadcast_bytes(world, family, family.outline(tree))
+        broadcast_bytes(world, family, outline(family, tree))
         world.broadcast([family.sendable(tensor) for tensor in tensors_of(family, tree)])
         return tree
     outlined, likes = family.from_outline(broadcast_bytes(world, family, b""))

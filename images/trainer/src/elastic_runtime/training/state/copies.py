@@ -60,7 +60,7 @@ class RenewedCopy:
                 self._spare = before
 
     def lend(self) -> Loan:
-        """Lend the newest copy."""
+        """Lend the newest copy. Its memory is not reused before the loan is given back."""
         copy = self._newest
         with self._lock:
             copy.loans += 1

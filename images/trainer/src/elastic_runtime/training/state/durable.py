@@ -23,12 +23,11 @@ from elastic_runtime.training.checkpointing.parts import part_writers, read_part
 from elastic_runtime.training.checkpointing.writer import CheckpointWriter, Snapshot
 from elastic_runtime.training.family import Family
 from elastic_runtime.training.observing import observing
-from elastic_runtime.training.state.attributes import check_names
 from elastic_runtime.training.state.collectives import Agreements, Signals
 from elastic_runtime.training.state.fingerprint import Fingerprint, fingerprint
 from elastic_runtime.training.state.handlers import check_storable
 from elastic_runtime.training.state.resuming import take_newest
-from elastic_runtime.training.state.values import StateValues
+from elastic_runtime.training.state.values import StateValues, check_names
 from elastic_runtime.training.state.verification import CommitChecks, Verify, check_verify
 from elastic_runtime.world import current_world
 
@@ -255,7 +254,7 @@ class DurableState:
             self._notices.last_commit.commits.committed(self._clock())
             if self._writer is not None:
                 self._write_ahead(self._writer)
-        while self._hear(committed=True):
+        while self._receive(committed=True):
             time.sleep(PAUSE)
 
     def _check_commit(self) -> None:
@@ -288,11 +287,11 @@ class DurableState:
         Raises:
             Exception: hosts have changed, so the engine makes another world (Horovod's ``HostsUpdatedInterrupt``).
         """
-        self._hear(committed=False)
+        self._receive(committed=False)
 
-    def _hear(self, committed: bool) -> bool:
+    def _receive(self, committed: bool) -> bool:
         """Handle messages for :meth:`check_host_updates`. Return whether to wait, having committed."""
-        self._notices.hear()
+        self._notices.receive()
         agreed = self._agree(committed) if self._agreements.due() else Signals(self._seen, self._seen)
         self._seen = agreed.updated
         is_new = self._notices.handle(agreed.handover)
@@ -343,7 +342,7 @@ class DurableState:
         Raises:
             OwnershipLost: it was refused because the run has a newer owner.
         """
-        self._notices.hear()
+        self._notices.receive()
         writer = self._writer
         if writer is None or not self._has_commits or not self._notices.is_keeper:
             return
@@ -449,7 +448,7 @@ class DurableState:
             self.save()
 
     def _snapshot(self) -> Snapshot:
-        """Of the last save."""
+        """Return the last save, as the checkpoint writer takes it."""
         loan = self._values.lend()
         parts = part_writers(self.family, loan.tree, self._values.plain)
         return Snapshot(self._serial, self._values.step, self._taken_at, parts, loan.give_back, loan.wait)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.printable import printable
 from elastic_runtime.training import tensor_files
 from elastic_runtime.training.checkpointing.parts import unkept
 from elastic_runtime.training.family import Family, HasState, Tree
 from elastic_runtime.training.state.collectives import broadcast_tree
 from elastic_runtime.training.state.copies import Loan, RenewedCopy
-from elastic_runtime.training.state.loading import load, load_and_check
+from elastic_runtime.training.state.fingerprint import fingerprint, first_difference
 from elastic_runtime.training.trees import copy_tree
 from elastic_runtime.world import Handler, current_world
 
@@ -78,16 +80,16 @@ class ForeignHandler:
         return self._family.state_of(self.value)
 
     def save(self) -> None:
-        """Have the handler save."""
+        """Save with the script's own handler, and keep a copy of the state for checkpoints."""
         self._inner.save()
         self._copy()
 
     def restore(self) -> None:
-        """Have the handler restore."""
+        """Restore the last :meth:`save` with the script's own handler."""
         self._inner.restore()
 
     def sync(self) -> None:
-        """Have the handler sync."""
+        """Take rank 0's state over with the script's own handler; a collective."""
         self._inner.sync()
 
     def set_value(self, value: Any) -> None:
@@ -134,3 +136,38 @@ def check_storable(
             tensor_files.check(family, handler.saved.newest)
         except Exception as error:  # whatever a framework makes of the script's own objects
             raise unkept(name, f"its state cannot be kept: {error}") from error
+
+
+def load(family: Family, name: str, state: HasState, tree: Tree) -> None:
+    """Give an object a tree, which it may keep.
+
+    Args:
+        family: whose tensors it has.
+        name: of the entry, for the error.
+        state: the object.
+        tree: what its ``state_dict`` has given, here or on another rank.
+
+    Raises:
+        InvalidSettings: it does not take it.
+    """
+    try:
+        family.load(state, tree)
+    except Exception as error:  # the script's own code too
+        raise _refused(name, f"its load_state_dict fails: {printable(error)}") from error
+
+
+def load_and_check(family: Family, name: str, state: HasState, tree: Tree) -> None:
+    """The same, and compare what it has then with the tree.
+
+    Raises:
+        InvalidSettings: it does not take it, or does not give back the same.
+    """
+    given = fingerprint(family, tree)  # Before: an object may alter what it is given.
+    load(family, name, state, tree)
+    if entry := first_difference(given, fingerprint(family, state.state_dict())):
+        raise _refused(name, f"its state_dict does not give back {printable(entry)} as load_state_dict was given it")
+
+
+def _refused(name: str, problem: str) -> InvalidSettings:
+    remedy = "Make it the same way on every rank and in each try, and have load_state_dict undo state_dict"
+    return InvalidSettings(f"DurableState.{name}", problem, remedy)

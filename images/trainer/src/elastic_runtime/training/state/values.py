@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.training import plain
 from elastic_runtime.training.checkpointing.parts import unkept
 from elastic_runtime.training.family import Family, Tree
-from elastic_runtime.training.state.attributes import Attributes, sort_attributes
 from elastic_runtime.training.state.collectives import broadcast_tree
 from elastic_runtime.training.state.copies import Loan, RenewedCopy, host_memory
 from elastic_runtime.training.state.fingerprint import fingerprint
-from elastic_runtime.training.state.handlers import StateDictHandler, handler_of
-from elastic_runtime.training.state.loading import load
+from elastic_runtime.training.state.handlers import StateDictHandler, handler_of, load
 from elastic_runtime.training.state.verification import compare
-from elastic_runtime.training.trees import copy_tree
+from elastic_runtime.training.trees import copy_tree, is_tree, outline, tensors_of
 from elastic_runtime.world import World
 
 _log = logging.getLogger(__name__)
@@ -93,7 +92,7 @@ class StateValues:
     def _unkept_of(self, states: Mapping[str, Tree]) -> str:
         for name, state in states.items():
             try:
-                self._family.outline(state)
+                outline(self._family, state)
             except plain.NotPlain:
                 return name
         return "…"
@@ -191,3 +190,51 @@ class StateValues:
 def flat_tree(tree: Mapping[str, Tree]) -> Tree:
     """With attributes under their own names, for the errors of a comparison."""
     return {**tree.get("states", {}), **tree.get("plain", {}), **tree.get("trees", {})}
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """Values of all attributes, sorted by how they are kept."""
+
+    plain: Mapping[str, Any]
+    """Encoded by :mod:`elastic_runtime.training.plain`; a copy, whatever happens to the values."""
+    trees: Mapping[str, Tree]
+    """Those with tensors in them; the values themselves."""
+
+    def values(self) -> dict[str, Any]:
+        """Return the values by attribute. Plain values are new objects."""
+        return {**{name: plain.decode(value) for name, value in self.plain.items()}, **self.trees}
+
+
+def check_names(state: type, names: Iterable[str]) -> None:
+    """Raises InvalidSettings for one that is taken."""
+    for name in names:
+        if hasattr(state, name) or name.startswith("_"):
+            raise InvalidSettings(f"DurableState.{name}", "the name is taken by the state itself", "Choose another")
+
+
+def sort_attributes(family: Family, values: Mapping[str, Any]) -> Attributes:
+    """Sort values by how they can be kept.
+
+    Raises:
+        InvalidSettings: one can be kept neither way; or ``step``, which names and orders checkpoints, is no int.
+    """
+    encoded: dict[str, Any] = {}
+    trees: dict[str, Tree] = {}
+    for name, value in values.items():
+        try:
+            encoded[name] = plain.encode(value)
+        except plain.NotPlain as error:
+            found: object = error
+            if is_tree(family, value):
+                found = next(filter(None, map(family.unfit, tensors_of(family, value))), None)
+            if found:
+                raise InvalidSettings(
+                    f"DurableState.{name}",
+                    f"a {type(value).__name__} cannot be kept, because of {found} in it",
+                    "Give numbers, strings, lists, tuples, dicts, tensors, or what has state_dict and load_state_dict",
+                ) from error
+            trees[name] = value
+    if "step" in values and type(values["step"]) is not int:
+        raise InvalidSettings("DurableState.step", f"{values['step']!r} is not an int", "Give int(…)")
+    return Attributes(encoded, trees)

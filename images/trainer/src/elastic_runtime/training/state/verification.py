@@ -95,7 +95,7 @@ def compare(
 
 
 def _difference(world: World, family: Family, mine: Fingerprint, when: str) -> StatesDiffer:
-    """The same on all ranks; a collective."""
+    """Return the first difference between ranks, the same on all of them. A collective."""
     said = json.dumps(sorted((key, *entry) for key, entry in mine.items())) if world.rank == 0 else ""
     theirs: list[list[Any]] = json.loads(broadcast_bytes(world, family, said.encode()))
     place = 0

@@ -36,7 +36,7 @@ async def change(client: Client, found: RunDocument, wanted: RunDocument) -> Run
     return root.document(await client.patch(CONFIG_MAPS, found.spec.name, {"metadata": metadata}))
 
 
-async def insist(client: Client, found: RunDocument, wanted: RunDocument) -> RunDocument:
+async def change_or_confirm(client: Client, found: RunDocument, wanted: RunDocument) -> RunDocument:
     """Change as :func:`change`, if no other process changes the same: a Conflict is a lost answer or a removal."""
     try:
         return await change(client, found, wanted)

@@ -111,7 +111,7 @@ async def _complete(client: Client, made: RunDocument, objects: RunObjects) -> R
     address = next(answer.spec["clusterIP"] for answer in answers if answer.raw["kind"] == "Service")
     for manifest in in_order(await asyncio.to_thread(objects.rest, owner, address)):
         await _create_child(client, owner, manifest)
-    return await compare_and_set.insist(client, made, replace(made, complete=True))
+    return await compare_and_set.change_or_confirm(client, made, replace(made, complete=True))
 
 
 def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:

@@ -52,7 +52,7 @@ async def remove(client: Client, found: RunDocument) -> None:
 
 
 async def end_compute(client: Client, found: RunDocument) -> None:
-    """Delete what has pods."""
+    """Delete the run's Job and ReplicaSets, and so its pods. Objects that are gone already are skipped."""
     for kind, thing in await _compute(client, found):
         with suppress(Conflict, RunNotFound):
             await client.delete(kind, thing.name, uid=thing.uid)

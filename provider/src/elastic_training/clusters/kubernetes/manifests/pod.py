@@ -227,7 +227,7 @@ def _finished(spec_of_pod: dict[str, Any], spec: RunSpec, pods: Pods, part: Part
         template.check_fields(pod, at)
     finished: dict[str, Any] = pod["spec"]
     container = finished["containers"][0]
-    container["env"] = _last_words(container["env"])
+    container["env"] = _last_values(container["env"])
     if is_worker:
         _equip(finished, container, pods)
         for each in hostfile(spec.hostfile, container["volumeMounts"]):
@@ -269,17 +269,17 @@ def _equip(spec_of_pod: dict[str, Any], container: dict[str, Any], pods: Pods) -
 
 
 def check_image(pods: Pods) -> None:
-    """Raises InvalidSettings without one."""
+    """Raise InvalidSettings if no image is set."""
     if not pods.image:
-        raise InvalidSettings("image", "there is none, and pods are made from one", 'Write image="registry/trainer:1"')
+        raise InvalidSettings("image", "no container image is set for the pods", 'Write image="registry/trainer:1"')
 
 
 def _from_pod(variable: str, path: str) -> dict[str, Any]:
-    """By the downward API."""
+    """Return a container's variable that Kubernetes sets to a field of its pod (downward API)."""
     return {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
-def _last_words(environment: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _last_values(environment: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """One entry a name, the last: a template's variables come first, and Kubernetes warns of doubles."""
     return list({each["name"]: each for each in environment}.values())
 

@@ -61,7 +61,7 @@ def about(pods: Sequence[Pod], events: Iterable[Event], job: Object | None, now:
 
 
 def age(pod: Pod) -> tuple[str, str]:
-    """By which launchers are sorted, the oldest first."""
+    """Sort key of launchers' pods, the oldest first."""
     return pod.metadata["creationTimestamp"], pod.name
 
 

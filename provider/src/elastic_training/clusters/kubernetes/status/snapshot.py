@@ -15,7 +15,7 @@ from elastic_training.clusters.kubernetes.status.judgement import Published, See
 
 
 async def read_seen(client: Client, found: RunDocument) -> Seen:
-    """All that matters now of the run of this root."""
+    """Read all objects of a run that its status follows from, newest state last."""
     published = await _read_published(client, found)
     if published.status is not None and published.status.phase.final:
         return Seen(found, published, None, ())
@@ -39,7 +39,7 @@ async def _read_launchers(client: Client, found: RunDocument) -> tuple[Object | 
 
 
 async def _events(client: Client, job: Object | None, pods: list[Pod]) -> list[Event]:
-    """What tells why no launcher runs."""
+    """Read the events of the Job and its newest pod, which say why no launcher runs. Empty without the right."""
     newest = max(pods, key=diagnosis.age, default=None)
     about = [thing.uid for thing in (job, newest) if thing is not None]
     try:

@@ -60,7 +60,7 @@ class Cursor:
         return self if pod == self.pod else Cursor(created, pod)
 
     def after(self, stamp: Stamp) -> Cursor:
-        """Behind one more line."""
+        """Return the cursor after one more line with this timestamp."""
         if stamp == self.stamp:
             return replace(self, count=self.count + 1)
         return replace(self, stamp=stamp, count=1)

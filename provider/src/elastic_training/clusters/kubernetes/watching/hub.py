@@ -73,7 +73,7 @@ class Hub:
 
     @property
     def runs(self) -> int:
-        """That somebody waits for."""
+        """Number of runs with subscribers."""
         return len(self._subscribers)
 
     @property

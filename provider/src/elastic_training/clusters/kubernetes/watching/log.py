@@ -55,7 +55,7 @@ class Tail:
         self._size = 0
         self._room = asyncio.Event()
         self._done: set[str] = set()
-        self._heard = 0.0
+        self._last_line_at = 0.0
         self._retry = Retry(BROKEN)
 
     @property
@@ -76,7 +76,7 @@ class Tail:
         return LogLines(lines, str(self._cursor))
 
     async def run(self) -> None:
-        """Until cancelled, or :attr:`failure`."""
+        """Read the logs of the run's launchers in turn, until cancelled or until :attr:`failure` is set."""
         with self._hub.subscribed(self._ref.name) as changed:
             while self.failure is None:
                 changed.clear()
@@ -101,12 +101,12 @@ class Tail:
 
     async def _read_while_needed(self, pod: Pod, changed: asyncio.Event) -> None:
         now = asyncio.get_running_loop().time
-        self._heard = now()
+        self._last_line_at = now()
         reading = asyncio.create_task(self._read(pod, changed), name=f"log of {pod.name}")
         try:
             while not reading.done():
                 await asyncio.wait({reading}, timeout=SILENCE)
-                if not reading.done() and now() > self._heard + SILENCE and self._obsolete(pod):
+                if not reading.done() and now() > self._last_line_at + SILENCE and self._obsolete(pod):
                     self._finish(pod)
                     return
             reading.result()
@@ -153,16 +153,16 @@ class Tail:
         async with self._hub.client.stream(PODS, pod.name, "log", query) as pieces:
             async for piece in pieces:
                 for line in lines.feed(piece):
-                    self._hear(line, passing)
+                    self._add(line, passing)
                 while len(self._lines) > _ENOUGH or self._size > _MUCH:
                     self._room.clear()
                     await self._room.wait()
         if diagnosis.ended(pod):
             for line in lines.end():  # Of one that was still running, the rest of it comes with the next stream.
-                self._hear(line, passing)
+                self._add(line, passing)
 
-    def _hear(self, line: bytes, passing: Passing) -> None:
-        self._heard = asyncio.get_running_loop().time()
+    def _add(self, line: bytes, passing: Passing) -> None:
+        self._last_line_at = asyncio.get_running_loop().time()
         self._retry.succeeded()
         stamp, text = split(line)
         # Without a stamp it is not a line of the log, but the kubelet's word that there is none.

@@ -51,7 +51,7 @@ LEAST = 1.0
 async def updates(
     connection_id: str, namespace: str | None, ref: RunRef, cursor: str | None, beat: float
 ) -> AsyncGenerator[Update, None]:
-    """Yield updates for :meth:`Cluster.watch`."""
+    """Yield the updates of a run in pods, as :meth:`Cluster.watch` specifies."""
     access = await connection.access_of(connection_id)
     place = None if cursor is None else Cursor.read(cursor)
     async with watching(access, namespace or access.namespace) as hub:
@@ -218,7 +218,7 @@ class _Run:
 
 
 class Source(Protocol):
-    """Where the lines come from."""
+    """Source of log lines that a watch forwards."""
 
     @property
     def waiting(self) -> bool:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-from elastic_runtime.launcher.lobby import Turns
+from elastic_runtime.launcher.limits import FailureLimit
 from tests.unit.provider.virtual_time import run_virtually
 
 
-async def taking(turns: Turns, address: str, name: str, order: list[str]) -> None:
+async def taking(turns: FailureLimit, address: str, name: str, order: list[str]) -> None:
     await turns.wait(address)
     order.append(name)
 
 
-async def begun(*waits: tuple[Turns, str, str, list[str]]) -> list[asyncio.Task[None]]:
+async def begun(*waits: tuple[FailureLimit, str, str, list[str]]) -> list[asyncio.Task[None]]:
     tasks = [asyncio.ensure_future(taking(*each)) for each in waits]
     await asyncio.sleep(0)
     return tasks
@@ -21,7 +21,7 @@ async def begun(*waits: tuple[Turns, str, str, list[str]]) -> list[asyncio.Task[
 
 def test_so_many_have_their_turn_at_once_and_the_newest_is_next() -> None:
     async def run() -> None:
-        turns, order = Turns(2.0, asyncio.get_running_loop().time), list[str]()
+        turns, order = FailureLimit(2.0, asyncio.get_running_loop().time), list[str]()
         tasks = await begun(*((turns, "a", name, order) for name in ("first", "second", "third", "fourth")))
         assert order == ["first", "second"]
         await asyncio.sleep(0.6)
@@ -35,7 +35,7 @@ def test_so_many_have_their_turn_at_once_and_the_newest_is_next() -> None:
 
 def test_a_crowd_of_one_address_is_behind_another_address() -> None:
     async def run() -> None:
-        turns, order = Turns(1.0, asyncio.get_running_loop().time), list[str]()
+        turns, order = FailureLimit(1.0, asyncio.get_running_loop().time), list[str]()
         tasks = await begun((turns, "a", "spent", order), (turns, "b", "alone", order))
         tasks += await begun(*((turns, "a", "crowd", order) for _ in range(3)))
         await asyncio.sleep(1.1)
@@ -49,7 +49,7 @@ def test_a_crowd_of_one_address_is_behind_another_address() -> None:
 
 def test_what_does_not_fail_costs_no_turn() -> None:
     async def run() -> None:
-        turns, order = Turns(1.0, asyncio.get_running_loop().time), list[str]()
+        turns, order = FailureLimit(1.0, asyncio.get_running_loop().time), list[str]()
         begin = asyncio.get_running_loop().time()
         for name in "abcde":
             await taking(turns, "a", name, order)
@@ -61,7 +61,7 @@ def test_what_does_not_fail_costs_no_turn() -> None:
 
 def test_one_that_has_gone_takes_no_turn() -> None:
     async def run() -> None:
-        turns, order = Turns(1.0, asyncio.get_running_loop().time), list[str]()
+        turns, order = FailureLimit(1.0, asyncio.get_running_loop().time), list[str]()
         _, waiting, gone = await begun(*((turns, "a", name, order) for name in ("spent", "waits", "goes")))
         gone.cancel()
         await asyncio.sleep(1.1)

@@ -1,4 +1,4 @@
-"""Limits for strangers, so that agents keep places, time and memory: seats and turns."""
+"""Limits for unverified connections, so that they cannot keep agents out: how many, and failed attempts a second."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from elastic_runtime.net.seats import Seats
 from elastic_runtime.pace import Pace
 
 
-class Lobby(Seats[asyncio.Task[None]]):
-    """Seats of tasks, which are cancelled when they have to go."""
+class ConnectionLimit(Seats[asyncio.Task[None]]):
+    """Limit of concurrent connections, each served by a task. A connection that has to make room is cancelled."""
 
     def enter(self, address: str, task: asyncio.Task[None]) -> bool:
-        """Seat it until it leaves or ends. Whether another one had to go."""
+        """Admit a connection until it leaves or its task ends. Return whether another one was cancelled for it."""
         gone = self.take(address, task)
         if gone is not None:
             gone.cancel()
@@ -21,14 +21,14 @@ class Lobby(Seats[asyncio.Task[None]]):
         return gone is not None
 
 
-class Turns:
-    """So many tries a second that fail; those that do not fail cost nothing.
+class FailureLimit:
+    """Rate limit of failed attempts. Successful attempts do not count.
 
     Whoever waits, waits among those of its address, the newest of which is next: a flood of one address does not hold
     up another one, and on one address nobody stands behind a queue of strangers.
 
     Args:
-        rate: tries a second; as many may be had at once.
+        rate: failed attempts a second, and the burst.
         now: monotonic seconds.
     """
 
@@ -38,7 +38,7 @@ class Turns:
         self._timer: asyncio.TimerHandle | None = None
 
     async def wait(self, address: str) -> None:
-        """Until it is the turn of whoever calls this."""
+        """Block until an attempt from this address is allowed."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(address, []).append(turn)
         self._go_on()
@@ -48,7 +48,7 @@ class Turns:
             self._forget(address, turn)
 
     def give_back(self) -> None:
-        """Somebody's try has not failed."""
+        """Return the attempt to the budget, because it did not fail."""
         self._pace.give_back()
         self._go_on()
 
