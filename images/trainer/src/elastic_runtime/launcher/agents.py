@@ -1,6 +1,6 @@
 """The launcher's end of its agents: who is connected, and what they say. Mutual TLS; JSON lines.
 
-Any peer can reach the port. Connections that have not begun TLS (:mod:`.client_hello`), or have not sent who they are,
+Any peer can reach the port. Connections that have not begun TLS (:func:`client_hello`), or have not sent who they are,
 are limited in number, time and bytes (:mod:`.limits`). Connections whose ClientHello has the run's watchword
 (:func:`~elastic_runtime.net.certificates.watchword`) have a limit of their own. After that, messages have a rate limit
 (:class:`ThrottledReader`).
