@@ -85,7 +85,7 @@ class Cluster:
 
         Raises:
             ClusterUnavailable: it could not be created now, or the old one does not end.
-            InvalidSettings: this place cannot run that spec.
+            InvalidSettings: this place cannot run that spec, or the run of its name is another task's.
         """
         return await Claiming(self._place, spec, owner, fresh=fresh, before_takeover=before_takeover).claim()
 
