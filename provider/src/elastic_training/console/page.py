@@ -118,7 +118,7 @@ def look(task: TaskIdentity, try_number: int | None) -> Seen | None:
         seen = replace(seen, found=find(seen.place, task, deadline))
     except RunNotFound:
         pass
-    except ElasticError as error:
+    except (ElasticError, OSError) as error:
         seen = replace(seen, trouble=f"cannot read the run's status from {seen.place}: {error}")
     if seen.present is None:
         return _with_kept(seen, task, try_number, deadline)
