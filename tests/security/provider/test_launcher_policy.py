@@ -27,6 +27,7 @@ POLICIES = {
     for each in yaml.safe_load_all((DEPLOY / "launcher-policy.yaml").read_text())
     if each["kind"] == "ValidatingAdmissionPolicy"
 }
+COST = "controller.kubernetes.io/pod-deletion-cost"
 MINE, OTHER = "nightly-train-0123456789", "weekly-train-9876543210"
 LONGEST = f"{'x' * (MAX_LENGTH - 11)}-0123456789"
 POD_NAME = "authentication.kubernetes.io/pod-name"
@@ -103,6 +104,19 @@ def worker_pod(run: str, image: str = "team/script:1", **annotations: str) -> di
     return {"metadata": metadata, "spec": {"containers": [{"name": "worker", "image": image}]}}
 
 
+def owned(run: str, part: str, **annotations: str) -> dict[str, Any]:
+    """A ConfigMap or pod of a run, as its creator makes it."""
+    made = labelled(run, part)
+    made["metadata"]["labels"][runobjects.UID_LABEL] = "u1"
+    root = {"apiVersion": "v1", "kind": "ConfigMap", "name": run, "uid": "u", "blockOwnerDeletion": True}
+    made["metadata"] |= {"ownerReferences": [] if part == "root" else [root], "annotations": annotations}
+    return made
+
+
+def changed(thing: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+    return {**thing, "metadata": {**thing["metadata"], **metadata}}
+
+
 def served(run: str) -> dict[str, Any]:
     """A worker's pod that a Service of somebody else sends its clients to."""
     pod = worker_pod(run)
@@ -119,14 +133,25 @@ def bound(request: dict[str, Any], old: Any = None, new: Any = None) -> list[str
 @pytest.mark.parametrize("run", [MINE, LONGEST, *(LONGEST[cut:] for cut in (1, 2, 3, 4, 5))], ids=len)
 def test_a_launcher_can_do_its_work(run: str) -> None:
     names = ObjectNames(run)
-    for name in (names.root, names.status):
-        assert bound(asked("UPDATE", "configmaps", name, run=run), labelled(run)) == []
+    status = owned(run, "status")
+    written = {
+        **owned(run, "status", **{runobjects.TERM: "{}", runobjects.HEADLINE: "{}"}),
+        "data": {"status.json": "{}"},
+    }
+    for old, new in ((status, written), (written, written)):
+        assert bound(asked("UPDATE", "configmaps", names.status, run=run), old, new) == []
     assert bound(asked("DELETE", "configmaps", names.root, run=run), labelled(run)) == []
     for name in (names.worker, names.jupyter):
         assert bound(asked("UPDATE", "replicasets", name, run=run, sub="scale"), labelled(None)) == []
     for operation in ("DELETE", "UPDATE"):
         pod = asked(operation, "pods", f"{names.worker}-abcde", run=run)
-        assert bound(pod, worker_pod(run), worker_pod(run, cost="100")) == []
+        assert bound(pod, worker_pod(run), worker_pod(run, **{COST: "100"})) == []
+
+
+STATUS, ROOT = owned(MINE, "status"), owned(MINE, "root", **{runobjects.OWNER: "mine"})
+HELD = changed(worker_pod(MINE), finalizers=["example.com/never"])
+VICTIMS = [{"apiVersion": "v1", "kind": "ConfigMap", "name": OTHER, "uid": "other", "blockOwnerDeletion": True}]
+OF_STATUS, OF_ROOT = asked("UPDATE", "configmaps", f"{MINE}-status"), asked("UPDATE", "configmaps", MINE)
 
 
 ATTACKS: dict[str, tuple[dict[str, Any], Any, Any]] = {
@@ -143,12 +168,31 @@ ATTACKS: dict[str, tuple[dict[str, Any], Any, Any]] = {
     "another run's worker": (asked("DELETE", "pods", f"{OTHER}-worker-abcde"), labelled(OTHER, "worker"), None),
     "a pod of no run": (asked("DELETE", "pods", "web-abcde"), labelled(None), None),
     "its own worker's image": (asked("UPDATE", "pods", "any"), worker_pod(MINE), worker_pod(MINE, "evil:1")),
-    "another run's worker's cost": (asked("UPDATE", "pods", "any"), worker_pod(OTHER), worker_pod(OTHER, cost="1")),
+    "another run's worker's cost": (
+        asked("UPDATE", "pods", "any"), worker_pod(OTHER), worker_pod(OTHER, **{COST: "1"})),
     "a worker that becomes another's": (asked("UPDATE", "pods", "any"), worker_pod(MINE), worker_pod(OTHER)),
     "a worker that a Service selects": (asked("UPDATE", "pods", "any"), worker_pod(MINE), served(MINE)),
     "another launcher": (asked("DELETE", "pods", f"{MINE}-launcher-abcde"), labelled(MINE, "launcher"), None),
     "a token of no pod": (asked("UPDATE", "configmaps", MINE, pod=None), labelled(MINE), None),
     "the token of another pod": (asked("UPDATE", "configmaps", MINE, pod=f"{MINE}-worker-abcde"), labelled(MINE), None),
+    "a status that blocks another run's deletion": (OF_STATUS, STATUS, changed(STATUS, ownerReferences=VICTIMS)),
+    "a status of no owner": (OF_STATUS, STATUS, changed(STATUS, ownerReferences=[])),
+    "a status that cannot be deleted": (OF_STATUS, STATUS, changed(STATUS, finalizers=["example.com/never"])),
+    "a status of another incarnation": (
+        OF_STATUS, STATUS, changed(STATUS, labels={**STATUS["metadata"]["labels"], runobjects.UID_LABEL: "u2"})),
+    "a status that becomes a root": (OF_STATUS, STATUS, owned(MINE, "root")),
+    "a status that cannot be written": (OF_STATUS, STATUS, {**STATUS, "immutable": True}),
+    "a status with an owner": (OF_STATUS, STATUS, changed(STATUS, annotations={runobjects.OWNER: "another"})),
+    "its root's owner": (OF_ROOT, ROOT, changed(ROOT, annotations={runobjects.OWNER: "another"})),
+    "its root's annotations": (OF_ROOT, ROOT, changed(ROOT, annotations={})),
+    "its root's data": (OF_ROOT, ROOT, {**ROOT, "data": {"spec.json": "{}"}}),
+    "its root that cannot be deleted": (OF_ROOT, ROOT, changed(ROOT, finalizers=["example.com/never"])),
+    "its own worker that cannot be deleted": (asked("UPDATE", "pods", "any"), worker_pod(MINE), HELD),
+    "its own worker that a finalizer held": (asked("UPDATE", "pods", "any"), HELD, worker_pod(MINE)),
+    "its own worker that blocks another run's deletion": (
+        asked("UPDATE", "pods", "any"), worker_pod(MINE), changed(worker_pod(MINE), ownerReferences=VICTIMS)),
+    "its own worker's annotations": (asked("UPDATE", "pods", "any"), worker_pod(MINE), worker_pod(MINE, safe="no")),
+    "its own ReplicaSet": (asked("UPDATE", "replicasets", f"{MINE}-worker"), labelled(MINE), None),
     "a name that begins alike": (asked("UPDATE", "configmaps", MINE[:-1]), labelled(MINE[:-1]), None),
 }  # fmt: skip
 

@@ -54,7 +54,7 @@ waits = st.sampled_from([0.0, 29.0, 31.0, 61.0])
 
 def decided(found: RunDocument | None, seen: Observed | None, **more: Any) -> Action:
     settings: dict[str, Any] = {"fresh": False, "waited": 0.0, "now": NOW, "times": TIMES} | more
-    return decide_claim(found, seen, SPEC, **settings).action
+    return decide_claim(found, seen, SPEC, "me", **settings).action
 
 
 class TestDecision:

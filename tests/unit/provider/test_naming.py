@@ -44,4 +44,4 @@ def test_a_name_never_begins_with_a_digit() -> None:
 
 def test_the_name_follows_from_the_ids_alone() -> None:
     # A retry, in another process, has to find the run of the try before.
-    assert run_name("dag", "run", "task") == "dag-task-d8966c33a8"
+    assert run_name("dag", "run", "task") == "dag-task-3clgym5iyyb6vssi"

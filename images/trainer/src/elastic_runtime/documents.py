@@ -36,6 +36,8 @@ _LONGEST_VERSION = 20
 _ONE_RELEASE = "have one release of elastic-runtime and of the provider in Airflow and in all images"
 _UNREADABLE = (BaseValidationError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
 
+DEEPEST = 100
+"""Levels of JSON that are read."""
 EARLIEST, LATEST = 1970, 2200
 """Years that a document tells of."""
 
@@ -241,9 +243,28 @@ def parse_json(text: str | bytes) -> Any:
         InvalidDocument: it is not JSON, nests too deeply, or has a number of too many digits.
     """
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidDocument(f"not JSON: {error}") from None
+    if _nests_too_deeply(value):
+        raise InvalidDocument(f"JSON of more than {DEEPEST} levels")
+    return value
+
+
+def _nests_too_deeply(value: object) -> bool:
+    """Whether what recurses over it, as a copy, a mask or an encoder, may end with a RecursionError."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [
+            inner
+            for each in level
+            if isinstance(each, dict | list)
+            for inner in (each.values() if isinstance(each, dict) else each)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def write_atomically(path: Path, text: str, mode: int = 0o600) -> None:

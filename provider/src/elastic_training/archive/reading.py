@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from elastic_runtime.checkpoint.store import CheckpointStore
 from elastic_runtime.documents import to_plain
 from elastic_runtime.errors import ElasticError, InvalidSettings
-from elastic_runtime.printable import printable
+from elastic_runtime.printable import LONG, printable
 from elastic_training.airflow.rendered import rendered_fields
 from elastic_training.archive.document import LONGEST, TRIES, Document, Kept, file_name, parsed, report_uri, tries
 from elastic_training.archive.outages import StillSilent
@@ -57,17 +57,18 @@ def look_up(
         ask: calls what asks Airflow's connections or a store, which it is given a name of.
     """
     name, trouble = printable(task.task_id, 80), None
+    whole = printable(f"{task.dag_id}.{task.task_id} [{task.map_index}] of {task.run_id}", LONG)
     try:
-        found = ask(f"Airflow, where {name} trained,", partial(_addresses, task))
-    except ElasticError as error:
-        return None, str(error)
+        found = ask(f"Airflow, where {whole} trained,", partial(_addresses, task))
+    except Exception as error:  # noqa: BLE001  # of a connection, which other distributions read
+        return None, str(error) if isinstance(error, ElasticError) else type(error).__name__
     for address in found:
         try:
             if kept := ask(f"the store {address.server}", partial(_read_at, address, task, try_number)):
                 return kept, None
         except StillSilent as error:
             trouble = printable(masked(str(error)))
-        except (ElasticError, OSError) as error:
+        except Exception as error:  # noqa: BLE001  # a store's, of a distribution that brings it, a network's
             # The words of a store may quote a URI, and who knows what it has.
             trouble = printable(masked(str(error)))
             _log.warning("What is kept of %s cannot be read: %s", name, trouble)

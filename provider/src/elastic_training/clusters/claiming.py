@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from elastic_runtime.clock import utc_now
-from elastic_runtime.errors import ClusterUnavailable, Conflict, RunNotFound
+from elastic_runtime.errors import ClusterUnavailable, Conflict, InvalidSettings, RunNotFound
 from elastic_runtime.retry import within
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Status
@@ -58,7 +58,9 @@ class Claiming:
             if found.complete and not found.going:
                 seen = await self._place.observe(found)
         times = self._place.times
-        step = decide_claim(found, seen, self._spec, fresh=self._fresh, waited=waited, now=utc_now(), times=times)
+        step = decide_claim(
+            found, seen, self._spec, self._owner, fresh=self._fresh, waited=waited, now=utc_now(), times=times
+        )
         return step, seen
 
     async def _report(self, found: RunDocument, status: Status) -> None:
@@ -75,6 +77,12 @@ class Claiming:
             return Claim(created.ref, outcome, before or "no run of this name was there")
         assert found is not None
         match step.action:
+            case Action.REFUSE:
+                raise InvalidSettings(
+                    "task_id",
+                    f"the run {self._spec.name} {self._place.where} belongs to {step.note}",
+                    "Remove that run, or give this task another name",
+                )
             case Action.ADOPT:
                 adopted = await self._place.change(found, found.adopted(self._owner, utc_now()))
                 differing = self._place.differing(adopted, self._spec)

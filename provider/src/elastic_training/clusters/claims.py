@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from elastic_runtime.printable import printable
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Phase, Status
 from elastic_training.clusters.document import RunDocument
+from elastic_training.identity.ownership import read_owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +54,12 @@ class Action(StrEnum):
     ASK_TO_END = "ask_to_end"
     REMOVE = "remove"
     WAIT = "wait"
+    REFUSE = "refuse"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a claim; after all but the first two there is another look."""
+    """One step of a claim. CREATE, ADOPT and REFUSE end it; after the others there is another look."""
 
     action: Action
     note: str = ""
@@ -67,6 +70,7 @@ def decide_claim(
     found: RunDocument | None,
     seen: Observed | None,
     spec: RunSpec,
+    owner: str,
     *,
     fresh: bool,
     waited: float,
@@ -79,6 +83,7 @@ def decide_claim(
         found: under the name that is claimed.
         seen: how it is doing; only needed when it is complete and not being removed.
         spec: of the run to create.
+        owner: who claims.
         fresh: adopt nothing but what this very claim has created.
         waited: seconds since this claim first saw that document as complete, or as incomplete, as it is now.
         now: the present time.
@@ -86,9 +91,11 @@ def decide_claim(
     """
     if found is None:
         return Step(Action.CREATE)
+    mine = found.spec.uid == spec.uid  # Created by this claim, and the answer was lost.
+    if not mine and (stranger := _stranger(found, owner)):
+        return Step(Action.REFUSE, stranger)
     if found.going:
         return Step(Action.REMOVE)
-    mine = found.spec.uid == spec.uid  # Created by this claim, and the answer was lost.
     if not found.complete:
         if mine:
             return Step(Action.CREATE)
@@ -104,3 +111,12 @@ def decide_claim(
     if status.phase.final or not seen.launcher or waited > times.order:
         return Step(Action.REMOVE, before)
     return Step(Action.WAIT if found.cancelled is not None else Action.ASK_TO_END, before)
+
+
+def _stranger(found: RunDocument, owner: str) -> str:
+    """Describe the task that owns a run, if it is another one than the claim's. Empty: it is the same, or unknown."""
+    theirs, ours = read_owner(found.owner), read_owner(owner)
+    if theirs is None or ours is None or theirs.task.is_that_of(ours.task):
+        return ""
+    index = f"[{theirs.map_index}]" if theirs.map_index >= 0 else ""
+    return printable(f"task {theirs.task_id}{index} of DAG {theirs.dag_id}, DAG run {theirs.run_id}")

@@ -27,11 +27,12 @@ from functools import partial
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ClusterUnavailable, Conflict, InvalidSettings, OwnershipLost, RunNotFound
+from elastic_runtime.printable import printable
 from elastic_runtime.retry import within
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Status
 from elastic_training.clusters.claiming import BeforeTakeover, Claiming
-from elastic_training.clusters.document import RunDocument, SizeRequest, size_request
+from elastic_training.clusters.document import RunDocument, SizeRequest, is_worker_name, size_request
 from elastic_training.clusters.place import Place, Scale, checked
 from elastic_training.clusters.types import Claim, LogLease, RunRef, RunSummary, Update
 
@@ -85,7 +86,7 @@ class Cluster:
 
         Raises:
             ClusterUnavailable: it could not be created now, or the old one does not end.
-            InvalidSettings: this place cannot run that spec.
+            InvalidSettings: this place cannot run that spec, or the run of its name is another task's.
         """
         return await Claiming(self._place, spec, owner, fresh=fresh, before_takeover=before_takeover).claim()
 
@@ -370,10 +371,11 @@ async def _check_present(place: Place, found: RunDocument, worker: str) -> None:
     """Raises InvalidSettings when the run has no such worker."""
     status = (await place.observe(found)).status
     present = [each.name for each in status.workers if not each.state.gone]
-    if worker not in present:
+    # A status may name anything, and a name becomes that of a file, or of a pod.
+    if worker not in present or not is_worker_name(worker):
         raise _no_worker(found, worker, present)
 
 
 def _no_worker(found: RunDocument, worker: str, present: Sequence[str]) -> InvalidSettings:
-    known = ", ".join(present) or "none"
+    known = printable(", ".join(present) or "none")
     return InvalidSettings("worker", f"the run {found.ref.name} has no worker {worker!r}", f"Name one of: {known}")

@@ -122,11 +122,16 @@ def released_names(release: object) -> tuple[str, ...]:
         raise InvalidSettings("release", f"{release!r} is not a list of 1 to {MAX_RELEASED} names", remedy)
     for name in release:
         # It becomes the name of a file, or of a pod.
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not is_worker_name(name):
             raise InvalidSettings("release", f"{name!r} is not a worker's name", remedy)
     if len(set(release)) < len(release):
         raise InvalidSettings("release", f"{list(release)!r} names a worker twice", remedy)
     return tuple(release)
+
+
+def is_worker_name(name: str) -> bool:
+    """Whether a worker can be called so, as a pod, or after its agent has connected again."""
+    return _NAME.fullmatch(name) is not None
 
 
 def read_requests(plain: object) -> tuple[SizeRequest, ...]:

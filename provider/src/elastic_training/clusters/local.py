@@ -33,12 +33,15 @@ from elastic_runtime.documents import from_json, to_json, write_atomically
 from elastic_runtime.errors import (
     ClusterUnavailable,
     Conflict,
+    ElasticError,
     FailureKind,
     InvalidDocument,
     InvalidSettings,
     RunNotFound,
 )
+from elastic_runtime.printable import printable
 from elastic_runtime.run.headline import headline
+from elastic_runtime.run.reading import open_file, read_bytes
 from elastic_runtime.run.rundir import LauncherProcess, ReclaimNotice, RunDir, process_stat
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Phase, Status
@@ -50,6 +53,8 @@ from elastic_training.clusters.place import PolledPlace, Scale, in_thread
 from elastic_training.clusters.types import LogLines, RunSummary
 
 _STARTER = "starter.json"
+_LONGEST_STARTER = 4096
+"""Bytes."""
 
 _children: list[subprocess.Popen[bytes]] = []
 """Launchers that this process has started, kept only to reap them; they outlive it as a rule."""
@@ -87,8 +92,8 @@ def start_launcher(python: str, run: RunDir, credentials: Mapping[str, str] | No
 def read_starter(run: RunDir) -> LauncherProcess | None:
     """The process that was started as launcher; None before that, or when it cannot be read."""
     try:
-        return from_json(LauncherProcess, (run.path / _STARTER).read_bytes())
-    except (OSError, InvalidDocument):
+        return from_json(LauncherProcess, read_bytes(run.path / _STARTER, _LONGEST_STARTER))
+    except (ElasticError, OSError):
         return None
 
 
@@ -210,11 +215,13 @@ def remove(root: Path, name: str) -> None:
 
 
 def read_document(run: RunDir) -> RunDocument:
-    """All that there is, as it is this moment. Raises RunNotFound, or InvalidDocument."""
+    """All that there is, as it is this moment. Raises RunNotFound, InvalidDocument, or ClusterUnavailable."""
     spec = run.read_spec()
+    if spec.name != run.path.name:  # What is decided about that run would be done to another one.
+        raise InvalidDocument(f"{run.path} has the documents of the run {printable(spec.name)}")
     try:
-        record = from_json(Record, (run.path / _RECORD).read_bytes())
-    except FileNotFoundError:
+        record = from_json(Record, read_bytes(run.path / _RECORD))
+    except RunNotFound:
         record = Record()  # Nobody has had anything to note yet.
     try:
         created, renewed = (run.path / "spec.json").stat().st_mtime, run.lease.stat().st_mtime
@@ -225,7 +232,7 @@ def read_document(run: RunDir) -> RunDocument:
         owner=run.read_owner(),
         created=datetime.fromtimestamp(created, UTC),
         renewed=datetime.fromtimestamp(renewed, UTC),
-        cancelled=run.cancel.read_text(encoding="utf-8", errors="replace") if run.cancel.exists() else None,
+        cancelled=run.asked_to_end(),
         collected=record.collected,
         log_lease=record.log_lease,
         requests=read_requests(record.requests),
@@ -273,10 +280,10 @@ def read_lines(log: Path, offset: int, *, to_the_end: bool) -> tuple[tuple[str, 
         to_the_end: nobody writes any more, so that an unfinished last line counts too.
     """
     try:
-        with log.open("rb") as stream:
+        with open_file(log) as stream:
             stream.seek(offset)
             data = stream.read(_CHUNK)
-    except FileNotFoundError:
+    except RunNotFound:
         return (), offset
     full = len(data) == _CHUNK
     end = data.rfind(b"\n") + 1
@@ -289,10 +296,10 @@ def read_lines(log: Path, offset: int, *, to_the_end: bool) -> tuple[tuple[str, 
 def last_line(log: Path) -> str:
     """The last line that says something; empty when there is none."""
     try:
-        with log.open("rb") as stream:
-            stream.seek(max(0, log.stat().st_size - 4096))
-            text = stream.read().decode(errors="replace")
-    except FileNotFoundError:
+        with open_file(log) as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - 4096))
+            text = stream.read(4096).decode(errors="replace")
+    except (RunNotFound, InvalidDocument):
         return ""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
@@ -407,7 +414,7 @@ class _Folder(PolledPlace):
         opened(self._root, "")
         for path in self._root.glob("[!.]*/"):
             # It is being removed, is not a run, or is somebody else's.
-            with suppress(RunNotFound, InvalidDocument, InvalidSettings, OSError):
+            with suppress(ElasticError, OSError):
                 run = opened(self._root, path.name)
                 found = read_document(run)
                 try:

@@ -68,8 +68,15 @@ class LateKeeping:
             return  # The next look sees them, too.
         try:
             for each in self._chosen(seen):
-                kept = self._is_kept(each) or self._keep(each)
-                self._due[each.ref.uid] = math.inf if kept else monotonic() + AGAIN
+                self._due[each.ref.uid] = monotonic() + AGAIN  # Whatever comes of it.
+                try:
+                    kept = self._is_kept(each) or self._keep(each)
+                except Exception as error:  # noqa: BLE001  # of one run, whose fields and documents say anything
+                    name = printable(each.ref.name)
+                    log.warning("The end of run %s is not kept: %s: %s", name, type(error).__name__, printable(error))
+                    continue
+                if kept:
+                    self._due[each.ref.uid] = math.inf
         finally:
             self._busy.release()
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from elastic_runtime.documents import time_to_text, to_plain
@@ -21,12 +22,11 @@ from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.registry import cluster_called, own_name
 from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
-from elastic_training.concurrency.daemons import in_daemon
 from elastic_training.console import asking
 from elastic_training.console.access import Rights
 from elastic_training.console.asking import PLACE, Deadline
 from elastic_training.console.late import Ended
-from elastic_training.cost.price_book import asks_cloud, cost_of
+from elastic_training.cost.price_book import asks_cloud, cost_of, named_book
 from elastic_training.identity.naming import TaskIdentity
 from elastic_training.identity.ownership import Owner, read_owner
 from elastic_training.identity.page_address import ids_of, report_query
@@ -35,9 +35,12 @@ from elastic_training.redaction.values import Secrets, masked
 from elastic_training.report import render_report
 from elastic_training.report.contents import why
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 MOST_TASKS = 100
 """Training tasks of one DAG run that are listed."""
+RESOLVED_AT_ONCE = 4
+"""Places that one request looks up in Airflow's connections at the same time."""
 NO_TRAINING = "This task is not a training, or has not begun: Airflow has kept no settings of it."
 NO_RUN = "There is no run of this task: it has not been created yet, or nothing was kept of it."
 NO_TRY = "Nothing was kept of try {number}."
@@ -115,7 +118,7 @@ def look(task: TaskIdentity, try_number: int | None) -> Seen | None:
         seen = replace(seen, found=find(seen.place, task, deadline))
     except RunNotFound:
         pass
-    except ElasticError as error:
+    except (ElasticError, OSError) as error:
         seen = replace(seen, trouble=f"cannot read the run's status from {seen.place}: {error}")
     if seen.present is None:
         return _with_kept(seen, task, try_number, deadline)
@@ -137,12 +140,13 @@ def _cost(seen: Seen, deadline: Deadline) -> Mapping[str, Any] | None:
         return None
     given = seen.settings.get("price_book")
     compute = partial(cost_of, found.status, given if isinstance(given, str) else None, log)
-    if not asks_cloud():
-        return compute()
-    try:
-        return deadline.ask("EC2, for spot prices,", compute)
-    except ClusterUnavailable:
-        return compute(ask_cloud=False)
+    book = f"the price book {named_book(given if isinstance(given, str) else None)}"
+    if asks_cloud():
+        with suppress(ClusterUnavailable):
+            return deadline.ask(f"EC2, for spot prices beside {book},", compute)
+    with suppress(ClusterUnavailable):  # Its file system is silent.
+        return deadline.ask(book, partial(compute, ask_cloud=False))
+    return None
 
 
 def describe(task: TaskIdentity, seen: Seen | None, rights: Rights) -> dict[str, Any]:
@@ -226,12 +230,11 @@ def _is_training(settings: Mapping[str, Any]) -> bool:
 
 
 async def _find(place: str, task: TaskIdentity, max_wait: float) -> Found:
-    with asking.OUTAGES.asking(place):
-        try:
-            async with asyncio.timeout(max_wait):
-                return await _found(cluster_called(await in_daemon(own_name, place)), task)
-        except TimeoutError:
-            raise ClusterUnavailable(f"it has not answered in {max_wait:.1f} s") from None
+    async def asked() -> Found:
+        return await _found(cluster_called(await asking.SLOTS.in_daemon(own_name, place)), task)
+
+    with asking.OUTAGES.asking(asking.of_place(place)):
+        return await _in_time(asked(), max_wait)
 
 
 async def _found(cluster: Cluster, task: TaskIdentity) -> Found:
@@ -244,12 +247,21 @@ async def _found(cluster: Cluster, task: TaskIdentity) -> Found:
 
 
 async def _looked_at(rows: Sequence[tuple[TaskIdentity, str]]) -> list[dict[str, Any]]:
+    places = list(dict.fromkeys(place for _, place in rows))
+    turns = asyncio.Semaphore(RESOLVED_AT_ONCE)
+    until = asyncio.get_running_loop().time() + PLACE
+    clusters = dict(zip(places, await asyncio.gather(*(_resolved(each, turns, until) for each in places)), strict=True))
+
     async def look(task: TaskIdentity, place: str) -> dict[str, Any]:
         row: dict[str, Any] = {"task_id": task.task_id, "map_index": task.map_index, "place": place}
         row |= dict.fromkeys(("try_number", "name", "phase", "world_size", "target_size", "step", "started"))
+        cluster = clusters[place]
+        if cluster is None:
+            return row
         try:
-            found = await _find(place, task, PLACE)
-        except ElasticError:
+            with asking.OUTAGES.asking(asking.of_place(place)):
+                found = await _in_time(_found(cluster, task), PLACE)
+        except (ElasticError, OSError):
             return row
         status = found.status
         figures = {"world_size": status.world_size, "target_size": status.target_size, "step": status.step}
@@ -257,6 +269,25 @@ async def _looked_at(rows: Sequence[tuple[TaskIdentity, str]]) -> list[dict[str,
         return row | {"try_number": found.owner.try_number, "name": found.ref.name, "phase": status.phase} | figures
 
     return list(await asyncio.gather(*(look(task, place) for task, place in rows)))
+
+
+async def _resolved(place: str, turns: asyncio.Semaphore, until: float) -> Cluster | None:
+    """The cluster of that name, which may have to be asked for in Airflow's connections. None: it does not tell."""
+    try:
+        async with asyncio.timeout_at(until), turns:
+            # Only now: whoever has not had a turn knows of no outage.
+            left = until - asyncio.get_running_loop().time()
+            with asking.OUTAGES.asking(asking.of_place(place)):
+                return cluster_called(await _in_time(asking.SLOTS.in_daemon(own_name, place), left))
+    except (TimeoutError, ElasticError, OSError):
+        return None
+
+
+async def _in_time(answer: Coroutine[Any, Any, T], seconds: float) -> T:
+    try:
+        return await asyncio.wait_for(answer, seconds)
+    except TimeoutError:
+        raise ClusterUnavailable(f"it has not answered in {seconds:.1f} s") from None
 
 
 def _of_place(task: TaskIdentity, seen: Seen, found: Found, rights: Rights) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from elastic_training.clusters.location import LOCAL
 from elastic_training.clusters.registry import SECTION, cluster_called, own_name
 from elastic_training.clusters.types import RunRef, RunSummary
 from elastic_training.concurrency.bridge import run
-from elastic_training.concurrency.daemons import in_daemon
 from elastic_training.console import asking
 from elastic_training.identity.ownership import Owner, read_owner
 
@@ -87,7 +86,7 @@ async def list_runs(places: Sequence[str], max_wait: float) -> Listing:
 
 async def _runs_of(place: str, max_wait: float) -> Iterable[FoundRun] | Unreachable:
     try:
-        with asking.OUTAGES.asking(place):
+        with asking.OUTAGES.asking(asking.of_place(place)):
             summaries = await _asked(place, max_wait)
     except ElasticError as error:
         return Unreachable(place, str(error))
@@ -99,7 +98,7 @@ async def _runs_of(place: str, max_wait: float) -> Iterable[FoundRun] | Unreacha
 async def _asked(place: str, max_wait: float) -> Sequence[RunSummary]:
     try:
         async with asyncio.timeout(max_wait):
-            return await cluster_called(await in_daemon(own_name, place)).list()
+            return await cluster_called(await asking.SLOTS.in_daemon(own_name, place)).list()
     except TimeoutError:
         raise ClusterUnavailable(f"it has not answered in {max_wait:g} s") from None
 

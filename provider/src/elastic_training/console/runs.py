@@ -5,21 +5,25 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from operator import attrgetter
 from time import monotonic
 from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.errors import ElasticError
 from elastic_runtime.prices.book import Price
+from elastic_runtime.printable import printable
 from elastic_runtime.run.status import MAX_USAGE, Usage
 from elastic_runtime.run.status_failure import without_quotes
 from elastic_training.airflow.rendered import rendered_of_tasks
 from elastic_training.concurrency.newest import Newest
+from elastic_training.console.asking import Deadline
 from elastic_training.console.late import Ended
 from elastic_training.console.places import FoundRun, RecentRuns, plain_run
 from elastic_training.cost.bill import bill
@@ -29,6 +33,8 @@ from elastic_training.redaction.values import masked
 
 PLACES_TIMEOUT = 3.0
 """Seconds for all places together."""
+BOOKS_TIMEOUT = 2.0
+"""Seconds for all price books together."""
 _NEVER = datetime(1, 1, 1, tzinfo=UTC)
 FRESH = 60.0
 """Seconds after which a price book is read again."""
@@ -39,6 +45,8 @@ MOST = 10_000
 """Tries that are remembered."""
 AT_ONCE = 200
 """Tries that are asked for in one question."""
+ONE_BY_ONE = 2.0
+"""Seconds for asking for each alone, after a question for many has failed."""
 _NAMES = ("cluster", "checkpoint_uri", "checkpoint_conn_id", "price_book")
 _LONGEST = 2000
 """Characters of a field; what is longer is none of ours."""
@@ -97,7 +105,10 @@ class RunList:
         chosen = [row for row in mine if row[1].dag_id in dag_ids and _is_wanted(*row, wanted)]
         fields = self._fields.of([owner for _, owner in chosen])
         priced = {each: viewer.may_see_results(each) for each in dag_ids}
-        rows = [_Row(each, owner, fields[owner], self._cost(each, owner, fields, priced)) for each, owner in chosen]
+        books = Deadline(BOOKS_TIMEOUT)
+        rows = [
+            _Row(each, owner, fields[owner], self._cost(each, owner, fields, priced, books)) for each, owner in chosen
+        ]
         rows.sort(key=lambda row: row.key(wanted.sort), reverse=wanted.descending)
         told = [each for each in found.unreachable if self._may_know(each.place, viewer)]
         page = {
@@ -109,11 +120,16 @@ class RunList:
         return page, [row.ended() for row in rows if row.run.headline.phase.final]
 
     def _cost(
-        self, each: FoundRun, owner: Owner, fields: Mapping[Owner, Mapping[str, str]], priced: Mapping[str, bool]
+        self,
+        each: FoundRun,
+        owner: Owner,
+        fields: Mapping[Owner, Mapping[str, str]],
+        priced: Mapping[str, bool],
+        books: Deadline,
     ) -> Decimal | None:
         if not priced[owner.dag_id]:
             return None
-        return self._spending.cost(each.headline.usage, fields[owner].get("price_book"))
+        return self._spending.cost(each.headline.usage, fields[owner].get("price_book"), books)
 
     def _note_dags(self, mine: Iterable[tuple[FoundRun, Owner]]) -> None:
         of_place: dict[str, set[str]] = {}
@@ -182,30 +198,39 @@ class Spending:
         self._books: dict[str, tuple[float, Mapping[str, Price] | None]] = {}
         self._lock = threading.Lock()
 
-    def cost(self, usage: Iterable[Usage], given: str | None) -> Decimal | None:
-        """In dollars; None: nothing of it has a price.
+    def cost(self, usage: Iterable[Usage], given: str | None, deadline: Deadline) -> Decimal | None:
+        """In dollars; None: nothing of it has a price, or its book cannot be read now.
 
         Args:
             usage: seconds by kind of machine.
             given: the task's ``price_book``.
+            deadline: for reading it.
         """
-        book = self._book(named_book(given))
-        made = bill(tuple(usage)[:MAX_USAGE], book) if book else None
+        try:
+            book = self._book(named_book(given), deadline)
+            made = bill(tuple(usage)[:MAX_USAGE], book) if book else None
+        except Exception as error:  # noqa: BLE001  # of one run, whose book and figures say anything
+            log.warning("What a run has cost is not known: %s: %s", type(error).__name__, printable(error))
+            return None
         return made.cost if made and made.priced else None
 
-    def _book(self, name: str) -> Mapping[str, Price] | None:
+    def _book(self, name: str, deadline: Deadline) -> Mapping[str, Price] | None:
         with self._lock:
             until, book = self._books.get(name, (0.0, None))
-            if monotonic() < until:
-                return book
-            try:
-                book = read_book(name)
-            except InvalidSettings:  # Said on the page of each run that has it.
-                book = None
+        if monotonic() < until or not name:
+            return book
+        if not deadline.left:  # Others were silent: nothing is known of this one.
+            return None
+        try:
+            # Not under the lock: its file system may be silent.
+            book = deadline.ask(f"the price book {name}", partial(read_book, name))
+        except ElasticError:  # Said on the page of each run that has it.
+            book = None
+        with self._lock:
             if len(self._books) >= MOST_BOOKS:
                 self._books.clear()
             self._books[name] = (monotonic() + FRESH, book)
-            return book
+        return book
 
 
 # What the list has to know of the tasks of its runs, asked of Airflow's database once for each try.
@@ -231,12 +256,26 @@ class TaskFields:
         return {each: found.get(each, {}) for each in owners}
 
     def _asked(self, owners: Collection[Owner]) -> dict[Owner, Mapping[str, str]]:
-        ids = {each: (each.dag_id, each.run_id, each.task_id, each.map_index) for each in owners}
         try:
-            rendered = rendered_of_tasks(set(ids.values()))
+            return self._told(owners)
         except Exception as error:  # noqa: BLE001  # a database's, Airflow's: the list is one without these
-            log.warning("Cannot read the settings of %d runs' tasks from Airflow: %s", len(ids), type(error).__name__)
-            return {}
+            log.warning(
+                "Cannot read the settings of %d runs' tasks from Airflow: %s", len(owners), type(error).__name__
+            )
+        # Perhaps it refuses the ids of one of them, which any document can hold.
+        found: dict[Owner, Mapping[str, str]] = {}
+        until = monotonic() + ONE_BY_ONE
+        for each in owners:
+            if len(owners) == 1 or monotonic() > until:
+                break
+            with suppress(Exception):  # As before, and said.
+                found |= self._told([each])
+        return found
+
+    @staticmethod
+    def _told(owners: Collection[Owner]) -> dict[Owner, Mapping[str, str]]:
+        ids = {each: (each.dag_id, each.run_id, each.task_id, each.map_index) for each in owners}
+        rendered = rendered_of_tasks(set(ids.values()))
         return {each: _ours(rendered.get(its, {})) for each, its in ids.items()}
 
 

@@ -61,7 +61,7 @@ def check_price_book(given: Any) -> None:
 def cost_of(status: Status, given: Any, log: _Log, *, ask_cloud: bool = True) -> dict[str, Any] | None:
     """Return the run's cost for its result document. None: there is no price book. See docs/cost.md.
 
-    A price book that has become unreadable costs the money figures and a warning: no training is failed for it.
+    If the price book or a price cannot be read, there is a warning and no cost: no training fails for it.
 
     Args:
         status: of the run.
@@ -70,10 +70,16 @@ def cost_of(status: Status, given: Any, log: _Log, *, ask_cloud: bool = True) ->
         ask_cloud: whether EC2 may be asked for spot prices, where ``[elastic_training] aws_spot_prices`` allows it.
     """
     try:
-        book = read_book(given)
+        return _cost_of(status, given, log, ask_cloud=ask_cloud)
     except InvalidSettings as error:
         log.warning("What the run cost is not known: %s", error)
-        return None
+    except Exception as error:  # noqa: BLE001  # a file system's, a book's: the training is over
+        log.warning("What the run cost is not known: %s: %s", type(error).__name__, printable(error))
+    return None
+
+
+def _cost_of(status: Status, given: Any, log: _Log, *, ask_cloud: bool) -> dict[str, Any] | None:
+    book = read_book(given)
     if book is None:
         return None
     name = printable(named_book(given))

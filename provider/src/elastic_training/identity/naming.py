@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 MAX_LENGTH = 52
 """Characters. Kubernetes allows 63 in a label; the rest is for suffixes such as ``-worker-x7k2p``."""
-_HASH_LENGTH = 10
+_HASH_LENGTH = 16
+"""Characters in base 32: 80 bits."""
 _NAMED = 20
 """Names that a message lists, where none is alike."""
 _NOT_ALLOWED = re.compile(r"[^a-z0-9]+")
@@ -32,11 +34,15 @@ class TaskIdentity:
         """Return the name of the task's run."""
         return run_name(self.dag_id, self.run_id, self.task_id, self.map_index, self.deployment)
 
+    def is_that_of(self, other: TaskIdentity) -> bool:
+        """Whether both are one task, in whichever deployment of Airflow."""
+        return replace(self, deployment=other.deployment) == other
+
 
 def run_name(dag_id: str, run_id: str, task_id: str, map_index: int = -1, deployment: str = "") -> str:
     """Name of the training run that this task has in this DAG run, the same for all tries.
 
-    A readable prefix from dag and task, and 40 bits of a hash over all five, which alone makes it unique.
+    A readable prefix from dag and task, and 80 bits of a hash over all five, which alone makes it unique.
 
     Args:
         dag_id: of the DAG.
@@ -50,7 +56,7 @@ def run_name(dag_id: str, run_id: str, task_id: str, map_index: int = -1, deploy
         of Kubernetes object, a Service too, which must begin with a letter.
     """
     identity = json.dumps([*([deployment] if deployment else ()), dag_id, run_id, task_id, map_index])
-    digest = hashlib.sha256(identity.encode()).hexdigest()[:_HASH_LENGTH]
+    digest = base64.b32encode(hashlib.sha256(identity.encode()).digest()).decode().lower()[:_HASH_LENGTH]
     words = [_NOT_ALLOWED.sub("-", part.lower()).strip("-") for part in (dag_id, task_id)]
     if map_index >= 0:
         words.append(str(map_index))

@@ -10,6 +10,11 @@ from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import InvalidDocument
 from elastic_training.identity.naming import TaskIdentity
 
+_LONGEST_ID = 1000
+"""Characters. Airflow's database has 250."""
+_MOST = 2**31 - 1
+"""The largest number in a column of Airflow's database."""
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:
@@ -59,11 +64,14 @@ class Owner:
 
 
 def read_owner(text: str) -> Owner | None:
-    """The owner, or None when the text was not written by this module."""
+    """The owner, or None when the text was not written by this module: no database would take its ids."""
     try:
-        return from_json(Owner, text)
+        owner = from_json(Owner, text)
     except InvalidDocument:
         return None
+    texts = (owner.dag_id, owner.run_id, owner.task_id, owner.nonce, owner.deployment)
+    fit = all(len(each) <= _LONGEST_ID and "\0" not in each for each in texts)
+    return owner if fit and -1 <= owner.map_index <= _MOST and 0 <= owner.try_number <= _MOST else None
 
 
 def _map_index(task_instance: Any) -> int:

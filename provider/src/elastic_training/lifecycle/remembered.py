@@ -44,7 +44,7 @@ class Found:
 
     def belongs_to(self, task: TaskIdentity) -> bool:
         """Whether it is a run of this task, in whichever deployment of Airflow."""
-        return self.owner is not None and replace(self.owner.task, deployment=task.deployment) == task
+        return self.owner is not None and self.owner.task.is_that_of(task)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ def outdated(
     by_task: dict[tuple[str, str, str], list[tuple[datetime, Owner, RunSummary]]] = defaultdict(list)
     for each in runs:
         owner = read_owner(each.owner)
-        ended = each.headline.finished or each.headline.updated
+        ended = _ended(each)
         if owner and each.headline.phase.final and deployment in (None, owner.deployment):
             by_task[owner.deployment, owner.dag_id, owner.task_id].append((ended, owner, each))
     gone: list[tuple[datetime, RunSummary]] = []
@@ -97,18 +97,23 @@ def outdated(
     return [each for _, each in sorted(gone, key=lambda pair: pair[0])]
 
 
+def _ended(run: RunSummary) -> datetime:
+    return run.headline.finished or run.headline.updated
+
+
 def _is_named_for(run: RunSummary, owner: Owner) -> bool:
     return run.ref.name == owner.task.name
 
 
 async def remove(cluster: Cluster, run: RunSummary) -> Removal:
-    """Remove a run if it is over. Raises ElasticError.
+    """Remove a run if it is over, and has been for as long as the list tells. Raises ElasticError.
 
     A list tells what stands in documents under labels or in folders, which others may have made. So the run itself is
     asked, before what would end it.
     """
     try:
-        if not (await cluster.status(run.ref)).phase.final:
+        status = await cluster.status(run.ref)
+        if not status.phase.final or (status.finished or status.updated) > _ended(run):
             return Removal.STAYS
         await cluster.delete(run.ref, run.owner)
     except RunNotFound:

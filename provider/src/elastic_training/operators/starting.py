@@ -41,7 +41,7 @@ async def earlier_run(
     try:
         ref = await cluster.find(name)
         owner = read_owner(await cluster.owner(ref))
-        if owner is not None and replace(owner.task, deployment=task.deployment) == task:
+        if owner is not None and owner.task.is_that_of(task):
             status, spec = await cluster.status(ref), await cluster.spec(ref)
             folder = spec.checkpoint.uri.rpartition("/")[2] if spec.checkpoint else None
             return EarlierRun.of(owner, status, name, folder)

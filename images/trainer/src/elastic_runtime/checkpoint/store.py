@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from elastic_runtime.errors import FenceTaken, InvalidSettings, OwnershipLost
+from elastic_runtime.printable import printable
 
 NAME = re.compile(r"ckpt-f([0-9]{1,18})-s([0-9]{1,18})-t([0-9]{1,18})-[0-9a-f]{1,64}")
 """Pattern of a checkpoint's name, with fence, step and time in milliseconds. All other files are foreign."""
@@ -35,6 +36,8 @@ _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasb": "abf
 """What others call them."""
 FILE = re.compile(r"[a-z][a-z0-9-]{0,30}/[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 """Pattern of a file beside the checkpoints: a folder, and a name in it."""
+_UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Characters that no URI has, encoded or not: system calls, headers and logs do not take them."""
 _CONTAINER = r"(?:[a-z0-9](?:-?[a-z0-9]){2,62}|\$root|\$web)"
 _BUCKETS = {
     "s3": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]"),
@@ -283,6 +286,9 @@ def _others() -> dict[str, EntryPoint]:
 
 def _scheme(uri: str, field: str) -> str:
     known = " or ".join(form for _, form in _OWN.values())
+    if _UNFIT.search(_decoded(uri)):
+        problem = f"{printable(repr(uri))} has a control character, or one that no encoding has"
+        raise InvalidSettings(field, problem, f"Write {known}")
     try:
         parts = urlsplit(uri)
     except ValueError as error:
@@ -305,9 +311,14 @@ def _scheme(uri: str, field: str) -> str:
 
 def _climbs(path: str) -> bool:
     """Whether a part is ``.`` or ``..``, however often it is percent-encoded: some server or library decodes it."""
-    while (decoded := unquote(path)) != path:
-        path = decoded
-    return any(part.strip() in (".", "..") for part in re.split(r"[/\\]", path))
+    return any(part.strip() in (".", "..") for part in re.split(r"[/\\]", _decoded(path)))
+
+
+def _decoded(text: str) -> str:
+    """Text without percent-encoding, however often it is encoded."""
+    while (decoded := unquote(text)) != text:
+        text = decoded
+    return text
 
 
 def _instead(scheme: str, known: str) -> str:

@@ -49,7 +49,11 @@ def read_prices(path: Path = SHIPPED) -> Mapping[str, Price]:
         InvalidDocument: the file is no price book; says what is wrong where.
     """
     name = printable(path)
-    if not path.is_file():  # A pipe would be waited for.
+    try:
+        is_file = path.is_file()
+    except (OSError, ValueError) as error:  # Its folder may not be entered, its name is too long or has a NUL.
+        raise InvalidDocument(f"{name}: cannot be read as a price book: {printable(error)}") from error
+    if not is_file:  # A pipe would be waited for.
         raise InvalidDocument(f"{name}: cannot be read as a price book: the file does not exist")
     try:
         with path.open("rb") as file:

@@ -35,13 +35,16 @@ from datetime import datetime
 from pathlib import Path
 
 from elastic_runtime.documents import from_json, parse_json, to_json, write_atomically
-from elastic_runtime.errors import InvalidDocument, RunNotFound
+from elastic_runtime.errors import ElasticError, InvalidDocument, RunNotFound
 from elastic_runtime.run.headline import Headline, headline
+from elastic_runtime.run.reading import LONGEST, read_bytes, read_start
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Status
 
 _LONGEST_SIZE = 100
 """Bytes of the size that are read."""
+_LONGEST_REASON, _LONGEST_OWNER, _LONGEST_HEADLINE = 16 << 10, 64 << 10, 1 << 20
+"""Bytes of these that are read."""
 _REQUEST = 64
 """Characters of a request that are read."""
 
@@ -126,7 +129,7 @@ class RunDir:
 
     def read_owner(self) -> str:
         """Return the owner. Raise RunNotFound."""
-        return self._read("owner")
+        return self._read("owner", _LONGEST_OWNER)
 
     def write_owner(self, owner: str) -> None:
         """Take the run over, or confirm that it is ours."""
@@ -141,18 +144,14 @@ class RunDir:
 
     def asked_size(self) -> int | str:
         """Wanted workers, or what stands there instead, as far as one would show it. Raises RunNotFound."""
-        try:
-            with (self.path / "size").open("rb") as stream:
-                text = stream.read(_LONGEST_SIZE).decode(errors="replace").strip()
-        except FileNotFoundError:
-            raise RunNotFound(f"no size in {self.path}: the run does not exist (any more)") from None
+        text = read_start(self.path / "size", _LONGEST_SIZE).decode(errors="replace").strip()
         return int(text) if re.fullmatch(r"-?[0-9]{1,9}", text) else text
 
     def requests(self) -> str | None:
         """JSON list of the requests for sizes, as Airflow's side has noted them; None: there are none to be read."""
         try:
-            record = parse_json((self.path / "record.json").read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, InvalidDocument):
+            record = parse_json(self._read("record.json"))
+        except (ElasticError, OSError):
             return None
         return json.dumps(record.get("requests")) if isinstance(record, dict) else None
 
@@ -176,7 +175,7 @@ class RunDir:
 
     def read_headline(self) -> Headline:
         """Read the headline. Raise InvalidDocument, or RunNotFound before the launcher has written the first."""
-        return from_json(Headline, self._read("headline.json"))
+        return from_json(Headline, self._read("headline.json", _LONGEST_HEADLINE))
 
     def read_launcher(self) -> LauncherProcess:
         """Read the launcher's process. Raise RunNotFound before it has started."""
@@ -187,7 +186,9 @@ class RunDir:
         write_atomically(self.path / "launcher.json", to_json(launcher))
 
     def write_notice(self, worker: str, notice: ReclaimNotice) -> None:
-        """Send a preemption notice to a worker's agent."""
+        """Send a preemption notice to a worker's agent. Raise InvalidDocument for a name that leads elsewhere."""
+        if "/" in worker or "\0" in worker:
+            raise InvalidDocument(f"{worker!r} is not the name of a worker")
         write_atomically(self.notices / f"{worker}.json", to_json(notice))
 
     def ask_to_end(self, reason: str) -> None:
@@ -202,10 +203,18 @@ class RunDir:
     def stacks_asked(self) -> str | None:
         """The last such request; None: there was none."""
         try:
-            with (self.path / "stacks").open(encoding="utf-8", errors="replace") as file:
-                return file.read(_REQUEST)
-        except FileNotFoundError:
+            return read_start(self.path / "stacks", 4 * _REQUEST).decode(errors="replace")[:_REQUEST]
+        except (RunNotFound, InvalidDocument):
             return None
+
+    def asked_to_end(self) -> str | None:
+        """The reason, once somebody has asked for the end; None: nobody has."""
+        try:
+            return read_start(self.cancel, _LONGEST_REASON).decode(errors="replace")
+        except RunNotFound:
+            return None
+        except InvalidDocument:
+            return f"{self.cancel} is there, and is not a text"
 
     def exists(self) -> bool:
         """Whether a run was laid down here, whole."""
@@ -226,10 +235,8 @@ class RunDir:
             os.close(handle)
         return False
 
-    def _read(self, name: str) -> str:
+    def _read(self, name: str, most: int = LONGEST) -> str:
         try:
-            return (self.path / name).read_text(encoding="utf-8")
-        except (FileNotFoundError, NotADirectoryError):
-            raise RunNotFound(f"no {name} in {self.path}: the run does not exist (any more)") from None
+            return read_bytes(self.path / name, most).decode()
         except UnicodeDecodeError as error:
             raise InvalidDocument(f"{self.path / name} is not text: {error.reason}") from error

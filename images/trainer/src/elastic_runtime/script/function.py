@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from elastic_runtime.documents import parse_json
+from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.protocol.rank_link import MAX_RETURNED, SCRIPTS, Returned, shared_link
 
 _log = logging.getLogger(__name__)
@@ -54,11 +55,20 @@ def _report_result(value: object) -> None:
     except (TypeError, ValueError, RecursionError) as error:
         text, problem = "", f"not JSON ({error})"
     else:
-        problem = f"more than {MAX_RETURNED} characters of JSON" if len(text) > MAX_RETURNED else ""
+        problem = f"more than {MAX_RETURNED} characters of JSON" if len(text) > MAX_RETURNED else _unread(text)
     if problem:
         _log.warning("what the function has returned is left out of the result: it is %s", problem)
     elif value is not None:
         shared_link().send(Returned(text))
+
+
+def _unread(text: str) -> str:
+    """Why a reader refuses this JSON. Empty: it does not."""
+    try:
+        parse_json(text)
+    except InvalidDocument as error:
+        return str(error)
+    return ""
 
 
 def _folder() -> Path:

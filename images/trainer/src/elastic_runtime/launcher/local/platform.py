@@ -31,7 +31,7 @@ from typing_extensions import override
 from elastic_runtime.agent.devices import WorkerShares, pools
 from elastic_runtime.agent.zygote import ZygoteClient
 from elastic_runtime.engines.registry import find_engine
-from elastic_runtime.errors import InvalidDocument, RunNotFound
+from elastic_runtime.errors import ClusterUnavailable, InvalidDocument, RunNotFound
 from elastic_runtime.launcher.decision.backoff import backoff_policy
 from elastic_runtime.launcher.platform import LeaseAge, Platform
 from elastic_runtime.pace import RateLimitedLog
@@ -419,25 +419,39 @@ class LocalPlatform(Platform):
                 pause.succeeded()
             except FileNotFoundError:
                 return self._deleted()
-            except OSError as error:
+            except (OSError, ClusterUnavailable) as error:
                 self._limited_log.warning("sizes and workers are not looked after for a moment: %s", printable(error))
+                await pause.pause()
+            except Exception as error:  # noqa: BLE001  # or nobody could change or end the run any more
+                kind = type(error).__name__
+                self._limited_log.warning(
+                    "the run's folder cannot be handled, trying again: %s: %s", kind, printable(error)
+                )
                 await pause.pause()
             await asyncio.sleep(WATCH_INTERVAL)
 
     def _read(self) -> None:
         before = self._asked, self._cancel, self._stacks
-        try:
-            workers = self._spec.workers
-            self._asked = self._folder.asked_size()
-            if isinstance(self._asked, int):
-                self._wanted = min(max(self._asked, workers.minimum), workers.maximum)
-            if self._folder.cancel.exists():
-                self._cancel = self._folder.cancel.read_text(encoding="utf-8")
-            self._stacks = self._folder.stacks_asked()
-        except (RunNotFound, InvalidDocument) as error:
-            log.warning("%s", printable(error))
+        # The end first: a size that cannot be read keeps nobody from ending the run.
+        for read in (self._read_cancel, self._read_size, self._read_stacks):
+            try:
+                read()
+            except (RunNotFound, InvalidDocument) as error:
+                log.warning("%s", printable(error))
         if before != (self._asked, self._cancel, self._stacks):
             self._on_change()
+
+    def _read_cancel(self) -> None:
+        self._cancel = self._folder.asked_to_end() or self._cancel
+
+    def _read_size(self) -> None:
+        workers = self._spec.workers
+        self._asked = self._folder.asked_size()
+        if isinstance(self._asked, int):
+            self._wanted = min(max(self._asked, workers.minimum), workers.maximum)
+
+    def _read_stacks(self) -> None:
+        self._stacks = self._folder.stacks_asked()
 
     def _deleted(self) -> None:
         """Somebody has removed the run from under us: nobody can want it any more."""

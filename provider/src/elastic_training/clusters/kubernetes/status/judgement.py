@@ -194,7 +194,7 @@ def summaries(maps: Iterable[Object], launchers: Iterable[Pod]) -> tuple[list[Ru
         labels = thing.labels
         ref = RunRef(labels.get(runobjects.RUN_LABEL, ""), labels.get(runobjects.UID_LABEL, ""))
         part = labels.get(runobjects.PART_LABEL)
-        if part == Part.STATUS:
+        if part == Part.STATUS and thing.name == runobjects.ObjectNames(ref.name).status:
             headlines[ref] = read_headline(thing)
         elif part == Part.ROOT and _is_complete_root(thing, ref):
             roots.append((ref, thing))
@@ -211,6 +211,6 @@ def summaries(maps: Iterable[Object], launchers: Iterable[Pod]) -> tuple[list[Ru
 
 
 def _is_complete_root(thing: Object, ref: RunRef) -> bool:
-    """Whether it stands for a run that is there. Labels can be anything, but a run's root has the run's name."""
+    """Whether it stands for a run that is there. Labels can be anything, but a run's objects have the run's name."""
     is_complete = runobjects.COMPLETE in thing.annotations and not thing.going
     return is_complete and thing.name == runobjects.ObjectNames(ref.name).root
