@@ -69,7 +69,7 @@ def without_results(status: Status) -> Status:
 
 
 def _unquoted(event: Event) -> Event:
-    return replace(event, message="") if event.kind in _WORDED else event
+    return replace(event, message="" if event.kind in _WORDED else without_quotes(event.message))
 
 
 def _hidden_json(text: str | None, hide: Hide) -> str | None:
