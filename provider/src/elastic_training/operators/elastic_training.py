@@ -178,6 +178,7 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
             "json",
         ),
     }
+    mappings: ClassVar[Collection[str]] = ("environment", "pods")
     ui_color = "#dbe9f6"
     log_ranks: Any
     skip_on_exit_code: Any

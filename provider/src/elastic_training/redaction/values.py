@@ -15,7 +15,7 @@ from elastic_runtime.run.spec import RunSpec
 from elastic_training.airflow.sdk import redact
 from elastic_training.redaction.masking import forms, is_little, is_long, is_secret_name, mask
 
-_HIDDEN = "***"
+HIDDEN = "***"
 _NAMES_OF_THINGS = frozenset(
     {"secretName", "secret_name", "serviceAccount", "serviceAccountName", "service_account", "service_account_name"}
 )
@@ -37,7 +37,7 @@ def redacted(value: Any, name: str | None = None) -> Any:
         case None | bool():
             return value
     if looks_secret(name):
-        return _HIDDEN
+        return HIDDEN
     return redact(value) if isinstance(value, str) else value
 
 
@@ -84,9 +84,9 @@ class Secrets:
         theirs = str(redact(text))
         if self._pattern is None:
             return theirs
-        shown = str(redact(self._pattern.sub(_HIDDEN, text)))
+        shown = str(redact(self._pattern.sub(HIDDEN, text)))
         # Where two secrets overlap, whichever is replaced first leaves a part of the other.
-        return shown if shown == self._pattern.sub(_HIDDEN, theirs) else _HIDDEN
+        return shown if shown == self._pattern.sub(HIDDEN, theirs) else HIDDEN
 
 
 def remember_secrets(value: Any) -> None:
