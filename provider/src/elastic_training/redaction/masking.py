@@ -99,7 +99,8 @@ def _encoded(text: str) -> Iterator[str]:
 
 def mask(secrets: Iterable[str]) -> None:
     """Have Airflow's log of this task show none of them, however they are written. Not for an event loop."""
-    if found := sorted({form for secret in secrets if secret for form in forms(secret)}):
+    found: list[Any] = sorted({form for secret in secrets if secret for form in forms(secret)})
+    if found:
         mask_secret(found)
 
 
@@ -110,7 +111,8 @@ async def mask_in_loop(secrets: Iterable[str]) -> None:
     except ImportError:  # before 3.3
         mask(secrets)
         return
-    if found := sorted({form for secret in secrets if secret for form in forms(secret)}):
+    found: list[Any] = sorted({form for secret in secrets if secret for form in forms(secret)})
+    if found:
         await amask_secret(found)
 
 

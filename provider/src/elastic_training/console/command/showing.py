@@ -8,6 +8,7 @@ from datetime import datetime
 
 from elastic_runtime.documents import to_plain
 from elastic_runtime.run.status import Status
+from elastic_runtime.run.status_failure import without_quotes
 from elastic_training.console.command.output import fit, say, say_json, say_table, time_text
 from elastic_training.console.places import FoundRun, Listing, plain_run
 from elastic_training.outcome.steps import step_text
@@ -21,7 +22,10 @@ def tell_runs(seen: Listing, *, as_json: bool) -> None:
     """Print all runs."""
     if as_json:
         unreachable = [asdict(each) for each in seen.unreachable]
-        say_json({"runs": [plain_run(each) for each in seen.runs], "unreachable": unreachable})
+        runs = [plain_run(each) for each in seen.runs]
+        for each in runs:  # What ranks have said, and which of it is secret, "show" knows.
+            each["reason"] = without_quotes(each["reason"])
+        say_json({"runs": runs, "unreachable": unreachable})
         return
     if not seen.runs:
         say("no runs")
