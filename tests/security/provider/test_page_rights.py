@@ -135,6 +135,32 @@ class TestAPlaceThatIsNotReached:
         assert client.get(f"{API}/runs").status_code == 200
 
 
+class TestATaskWhosePlaceIsNotReached:
+    @pytest.fixture(autouse=True)
+    def unreachable(self, fake: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def refused(_: object) -> None:
+            raise ClusterUnavailable("10.2.3.4:6443 refused it")
+
+        monkeypatch.setattr(fake, "find", refused)
+
+    @pytest.mark.parametrize("path", [f"{API}/task", f"{PREFIX}/report"])
+    def test_why_is_not_for_every_viewer_of_the_dag(self, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+        client = seeing(monkeypatch)
+        without_rights(monkeypatch, DagAccessEntity.TASK_LOGS, connections=False)
+        answer = client.get(path, params=IDS)
+        assert "10.2.3.4" not in answer.text
+        assert "does not answer" in answer.json()["message"]
+
+    @pytest.mark.parametrize("connections", [False, True])
+    def test_but_for_readers_of_its_log_or_of_connections(
+        self, monkeypatch: pytest.MonkeyPatch, connections: bool
+    ) -> None:
+        client = seeing(monkeypatch)
+        hidden = [DagAccessEntity.TASK_LOGS] if connections else []
+        without_rights(monkeypatch, *hidden, connections=connections)
+        assert "10.2.3.4" in client.get(f"{API}/task", params=IDS).json()["message"]
+
+
 @pytest.mark.parametrize("what", ["scale", "notice", "end"])
 @pytest.mark.parametrize(
     "more",

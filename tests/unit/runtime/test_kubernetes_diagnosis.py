@@ -74,7 +74,7 @@ class TestOfAPod:
             (
                 waiting("CrashLoopBackOff", "back-off 10s", reason="Error", exitCode=1, message="no module"),
                 "",
-                "Error: container worker ended with code 1 no module",
+                "Error: container worker ended with code 1; the end of its log: no module",
             ),
             (waiting("CrashLoopBackOff", "back-off 10s"), "", "CrashLoopBackOff: back-off 10s"),
             (

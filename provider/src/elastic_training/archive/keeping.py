@@ -114,7 +114,7 @@ class Keeper:
             return None
         variables = await ask_airflow(credentials, address)
         # A rank's last words, which the status holds, are kept without what its environment has of secrets.
-        status = without_secrets(status, Secrets.of(spec).hide)
+        status = await in_daemon(_without_secrets_of, spec, status)
         if cost is None:
             cost = await in_daemon(cost_of, status, self.price_book, self.log)
         folder = spec.checkpoint.uri.rpartition("/")[2] if spec.checkpoint else None
@@ -126,6 +126,10 @@ class Keeper:
     def _failed(self, name: str, error: Exception) -> None:
         trouble = f"the store has not answered in {STORE_TIMEOUT:g} s" if isinstance(error, TimeoutError) else error
         self.log.warning("Status and report of the run %s are not kept: %s", name, printable(masked(str(trouble))))
+
+
+def _without_secrets_of(spec: RunSpec, status: Status) -> Status:
+    return without_secrets(status, Secrets.of(spec).hide)
 
 
 def keep(

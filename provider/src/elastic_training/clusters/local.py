@@ -44,7 +44,8 @@ from elastic_runtime.run.headline import headline
 from elastic_runtime.run.reading import open_file, read_bytes
 from elastic_runtime.run.rundir import LauncherProcess, ReclaimNotice, RunDir, process_stat
 from elastic_runtime.run.spec import RunSpec
-from elastic_runtime.run.status import Phase, Status
+from elastic_runtime.run.status import MAX_REASON, Phase, Status
+from elastic_runtime.run.status_failure import END_OF_LOG
 from elastic_training.clusters.claims import Observed, Times
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.document import RunDocument, StoredLogLease, read_requests
@@ -439,12 +440,12 @@ class _Folder(PolledPlace):
         being_created = not found.complete and utc_now() < found.created + _YOUNG
         if alive or status.phase.final or being_created:
             return Observed(status, alive)
-        lost = "the launcher is gone without a final status; last line of its log"
+        lost, last = "the launcher is gone without a final status", printable(last_line(run.log), MAX_REASON)
         status = replace(
             status,
             phase=Phase.FAILED,
             failure=FailureKind.LAUNCHER_LOST,
-            reason=f"{lost}: {last_line(run.log)!r}",
+            reason=f"{lost}{END_OF_LOG}{last}" if last else lost,
             world_size=0,
             finished=status.updated,
         )

@@ -39,14 +39,19 @@ class Rights:
     """Right to read the task's log: texts of ranks."""
     results: bool = False
     """Right to read the task's XComs: metrics, files, cost."""
+    outages: bool = False
+    """Right to know why a place or a store does not answer: with that to the task's log, which has it, or to Airflow's
+    connections."""
 
 
 def rights(user: Any, dag_id: str) -> Rights:
     """Return the user's rights for the DAG, from Airflow."""
+    logs = _allowed(user, "GET", dag_id, DagAccessEntity.TASK_LOGS)
     return Rights(
         edit=may_change(user, dag_id),
-        logs=_allowed(user, "GET", dag_id, DagAccessEntity.TASK_LOGS),
+        logs=logs,
         results=_allowed(user, "GET", dag_id, DagAccessEntity.XCOM),
+        outages=logs or Person(user).may_see_connections(),
     )
 
 

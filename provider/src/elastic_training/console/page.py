@@ -43,6 +43,7 @@ RESOLVED_AT_ONCE = 4
 """Places that one request looks up in Airflow's connections at the same time."""
 NO_TRAINING = "This task is not a training, or has not begun: Airflow has kept no settings of it."
 NO_RUN = "There is no run of this task: it has not been created yet, or nothing was kept of it."
+SILENT = "The run's place, or the store of what is kept of its tries, does not answer. Why is not for you to see."
 NO_TRY = "Nothing was kept of try {number}."
 
 
@@ -153,6 +154,7 @@ def describe(task: TaskIdentity, seen: Seen | None, rights: Rights) -> dict[str,
     """The page of a task, as JSON, for somebody with these rights."""
     if seen is None:
         return _page(task, None, NO_TRAINING)
+    seen = _told(seen, rights)
     if seen.present is not None:
         return _of_place(task, seen, seen.present, rights)
     kept, number = seen.kept, seen.wanted
@@ -176,6 +178,7 @@ def report(task: TaskIdentity, try_number: int | None, rights: Rights) -> str | 
     if seen is None:  # Of a task that has been taken out of its DAG, perhaps.
         kept, trouble = archive.look_up(task, try_number, Deadline().ask)
         seen = Seen({"cluster": ""}, None, kept, try_number, trouble)
+    seen = _told(seen, rights)
     if (here := seen.present) is not None:
         status, cost = _fit(here.status, Secrets.of(here.spec).hide, rights), seen.cost
     elif seen.kept is not None:
@@ -192,6 +195,11 @@ def _fit(status: Status, hide: Hide, rights: Rights) -> Status:
     status = without_secrets(status, hide)
     status = status if rights.logs else without_logs(status)
     return status if rights.results else without_results(status)
+
+
+def _told(seen: Seen, rights: Rights) -> Seen:
+    """Without addresses and names of connections, which the words of a place or a store may have."""
+    return seen if rights.outages or seen.trouble is None else replace(seen, trouble=SILENT)
 
 
 def _hidden(rights: Rights) -> list[str]:

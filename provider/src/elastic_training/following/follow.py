@@ -27,6 +27,7 @@ from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.types import LOG_START, LogLease, LogLines, Quiet, RunRef, StatusChanged
 from elastic_training.listeners import audience
 from elastic_training.listeners.audience import Audience, Listener
+from elastic_training.redaction.values import masked
 
 # The lines of a run's log, read: who wrote each, how much it weighs, when. And which of them come into the task's.
 #
@@ -291,7 +292,7 @@ class Follower:
         now = self._now()
         for line in map(read_line, update.lines):
             if line.is_shown(self._ranks):
-                self._sources(line.source).log(line.level, "%s", printable(line.told_at(now), _LINE))
+                self._sources(line.source).log(line.level, "%s", printable(masked(line.told_at(now)), _LINE))
         # After the lines: killed in between, these come twice; the other way round they would be missing.
         self._cursor = update.cursor
         if update.note:
@@ -357,10 +358,10 @@ def news(before: Status | None, status: Status) -> tuple[int, str, str] | None:
     told_by_launcher = any(event.kind is EventKind.FINISHED for event in status.events)
     waits_still = status.phase is Phase.SUSPENDED and before is not None and before.phase is Phase.SUSPENDED
     if status.phase in (Phase.PENDING, Phase.STARTING) or waits_still:
-        return logging.INFO, f"{status.phase}: %s", printable(status.reason, MAX_REASON)
+        return logging.INFO, f"{status.phase}: %s", printable(masked(status.reason), MAX_REASON)
     if status.phase.final and not told_by_launcher:
         level = logging.ERROR if status.phase is Phase.FAILED else logging.INFO
-        return level, f"{status.phase}: %s", printable(status.reason, MAX_REASON)
+        return level, f"{status.phase}: %s", printable(masked(status.reason), MAX_REASON)
     return None
 
 

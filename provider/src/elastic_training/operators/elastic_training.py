@@ -177,6 +177,7 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
             "json",
         ),
     }
+    mappings: ClassVar[Collection[str]] = ("environment", "pods")
     ui_color = "#dbe9f6"
     log_ranks: Any
     skip_on_exit_code: Any
@@ -374,7 +375,9 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         # The reason of a failure has a rank's last words, and who knows what these are.
         cost = cost_of(status, self.price_book, self.log)
         report = run(self.keeper(cluster, own_name(self.cluster)).keep(ref, status, cost))
-        document = result_document(without_secrets(status, masked), cost, report and masked(report))
+        # Before anything is cut into lines, or indented: Airflow's masker finds a secret only as it is.
+        shown = without_secrets(status, masked)
+        document = result_document(shown, cost, report and masked(report))
         if status.phase is Phase.SUCCEEDED:
             memory.succeeded(status)
             report_to_outlets(context, self.outlets, status)
@@ -383,7 +386,7 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         task_instance = context["ti"]
         # Pushed, not returned: a task behind this one, with a trigger rule for it, can branch on the kind.
         task_instance.xcom_push(key=FAILURE_KEY, value=document)
-        if first := status.first_failure:
+        if first := shown.first_failure:
             block = failure_block(first, cluster.worker_log(ref.name, first.worker))
             self.log.error("%s", masked(block))
         hopeless = status.exit_code in self.fail_on_exit_code

@@ -37,7 +37,7 @@ from elastic_training.operators.checks import (
 )
 from elastic_training.operators.lineage import ReportsLineage
 from elastic_training.operators.mapped import check_partial
-from elastic_training.redaction.values import masked, remember_secrets
+from elastic_training.redaction.values import masked, parts_known, remember_secrets, secrets_in
 from elastic_training.settings.jupyter import jupyter_of
 from elastic_training.settings.observe import Observe
 from elastic_training.settings.pods import Pods, pods_of
@@ -94,6 +94,8 @@ class TrainingArguments(ReportsLineage):
     on_clear: str
     wait_for_completion: bool
     log: Any
+    _parts_known: frozenset[str] = frozenset()
+    """Parts of the settings that Airflow's masker knew at first."""
 
     @classmethod
     def partial(cls, **arguments: Any) -> Any:
@@ -247,7 +249,13 @@ class TrainingArguments(ReportsLineage):
             hostfile=self.hostfile or None,
             jupyter=jupyter.spec() if jupyter else None,
             engine=self.engine,
+            secrets=self._further_secrets(),
         )
+
+    def _further_secrets(self) -> tuple[str, ...]:
+        """What Airflow hides in this task's log, for those who show the run's texts elsewhere."""
+        of_pods = secrets_in(plain(self.pods)) if has_pods(self.cluster) else ()
+        return tuple(sorted({*of_pods, *self._parts_known} - {*secrets_in(plain(self.environment))}))
 
     def rank_environment(self, *, fixed_size: bool) -> dict[str, str]:  # noqa: ARG002  # some engines' depends on it
         """Extra variables of every rank, from rendered fields.
@@ -274,7 +282,10 @@ class TrainingArguments(ReportsLineage):
 
     def remember_secrets(self) -> None:
         """Have Airflow mask what looks secret in this task's environment, in all that this process logs."""
-        remember_secrets([plain(self.command), plain(self.environment), plain(self.pods)])
+        values = [plain(self.command), plain(self.environment), plain(self.pods)]
+        # Before the masker learns from us: then it finds no part of a value, but the whole.
+        self._parts_known = self._parts_known or frozenset(parts_known(values))
+        remember_secrets(values)
 
     def store_credentials(self) -> StoreCredentials | None:
         """Return the checkpoint store's credentials, if a connection has them. Raise InvalidSettings."""

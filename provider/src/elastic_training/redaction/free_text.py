@@ -17,6 +17,8 @@ from elastic_runtime.run.status import Event, EventKind, Series, Status
 from elastic_runtime.run.status_failure import without_quotes
 
 Hide = Callable[[str], str]
+_LONGEST = 10_000
+"""Characters of a text; no launcher of ours writes as many."""
 _WORDED = frozenset(
     {
         *(EventKind.FINISHED, EventKind.WARNING),
@@ -27,13 +29,14 @@ _WORDED = frozenset(
 
 
 def without_secrets(status: Status, hide: Hide) -> Status:
-    """The same status, with ``hide`` applied to each free text in it."""
+    """The same status, with ``hide`` applied to each free text in it, as long as a launcher writes it at most."""
     first = status.first_failure
     return replace(
         status,
-        reason=hide(status.reason),
-        first_failure=first and replace(first, message=hide(first.message), traceback=hide(first.traceback)),
-        events=tuple(replace(each, message=hide(each.message)) for each in status.events),
+        reason=hide(status.reason[:_LONGEST]),
+        first_failure=first
+        and replace(first, message=hide(first.message[:_LONGEST]), traceback=hide(first.traceback[:_LONGEST])),
+        events=tuple(replace(each, message=hide(each.message[:_LONGEST])) for each in status.events),
         checkpoint=status.checkpoint and replace(status.checkpoint, uri=hide(status.checkpoint.uri)),
         outputs=status.outputs and replace(status.outputs, uri=hide(status.outputs.uri)),
         timeline=status.timeline and hide(status.timeline),
@@ -69,7 +72,7 @@ def without_results(status: Status) -> Status:
 
 
 def _unquoted(event: Event) -> Event:
-    return replace(event, message="") if event.kind in _WORDED else event
+    return replace(event, message="" if event.kind in _WORDED else without_quotes(event.message))
 
 
 def _hidden_json(text: str | None, hide: Hide) -> str | None:

@@ -8,14 +8,20 @@ value, as in a container's environment (``{"name": "DB_PASSWORD", "value": …}`
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from elastic_runtime.run.spec import RunSpec
 from elastic_training.airflow.sdk import redact
 from elastic_training.redaction.masking import forms, is_little, is_long, is_secret_name, mask
 
-_HIDDEN = "***"
+HIDDEN = "***"
+TOO_MANY = "*** (not shown: the run has too many secrets to find each)"
+MOST_FORMS = 2000
+"""Forms of a run's secrets that are looked for in its texts. A run with more has no texts, rather than slow pages."""
+_LONGEST_TEXT, _MOST_PARTS = 10_000, 6
+"""Of a text in which parts are looked for; else it is a secret as a whole."""
+_TOKENIZER = re.compile("tokeniz", re.IGNORECASE)
 _NAMES_OF_THINGS = frozenset(
     {"secretName", "secret_name", "serviceAccount", "serviceAccountName", "service_account", "service_account_name"}
 )
@@ -37,7 +43,7 @@ def redacted(value: Any, name: str | None = None) -> Any:
         case None | bool():
             return value
     if looks_secret(name):
-        return _HIDDEN
+        return HIDDEN
     return redact(value) if isinstance(value, str) else value
 
 
@@ -54,10 +60,15 @@ def masked(value: Any) -> Any:
 
 
 def looks_secret(name: str | None) -> bool:
-    """Whether what stands under that name is hidden."""
+    """Whether what stands under that name is hidden: by our own list, or by Airflow's and its configuration."""
     if name is None or name in _NAMES_OF_THINGS:
         return False
     return is_secret_name(name) or redact("value", name) != "value"
+
+
+def _is_hidden_everywhere(name: str | None) -> bool:
+    """The same for a value wherever it stands. Airflow's list has tokenizers, whose values are names of models."""
+    return looks_secret(None if name is None else _TOKENIZER.sub("", name))
 
 
 class Secrets:
@@ -68,25 +79,36 @@ class Secrets:
 
     Args:
         value: plain values, as of :func:`redacted`.
+        further: secrets, under whatever names.
     """
 
-    def __init__(self, value: Any) -> None:
-        found = {form for each in _secrets(value, None) if is_long(each) for form in forms(each)}
+    def __init__(self, value: Any, further: Iterable[str] = ()) -> None:
+        secrets = {each for each in (*_secrets(value, None), *further) if is_long(each)}
+        found: set[str] = set()
+        for each in secrets:
+            if len(found) > MOST_FORMS:
+                break
+            found |= forms(each)
+        self._too_many = len(found) > MOST_FORMS
+        if self._too_many:
+            found = set()
         self._pattern = re.compile("|".join(map(re.escape, sorted(found, key=len, reverse=True)))) if found else None
 
     @classmethod
     def of(cls, spec: RunSpec) -> Self:
-        """Those of a run's environment."""
-        return cls(dict(spec.environment))
+        """Those of a run's environment, and those that its spec names besides."""
+        return cls(dict(spec.environment), spec.secrets)
 
     def hide(self, text: str) -> str:
         """A text without them, and without what Airflow knows to be secret."""
+        if self._too_many:
+            return TOO_MANY if text else text
         theirs = str(redact(text))
         if self._pattern is None:
             return theirs
-        shown = str(redact(self._pattern.sub(_HIDDEN, text)))
+        shown = str(redact(self._pattern.sub(HIDDEN, text)))
         # Where two secrets overlap, whichever is replaced first leaves a part of the other.
-        return shown if shown == self._pattern.sub(_HIDDEN, theirs) else _HIDDEN
+        return shown if shown == self._pattern.sub(HIDDEN, theirs) else HIDDEN
 
 
 def remember_secrets(value: Any) -> None:
@@ -96,7 +118,25 @@ def remember_secrets(value: Any) -> None:
     secret: it knows that only as it is, and not as JSON or YAML write it.
     """
     known = (text for text in _texts(value) if redact(text) != text)
-    mask(each for each in (*_secrets(value, None), *known) if not is_little(each))
+    mask(each for each in (*_secrets(value, None), *known, *parts_known(value)) if not is_little(each))
+
+
+def secrets_in(value: Any) -> Iterator[str]:
+    """What stands under names that look secret, if hiding it hides little else."""
+    return (each for each in _secrets(value, None) if is_long(each))
+
+
+def parts_known(value: Any) -> Iterator[str]:
+    """The parts of plain values that Airflow's masker knows, such as a connection's password in a URL."""
+    for text in _texts(value):
+        shown = str(redact(text))
+        if shown == text:
+            continue
+        around = shown.split(HIDDEN)
+        found = None
+        if len(text) <= _LONGEST_TEXT and len(around) <= _MOST_PARTS:
+            found = re.fullmatch("(.+?)".join(map(re.escape, around)), text, re.DOTALL)
+        yield from (each for each in (found.groups() if found else (text,)) if is_long(each))
 
 
 def _secrets(value: Any, name: str | None) -> Iterator[str]:
@@ -107,7 +147,7 @@ def _secrets(value: Any, name: str | None) -> Iterator[str]:
         case list() | tuple():
             for each in value:
                 yield from _secrets(each, name)
-        case str() if name is not None and name not in _NAMES_OF_THINGS and is_secret_name(name):
+        case str() if _is_hidden_everywhere(name):
             yield value
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import MISSING, Field, dataclass, fields
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from elastic_training.airflow.sdk import XComArg
 from elastic_training.airflow.versions import ResolveMixin
-from elastic_training.redaction.values import redacted
+from elastic_training.redaction.values import HIDDEN, redacted
 
 S = TypeVar("S", bound="Settings")
 
@@ -59,7 +59,11 @@ class Settings(ResolveMixin):
         """
         copy = object.__new__(type(self))
         for field in fields(self):
-            object.__setattr__(copy, field.name, _rendered(getattr(self, field.name), render))
+            value = getattr(self, field.name)
+            made = _rendered(value, render)
+            if is_template(value) and isinstance(made, str) and _is_mapping_as_text(field, made):
+                made = RenderedText()
+            object.__setattr__(copy, field.name, made)
         return copy
 
     def known(self: S, **stand_ins: Any) -> S:
@@ -115,6 +119,23 @@ class Environment(Settings, Mapping[str, Any]):
         return redacted(plain(dict(self.variables)))
 
 
+class RenderedText:
+    """Stands for the text that a template has yielded where a mapping belongs, which execution refuses.
+
+    The text may be a mapping with secrets, in which no name shows which values these are. So it is not kept.
+    """
+
+    def serialize(self) -> str:
+        """As Airflow shows it."""
+        return HIDDEN
+
+    def __str__(self) -> str:
+        return HIDDEN
+
+    def __repr__(self) -> str:
+        return HIDDEN
+
+
 def as_environment(given: Any) -> Any:
     """Variables as an :class:`Environment`; all else as it is."""
     known = isinstance(given, Mapping) and not isinstance(given, Environment)
@@ -145,6 +166,12 @@ def _given(settings: Settings) -> dict[str, Any]:
     return {field.name: plain(value) for field, value in values if value != _default(field)}
 
 
+def _is_mapping_as_text(field: Field[Any], text: str) -> bool:
+    """Whether a field is to be a mapping, and this is text; a field that may be a path as well decides by its begin."""
+    kind = str(field.type)
+    return "Mapping" in kind and (" str" not in kind or text.lstrip().startswith("{"))
+
+
 def _default(field: Field[Any]) -> Any:
     return field.default if field.default_factory is MISSING else field.default_factory()
 
@@ -171,6 +198,10 @@ class RendersSettings:
     mapped operators too: all of them render through ``render_template``.
     """
 
+    mappings: ClassVar[Collection[str]] = ()
+    """Fields that are mappings, and may have secrets in them."""
+    template_fields: Sequence[str]
+
     def render_template(
         self, content: Any, context: Any, jinja_env: Any = None, seen_oids: set[int] | None = None
     ) -> Any:
@@ -178,4 +209,10 @@ class RendersSettings:
         render = super().render_template  # type: ignore[misc]  # the Airflow base that this is mixed into has it
         if isinstance(content, Settings):
             return content.rendered(lambda value: render(value, context, jinja_env, seen_oids))
-        return render(content, context, jinja_env, seen_oids)
+        rendered = render(content, context, jinja_env, seen_oids)
+        whole = [name for name in self.template_fields if getattr(self, name, None) is content]
+        if not whole or not is_template(content):
+            return rendered
+        if isinstance(rendered, str):
+            return RenderedText() if any(name in self.mappings for name in whole) else rendered
+        return as_environment(rendered)

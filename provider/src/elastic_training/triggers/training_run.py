@@ -5,21 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from elastic_runtime.documents import to_plain
-from elastic_runtime.errors import OwnershipLost, RunNotFound
+from elastic_runtime.errors import ElasticError, OwnershipLost, RunNotFound
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status_failure import without_quotes
 from elastic_training.airflow.versions import task_state, triggers_are_told_of_kills
 from elastic_training.archive import Keeper
 from elastic_training.archive.document import without_curves
 from elastic_training.clusters.registry import cluster_called
 from elastic_training.clusters.types import RunRef
+from elastic_training.concurrency.daemons import in_daemon
 from elastic_training.following.follow import Ending, Followed, Follower
 from elastic_training.identity.ownership import read_owner
 from elastic_training.listeners import listeners_of
+from elastic_training.redaction.free_text import without_logs, without_secrets
+from elastic_training.redaction.values import Secrets
 from elastic_training.triggers.settling import Settling
 
 KILL_DELAY = 5.0
@@ -32,6 +38,8 @@ KEEP_TIMEOUT = 60.0
 LOOK = 120.0
 """Seconds between two looks at whether the task was cleared while nothing can run it, as in a paused DAG. Airflow, at
 least from 2.11 to 3.4, then leaves its trigger alone: ``Trigger.clean_unused`` compares the state, which is NULL."""
+SPEC_TIMEOUT = 10.0
+"""Seconds for the run's spec, at its end."""
 _DEFERRED = "deferred"
 _kills: set[asyncio.Task[None]] = set()
 """Kills under way, held here because an event loop itself holds its tasks only weakly."""
@@ -123,7 +131,7 @@ class TrainingRunTrigger(BaseTrigger):
             await asyncio.get_running_loop().create_future()
         await settling.over()
         self._fired = True
-        yield TriggerEvent(self._event(followed))  # type: ignore[no-untyped-call]  # untyped in Airflow
+        yield TriggerEvent(self._event(await self._hidden(followed)))  # type: ignore[no-untyped-call]  # untyped in Airflow
 
     async def on_kill(self) -> None:
         """The task was marked, or cleared, or Airflow only believes so: cancel, unless the run has a new master.
@@ -190,6 +198,18 @@ class TrainingRunTrigger(BaseTrigger):
         keeper = Keeper(cluster, self.cluster, self.log, *map(self.keeping.get, names))
         await keeper.keep_at_end(self.ref, KEEP_TIMEOUT)
 
+    async def _hidden(self, followed: Followed) -> Followed:
+        """The same without the run's secrets: Airflow logs the event, and keeps it in its database."""
+        if followed.status is None:
+            return followed
+        try:
+            async with asyncio.timeout(SPEC_TIMEOUT):
+                spec = await cluster_called(self.cluster).spec(self.ref)
+        except (ElasticError, TimeoutError):  # Nothing says what its secrets are; the rest of the status has none.
+            status = without_logs(followed.status)
+            return replace(followed, status=status, detail=without_quotes(followed.detail))
+        return await in_daemon(_without_secrets_of, spec, followed)
+
     def _event(self, followed: Followed) -> dict[str, Any]:
         # Airflow keeps the event in its database.
         status = followed.status and without_curves(followed.status)
@@ -201,3 +221,12 @@ class TrainingRunTrigger(BaseTrigger):
             "uid": self.ref.uid,
             "owner": self.owner,
         }
+
+
+def _without_secrets_of(spec: RunSpec, followed: Followed) -> Followed:
+    hide = Secrets.of(spec).hide
+    return replace(
+        followed,
+        status=followed.status and without_secrets(followed.status, hide),
+        detail=hide(followed.detail),
+    )

@@ -16,6 +16,7 @@ from datetime import timedelta
 
 from elastic_runtime.kubernetes.objects import Container, Ended, Event, Object, Pod
 from elastic_runtime.kubernetes.quantities import exceeds
+from elastic_runtime.run.status_failure import END_OF_LOG
 
 GRACE = timedelta(seconds=40)
 """For which what is :attr:`Cause.hopeless` may still be a slip: a Secret that is about to be created. The kubelet pulls
@@ -149,6 +150,9 @@ def needs_events(pod: Pod) -> bool:
     return any(each.waiting and each.waiting.reason in _SILENT for each in pod.containers)
 
 
+NOT_STARTED = ("StartError", "ContainerCannotRun")
+"""Reasons of a container that never ran: its message is the runtime's. Any other may be the end of its log, by the
+container's ``terminationMessagePolicy``."""
 _SILENT = ("", "ContainerCreating", "PodInitializing", "ImagePullBackOff")
 """Reasons of a container that waits, which tell nothing."""
 
@@ -211,4 +215,5 @@ def _end(pod: Pod) -> str:
 
 
 def _ended(container: Container, how: Ended) -> str:
-    return said(how.reason, f"container {container.name} ended with code {how.code} {how.message}")
+    message = how.message and f"{'. ' if how.reason in NOT_STARTED else END_OF_LOG}{how.message}"
+    return said(how.reason, f"container {container.name} ended with code {how.code}{message}")

@@ -15,7 +15,7 @@ from itertools import combinations
 from typing import Self
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.marks import VERSION
+from elastic_runtime.marks import SPARSE, VERSION
 from elastic_runtime.run.observe import ObserveSpec
 
 SPEC_VERSION = 1
@@ -347,6 +347,9 @@ class RunSpec:
     """Beside the workers, where these are pods."""
     restart: RestartSpec = field(default_factory=RestartSpec)
     """Settings of engines that restart their ranks: only ``torchrun`` does."""
+    secrets: tuple[str, ...] = field(default=(), metadata=SPARSE)
+    """Secrets of the run besides those in :attr:`environment`, which whoever shows its texts hides there. Both are
+    plain text here."""
     version: int = field(default=SPEC_VERSION, metadata=VERSION)
 
     @property

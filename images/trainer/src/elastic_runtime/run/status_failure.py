@@ -11,13 +11,17 @@ FAILED_FIRST = " failed first: "
 """In a reason, before what that rank said."""
 LAST_WORDS = "; last words on stderr: "
 """In a reason, before what some rank said."""
+END_OF_LOG = "; the end of its log: "
+"""In a reason or a diagnosis, before what may be lines of a launcher's or a worker's log; nothing of ours follows."""
+CANNOT_RUN = "the launcher cannot run: "
+"""In a reason, before the last words of a launcher that refuses its run."""
 
 
 def without_quotes(reason: str) -> str:
-    """A reason up to where it quotes a rank: for those who may not read the log."""
-    for words in (FAILED_FIRST, LAST_WORDS):
+    """A reason up to where it quotes a rank or a log: for those who may not read the log."""
+    for words in (FAILED_FIRST, LAST_WORDS, END_OF_LOG, CANNOT_RUN):
         before, found, _ = reason.partition(words)
-        reason = before + found.rstrip(": ") if words == FAILED_FIRST else before
+        reason = before + found.rstrip(": ") if words in (FAILED_FIRST, CANNOT_RUN) else before
     return reason
 
 

@@ -8,21 +8,24 @@ import shutil
 import subprocess
 import sys
 from argparse import Namespace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 from elastic_runtime.errors import Conflict, InvalidSettings
 from elastic_runtime.run.status import Status, WorkerStatus
+from elastic_runtime.run.status_failure import without_quotes
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.concurrency.bridge import close, run
 from elastic_training.console.command import pruning
 from elastic_training.console.command.exit_status import DONE, REFUSED, USAGE
-from elastic_training.console.command.finding import Chosen, choose, listing
+from elastic_training.console.command.finding import Chosen, choose, hiding, listing
 from elastic_training.console.command.log import print_log
 from elastic_training.console.command.output import fit, print_error, print_line
 from elastic_training.console.command.showing import print_run, print_runs
 from elastic_training.console.places import known_places
 from elastic_training.lifecycle.retention import configured
+from elastic_training.redaction.free_text import without_secrets
 
 
 def carry_out(arguments: Namespace) -> int:
@@ -71,7 +74,10 @@ def _of_a_run(places: list[str], arguments: Namespace) -> int:
     chosen = run(choose(places, arguments.run))
     match arguments.command:
         case "show":
-            print_run(chosen.found, run(chosen.cluster.status(chosen.ref)), as_json=arguments.json)
+            hide = run(hiding(chosen))
+            head = replace(chosen.found.headline, reason=hide(chosen.found.headline.reason))
+            status = without_secrets(run(chosen.cluster.status(chosen.ref)), hide)
+            print_run(replace(chosen.found, headline=head), status, as_json=arguments.json)
         case "scale":
             run(scale(chosen, arguments.workers))
         case "notice":
@@ -79,13 +85,14 @@ def _of_a_run(places: list[str], arguments: Namespace) -> int:
         case "stacks":
             run(stacks(chosen))
         case "logs":
-            run(print_log(chosen, follow=arguments.follow, last=arguments.lines))
+            run(print_log(chosen, run(hiding(chosen)), follow=arguments.follow, last=arguments.lines))
         case "exec":
             return enter(chosen.cluster, run(chosen.cluster.status(chosen.ref)), arguments.worker, arguments.enter)
         case "report":
             from elastic_training.report import render_report
 
-            _write(render_report(run(chosen.cluster.status(chosen.ref))), arguments.output)
+            status = without_secrets(run(chosen.cluster.status(chosen.ref)), run(hiding(chosen)))
+            _write(render_report(status), arguments.output)
         case "end":
             return _end(chosen, arguments.yes)
     return DONE
@@ -165,7 +172,7 @@ async def end(chosen: Chosen) -> None:
 async def _check_alive(chosen: Chosen) -> None:
     status = await chosen.cluster.status(chosen.ref)
     if status.phase.final:
-        raise Conflict(f"the run {chosen.ref.name} is over: {status.phase} ({status.reason})")
+        raise Conflict(f"the run {chosen.ref.name} is over: {status.phase} ({without_quotes(status.reason)})")
 
 
 def _person() -> str:
@@ -214,7 +221,7 @@ def enter(cluster: Cluster, status: Status, name: str | None, run_it: bool) -> i
 def _worker(status: Status, name: str | None) -> WorkerStatus:
     present = [each for each in status.workers if not each.state.gone]
     if not present:
-        raise Conflict(f"no worker of the run {status.run} is there: {status.phase} ({status.reason})")
+        raise Conflict(f"no worker of the run {status.run} is there: {status.phase} ({without_quotes(status.reason)})")
     if name is None:
         return next((each for each in present if 0 in each.ranks), present[0])
     if found := [each for each in present if each.name == name]:

@@ -12,6 +12,8 @@ from elastic_training.clusters.registry import cluster_called, own_name
 from elastic_training.clusters.types import RunRef
 from elastic_training.console.command.output import print_error
 from elastic_training.console.places import FoundRun, Listing, list_runs
+from elastic_training.redaction.free_text import Hide
+from elastic_training.redaction.values import Secrets
 
 PLACE_TIMEOUT = 15.0
 """Seconds for each place."""
@@ -59,3 +61,8 @@ async def choose(places: Sequence[str], name: str) -> Chosen:
         more = f" and {len(found) - _FEW} more" if len(found) > _FEW else ""
         raise InvalidSettings("RUN", f"{name!r} may be {few}{more}", "Write more of the name, or its --place")
     return Chosen(cluster_called(await asyncio.to_thread(own_name, found[0].place)), found[0])
+
+
+async def hiding(chosen: Chosen) -> Hide:
+    """What takes the run's secrets out of its texts: a terminal may be recorded, and a report be passed on."""
+    return Secrets.of(await chosen.cluster.spec(chosen.ref)).hide

@@ -10,6 +10,7 @@ from contextlib import aclosing
 from elastic_training.clusters.types import LOG_START, LogLines, Quiet
 from elastic_training.console.command.finding import Chosen
 from elastic_training.console.command.output import print_error, print_line
+from elastic_training.redaction.free_text import Hide
 
 _BEAT = 2.0
 """Seconds of silence after which all that was there has come."""
@@ -19,11 +20,12 @@ _WHOLE = 60.0
 """Seconds that reading what is there may take, of a run that never stops printing."""
 
 
-async def print_log(chosen: Chosen, *, follow: bool, last: int | None) -> None:
+async def print_log(chosen: Chosen, hide: Hide, *, follow: bool, last: int | None) -> None:
     """Print the log so far, then what arrives.
 
     Args:
         chosen: the run.
+        hide: takes its secrets out of a line.
         follow: go on until it is over.
         last: of what is there, only so many lines; None: all.
 
@@ -39,22 +41,22 @@ async def print_log(chosen: Chosen, *, follow: bool, last: int | None) -> None:
             async for lines in pieces:
                 if lines is None and not caught_up:
                     caught_up = True
-                    _print(kept)
+                    _print(kept, hide)
                     if not follow:
                         return
                 elif lines is not None and (caught_up or last is None):
                     for line in lines:
-                        print_line(line)
+                        print_line(hide(line))
                 elif lines is not None:
                     kept.extend(lines)
     except TimeoutError:
         print_error("it prints faster than it is read; --follow goes on with it")
-    _print(kept)
+    _print(kept, hide)
 
 
-def _print(kept: deque[str]) -> None:
+def _print(kept: deque[str], hide: Hide) -> None:
     while kept:
-        print_line(kept.popleft())
+        print_line(hide(kept.popleft()))
 
 
 async def _pieces(chosen: Chosen) -> AsyncGenerator[tuple[str, ...] | None, None]:

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from elastic_runtime.documents import to_plain
 from elastic_runtime.run.status import Status
+from elastic_runtime.run.status_failure import without_quotes
 from elastic_training.console.command.output import fit, print_json, print_line, print_table, time_text
 from elastic_training.console.places import FoundRun, Listing, plain_run
 from elastic_training.outcome.steps import step_text
@@ -21,7 +22,10 @@ def print_runs(seen: Listing, *, as_json: bool) -> None:
     """Print a table of the runs that were found, or their JSON, and the places that did not answer."""
     if as_json:
         unreachable = [asdict(each) for each in seen.unreachable]
-        print_json({"runs": [plain_run(each) for each in seen.runs], "unreachable": unreachable})
+        runs = [plain_run(each) for each in seen.runs]
+        for each in runs:  # What ranks have said, and which of it is secret, "show" knows.
+            each["reason"] = without_quotes(each["reason"])
+        print_json({"runs": runs, "unreachable": unreachable})
         return
     if not seen.runs:
         print_line("no runs")

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from elastic_runtime.kubernetes.diagnosis import GRACE, MAX_WORDS, Cause, cause, of_pod, said, warning_of
+from elastic_runtime.kubernetes.diagnosis import GRACE, MAX_WORDS, NOT_STARTED, Cause, cause, of_pod, said, warning_of
 from elastic_runtime.kubernetes.objects import Container, Ended, Event, Object, Pod
 from elastic_runtime.run.runobjects import COULD_NOT_RUN, LAUNCHER_CONTAINER, REPLACED
+from elastic_runtime.run.status_failure import CANNOT_RUN, END_OF_LOG
 
 CRASHES = 3
 """Launchers that have ended badly, one after the other, before any has spoken."""
@@ -106,19 +107,22 @@ def _of_end(pod: Pod, failed: int) -> Why:
     end, reason = _end(pod), pod.status.get("reason")
     if end is None or reason:  # Evicted, shut down with its node, preempted
         return Why(f"the launcher's pod {pod.name} was ended: {_short(of_pod(pod, ''))}")
+    # Without a message of its own, Kubernetes gives the end of the launcher's log, which has lines of ranks.
     last = _short(end.message)
+    quoted = last and f"{END_OF_LOG}{last}"
     if end.code == REPLACED:
         return Why(f"the launcher's pod {pod.name} was taken")
     if end.code == COULD_NOT_RUN:
-        return Why(f"the launcher cannot run: {last or 'see its log'}", fatal=True, refused=True)
-    if end.reason in ("StartError", "ContainerCannotRun") or end.code in _NO_PROGRAM:
+        return Why(f"{CANNOT_RUN}{last or 'see its log'}", fatal=True, refused=True)
+    if end.reason in NOT_STARTED or end.code in _NO_PROGRAM:
+        runtime, log = (last, "") if end.reason in NOT_STARTED else ("", quoted)
         remedy = "Use an image whose entrypoint runs its arguments, and which has elastic-runtime[kubernetes]"
-        return Why(f"the launcher's container does not start: {last or f'exit code {end.code}'}. {remedy}", fatal=True)
+        words = f"the launcher's container does not start: {runtime or f'exit code {end.code}'}. {remedy}"
+        return Why(f"{words}{log}", fatal=True)
     if end.reason == "OOMKilled":
         text = f"the launcher's pod {pod.name} ran out of memory (OOMKilled). Give the launcher more memory"
     else:
-        words = f"the launcher's pod {pod.name} ended with code {end.code}"
-        text = f"{words}: {last}. See the launcher's log" if last else f"{words}. See the launcher's log"
+        text = f"the launcher's pod {pod.name} ended with code {end.code}. See the launcher's log{quoted}"
     return Why(text, failed >= CRASHES)
 
 
