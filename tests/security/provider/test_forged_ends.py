@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from elastic_training.clusters.kubernetes.status.listing import summaries
 
 from elastic_runtime.documents import to_json
 from elastic_runtime.kubernetes.objects import Object
@@ -17,6 +16,7 @@ from elastic_runtime.run.spec import RunSpec, WorkersSpec
 from elastic_runtime.run.status import Phase
 from elastic_training import archive
 from elastic_training.clusters.fake import FakeCluster
+from elastic_training.clusters.kubernetes.status.judgement import summaries
 from elastic_training.clusters.registry import substituted
 from elastic_training.concurrency.bridge import run
 from elastic_training.identity.naming import TaskIdentity
