@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from elastic_runtime.engines.torch.peers import PROVE
+from elastic_runtime.net.descriptors import raise_descriptor_limit
 from tests.local.conftest import Start, start
 from tests.paced import CONDITION_TIMEOUT, Script, until
 
@@ -27,25 +28,54 @@ ROUNDS = 8
 PAIRS = 5
 """Gloo's numbers of pairs, that a stranger guesses."""
 GROUPS = """
-    import json, logging, sys
+    import base64, json, logging, sys
     from datetime import timedelta
 
     import torch
     import torch.distributed as dist
     from torch.distributed import distributed_c10d
 
+    from elastic_runtime.engines.torch.messages import excess
     from elastic_runtime.engines.torch.peers import prove_peers
+
+    class Narrow(dist.Store):
+        "Takes no more than the one of a world does."
+
+        def __init__(self, store):
+            super().__init__()
+            self.store = store
+
+        def set(self, key, value):
+            if too_much := excess((key,), base64.b64encode(value).decode()):
+                raise ValueError(too_much)
+            self.store.set(key, value)
+
+        def get(self, key):
+            return self.store.get(key)
+
+        def wait(self, keys, timeout=timedelta(seconds=5)):
+            self.store.wait(keys, timeout)
+
+        def check(self, keys):
+            return self.store.check(keys)
+
+        def add(self, key, value):
+            return self.store.add(key, value)
+
+        def has_extended_api(self):
+            return False
 
     logging.basicConfig()
     prove_peers()
     folder, rank = sys.argv[1], int(sys.argv[2])
-    store = dist.FileStore(folder + "/store", 3)
+    files = dist.FileStore(folder + "/store", 3)
+    files.set_timeout(timedelta(seconds=5))  # Who has failed tells the others through the launcher, else.
+    store = Narrow(files)
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
         number, = line.split()
         distributed_c10d._world.group_count = 0
         prefixed = dist.PrefixStore(number, store)
-        prefixed.set_timeout(timedelta(seconds=5))  # Who has failed tells the others through the launcher, else.
         try:
             dist.init_process_group("gloo", store=prefixed, rank=rank, world_size=3, timeout=timedelta(seconds=2))
             weights = torch.full((1000,), float(rank + 1))
@@ -212,13 +242,16 @@ def test_who_takes_the_place_of_a_rank_gets_nothing_and_changes_nothing(ranks: R
     assert taken, "no stranger was ever in time"
 
 
-def test_idle_strangers_do_not_keep_a_group_from_forming_and_are_sent_away(ranks: Ranks) -> None:
+@pytest.mark.parametrize("count", [200, 1700])
+def test_idle_strangers_do_not_keep_a_group_from_forming_and_are_sent_away(ranks: Ranks, count: int) -> None:
+    """However many: a rank says nothing of them to the others, whose store takes small words alone."""
+    raise_descriptor_limit()
     with contextlib.ExitStack() as stack:
         places = ranks.wait_for_the_last(0)
         strangers = [
             stack.enter_context(socket.create_connection(place, timeout=CONDITION_TIMEOUT))
             for place in places
-            for _ in range(200)
+            for _ in range(count)
         ]
         ranks.begin(0, 2)
         assert ranks.said() == [{"sum": [6.0]}] * 3

@@ -1,9 +1,10 @@
 """Gloo's connections, proved: Gloo in torch's wheels takes any process that connects for the rank that it waits for.
 
-When a process group has connected, its ranks tell each other both ends of each of their connections, by the world's
-store, which lies behind the agents' mutual TLS. A connection that a rank accepted and no other rank of the group has is
-a stranger's: it is ended, with what was received on it and not read, before anything is sent. A rank with which none is
-left has had its place taken: the group is given up. From then on nobody is let in, where the system lets a process
+When a process group has connected, its ranks tell each other both ends of each connection that they dialled, by the
+world's store, which lies behind the agents' mutual TLS; then, of whom they have accepted one. What strangers dial is
+not told: no stranger decides how much a rank says. A connection that a rank accepted and no other rank of the group
+dialled is a stranger's: it is ended, with what was received on it and not read, before anything is sent. A rank with
+which none is left has had its place taken: the group is given up. From then on nobody is let in, where the system lets a process
 close its listeners to packets (some kernels want privileges for that); elsewhere who comes later is in no rank's place.
 
 NCCL's connections are NCCL's: who connects has to know a number that the store alone tells.
@@ -28,6 +29,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import distributed_c10d
 
 from elastic_runtime.engines.gloo_sockets import PAIR, PythonSockets, borrowed, is_listening, open_sockets, still_open
+from elastic_runtime.engines.torch.channel import WorldLost
 from elastic_runtime.net.descriptors import raise_descriptor_limit
 from elastic_runtime.printable import printable
 
@@ -36,6 +38,9 @@ PROVE = "ELASTIC_PROVE_PEERS"
 mesh does; that network must then be the one that keeps strangers out."""
 _LAZY = "TORCH_GLOO_LAZY_INIT"
 _DIGEST = 16
+_PIECE = 1000
+"""Digests in one value of the store, which takes 24 KiB."""
+_LENGTH = struct.Struct("=I")
 _NAMED = 3
 _ATTACH_FILTER, _DETACH_FILTER = 26, 27
 """SO_ATTACH_FILTER and SO_DETACH_FILTER of Linux's asm-generic/socket.h, which Python does not name."""
@@ -132,14 +137,17 @@ def _prove(store: Store, rank: int, size: int, opened: Callable[[], Iterable[int
         size: of it.
         opened: descriptors of sockets that the group has by now.
         listening: those that others connect to.
+
+    Raises:
+        PlaceTaken: a stranger may be in, or it cannot be told: whatever fails here is not the script's error.
+        WorldLost: the world is broken meanwhile.
     """
-    mine = {_digest(ends) for fd in opened() if (ends := _ends(fd))}
-    if size > 1:
-        store.set(f"peers/{rank}", b"".join(mine))  # type: ignore[arg-type]
-    shared = {peer: _told(store, peer) & mine for peer in range(size) if peer != rank}
-    _set_filters(listening, admit=False)  # Not before: others may still have been on their way.
-    claimed = _end_strangers(opened(), _ports(listening), set().union(*shared.values()))
-    missing = [peer for peer, connections in shared.items() if not connections]
+    try:
+        claimed, missing = _compare(store, rank, size, opened, listening)
+    except WorldLost:
+        raise
+    except Exception as error:
+        raise PlaceTaken(f"rank {rank} of a group cannot prove who is connected to it: {error}") from error
     if claimed or missing:
         place = f"rank {missing[0]}" if missing else "a rank"
         raise PlaceTaken(
@@ -149,9 +157,47 @@ def _prove(store: Store, rank: int, size: int, opened: Callable[[], Iterable[int
         )
 
 
+def _compare(
+    store: Store, rank: int, size: int, opened: Callable[[], Iterable[int]], listening: Iterable[int]
+) -> tuple[bool, list[int]]:
+    """Returns whether a stranger may have a rank's place, and the ranks with which there is no connection."""
+    ports = _ports(listening)
+    connections = [ends for fd in opened() if (ends := _ends(fd))]
+    dialled = {_digest(ends) for ends in connections if _port(ends[0]) not in ports}
+    accepted = {_digest(ends) for ends in connections if _port(ends[0]) in ports}
+    others = [peer for peer in range(size) if peer != rank]
+    if others:
+        _tell(store, rank, dialled)
+    proved = {peer: _told(store, peer) & accepted for peer in others}
+    _set_filters(listening, admit=False)  # Not before: others may still have been on their way.
+    if others:
+        store.set(f"accepted/{rank}", _bits(size, (peer for peer in others if proved[peer])))  # type: ignore[arg-type]
+    missing = [peer for peer in others if not proved[peer] and not _has_accepted(store, peer, rank)]
+    return _end_strangers(opened(), ports, set().union(*proved.values())), missing
+
+
+def _tell(store: Store, rank: int, dialled: set[bytes]) -> None:
+    """Of all connections that this rank dialled, in pieces that the store takes; the first is set last."""
+    listed = sorted(dialled)
+    pieces = [listed[at : at + _PIECE] for at in range(0, len(listed), _PIECE)] or [[]]
+    for number, piece in reversed(list(enumerate(pieces))):
+        head = _LENGTH.pack(len(pieces)) if number == 0 else b""
+        store.set(f"dialled/{rank}/{number}", head + b"".join(piece))  # type: ignore[arg-type]
+
+
 def _told(store: Store, peer: int) -> set[bytes]:
-    said = store.get(f"peers/{peer}")
-    return {said[at : at + _DIGEST] for at in range(0, len(said), _DIGEST)}
+    first = store.get(f"dialled/{peer}/0")
+    (pieces,) = _LENGTH.unpack_from(first)
+    said = [first[_LENGTH.size :], *(store.get(f"dialled/{peer}/{number}") for number in range(1, pieces))]
+    return {piece[at : at + _DIGEST] for piece in said for at in range(0, len(piece), _DIGEST)}
+
+
+def _bits(size: int, ranks: Iterable[int]) -> bytes:
+    return sum(1 << rank for rank in ranks).to_bytes(-(-size // 8), "little")
+
+
+def _has_accepted(store: Store, peer: int, rank: int) -> bool:
+    return bool(store.get(f"accepted/{peer}")[rank // 8] >> rank % 8 & 1)
 
 
 def _end_strangers(opened: Iterable[int], ports: set[int], proved: set[bytes]) -> bool:
