@@ -17,7 +17,10 @@ from typing import Any
 import psutil
 import pytest
 
-from elastic_runtime.engines.torch.peers import PROVE
+from elastic_runtime.engines.gloo_sockets import open_sockets
+from elastic_runtime.engines.torch import peers
+from elastic_runtime.engines.torch.channel import StoreTimeout, WorldLost
+from elastic_runtime.engines.torch.peers import PROVE, PlaceTaken
 from elastic_runtime.net.descriptors import raise_descriptor_limit
 from tests.local.conftest import Start, start
 from tests.paced import CONDITION_TIMEOUT, Script, until
@@ -296,3 +299,53 @@ def test_without_privileges_a_group_is_made_also_where_the_system_allows_no_pack
     script = [sys.executable, "-c", textwrap.dedent(UNPRIVILEGED)]
     said = subprocess.run(script, capture_output=True, text=True, check=False, timeout=CONDITION_TIMEOUT)
     assert said.stdout == "made\n", said.stderr
+
+
+class TestGone:
+    """A stranger leaves when it likes, also between two looks at its connection."""
+
+    @pytest.fixture
+    def listening(self) -> Iterator[socket.socket]:
+        with socket.create_server(("127.0.0.1", 0)) as made:
+            yield made
+
+    def test_one_that_has_reset_its_connection_is_no_error(self, listening: socket.socket) -> None:
+        with contextlib.ExitStack() as stack:
+            stranger = socket.create_connection(listening.getsockname(), timeout=CONDITION_TIMEOUT)
+            accepted = stack.enter_context(listening.accept()[0])
+            stranger.sendall(struct.pack("=q", 0))
+            stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            stranger.close()
+            opened = open_sockets()
+            assert peers._ends(accepted.fileno(), opened[accepted.fileno()]) is None
+            assert not peers._end_strangers(opened, {listening.getsockname()[1]}, set())
+
+    def test_a_descriptor_that_is_closed_or_another_s_by_now_is_left_alone(self, listening: socket.socket) -> None:
+        with socket.create_connection(listening.getsockname(), timeout=CONDITION_TIMEOUT) as stranger:
+            accepted, _ = listening.accept()
+            opened = open_sockets()
+            descriptor = accepted.fileno()
+            accepted.close()
+            found = {descriptor: opened[descriptor], 1 << 20: "socket:[1]"}
+            assert peers._listening(found) == {}
+            assert not peers._end_strangers(found, {listening.getsockname()[1]}, set())
+            with listening.dup() as other:
+                assert other.fileno() == descriptor
+                assert peers._listening(found) == {}
+                peers._set_filters(found, admit=False)
+                socket.create_connection(listening.getsockname(), timeout=CONDITION_TIMEOUT).close()
+            assert stranger.recv(1) == b""
+
+    def test_what_fails_in_a_proof_is_a_place_that_was_taken(self) -> None:
+        for error in (OSError(9, "Bad file descriptor"), ValueError("too much"), StoreTimeout("no answer")):
+            with pytest.raises(PlaceTaken, match="cannot prove"), peers._proving(0):
+                raise error
+        with pytest.raises(WorldLost), peers._proving(0):
+            raise WorldLost("a rank of the world is lost")
+
+    def test_what_gloo_makes_of_a_reset_is_none_of_the_script_s_errors(self) -> None:
+        with pytest.raises(PlaceTaken), peers._connecting():
+            raise RuntimeError("Gloo connectFullMesh failed with [pair.cc:144] Connection reset by peer")
+        with pytest.raises(RuntimeError, match="device") as error, peers._connecting():
+            raise RuntimeError("[enforce fail at device.cc:208] ifa != nullptr. Unable to find address for: eth7")
+        assert not isinstance(error.value, PlaceTaken)

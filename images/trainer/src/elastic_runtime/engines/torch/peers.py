@@ -17,10 +17,11 @@ import ctypes
 import hashlib
 import logging
 import os
+import re
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, wraps
 from typing import Any
 
@@ -28,7 +29,15 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import distributed_c10d
 
-from elastic_runtime.engines.gloo_sockets import PAIR, PythonSockets, borrowed, is_listening, open_sockets, still_open
+from elastic_runtime.engines.gloo_sockets import (
+    PAIR,
+    PythonSockets,
+    borrowed,
+    is_gone,
+    is_listening,
+    open_sockets,
+    still_open,
+)
 from elastic_runtime.engines.torch.channel import WorldLost
 from elastic_runtime.net.descriptors import raise_descriptor_limit
 from elastic_runtime.printable import printable
@@ -46,6 +55,11 @@ _ATTACH_FILTER, _DETACH_FILTER = 26, 27
 """SO_ATTACH_FILTER and SO_DETACH_FILTER of Linux's asm-generic/socket.h, which Python does not name."""
 _DROP = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0), 8)
 """One instruction of the classic packet filter, ``ret #0``: let nothing through (bpf(4); Linux's filter.txt)."""
+_OF_NETWORK = re.compile(r"[Cc]onnect|[Tt]imed? ?out|reset|closed|refused|socket|ECONN")
+_OF_DEVICE = re.compile(r"device\.cc|[Uu]nable to find (address|interface)")
+"""Of Gloo: the script's or the network's settings name no interface of this machine."""
+Sockets = Mapping[int, str]
+"""Descriptors and identities, as :func:`open_sockets` has them."""
 log = logging.getLogger(__name__)
 
 
@@ -66,10 +80,12 @@ class _Proofs:
         """Have a group made that listens by itself, and prove it; see :func:`prove_peers`."""
         with self._alone():
             before = open_sockets()
-            make()
-            listening = _listening(self._python.others_since(before))
-            self._listening = {**still_open(self._listening), **listening}
-            _prove(store, rank, size, lambda: self._python.others_since(before), listening)
+            with _connecting():
+                make()
+            with _proving(rank):
+                listening = _listening(self._python.others_since(before))
+                self._listening = {**still_open(self._listening), **listening}
+                _prove(store, rank, size, lambda: self._python.others_since(before), listening)
 
     def split(self, store: Store, split: Callable[[], Any]) -> Any:
         """Have a group split off another one, which connects by that one's listeners; prove it."""
@@ -78,10 +94,12 @@ class _Proofs:
             listening = self._listening = still_open(self._listening)
             _set_filters(listening, admit=True)
             try:
-                group = split()
+                with _connecting():
+                    group = split()
                 if group is not None and group.size() > 1:
-                    store = PrefixStore(group.group_name, store)
-                    _prove(store, group.rank(), group.size(), lambda: self._python.others_since(before), listening)
+                    store, rank = PrefixStore(group.group_name, store), group.rank()
+                    with _proving(rank):
+                        _prove(store, rank, group.size(), lambda: self._python.others_since(before), listening)
             finally:
                 _set_filters(still_open(listening), admit=False)
         return group
@@ -128,26 +146,46 @@ def prove_peers() -> None:
     distributed_c10d.split_group = dist.split_group = split_proved
 
 
-def _prove(store: Store, rank: int, size: int, opened: Callable[[], Iterable[int]], listening: Iterable[int]) -> None:
+@contextlib.contextmanager
+def _connecting() -> Iterator[None]:
+    """What strangers do to Gloo meanwhile is no error of the script."""
+    try:
+        yield
+    except PlaceTaken:
+        raise
+    except RuntimeError as error:
+        if _OF_NETWORK.search(str(error)) and not _OF_DEVICE.search(str(error)):
+            raise PlaceTaken(f"a group cannot connect: {error}") from error
+        raise
+
+
+@contextlib.contextmanager
+def _proving(rank: int) -> Iterator[None]:
+    """Whatever fails here is not the script's error.
+
+    Raises:
+        PlaceTaken: a stranger may be in, or it cannot be told.
+        WorldLost: the world is broken meanwhile.
+    """
+    try:
+        yield
+    except (PlaceTaken, WorldLost):
+        raise
+    except Exception as error:
+        raise PlaceTaken(f"rank {rank} of a group cannot prove who is connected to it: {error}") from error
+
+
+def _prove(store: Store, rank: int, size: int, opened: Callable[[], Sockets], listening: Sockets) -> None:
     """Compare this rank's connections with the others', and let nobody else in.
 
     Args:
         store: of the group.
         rank: in it.
         size: of it.
-        opened: descriptors of sockets that the group has by now.
+        opened: sockets that the group has by now.
         listening: those that others connect to.
-
-    Raises:
-        PlaceTaken: a stranger may be in, or it cannot be told: whatever fails here is not the script's error.
-        WorldLost: the world is broken meanwhile.
     """
-    try:
-        claimed, missing = _compare(store, rank, size, opened, listening)
-    except WorldLost:
-        raise
-    except Exception as error:
-        raise PlaceTaken(f"rank {rank} of a group cannot prove who is connected to it: {error}") from error
+    claimed, missing = _compare(store, rank, size, opened, listening)
     if claimed or missing:
         place = f"rank {missing[0]}" if missing else "a rank"
         raise PlaceTaken(
@@ -158,11 +196,11 @@ def _prove(store: Store, rank: int, size: int, opened: Callable[[], Iterable[int
 
 
 def _compare(
-    store: Store, rank: int, size: int, opened: Callable[[], Iterable[int]], listening: Iterable[int]
+    store: Store, rank: int, size: int, opened: Callable[[], Sockets], listening: Sockets
 ) -> tuple[bool, list[int]]:
     """Returns whether a stranger may have a rank's place, and the ranks with which there is no connection."""
     ports = _ports(listening)
-    connections = [ends for fd in opened() if (ends := _ends(fd))]
+    connections = [ends for fd, name in opened().items() if (ends := _ends(fd, name))]
     dialled = {_digest(ends) for ends in connections if _port(ends[0]) not in ports}
     accepted = {_digest(ends) for ends in connections if _port(ends[0]) in ports}
     others = [peer for peer in range(size) if peer != rank]
@@ -200,38 +238,49 @@ def _has_accepted(store: Store, peer: int, rank: int) -> bool:
     return bool(store.get(f"accepted/{peer}")[rank // 8] >> rank % 8 & 1)
 
 
-def _end_strangers(opened: Iterable[int], ports: set[int], proved: set[bytes]) -> bool:
+def _end_strangers(opened: Sockets, ports: set[int], proved: set[bytes]) -> bool:
     """End all who have connected to one of these ports and are not of the group.
 
     Returns whether one of them has named a pair of Gloo's, so that it may have a rank's place.
     """
-    connections = {fd: ends for fd in opened if (ends := _ends(fd))}
-    strangers = {
-        fd: there
-        for fd, (here, there) in connections.items()
-        if _port(here) in ports and _digest((here, there)) not in proved
-    }
-    claimed = any(_bytes_received(fd) >= PAIR.size for fd in strangers)
-    for fd in strangers:
-        _disconnect(fd)
+    strangers: dict[int, str] = {}
+    claimed = False
+    for fd, name in opened.items():
+        ends = _ends(fd, name)
+        if ends is None or _port(ends[0]) not in ports or _digest(ends) in proved:
+            continue
+        strangers[fd] = ends[1]
+        with _unless_gone(), borrowed(fd, name) as sock:
+            claimed |= _bytes_received(sock) >= PAIR.size
+            _disconnect(sock)
     if strangers:
         some = ", ".join(printable(address) for address in sorted(strangers.values())[:_NAMED])
         log.warning("strangers were connected to this rank; their connections are ended (%d): %s", len(strangers), some)
     return claimed
 
 
-def _listening(sockets: dict[int, str]) -> dict[int, str]:
+@contextlib.contextmanager
+def _unless_gone() -> Iterator[None]:
+    """A stranger comes and goes when it likes."""
+    try:
+        yield
+    except OSError as error:
+        if not is_gone(error):
+            raise
+
+
+def _listening(sockets: Sockets) -> dict[int, str]:
     found = {}
     for fd, name in sockets.items():
-        with borrowed(fd) as sock:
+        with _unless_gone(), borrowed(fd, name) as sock:
             if is_listening(sock):
                 found[fd] = name
     return found
 
 
-def _ends(fd: int) -> tuple[str, str] | None:
+def _ends(fd: int, name: str) -> tuple[str, str] | None:
     """Addresses of this end and of the other, of a TCP connection; else None."""
-    with contextlib.suppress(OSError), borrowed(fd) as sock:
+    with _unless_gone(), borrowed(fd, name) as sock:
         if sock.family in (socket.AF_INET, socket.AF_INET6) and sock.type == socket.SOCK_STREAM:
             here, there = (_text(address) for address in (sock.getsockname(), sock.getpeername()))
             return here, there
@@ -252,18 +301,18 @@ def _port(end: str) -> int:
     return int(end.rpartition(" ")[2])
 
 
-def _ports(listening: Iterable[int]) -> set[int]:
+def _ports(listening: Sockets) -> set[int]:
     found = set()
-    for fd in listening:
-        with borrowed(fd) as sock:
+    for fd, name in listening.items():
+        with borrowed(fd, name) as sock:
             found.add(sock.getsockname()[1])
     return found
 
 
-def _set_filters(listening: Iterable[int], *, admit: bool) -> None:
+def _set_filters(listening: Sockets, *, admit: bool) -> None:
     program = struct.pack("HxxxxxxP", 1, ctypes.addressof(_DROP))
-    for fd in listening:
-        with borrowed(fd) as sock:
+    for fd, name in listening.items():
+        with _unless_gone(), borrowed(fd, name) as sock:
             try:
                 if admit:
                     sock.setsockopt(socket.SOL_SOCKET, _DETACH_FILTER, 0)
@@ -281,16 +330,15 @@ def _note_open_listeners() -> None:
     )
 
 
-def _bytes_received(fd: int) -> int:
+def _bytes_received(sock: socket.socket) -> int:
     """``tcpi_bytes_received`` of tcp(7)'s TCP_INFO (linux/tcp.h)."""
-    with borrowed(fd) as sock:
-        (received,) = struct.unpack_from("=Q", sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 136), 128)
+    (received,) = struct.unpack_from("=Q", sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 136), 128)
     return int(received)
 
 
-def _disconnect(fd: int) -> None:
+def _disconnect(sock: socket.socket) -> None:
     """At once, with what has come and was not read, which a shutdown would leave to Gloo."""
     unspecified = struct.pack("=H14x", socket.AF_UNSPEC)
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.connect(fd, unspecified, len(unspecified)):
+    if libc.connect(sock.fileno(), unspecified, len(unspecified)):
         raise OSError(ctypes.get_errno(), "a stranger's connection could not be ended")
