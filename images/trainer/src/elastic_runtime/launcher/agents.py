@@ -205,6 +205,7 @@ class AgentServer:
         used: names that cannot be given any more.
         expected: whether a worker that calls itself so can be there.
         prove: why an agent is not in the worker that it says it is; by default everybody with a certificate is.
+        admit: told the hello of an agent that is let in, with its token, before ``on_arrival``.
     """
 
     def __init__(
@@ -216,8 +217,9 @@ class AgentServer:
         used: Iterable[str] = (),
         expected: Callable[[str], bool] = lambda _worker: True,
         prove: Prove = _believe,
+        admit: Callable[[Hello], None] = lambda _hello: None,
     ) -> None:
-        self._spec, self._expected, self._prove = spec, expected, prove
+        self._spec, self._expected, self._prove, self._admit = spec, expected, prove, admit
         self._refused: set[str] = set()
         """Names that agents call themselves, of which the log has said why they may not connect."""
         self._on_arrival, self._on_message, self._on_end = on_arrival, on_message, on_end
@@ -347,6 +349,7 @@ class AgentServer:
         own, loop = hello.worker, asyncio.get_running_loop()
         connection = AgentConnection(replace(hello, worker=self._new_name(own), token=""), writer)
         self._connections[own] = connection
+        self._admit(hello)
         self._refused.discard(own)
         connection.heard = loop.time()
         throttled.welcome()
