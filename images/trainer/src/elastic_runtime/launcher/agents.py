@@ -13,7 +13,7 @@ import asyncio
 import logging
 import socket
 from asyncio import sslproto
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -29,7 +29,17 @@ from elastic_runtime.pace import Pace, RateLimitedLog
 from elastic_runtime.printable import LONG, printable
 from elastic_runtime.protocol.plausible import check_agent, check_hello
 from elastic_runtime.protocol.rank_names import WorkerName
-from elastic_runtime.protocol.wire import AgentMessage, Hello, LauncherMessage, Message, Output, Welcome, decode, encode
+from elastic_runtime.protocol.wire import (
+    AgentMessage,
+    Hello,
+    LauncherMessage,
+    Message,
+    Output,
+    RankSaid,
+    Welcome,
+    decode,
+    encode,
+)
 from elastic_runtime.run.spec import RunSpec
 
 # Whether somebody who connects begins TLS, found out before TLS costs anything.
@@ -124,8 +134,8 @@ MESSAGE = 1024 * 1024
 """Bytes of any later one; a rank's output comes in pieces of 128 KiB at most, which JSON's escapes may make six times
 as long."""
 CHUNK = 65536
-MESSAGES, BYTES, OUTPUT_LINES = 2000.0, 16e6, 100_000.0
-"""Limits for one agent in a second."""
+MESSAGES, BYTES, OUTPUT_LINES, KEYS = 2000.0, 16e6, 100_000.0, 400_000.0
+"""Limits for one agent in a second; keys are those of an engine's store that a rank's word names."""
 BURST = 1.0
 """Seconds' worth that may come at once."""
 TURN = 0.01
@@ -399,6 +409,12 @@ async def _handshake(sock: socket.socket, context: SSLContext) -> tuple[asyncio.
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
+def _keys(message: Message) -> int:
+    said = message.message.get("word") if isinstance(message, RankSaid) else None
+    named = said.get("keys") if isinstance(said, Mapping) else None
+    return len(named) if isinstance(named, list) else 0
+
+
 class ThrottledReader:
     """Reader of one agent's messages, at a rate that leaves time for others and limits the launcher's memory.
 
@@ -434,7 +450,7 @@ class ThrottledReader:
             self._found = self._lines.feed(data)
         message = decode(plain)
         lines = len(message.lines) if isinstance(message, Output) else 0
-        await self._pay(1 / MESSAGES + lines / OUTPUT_LINES)
+        await self._pay(1 / MESSAGES + lines / OUTPUT_LINES + _keys(message) / KEYS)
         return message
 
     async def _pay(self, seconds: float) -> None:
