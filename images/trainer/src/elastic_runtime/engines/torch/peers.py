@@ -4,8 +4,9 @@ When a process group has connected, its ranks tell each other both ends of each 
 world's store, which lies behind the agents' mutual TLS; then, of whom they have accepted one. What strangers dial is
 not told: no stranger decides how much a rank says. A connection that a rank accepted and no other rank of the group
 dialled is a stranger's: it is ended, with what was received on it and not read, before anything is sent. A rank with
-which none is left has had its place taken: the group is given up. From then on nobody is let in, where the system lets a process
-close its listeners to packets (some kernels want privileges for that); elsewhere who comes later is in no rank's place.
+which none is left has had its place taken: the group is given up. From then on nobody is let in, where the system lets
+a process close its listeners to packets (some kernels want privileges for that); elsewhere who comes later is in no
+rank's place. Gloo accepts nobody then, wherever that is (:mod:`~elastic_runtime.engines.torch.accepting`).
 
 NCCL's connections are NCCL's: who connects has to know a number that the store alone tells.
 """
@@ -38,6 +39,7 @@ from elastic_runtime.engines.gloo_sockets import (
     open_sockets,
     still_open,
 )
+from elastic_runtime.engines.torch.accepting import set_accepting
 from elastic_runtime.engines.torch.channel import WorldLost
 from elastic_runtime.net.descriptors import raise_descriptor_limit
 from elastic_runtime.printable import printable
@@ -310,6 +312,7 @@ def _ports(listening: Sockets) -> set[int]:
 
 
 def _set_filters(listening: Sockets, *, admit: bool) -> None:
+    set_accepting(listening, accept=admit)
     program = struct.pack("HxxxxxxP", 1, ctypes.addressof(_DROP))
     for fd, name in listening.items():
         with _unless_gone(), borrowed(fd, name) as sock:
