@@ -17,7 +17,11 @@ from typing import Any
 import psutil
 import pytest
 
-from elastic_runtime.engines.torch.peers import PROVE
+from elastic_runtime.engines.gloo_sockets import open_sockets
+from elastic_runtime.engines.torch import peers
+from elastic_runtime.engines.torch.channel import StoreTimeout, WorldLost
+from elastic_runtime.engines.torch.peers import PROVE, PlaceTaken
+from elastic_runtime.net.descriptors import raise_descriptor_limit
 from tests.local.conftest import Start, start
 from tests.paced import CONDITION_TIMEOUT, Script, until
 
@@ -27,25 +31,54 @@ ROUNDS = 8
 PAIRS = 5
 """Gloo's numbers of pairs, that a stranger guesses."""
 GROUPS = """
-    import json, logging, sys
+    import base64, json, logging, sys
     from datetime import timedelta
 
     import torch
     import torch.distributed as dist
     from torch.distributed import distributed_c10d
 
+    from elastic_runtime.engines.torch.messages import excess
     from elastic_runtime.engines.torch.peers import prove_peers
+
+    class Narrow(dist.Store):
+        "Takes no more than the one of a world does."
+
+        def __init__(self, store):
+            super().__init__()
+            self.store = store
+
+        def set(self, key, value):
+            if too_much := excess((key,), base64.b64encode(value).decode()):
+                raise ValueError(too_much)
+            self.store.set(key, value)
+
+        def get(self, key):
+            return self.store.get(key)
+
+        def wait(self, keys, timeout=timedelta(seconds=5)):
+            self.store.wait(keys, timeout)
+
+        def check(self, keys):
+            return self.store.check(keys)
+
+        def add(self, key, value):
+            return self.store.add(key, value)
+
+        def has_extended_api(self):
+            return False
 
     logging.basicConfig()
     prove_peers()
     folder, rank = sys.argv[1], int(sys.argv[2])
-    store = dist.FileStore(folder + "/store", 3)
+    files = dist.FileStore(folder + "/store", 3)
+    files.set_timeout(timedelta(seconds=5))  # Who has failed tells the others through the launcher, else.
+    store = Narrow(files)
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
         number, = line.split()
         distributed_c10d._world.group_count = 0
         prefixed = dist.PrefixStore(number, store)
-        prefixed.set_timeout(timedelta(seconds=5))  # Who has failed tells the others through the launcher, else.
         try:
             dist.init_process_group("gloo", store=prefixed, rank=rank, world_size=3, timeout=timedelta(seconds=2))
             weights = torch.full((1000,), float(rank + 1))
@@ -101,8 +134,11 @@ UNPRIVILEGED = """
     prove_peers()
     if os.getuid() == 0:
         os.setuid(65534)
-    ProcessGroupGloo(dist.HashStore(), 0, 1)
-    print("made")
+    group = ProcessGroupGloo(dist.HashStore(), 0, 1)
+    print("made", flush=True)
+    input()
+    print(len(os.listdir("/proc/self/fd")), flush=True)
+    input()
 """
 
 
@@ -212,13 +248,16 @@ def test_who_takes_the_place_of_a_rank_gets_nothing_and_changes_nothing(ranks: R
     assert taken, "no stranger was ever in time"
 
 
-def test_idle_strangers_do_not_keep_a_group_from_forming_and_are_sent_away(ranks: Ranks) -> None:
+@pytest.mark.parametrize("count", [200, 1700])
+def test_idle_strangers_do_not_keep_a_group_from_forming_and_are_sent_away(ranks: Ranks, count: int) -> None:
+    """However many: a rank says nothing of them to the others, whose store takes small words alone."""
+    raise_descriptor_limit()
     with contextlib.ExitStack() as stack:
         places = ranks.wait_for_the_last(0)
         strangers = [
             stack.enter_context(socket.create_connection(place, timeout=CONDITION_TIMEOUT))
             for place in places
-            for _ in range(200)
+            for _ in range(count)
         ]
         ranks.begin(0, 2)
         assert ranks.said() == [{"sum": [6.0]}] * 3
@@ -259,7 +298,71 @@ def test_groups_that_two_threads_make_at_once_are_refused() -> None:
 
 
 def test_without_privileges_a_group_is_made_also_where_the_system_allows_no_packet_filter() -> None:
-    """As for the user of a pod."""
-    script = [sys.executable, "-c", textwrap.dedent(UNPRIVILEGED)]
-    said = subprocess.run(script, capture_output=True, text=True, check=False, timeout=CONDITION_TIMEOUT)
-    assert said.stdout == "made\n", said.stderr
+    """As for the user of a pod. Gloo keeps the descriptor of each that resets, unless it accepts nobody."""
+    script, pipe = [sys.executable, "-c", textwrap.dedent(UNPRIVILEGED)], subprocess.PIPE
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+    with subprocess.Popen(script, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as rank:
+        assert rank.stdin is not None
+        assert rank.stdout is not None
+        said = rank.stdout.readline()
+        assert said == "made\n", rank.communicate()[1]
+        [place] = [each.laddr for each in psutil.Process(rank.pid).net_connections("tcp") if each.status == "LISTEN"]
+        before = psutil.Process(rank.pid).num_fds()
+        for _ in range(200):
+            with contextlib.suppress(TimeoutError), socket.create_connection(place, timeout=0.05) as stranger:
+                stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        rank.stdin.write("\n")
+        rank.stdin.flush()
+        assert int(rank.stdout.readline()) <= before + 5
+        rank.communicate("\n")
+        assert rank.returncode == 0
+
+
+class TestGone:
+    """A stranger leaves when it likes, also between two looks at its connection."""
+
+    @pytest.fixture
+    def listening(self) -> Iterator[socket.socket]:
+        with socket.create_server(("127.0.0.1", 0)) as made:
+            yield made
+
+    def test_one_that_has_reset_its_connection_is_no_error(self, listening: socket.socket) -> None:
+        with contextlib.ExitStack() as stack:
+            stranger = socket.create_connection(listening.getsockname(), timeout=CONDITION_TIMEOUT)
+            accepted = stack.enter_context(listening.accept()[0])
+            stranger.sendall(struct.pack("=q", 0))
+            stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            stranger.close()
+            opened = open_sockets()
+            assert peers._ends(accepted.fileno(), opened[accepted.fileno()]) is None
+            assert not peers._end_strangers(opened, {listening.getsockname()[1]}, set())
+
+    def test_a_descriptor_that_is_closed_or_another_s_by_now_is_left_alone(self, listening: socket.socket) -> None:
+        with socket.create_connection(listening.getsockname(), timeout=CONDITION_TIMEOUT) as stranger:
+            accepted, _ = listening.accept()
+            opened = open_sockets()
+            descriptor = accepted.fileno()
+            accepted.close()
+            found = {descriptor: opened[descriptor], 1 << 20: "socket:[1]"}
+            assert peers._listening(found) == {}
+            assert not peers._end_strangers(found, {listening.getsockname()[1]}, set())
+            with listening.dup() as other:
+                assert other.fileno() == descriptor
+                assert peers._listening(found) == {}
+                peers._set_filters(found, admit=False)
+                socket.create_connection(listening.getsockname(), timeout=CONDITION_TIMEOUT).close()
+            assert stranger.recv(1) == b""
+
+    def test_what_fails_in_a_proof_is_a_place_that_was_taken(self) -> None:
+        for error in (OSError(9, "Bad file descriptor"), ValueError("too much"), StoreTimeout("no answer")):
+            with pytest.raises(PlaceTaken, match="cannot prove"), peers._proving(0):
+                raise error
+        with pytest.raises(WorldLost), peers._proving(0):
+            raise WorldLost("a rank of the world is lost")
+
+    def test_what_gloo_makes_of_a_reset_is_none_of_the_script_s_errors(self) -> None:
+        with pytest.raises(PlaceTaken), peers._connecting():
+            raise RuntimeError("Gloo connectFullMesh failed with [pair.cc:144] Connection reset by peer")
+        with pytest.raises(RuntimeError, match="device") as error, peers._connecting():
+            raise RuntimeError("[enforce fail at device.cc:208] ifa != nullptr. Unable to find address for: eth7")
+        assert not isinstance(error.value, PlaceTaken)

@@ -285,12 +285,47 @@ def test_an_earlier_pod_s_token_is_found_out_when_there_is_news() -> None:
             await place.remove(PODS, "victim")
             await asyncio.sleep(MOMENT)
         assert await watched.platform.prove(hello) is None, "as long as nobody knows better"
+        watched.platform.admit(hello)
         again = await place.create(PODS, pod(WATCHED, "victim", phase="Running"))
         assert again.uid != made.uid
         await asyncio.sleep(MOMENT)
         assert watched.platform.stray("victim") == "its token was of an earlier pod of that name"
 
     within(test)
+
+
+def test_an_earlier_pod_s_token_that_was_not_let_in_is_not_held_against_the_agent_that_is() -> None:
+    """While there is no news of pods, a holder of the earlier pod's token is turned away as a second agent."""
+    known: dict[str, str] = {}
+
+    async def test() -> None:
+        server = FakePlace()
+        server.issuer = ISSUER
+        clock = asyncio.get_running_loop().time
+        identities = Identities(server.api, RUN, lambda worker: Expected("ns", known.get(worker)), clock)
+
+        def hello(uid: str) -> Hello:
+            return Hello("victim", "n", 7, 1, "lo", token=ISSUER.sign(claims("victim", uid, AUDIENCE)))
+
+        try:
+            assert await identities.prove(hello("new")) is None
+            identities.admit(hello("new"))
+            assert await identities.prove(hello("old")) is None, "as long as nobody knows better"
+            assert identities.confirms("victim", "new")
+            assert not identities.confirms("victim", "newer")
+
+            identities.forget("victim")
+            identities.admit(hello("old"))
+            assert not identities.confirms("victim", "new")
+            identities.forget("victim")
+            known["victim"] = "new"
+            assert await identities.prove(hello("new")) is None
+            identities.admit(hello("new"))
+            assert identities.confirms("victim", "new"), "for good, because of what another one has shown"
+        finally:
+            await identities.close()
+
+    asyncio.run(test())
 
 
 def test_a_flood_of_unknown_keys_asks_the_api_server_once(tls: Path) -> None:

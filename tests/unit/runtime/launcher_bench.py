@@ -78,6 +78,9 @@ class Place:
     async def prove(self, hello: Hello, /) -> str | None:
         return await self.prove_(hello) if self.prove_ else None
 
+    def admit(self, _hello: Hello, /) -> None:
+        pass
+
     def stray(self, worker: str, /) -> str | None:
         return self.strays.get(worker)
 

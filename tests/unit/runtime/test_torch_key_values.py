@@ -176,6 +176,38 @@ class TestHostile:
         with pytest.raises(InvalidDocument, match="wait"):
             ask(store, "get", "a", serial=1000)
 
+    def test_nobody_waits_for_too_many_keys(self) -> None:
+        store, keys = KeyValues(), [f"{number:x}" for number in range(6000)]
+        for serial in range(3):
+            assert ask(store, "wait", *keys, serial=serial) is None
+        with pytest.raises(InvalidDocument, match="keys"):
+            ask(store, "wait", *keys, serial=3)
+        ask(store, "give_up", *keys, serial=2)
+        assert ask(store, "wait", *keys, serial=3) is None
+
+    def test_a_serial_waits_once(self) -> None:
+        store = KeyValues()
+        ask(store, "get", "a", serial=1)
+        with pytest.raises(InvalidDocument, match="serial"):
+            ask(store, "get", "b", serial=1)
+
+    def test_keys_that_come_and_go_cost_nobody_a_look_at_all_others(self) -> None:
+        store, values = KeyValues(), Counting()
+        store._values = values
+        keys = [f"{number:x}" for number in range(4500)]
+        for key in keys:
+            ask(store, "set", key)
+        for rank in range(8):
+            for serial in range(4):
+                ask(store, "wait", *keys, "x", "y", who=f"rank{rank}", serial=serial)
+        values.looks = 0
+        for operation, key in [("set", "x"), ("delete", "x"), ("set", "y"), ("delete", "y")] * 10:
+            ask(store, operation, key, who="asks")
+        assert values.looks < 10 * 40
+        ask(store, "set", "x", who="asks")
+        assert len(list(store.ask("asks", StoreAsk(1, 1, "set", ("y",))))) == 1 + 8 * 4
+        assert not store._for_key
+
 
 class Counting(dict[str, str]):
     """Counts how often it is looked into."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import struct
@@ -67,14 +68,31 @@ def still_open(sockets: dict[int, str]) -> dict[int, str]:
 
 
 @contextlib.contextmanager
-def borrowed(descriptor: int) -> Iterator[socket.socket]:
+def borrowed(descriptor: int, name: str = "") -> Iterator[socket.socket]:
     """The socket of a descriptor that somebody else owns, for the block.
+
+    Args:
+        descriptor: of it.
+        name: its identity, as :func:`open_sockets` has it. Compared, if given: it may be somebody else's by now.
 
     Raises:
         OSError: there is none.
     """
-    with socket.socket(fileno=os.dup(descriptor)) as sock:
+    own = os.dup(descriptor)
+    try:
+        if name and os.readlink(f"/proc/self/fd/{own}") != name:
+            raise OSError(errno.EBADF, "another file by now")
+        sock = socket.socket(fileno=own)
+    except BaseException:
+        os.close(own)
+        raise
+    with sock:
         yield sock
+
+
+def is_gone(error: OSError) -> bool:
+    """Whether a socket that was borrowed is closed, or its peer is: that ends when it likes."""
+    return error.errno in (errno.EBADF, errno.ENOTSOCK, errno.ENOTCONN, errno.EINVAL)
 
 
 def is_listening(sock: socket.socket) -> bool:

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import socket
 from asyncio import sslproto
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -30,7 +30,17 @@ from elastic_runtime.pace import Pace, RateLimitedLog
 from elastic_runtime.printable import LONG, printable
 from elastic_runtime.protocol.plausible import check_agent, check_hello
 from elastic_runtime.protocol.rank_names import WorkerName
-from elastic_runtime.protocol.wire import AgentMessage, Hello, LauncherMessage, Message, Output, Welcome, decode, encode
+from elastic_runtime.protocol.wire import (
+    AgentMessage,
+    Hello,
+    LauncherMessage,
+    Message,
+    Output,
+    RankSaid,
+    Welcome,
+    decode,
+    encode,
+)
 from elastic_runtime.run.spec import RunSpec
 
 # Whether somebody who connects begins TLS, found out before TLS costs anything.
@@ -125,8 +135,8 @@ MESSAGE = 1024 * 1024
 """Bytes of any later one; a rank's output comes in pieces of 128 KiB at most, which JSON's escapes may make six times
 as long."""
 CHUNK = 65536
-MESSAGES, BYTES, OUTPUT_LINES = 2000.0, 16e6, 100_000.0
-"""Limits for one agent in a second."""
+MESSAGES, BYTES, OUTPUT_LINES, KEYS = 2000.0, 16e6, 100_000.0, 400_000.0
+"""Limits for one agent in a second; keys are those of an engine's store that a rank's word names."""
 BURST = 1.0
 """Seconds' worth that may come at once."""
 TURN = 0.01
@@ -206,6 +216,7 @@ class AgentServer:
         used: names that cannot be given any more.
         expected: whether a worker that calls itself so can be there.
         prove: why an agent is not in the worker that it says it is; by default everybody with a certificate is.
+        admit: told the hello of an agent that is let in, with its token, before ``on_arrival``.
     """
 
     def __init__(
@@ -217,8 +228,9 @@ class AgentServer:
         used: Iterable[str] = (),
         expected: Callable[[str], bool] = lambda _worker: True,
         prove: Prove = _believe,
+        admit: Callable[[Hello], None] = lambda _hello: None,
     ) -> None:
-        self._spec, self._expected, self._prove = spec, expected, prove
+        self._spec, self._expected, self._prove, self._admit = spec, expected, prove, admit
         self._refused: set[str] = set()
         """Names that agents call themselves, of which the log has said why they may not connect."""
         self._on_arrival, self._on_message, self._on_end = on_arrival, on_message, on_end
@@ -348,6 +360,7 @@ class AgentServer:
         own, loop = hello.worker, asyncio.get_running_loop()
         connection = AgentConnection(replace(hello, worker=self._new_name(own), token=""), writer)
         self._connections[own] = connection
+        self._admit(hello)
         self._refused.discard(own)
         connection.heard = loop.time()
         throttled.welcome()
@@ -397,6 +410,12 @@ async def _handshake(sock: socket.socket, context: SSLContext) -> tuple[asyncio.
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
+def _keys(message: Message) -> int:
+    said = message.message.get("word") if isinstance(message, RankSaid) else None
+    named = said.get("keys") if isinstance(said, Mapping) else None
+    return len(named) if isinstance(named, list) else 0
+
+
 class ThrottledReader:
     """Reader of one agent's messages, at a rate that leaves time for others and limits the launcher's memory.
 
@@ -432,7 +451,7 @@ class ThrottledReader:
             self._found = self._lines.feed(data)
         message = decode(plain)
         lines = len(message.lines) if isinstance(message, Output) else 0
-        await self._pay(1 / MESSAGES + lines / OUTPUT_LINES)
+        await self._pay(1 / MESSAGES + lines / OUTPUT_LINES + _keys(message) / KEYS)
         return message
 
     async def _pay(self, seconds: float) -> None:

@@ -123,7 +123,7 @@ class Launcher:
         )
         reports = self._reports
         self._server = AgentServer(
-            spec, reports.came, reports.said, reports.gone, used, platform.expects, platform.prove
+            spec, reports.came, reports.said, reports.gone, used, platform.expects, platform.prove, platform.admit
         )
         self._clocks = Clocks(launched=self._loop.time())
         self._disturbed = False

@@ -79,6 +79,10 @@ class WorkerSet(Protocol):
         """
         return None
 
+    def admit(self, _hello: Hello, /) -> None:
+        """This agent, with whose hello :meth:`prove` found no fault, is connected, as the only one of its worker."""
+        return
+
     def stray(self, _worker: str, /) -> str | None:
         """Why an agent that is connected cannot be of the run any more, for people; None: it may be."""
         return None

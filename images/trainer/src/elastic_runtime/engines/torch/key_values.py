@@ -7,8 +7,8 @@ into, but for those that ``add`` counts with (decimal, as torch's own stores hav
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from elastic_runtime.engines.torch.messages import StoreAnswer, StoreAsk
 from elastic_runtime.errors import InvalidDocument
@@ -18,17 +18,20 @@ MOST_CHARACTERS = 64 << 20
 """Characters of all values together."""
 MOST_WAITING = 64
 """Asks of one rank at a time."""
+MOST_WAITED = 20_000
+"""Keys of all of them together: of three of the longest, or of any number of usual ones."""
 _LARGEST = 2**63
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Waiting:
     """For keys that others are to set."""
 
     rank_id: str
     ask: StoreAsk
-    at: int = 0
-    """Of its keys, those before this one were there when it was looked at last."""
+    keys: frozenset[str]
+    missing: int
+    """How many of its keys are not there."""
 
 
 class KeyValues:
@@ -37,10 +40,12 @@ class KeyValues:
     def __init__(self) -> None:
         self._values: dict[str, str] = {}
         self._characters = 0
-        self._waiting: dict[int, _Waiting] = {}
-        self._for_key: dict[str, set[int]] = {}
-        """Of each key that is not there, who waits for it: to look at all of them took 58 ms an ask."""
-        self._count = 0
+        self._waiting: dict[str, dict[int, _Waiting]] = {}
+        """By rank, and by serial: an ask must not cost what others wait for."""
+        self._keys_waited: dict[str, int] = {}
+        """By rank, of all that it waits for."""
+        self._for_key: dict[str, dict[_Waiting, None]] = {}
+        """Who waits for each key, whether that is there or not, in the order of coming."""
 
     def ask(self, rank_id: str, ask: StoreAsk) -> Iterator[tuple[str, StoreAnswer]]:
         """Whom to answer what, now.
@@ -53,45 +58,63 @@ class KeyValues:
             InvalidDocument: it cannot be, or is more than is kept.
         """
         if ask.operation in ("get", "wait"):
-            if sum(each.rank_id == rank_id for each in self._waiting.values()) >= MOST_WAITING:
-                raise InvalidDocument(f"more than {MOST_WAITING} asks of the store wait")
-            self._count += 1
-            yield from self._look(self._count, _Waiting(rank_id, ask))
+            yield from self._wait(rank_id, ask)
         elif ask.operation == "give_up":
-            self._drop(lambda each: (each.rank_id, each.ask.serial) == (rank_id, ask.serial))
+            if (waiting := self._waiting.get(rank_id, {}).get(ask.serial)) is not None:
+                self._drop(waiting)
         else:
+            key = ask.keys[0]
+            before = key in self._values
             yield rank_id, self._at_once(ask)
-            for number in sorted(self._for_key.pop(ask.keys[0], ())) if ask.keys[0] in self._values else ():
-                if (waiting := self._waiting.pop(number, None)) is not None:
-                    yield from self._look(number, waiting)
+            if (key in self._values) is not before:
+                yield from self._changed(key, 1 if before else -1)
 
     def forget(self, rank_id: str) -> None:
         """It has ended: nobody waits there."""
-        self._drop(lambda each: each.rank_id == rank_id)
+        for waiting in tuple(self._waiting.get(rank_id, {}).values()):
+            self._drop(waiting)
 
-    def _look(self, number: int, waiting: _Waiting) -> Iterator[tuple[str, StoreAnswer]]:
-        """Answer, or have it wait for the first of its keys that is not there."""
+    def _wait(self, rank_id: str, ask: StoreAsk) -> Iterator[tuple[str, StoreAnswer]]:
+        present, keys = self._waiting.get(rank_id, {}), frozenset(ask.keys)
+        if len(present) >= MOST_WAITING or ask.serial in present:
+            raise InvalidDocument(f"more than {MOST_WAITING} asks of the store wait, or two of one serial")
+        waited = self._keys_waited.get(rank_id, 0) + len(keys)
+        if present and waited > MOST_WAITED:
+            raise InvalidDocument(f"a rank waits for more than {MOST_WAITED} keys of the store")
+        waiting = _Waiting(rank_id, ask, keys, sum(key not in self._values for key in keys))
+        if not waiting.missing:
+            yield self._answer(waiting)
+            return
+        self._waiting.setdefault(rank_id, {})[ask.serial] = waiting
+        self._keys_waited[rank_id] = waited
+        for key in keys:
+            self._for_key.setdefault(key, {})[waiting] = None
+
+    def _changed(self, key: str, more_missing: int) -> Iterator[tuple[str, StoreAnswer]]:
+        """Count on, for those alone that wait for this key; answer whoever has all."""
+        complete = []
+        for waiting in self._for_key.get(key, ()):
+            waiting.missing += more_missing
+            if not waiting.missing:
+                complete.append(waiting)
+        for waiting in complete:
+            self._drop(waiting)
+            yield self._answer(waiting)
+
+    def _answer(self, waiting: _Waiting) -> tuple[str, StoreAnswer]:
         ask = waiting.ask
-        missing = self._missing(ask.keys, waiting.at)
-        if missing is None and waiting.at:
-            missing = self._missing(ask.keys, 0)  # One may have been deleted meanwhile.
-        if missing is None:
-            value = self._values[ask.keys[0]] if ask.operation == "get" else ""
-            yield waiting.rank_id, StoreAnswer(ask.serial, value)
-        else:
-            self._waiting[number] = replace(waiting, at=missing)
-            self._for_key.setdefault(ask.keys[missing], set()).add(number)
+        return waiting.rank_id, StoreAnswer(ask.serial, self._values[ask.keys[0]] if ask.operation == "get" else "")
 
-    def _missing(self, keys: Sequence[str], begin: int) -> int | None:
-        return next((index for index in range(begin, len(keys)) if keys[index] not in self._values), None)
-
-    def _drop(self, which: Callable[[_Waiting], bool]) -> None:
-        gone = {number for number, each in self._waiting.items() if which(each)}
-        for number in gone:
-            del self._waiting[number]
-        for key in [key for key, numbers in self._for_key.items() if numbers & gone]:
-            self._for_key[key] -= gone
-            if not self._for_key[key]:
+    def _drop(self, waiting: _Waiting) -> None:
+        rank_id = waiting.rank_id
+        del self._waiting[rank_id][waiting.ask.serial]
+        self._keys_waited[rank_id] -= len(waiting.keys)
+        if not self._waiting[rank_id]:
+            del self._waiting[rank_id], self._keys_waited[rank_id]
+        for key in waiting.keys:
+            of_key = self._for_key[key]
+            del of_key[waiting]
+            if not of_key:
                 del self._for_key[key]
 
     def _at_once(self, ask: StoreAsk) -> StoreAnswer:

@@ -1,10 +1,12 @@
 """Gloo's connections, proved: Gloo in torch's wheels takes any process that connects for the rank that it waits for.
 
-When a process group has connected, its ranks tell each other both ends of each of their connections, by the world's
-store, which lies behind the agents' mutual TLS. A connection that a rank accepted and no other rank of the group has is
-a stranger's: it is ended, with what was received on it and not read, before anything is sent. A rank with which none is
-left has had its place taken: the group is given up. From then on nobody is let in, where the system lets a process
-close its listeners to packets (some kernels want privileges for that); elsewhere who comes later is in no rank's place.
+When a process group has connected, its ranks tell each other both ends of each connection that they dialled, by the
+world's store, which lies behind the agents' mutual TLS; then, of whom they have accepted one. What strangers dial is
+not told: no stranger decides how much a rank says. A connection that a rank accepted and no other rank of the group
+dialled is a stranger's: it is ended, with what was received on it and not read, before anything is sent. A rank with
+which none is left has had its place taken: the group is given up. From then on nobody is let in, where the system lets
+a process close its listeners to packets (some kernels want privileges for that); elsewhere who comes later is in no
+rank's place. Gloo accepts nobody then, wherever that is (:mod:`~elastic_runtime.engines.torch.accepting`).
 
 NCCL's connections are NCCL's: who connects has to know a number that the store alone tells.
 """
@@ -16,10 +18,11 @@ import ctypes
 import hashlib
 import logging
 import os
+import re
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, wraps
 from typing import Any
 
@@ -27,7 +30,17 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import distributed_c10d
 
-from elastic_runtime.engines.gloo_sockets import PAIR, PythonSockets, borrowed, is_listening, open_sockets, still_open
+from elastic_runtime.engines.gloo_sockets import (
+    PAIR,
+    PythonSockets,
+    borrowed,
+    is_gone,
+    is_listening,
+    open_sockets,
+    still_open,
+)
+from elastic_runtime.engines.torch.accepting import set_accepting
+from elastic_runtime.engines.torch.channel import WorldLost
 from elastic_runtime.net.descriptors import raise_descriptor_limit
 from elastic_runtime.printable import printable
 
@@ -36,11 +49,19 @@ PROVE = "ELASTIC_PROVE_PEERS"
 mesh does; that network must then be the one that keeps strangers out."""
 _LAZY = "TORCH_GLOO_LAZY_INIT"
 _DIGEST = 16
+_PIECE = 1000
+"""Digests in one value of the store, which takes 24 KiB."""
+_LENGTH = struct.Struct("=I")
 _NAMED = 3
 _ATTACH_FILTER, _DETACH_FILTER = 26, 27
 """SO_ATTACH_FILTER and SO_DETACH_FILTER of Linux's asm-generic/socket.h, which Python does not name."""
 _DROP = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0), 8)
 """One instruction of the classic packet filter, ``ret #0``: let nothing through (bpf(4); Linux's filter.txt)."""
+_OF_NETWORK = re.compile(r"[Cc]onnect|[Tt]imed? ?out|reset|closed|refused|socket|ECONN")
+_OF_DEVICE = re.compile(r"device\.cc|[Uu]nable to find (address|interface)")
+"""Of Gloo: the script's or the network's settings name no interface of this machine."""
+Sockets = Mapping[int, str]
+"""Descriptors and identities, as :func:`open_sockets` has them."""
 log = logging.getLogger(__name__)
 
 
@@ -61,10 +82,12 @@ class _Proofs:
         """Have a group made that listens by itself, and prove it; see :func:`prove_peers`."""
         with self._alone():
             before = open_sockets()
-            make()
-            listening = _listening(self._python.others_since(before))
-            self._listening = {**still_open(self._listening), **listening}
-            _prove(store, rank, size, lambda: self._python.others_since(before), listening)
+            with _connecting():
+                make()
+            with _proving(rank):
+                listening = _listening(self._python.others_since(before))
+                self._listening = {**still_open(self._listening), **listening}
+                _prove(store, rank, size, lambda: self._python.others_since(before), listening)
 
     def split(self, store: Store, split: Callable[[], Any]) -> Any:
         """Have a group split off another one, which connects by that one's listeners; prove it."""
@@ -73,10 +96,12 @@ class _Proofs:
             listening = self._listening = still_open(self._listening)
             _set_filters(listening, admit=True)
             try:
-                group = split()
+                with _connecting():
+                    group = split()
                 if group is not None and group.size() > 1:
-                    store = PrefixStore(group.group_name, store)
-                    _prove(store, group.rank(), group.size(), lambda: self._python.others_since(before), listening)
+                    store, rank = PrefixStore(group.group_name, store), group.rank()
+                    with _proving(rank):
+                        _prove(store, rank, group.size(), lambda: self._python.others_since(before), listening)
             finally:
                 _set_filters(still_open(listening), admit=False)
         return group
@@ -123,23 +148,46 @@ def prove_peers() -> None:
     distributed_c10d.split_group = dist.split_group = split_proved
 
 
-def _prove(store: Store, rank: int, size: int, opened: Callable[[], Iterable[int]], listening: Iterable[int]) -> None:
+@contextlib.contextmanager
+def _connecting() -> Iterator[None]:
+    """What strangers do to Gloo meanwhile is no error of the script."""
+    try:
+        yield
+    except PlaceTaken:
+        raise
+    except RuntimeError as error:
+        if _OF_NETWORK.search(str(error)) and not _OF_DEVICE.search(str(error)):
+            raise PlaceTaken(f"a group cannot connect: {error}") from error
+        raise
+
+
+@contextlib.contextmanager
+def _proving(rank: int) -> Iterator[None]:
+    """Whatever fails here is not the script's error.
+
+    Raises:
+        PlaceTaken: a stranger may be in, or it cannot be told.
+        WorldLost: the world is broken meanwhile.
+    """
+    try:
+        yield
+    except (PlaceTaken, WorldLost):
+        raise
+    except Exception as error:
+        raise PlaceTaken(f"rank {rank} of a group cannot prove who is connected to it: {error}") from error
+
+
+def _prove(store: Store, rank: int, size: int, opened: Callable[[], Sockets], listening: Sockets) -> None:
     """Compare this rank's connections with the others', and let nobody else in.
 
     Args:
         store: of the group.
         rank: in it.
         size: of it.
-        opened: descriptors of sockets that the group has by now.
+        opened: sockets that the group has by now.
         listening: those that others connect to.
     """
-    mine = {_digest(ends) for fd in opened() if (ends := _ends(fd))}
-    if size > 1:
-        store.set(f"peers/{rank}", b"".join(mine))  # type: ignore[arg-type]
-    shared = {peer: _told(store, peer) & mine for peer in range(size) if peer != rank}
-    _set_filters(listening, admit=False)  # Not before: others may still have been on their way.
-    claimed = _end_strangers(opened(), _ports(listening), set().union(*shared.values()))
-    missing = [peer for peer, connections in shared.items() if not connections]
+    claimed, missing = _compare(store, rank, size, opened, listening)
     if claimed or missing:
         place = f"rank {missing[0]}" if missing else "a rank"
         raise PlaceTaken(
@@ -149,43 +197,92 @@ def _prove(store: Store, rank: int, size: int, opened: Callable[[], Iterable[int
         )
 
 
+def _compare(
+    store: Store, rank: int, size: int, opened: Callable[[], Sockets], listening: Sockets
+) -> tuple[bool, list[int]]:
+    """Returns whether a stranger may have a rank's place, and the ranks with which there is no connection."""
+    ports = _ports(listening)
+    connections = [ends for fd, name in opened().items() if (ends := _ends(fd, name))]
+    dialled = {_digest(ends) for ends in connections if _port(ends[0]) not in ports}
+    accepted = {_digest(ends) for ends in connections if _port(ends[0]) in ports}
+    others = [peer for peer in range(size) if peer != rank]
+    if others:
+        _tell(store, rank, dialled)
+    proved = {peer: _told(store, peer) & accepted for peer in others}
+    _set_filters(listening, admit=False)  # Not before: others may still have been on their way.
+    if others:
+        store.set(f"accepted/{rank}", _bits(size, (peer for peer in others if proved[peer])))  # type: ignore[arg-type]
+    missing = [peer for peer in others if not proved[peer] and not _has_accepted(store, peer, rank)]
+    return _end_strangers(opened(), ports, set().union(*proved.values())), missing
+
+
+def _tell(store: Store, rank: int, dialled: set[bytes]) -> None:
+    """Of all connections that this rank dialled, in pieces that the store takes; the first is set last."""
+    listed = sorted(dialled)
+    pieces = [listed[at : at + _PIECE] for at in range(0, len(listed), _PIECE)] or [[]]
+    for number, piece in reversed(list(enumerate(pieces))):
+        head = _LENGTH.pack(len(pieces)) if number == 0 else b""
+        store.set(f"dialled/{rank}/{number}", head + b"".join(piece))  # type: ignore[arg-type]
+
+
 def _told(store: Store, peer: int) -> set[bytes]:
-    said = store.get(f"peers/{peer}")
-    return {said[at : at + _DIGEST] for at in range(0, len(said), _DIGEST)}
+    first = store.get(f"dialled/{peer}/0")
+    (pieces,) = _LENGTH.unpack_from(first)
+    said = [first[_LENGTH.size :], *(store.get(f"dialled/{peer}/{number}") for number in range(1, pieces))]
+    return {piece[at : at + _DIGEST] for piece in said for at in range(0, len(piece), _DIGEST)}
 
 
-def _end_strangers(opened: Iterable[int], ports: set[int], proved: set[bytes]) -> bool:
+def _bits(size: int, ranks: Iterable[int]) -> bytes:
+    return sum(1 << rank for rank in ranks).to_bytes(-(-size // 8), "little")
+
+
+def _has_accepted(store: Store, peer: int, rank: int) -> bool:
+    return bool(store.get(f"accepted/{peer}")[rank // 8] >> rank % 8 & 1)
+
+
+def _end_strangers(opened: Sockets, ports: set[int], proved: set[bytes]) -> bool:
     """End all who have connected to one of these ports and are not of the group.
 
     Returns whether one of them has named a pair of Gloo's, so that it may have a rank's place.
     """
-    connections = {fd: ends for fd in opened if (ends := _ends(fd))}
-    strangers = {
-        fd: there
-        for fd, (here, there) in connections.items()
-        if _port(here) in ports and _digest((here, there)) not in proved
-    }
-    claimed = any(_bytes_received(fd) >= PAIR.size for fd in strangers)
-    for fd in strangers:
-        _disconnect(fd)
+    strangers: dict[int, str] = {}
+    claimed = False
+    for fd, name in opened.items():
+        ends = _ends(fd, name)
+        if ends is None or _port(ends[0]) not in ports or _digest(ends) in proved:
+            continue
+        strangers[fd] = ends[1]
+        with _unless_gone(), borrowed(fd, name) as sock:
+            claimed |= _bytes_received(sock) >= PAIR.size
+            _disconnect(sock)
     if strangers:
         some = ", ".join(printable(address) for address in sorted(strangers.values())[:_NAMED])
         log.warning("strangers were connected to this rank; their connections are ended (%d): %s", len(strangers), some)
     return claimed
 
 
-def _listening(sockets: dict[int, str]) -> dict[int, str]:
+@contextlib.contextmanager
+def _unless_gone() -> Iterator[None]:
+    """A stranger comes and goes when it likes."""
+    try:
+        yield
+    except OSError as error:
+        if not is_gone(error):
+            raise
+
+
+def _listening(sockets: Sockets) -> dict[int, str]:
     found = {}
     for fd, name in sockets.items():
-        with borrowed(fd) as sock:
+        with _unless_gone(), borrowed(fd, name) as sock:
             if is_listening(sock):
                 found[fd] = name
     return found
 
 
-def _ends(fd: int) -> tuple[str, str] | None:
+def _ends(fd: int, name: str) -> tuple[str, str] | None:
     """Addresses of this end and of the other, of a TCP connection; else None."""
-    with contextlib.suppress(OSError), borrowed(fd) as sock:
+    with _unless_gone(), borrowed(fd, name) as sock:
         if sock.family in (socket.AF_INET, socket.AF_INET6) and sock.type == socket.SOCK_STREAM:
             here, there = (_text(address) for address in (sock.getsockname(), sock.getpeername()))
             return here, there
@@ -206,18 +303,19 @@ def _port(end: str) -> int:
     return int(end.rpartition(" ")[2])
 
 
-def _ports(listening: Iterable[int]) -> set[int]:
+def _ports(listening: Sockets) -> set[int]:
     found = set()
-    for fd in listening:
-        with borrowed(fd) as sock:
+    for fd, name in listening.items():
+        with borrowed(fd, name) as sock:
             found.add(sock.getsockname()[1])
     return found
 
 
-def _set_filters(listening: Iterable[int], *, admit: bool) -> None:
+def _set_filters(listening: Sockets, *, admit: bool) -> None:
+    set_accepting(listening, accept=admit)
     program = struct.pack("HxxxxxxP", 1, ctypes.addressof(_DROP))
-    for fd in listening:
-        with borrowed(fd) as sock:
+    for fd, name in listening.items():
+        with _unless_gone(), borrowed(fd, name) as sock:
             try:
                 if admit:
                     sock.setsockopt(socket.SOL_SOCKET, _DETACH_FILTER, 0)
@@ -235,16 +333,15 @@ def _note_open_listeners() -> None:
     )
 
 
-def _bytes_received(fd: int) -> int:
+def _bytes_received(sock: socket.socket) -> int:
     """``tcpi_bytes_received`` of tcp(7)'s TCP_INFO (linux/tcp.h)."""
-    with borrowed(fd) as sock:
-        (received,) = struct.unpack_from("=Q", sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 136), 128)
+    (received,) = struct.unpack_from("=Q", sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 136), 128)
     return int(received)
 
 
-def _disconnect(fd: int) -> None:
+def _disconnect(sock: socket.socket) -> None:
     """At once, with what has come and was not read, which a shutdown would leave to Gloo."""
     unspecified = struct.pack("=H14x", socket.AF_UNSPEC)
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.connect(fd, unspecified, len(unspecified)):
+    if libc.connect(sock.fileno(), unspecified, len(unspecified)):
         raise OSError(ctypes.get_errno(), "a stranger's connection could not be ended")

@@ -7,6 +7,7 @@ which pod it is. It is valid for an hour, and the kubelet renews it.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from elastic_runtime.run import runobjects
 from elastic_runtime.run.spec import RunSpec
 
 log = logging.getLogger(__name__)
+
+MOST_PROVED = 1000
+"""Tokens of agents that are being let in, or were turned away for another reason."""
 
 NOT_SERVED = ". Kubernetes serves them from 1.20 on, unless its feature ServiceAccountIssuerDiscovery is off"
 NO_TOKEN = (
@@ -54,8 +58,10 @@ class Identities:
         self._expected = expected
         self._keys = Keys(client.token_keys, now)
         self._unread = False
+        self._proved: dict[str, str] = {}
+        """By digest of a token: the uid that it is bound to, of agents that may be let in now."""
         self._shown: dict[str, str] = {}
-        """By pod: the uid that an agent has shown while there was no news of that pod."""
+        """By pod: the uid that the agent which is connected has shown while there was no news of that pod."""
 
     async def prove(self, hello: Hello) -> str | None:
         """Return why the agent cannot be in the pod that it claims; None: it may connect."""
@@ -74,10 +80,22 @@ class Identities:
             bound = verify(hello.token, key, self._audience)
             problem = mismatch(bound, hello.worker, expected)
             if problem is None and expected.uid is None:
-                self._shown[hello.worker] = bound.uid
+                self._proved[_digest(hello)] = bound.uid
+                if len(self._proved) > MOST_PROVED:
+                    del self._proved[next(iter(self._proved))]
             return problem
         except InvalidDocument as error:
             return str(error)
+
+    def admit(self, hello: Hello) -> None:
+        """This agent, which was proved, is connected now, and no other one of its pod is."""
+        self.forget(hello.worker)
+        if (uid := self._proved.pop(_digest(hello), None)) is not None:
+            self._shown[hello.worker] = uid
+
+    def forget(self, pod: str) -> None:
+        """Its agent is connected no more."""
+        self._shown.pop(pod, None)
 
     def confirms(self, pod: str, uid: str) -> bool:
         """Whether an agent that was let in before there was news of its pod is in the pod that has that uid."""
@@ -103,6 +121,10 @@ class Identities:
                 NOT_SERVED if isinstance(error, RunNotFound) else "",
             )
         self._unread = error is not None
+
+
+def _digest(hello: Hello) -> str:
+    return hashlib.sha256(hello.token.encode()).hexdigest()  # Tokens are kept nowhere.
 
 
 def mismatch(bound: Bound, worker: str, expected: Expected) -> str | None:

@@ -163,6 +163,10 @@ class KubernetesPlatform(Platform):
         return await self._identities.prove(hello)
 
     @override
+    def admit(self, hello: Hello, /) -> None:
+        self._identities.admit(hello)
+
+    @override
     def stray(self, worker: str, /) -> str | None:
         # Another process may have connected from elsewhere with what was in a pod.
         name, pod, now = WorkerName.parse(worker).pod, self._pod_of(worker), self._loop.time()
@@ -207,6 +211,7 @@ class KubernetesPlatform(Platform):
     @override
     def gone(self, worker: str, /) -> None:
         self._absent.pop(WorkerName.parse(worker).pod, None)
+        self._identities.forget(WorkerName.parse(worker).pod)
         self._replacing.gone(WorkerName.parse(worker).pod)
 
     @override
