@@ -16,7 +16,7 @@ from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.net.certificates import agent_context
 from elastic_runtime.net.framing import decode_line
-from elastic_runtime.protocol.rank_link import CommitDeadline
+from elastic_runtime.protocol.rank_link import CommitDeadline, Handover
 from elastic_runtime.protocol.wire import Heartbeat, Hello, Welcome, decode, encode
 from elastic_runtime.run.spec import RunSpec, Timing
 from elastic_runtime.run.status import Status
@@ -158,6 +158,12 @@ class Worker:
     async def hear_last_commit(self) -> CommitDeadline:
         async with asyncio.timeout(SOON):
             while not isinstance(message := await self.hear(), CommitDeadline):
+                assert message is not None
+        return message
+
+    async def hear_handover(self) -> Handover:
+        async with asyncio.timeout(SOON):
+            while not isinstance(message := await self.hear(), Handover):
                 assert message is not None
         return message
 

@@ -20,7 +20,13 @@ from elastic_runtime.launcher.decision.facts import LeadershipState
 from elastic_runtime.launcher.worker_pool import WorkerPool
 from elastic_runtime.net import certificates
 from elastic_runtime.net.framing import decode_line
-from elastic_runtime.protocol.rank_link import CheckpointWritten, CommitDeadline, EngineWord, encode_rank_message
+from elastic_runtime.protocol.rank_link import (
+    CheckpointWritten,
+    CommitDeadline,
+    EngineWord,
+    Handover,
+    encode_rank_message,
+)
 from elastic_runtime.protocol.wire import (
     AgentMessage,
     RankExited,
@@ -196,6 +202,23 @@ def test_another_worker_is_asked_for_when_one_is_lost_that_had_a_notice(tls: Pat
         worker.writer.transport.abort()
         await place.until(lambda status: any(event.kind is EventKind.LOST for event in status.events))
         assert ("replace w" in place.did) == noticed
+
+    launched(tls, test)
+
+
+def test_ranks_hear_again_of_a_deadline_that_has_come_nearer(tls: Path) -> None:
+    """A reclaim in two minutes, say, whose pod is then deleted with a grace of 30 s."""
+
+    async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
+        await rank_started(worker)
+        far = utc_now().replace(microsecond=0) + timedelta(seconds=120)
+        deadlines = [far, far - timedelta(seconds=90), far - timedelta(seconds=95)]
+        for number, deadline in enumerate(deadlines, 1):
+            place.deadlines["w"] = deadline
+            place.on_change()
+            assert await worker.hear_handover() == Handover("w", deadline, number)
+        notices = [event for event in place.published[-1].events if event.kind is EventKind.NOTICE]
+        assert len(notices) == 1
 
     launched(tls, test)
 

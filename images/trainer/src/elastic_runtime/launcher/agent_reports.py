@@ -179,17 +179,17 @@ class AgentReports:
             session.heard(str(RankName.parse(process).rank), message.word)
 
     def noticed(self, worker: Worker, source: str, deadline: datetime) -> None:
-        """It will be taken: every rank hears of it, once; of several deadlines the earliest counts."""
+        """Have every rank hear that a worker will be taken, and again when its deadline has come nearer."""
         if worker.released:
             return  # Its own end, which we have asked for ourselves.
         left, is_first = max(timedelta(0), deadline - utc_now()).total_seconds(), worker.deadline is None
-        self._pool.noticed(worker, deadline, left)
-        if not is_first:
+        if not self._pool.noticed(worker, deadline, left):
             return  # Everybody has heard.
-        worker.step_at_notice = self._record.step
-        self._record.event(
-            EventKind.NOTICE, f"{worker.name} will be taken in {left:.0f} s ({printable(source, 60)})", worker.name
-        )
+        if is_first:
+            worker.step_at_notice = self._record.step
+            self._record.event(
+                EventKind.NOTICE, f"{worker.name} will be taken in {left:.0f} s ({printable(source, 60)})", worker.name
+            )
         self._pool.hand_over(worker.name, deadline)
 
     def _rank(self, process: str) -> int | None:

@@ -38,6 +38,9 @@ from elastic_runtime.protocol.wire import (
 )
 from elastic_runtime.run.spec import RecoverySpec, RestartSpec
 
+NEARER = 1.0
+"""Seconds. Two sources of one deadline differ by less, as clouds give whole seconds."""
+
 
 @dataclass(slots=True)
 class Slot:
@@ -122,10 +125,16 @@ class WorkerPool(RankRunner):
         self.workers[hello.worker] = worker
         return worker
 
-    def noticed(self, worker: Worker, deadline: datetime, left: float) -> None:
-        """Record a preemption notice: the worker is reclaimed in ``left`` seconds. The earliest deadline counts."""
-        if worker.deadline is None or deadline < worker.deadline:
+    def noticed(self, worker: Worker, deadline: datetime, left: float) -> bool:
+        """Record a preemption notice: the worker is reclaimed in ``left`` seconds. The earliest deadline counts.
+
+        Returns:
+            Whether ranks have to hear of it: it is the first, or earlier by more than :data:`NEARER` seconds.
+        """
+        known = worker.deadline
+        if known is None or deadline < known:
             worker.deadline, worker.gone_at = deadline, self._now() + left
+        return known is None or (known - deadline).total_seconds() > NEARER
 
     def remove(self, name: str) -> Worker:
         """A worker is gone; so are its ranks."""
