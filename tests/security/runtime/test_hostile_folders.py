@@ -118,6 +118,6 @@ def test_a_result_that_nests_deeply_is_left_out(
     value: list[Any] = []
     for _ in range(depth - 1):
         value = [value]
-    function._tell(value)
+    function._report_result(value)
     assert len(sent) == told
     assert ("left out" in caplog.text) is not bool(told)

@@ -236,8 +236,12 @@ def from_json(kind: type[T], text: str | bytes) -> T:
     return from_plain(kind, parse_json(text))
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_json(text: str | bytes, *, deepest: int | None = DEEPEST) -> Any:
     """Any JSON text.
+
+    Args:
+        text: the text.
+        deepest: levels that it may nest; None: as many as Python reads, for callers that expect a RecursionError.
 
     Raises:
         InvalidDocument: it is not JSON, nests too deeply, or has a number of too many digits.
@@ -246,15 +250,14 @@ def parse_json(text: str | bytes) -> Any:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidDocument(f"not JSON: {error}") from None
-    if _nests_too_deeply(value):
-        raise InvalidDocument(f"JSON of more than {DEEPEST} levels")
+    if deepest is not None and _nests_deeper(value, deepest):
+        raise InvalidDocument(f"JSON of more than {deepest} levels")
     return value
 
 
-def _nests_too_deeply(value: object) -> bool:
-    """Whether what recurses over it, as a copy, a mask or an encoder, may end with a RecursionError."""
+def _nests_deeper(value: object, levels: int) -> bool:
     level = [value]
-    for _ in range(DEEPEST):
+    for _ in range(levels):
         level = [
             inner
             for each in level

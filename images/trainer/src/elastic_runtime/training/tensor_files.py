@@ -231,11 +231,11 @@ def _names(codec: Codec, tree: Tree, prefix: str = "") -> list[str]:
 
 def _parsed(codec: Codec, data: bytes) -> tuple[list[Layout], Any, dict[str, str]]:
     """Layouts of the tensors, the encoded tree, and notes."""
-    header = parse_json(data)
+    header = parse_json(data, deepest=None)
     notes = header.pop("__metadata__")
     if (framework := notes.pop("format")) != codec.framework:
         raise InvalidDocument(f"it is another framework's: {printable(framework, 20)}")
-    structure, types = parse_json(notes.pop("tree")), parse_json(notes.pop("types"))
+    structure, types = parse_json(notes.pop("tree"), deepest=None), parse_json(notes.pop("types"))
     layouts: list[Layout] = []
     end = 0
     for number, entry in enumerate(header.values()):

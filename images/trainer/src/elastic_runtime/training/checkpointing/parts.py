@@ -86,7 +86,7 @@ def _write(stream: PartStream, data: bytes) -> None:
 
 
 def _read_attributes(data: bytes) -> dict[str, Any]:
-    attributes = parse_json(data)
+    attributes = parse_json(data, deepest=None)
     if not isinstance(attributes, dict):
         raise InvalidDocument(f"its part {ATTRIBUTES} is not a JSON object")
     try:
