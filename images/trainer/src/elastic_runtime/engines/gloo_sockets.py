@@ -83,16 +83,21 @@ def borrowed(descriptor: int, name: str = "") -> Iterator[socket.socket]:
         if name and os.readlink(f"/proc/self/fd/{own}") != name:
             raise OSError(errno.EBADF, "another file by now")
         sock = socket.socket(fileno=own)
-    except BaseException:
+    except BaseException:  # Also an interruption: the descriptor is this block's alone.
         os.close(own)
         raise
     with sock:
         yield sock
 
 
-def is_gone(error: OSError) -> bool:
-    """Whether a socket that was borrowed is closed, or its peer is: that ends when it likes."""
-    return error.errno in (errno.EBADF, errno.ENOTSOCK, errno.ENOTCONN, errno.EINVAL)
+@contextlib.contextmanager
+def unless_gone() -> Iterator[None]:
+    """Leave the block where a socket that was borrowed is closed, or its peer is: that ends when it likes."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EBADF, errno.ENOTSOCK, errno.ENOTCONN, errno.EINVAL):
+            raise
 
 
 def is_listening(sock: socket.socket) -> bool:

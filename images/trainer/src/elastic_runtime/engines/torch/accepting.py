@@ -14,7 +14,7 @@ import select
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from elastic_runtime.engines.gloo_sockets import borrowed, is_gone
+from elastic_runtime.engines.gloo_sockets import borrowed, unless_gone
 
 _WATCHED = re.compile(rb"^tfd:\s*(\d+) events:\s*([0-9a-f]+) data:\s*([0-9a-f]+)", re.MULTILINE)
 _MODIFY = 3
@@ -41,13 +41,9 @@ def set_accepting(listening: Mapping[int, str], *, accept: bool) -> None:
         name = listening.get(descriptor)
         if name is None:
             continue
-        try:
-            with borrowed(descriptor, name):  # Not closed meanwhile: the number is the listener's own.
-                event = _Event(select.EPOLLIN if accept else 0, data)
-                libc.epoll_ctl(poll, _MODIFY, descriptor, ctypes.byref(event))
-        except OSError as error:
-            if not is_gone(error):
-                raise
+        with unless_gone(), borrowed(descriptor, name):  # Not closed meanwhile: the number is the listener's own.
+            event = _Event(select.EPOLLIN if accept else 0, data)
+            libc.epoll_ctl(poll, _MODIFY, descriptor, ctypes.byref(event))
 
 
 def _watched() -> Iterator[tuple[int, int, int]]:

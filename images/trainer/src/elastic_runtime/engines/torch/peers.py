@@ -34,10 +34,10 @@ from elastic_runtime.engines.gloo_sockets import (
     PAIR,
     PythonSockets,
     borrowed,
-    is_gone,
     is_listening,
     open_sockets,
     still_open,
+    unless_gone,
 )
 from elastic_runtime.engines.torch.accepting import set_accepting
 from elastic_runtime.engines.torch.channel import WorldLost
@@ -252,7 +252,7 @@ def _end_strangers(opened: Sockets, ports: set[int], proved: set[bytes]) -> bool
         if ends is None or _port(ends[0]) not in ports or _digest(ends) in proved:
             continue
         strangers[fd] = ends[1]
-        with _unless_gone(), borrowed(fd, name) as sock:
+        with unless_gone(), borrowed(fd, name) as sock:
             claimed |= _bytes_received(sock) >= PAIR.size
             _disconnect(sock)
     if strangers:
@@ -261,20 +261,10 @@ def _end_strangers(opened: Sockets, ports: set[int], proved: set[bytes]) -> bool
     return claimed
 
 
-@contextlib.contextmanager
-def _unless_gone() -> Iterator[None]:
-    """A stranger comes and goes when it likes."""
-    try:
-        yield
-    except OSError as error:
-        if not is_gone(error):
-            raise
-
-
 def _listening(sockets: Sockets) -> dict[int, str]:
     found = {}
     for fd, name in sockets.items():
-        with _unless_gone(), borrowed(fd, name) as sock:
+        with unless_gone(), borrowed(fd, name) as sock:
             if is_listening(sock):
                 found[fd] = name
     return found
@@ -282,7 +272,7 @@ def _listening(sockets: Sockets) -> dict[int, str]:
 
 def _ends(fd: int, name: str) -> tuple[str, str] | None:
     """Addresses of this end and of the other, of a TCP connection; else None."""
-    with _unless_gone(), borrowed(fd, name) as sock:
+    with unless_gone(), borrowed(fd, name) as sock:
         if sock.family in (socket.AF_INET, socket.AF_INET6) and sock.type == socket.SOCK_STREAM:
             here, there = (_text(address) for address in (sock.getsockname(), sock.getpeername()))
             return here, there
@@ -315,7 +305,7 @@ def _set_filters(listening: Sockets, *, admit: bool) -> None:
     set_accepting(listening, accept=admit)
     program = struct.pack("HxxxxxxP", 1, ctypes.addressof(_DROP))
     for fd, name in listening.items():
-        with _unless_gone(), borrowed(fd, name) as sock:
+        with unless_gone(), borrowed(fd, name) as sock:
             try:
                 if admit:
                     sock.setsockopt(socket.SOL_SOCKET, _DETACH_FILTER, 0)
