@@ -283,7 +283,7 @@ async def _resolved(place: str, turns: asyncio.Semaphore, until: float) -> Clust
     """The cluster of that name, which may have to be asked for in Airflow's connections. None: it does not tell."""
     try:
         async with asyncio.timeout_at(until), turns:
-            # Only now: whoever has not had a turn knows of no outage.
+            # Only now: a place that had no turn has shown no outage.
             left = until - asyncio.get_running_loop().time()
             with asking.OUTAGES.asking(asking.of_place(place)):
                 return cluster_called(await _in_time(asking.SLOTS.in_daemon(own_name, place), left))

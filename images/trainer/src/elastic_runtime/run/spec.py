@@ -348,8 +348,8 @@ class RunSpec:
     restart: RestartSpec = field(default_factory=RestartSpec)
     """Settings of engines that restart their ranks: only ``torchrun`` does."""
     secrets: tuple[str, ...] = field(default=(), metadata=SPARSE)
-    """Secrets of the run besides those in :attr:`environment`, which whoever shows its texts hides there. Both are
-    plain text here."""
+    """Secrets of the run besides those in :attr:`environment`. Both are plain text here, and are hidden in all texts of
+    the run that are shown."""
     version: int = field(default=SPEC_VERSION, metadata=VERSION)
 
     @property

@@ -91,7 +91,7 @@ class KeyValues:
             self._for_key.setdefault(key, {})[waiting] = None
 
     def _changed(self, key: str, more_missing: int) -> Iterator[tuple[str, StoreAnswer]]:
-        """Count on, for those alone that wait for this key; answer whoever has all."""
+        """Update the count of missing keys of the waits for this key, and answer those that are complete."""
         complete = []
         for waiting in self._for_key.get(key, ()):
             waiting.missing += more_missing
