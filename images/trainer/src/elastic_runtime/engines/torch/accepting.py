@@ -14,7 +14,7 @@ import select
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from elastic_runtime.engines.gloo_sockets import borrowed, unless_gone
+from elastic_runtime.engines.gloo_sockets import borrowed, still_open, unless_gone
 
 _WATCHED = re.compile(rb"^tfd:\s*(\d+) events:\s*([0-9a-f]+) data:\s*([0-9a-f]+)", re.MULTILINE)
 _MODIFY = 3
@@ -29,21 +29,27 @@ class _Event(ctypes.Structure):
     _fields_ = (("events", ctypes.c_uint32), ("data", ctypes.c_uint64))
 
 
-def set_accepting(listening: Mapping[int, str], *, accept: bool) -> None:
+def set_accepting(listening: Mapping[int, str], *, accept: bool) -> bool:
     """Have Gloo accept from these listeners, or not; what it is to know of them stays as it is.
 
     Args:
         listening: as :func:`~elastic_runtime.engines.gloo_sockets.open_sockets` has them.
         accept: whether it accepts.
+
+    Returns:
+        Whether all that are still open are as wanted. Not every kernel tells what is waited for.
     """
     libc = ctypes.CDLL(None, use_errno=True)
+    left = still_open(dict(listening))
     for poll, descriptor, data in _watched():
         name = listening.get(descriptor)
         if name is None:
             continue
         with unless_gone(), borrowed(descriptor, name):  # Not closed meanwhile: the number is the listener's own.
             event = _Event(select.EPOLLIN if accept else 0, data)
-            libc.epoll_ctl(poll, _MODIFY, descriptor, ctypes.byref(event))
+            if libc.epoll_ctl(poll, _MODIFY, descriptor, ctypes.byref(event)) == 0:
+                left.pop(descriptor, None)
+    return not still_open(left)
 
 
 def _watched() -> Iterator[tuple[int, int, int]]:

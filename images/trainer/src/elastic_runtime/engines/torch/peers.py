@@ -22,6 +22,7 @@ import re
 import socket
 import struct
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, wraps
 from typing import Any
@@ -72,11 +73,14 @@ class PlaceTaken(dist.DistNetworkError):
 class _Proofs:
     """Of all process groups of this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, given_up: Callable[[PlaceTaken], None]) -> None:
+        self._given_up = given_up
         self._python = PythonSockets()
         self._making = threading.Lock()
         self._listening: dict[int, str] = {}
         """Sockets of Gloo's that others connect to, and their identities; some may be closed by now."""
+        self._splits: Counter[str] = Counter()
+        """By name of a group: how often one of that name was split off. Each has proofs of its own in the store."""
 
     def made(self, store: Store, rank: int, size: int, make: Callable[[], None]) -> None:
         """Have a group made that listens by itself, and prove it; see :func:`prove_peers`."""
@@ -98,8 +102,10 @@ class _Proofs:
             try:
                 with _connecting():
                     group = split()
-                if group is not None and group.size() > 1:
-                    store, rank = PrefixStore(group.group_name, store), group.rank()
+                if group is not None and group.size() > 1 and _connects_by_gloo(group):
+                    name, rank = group.group_name, group.rank()
+                    self._splits[name] += 1
+                    store = PrefixStore(f"{name}/{self._splits[name]}", store)
                     with _proving(rank):
                         _prove(store, rank, group.size(), lambda: self._python.others_since(before), listening)
             finally:
@@ -117,35 +123,45 @@ class _Proofs:
         try:
             with self._python.watching():
                 yield
+        except PlaceTaken as error:
+            self._given_up(error)
+            raise
         finally:
             self._making.release()
 
 
 @cache
-def prove_peers() -> None:
+def prove_peers(given_up: Callable[[PlaceTaken], None] = lambda _error: None) -> None:
     """Have each process group of Gloo's, in this process and from now on, made of its own ranks alone.
 
     Making one raises :class:`PlaceTaken` where a stranger has come in; for torch that is an error of its network.
+
+    Args:
+        given_up: called with it before; for engines where a process is in one world alone.
     """
     if os.environ.get(PROVE) == "0" or not dist.is_gloo_available():
         return
     raise_descriptor_limit()  # Until a group is made its listener accepts all who come.
     if os.environ.pop(_LAZY, None):
         log.warning("%s is left out: connections that are made later could not be proved", _LAZY)
-    proofs = _Proofs()
-    make, split = distributed_c10d.ProcessGroupGloo.__init__, dist.split_group
+    proofs = _Proofs(given_up)
+    make = distributed_c10d.ProcessGroupGloo.__init__
 
     @wraps(make)
     def make_proved(group: Any, store: Store, rank: int, size: int, *args: Any, **kwargs: Any) -> None:
         proofs.made(store, rank, size, lambda: make(group, store, rank, size, *args, **kwargs))
 
-    @wraps(split)
-    def split_proved(*args: Any, **kwargs: Any) -> Any:
-        store = PrefixStore("split", distributed_c10d._get_default_store())
-        return proofs.split(store, lambda: split(*args, **kwargs))
-
     distributed_c10d.ProcessGroupGloo.__init__ = make_proved  # type: ignore[assignment, method-assign]
-    distributed_c10d.split_group = dist.split_group = split_proved
+    # What dist.split_group and a device mesh, which knows that function by name, come to. A torch without it splits by
+    # making a group.
+    if split := getattr(dist.ProcessGroup, "split_group", None):
+
+        @wraps(split)
+        def split_proved(group: Any, *args: Any, **kwargs: Any) -> Any:
+            store = PrefixStore("split", distributed_c10d._get_default_store())
+            return proofs.split(store, lambda: split(group, *args, **kwargs))
+
+        dist.ProcessGroup.split_group = split_proved  # type: ignore[assignment, method-assign]
 
 
 @contextlib.contextmanager
@@ -261,6 +277,11 @@ def _end_strangers(opened: Sockets, ports: set[int], proved: set[bytes]) -> bool
     return claimed
 
 
+def _connects_by_gloo(group: Any) -> bool:
+    backends = [group._get_backend(device) for device in group._device_types]
+    return any(isinstance(backend, distributed_c10d.ProcessGroupGloo) for backend in backends)
+
+
 def _listening(sockets: Sockets) -> dict[int, str]:
     found = {}
     for fd, name in sockets.items():
@@ -302,7 +323,8 @@ def _ports(listening: Sockets) -> set[int]:
 
 
 def _set_filters(listening: Sockets, *, admit: bool) -> None:
-    set_accepting(listening, accept=admit)
+    if not set_accepting(listening, accept=admit) and not admit:
+        _note_accepting()
     program = struct.pack("HxxxxxxP", 1, ctypes.addressof(_DROP))
     for fd, name in listening.items():
         with unless_gone(), borrowed(fd, name) as sock:
@@ -320,6 +342,14 @@ def _note_open_listeners() -> None:
     log.info(
         "this system lets a process without privileges close no listener to packets: strangers can still connect to "
         "ranks once a world stands, where they are in no rank's place and receive nothing"
+    )
+
+
+@cache
+def _note_accepting() -> None:
+    log.warning(
+        "this system does not let Gloo stop accepting: strangers that connect to a rank and reset their connections "
+        "use up its descriptors, and end it in time. Keep them out, as a NetworkPolicy does"
     )
 
 

@@ -36,7 +36,7 @@ class TorchrunWorld(TorchWorld):
     @override
     def prepare(self) -> None:
         if _serve_env():
-            prove_peers()
+            prove_peers(_abort)
         _keep_process_groups()
         take_over_stale_locks()
 
@@ -97,6 +97,12 @@ def _serve_env() -> bool:
     return True
 
 
+def _abort(error: PlaceTaken) -> None:
+    """End this process, as Gloo does where it loses a peer: the run begins again at the newest checkpoint."""
+    log.error("%s", error)
+    os.abort()
+
+
 @cache
 def _keep_process_groups() -> None:
     """Until this process ends, also those that the script destroys.
@@ -110,12 +116,7 @@ def _keep_process_groups() -> None:
 
     @wraps(make)
     def made(*args: Any, **kwargs: Any) -> Any:
-        try:
-            group = make(*args, **kwargs)
-        except PlaceTaken as error:
-            # As Gloo does where it loses a peer: the run begins again at the newest checkpoint.
-            log.error("%s", error)
-            os.abort()
+        group = make(*args, **kwargs)
         kept.append(group)
         return group
 
