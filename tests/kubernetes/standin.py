@@ -22,6 +22,7 @@ from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
 from elastic_training.settings import Pods
 from tests.kubernetes_namespace import CONNECTION, Namespace
+from tests.paced import until
 
 OWNER = "the first try"
 SLEEPS = "import time\ntime.sleep(3600)"
@@ -70,6 +71,10 @@ class StandIn:
         """Its launchers' pods."""
         mine = runobjects.selector(run=ref.name, uid=ref.uid, part=Part.LAUNCHER)
         return self.namespace.ask(lambda client: client.list(PODS, mine))
+
+    def wait_until_launched(self, ref: RunRef) -> None:
+        """A pod that is being started when its Secret goes stays for minutes (before Kubernetes 1.27)."""
+        until(lambda: any(pod.phase == "Running" for pod in self.launchers(ref)), "its launcher runs")
 
     def without_workers(self, ref: RunRef) -> None:
         """Only its launcher is of interest."""

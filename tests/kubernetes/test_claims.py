@@ -228,7 +228,7 @@ def test_a_pod_that_does_not_go_does_not_hold_a_deletion_up(standin: StandIn, mo
     deaf = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(3600)"
     cluster = standin.cluster(deaf)
     ref = run(cluster.claim(standin.spec(), OWNER)).ref
-    _until(lambda: any(pod.phase == "Running" for pod in standin.launchers(ref)))
+    standin.wait_until_launched(ref)
     run(cluster.delete(ref, OWNER))
     with pytest.raises(RunNotFound):
         run(cluster.find(standin.name))
@@ -238,6 +238,7 @@ def test_a_job_that_somebody_has_kept_is_not_taken_for_ours(standin: StandIn) ->
     cluster = standin.cluster()
     ref = run(cluster.claim(standin.spec(), OWNER)).ref
     job = standin.namespace.ask(lambda client: client.get(JOBS, f"{standin.name}-launcher"))
+    standin.wait_until_launched(ref)
     standin.namespace.kubectl("delete", "configmap", standin.name, "--cascade=orphan")
     _until(lambda: standin.namespace.ask(lambda client: client.find(CONFIG_MAPS, standin.name)) is None)
     try:
@@ -248,7 +249,7 @@ def test_a_job_that_somebody_has_kept_is_not_taken_for_ours(standin: StandIn) ->
         mine = runobjects.selector(run=standin.name)
         standin.namespace.kubectl("delete", every, f"--selector={mine}")
     assert job.labels[runobjects.UID_LABEL] == ref.uid
-    _until(lambda: standin.namespace.left(standin.name) == [], 240.0)  # The pod by the garbage collector alone.
+    _until(lambda: standin.namespace.left(standin.name) == [])  # The pod by the garbage collector alone.
 
 
 def _until(true: Callable[[], bool], seconds: float = 90.0) -> None:

@@ -182,6 +182,7 @@ def test_an_outage_that_lasts_is_said(standin: StandIn, ref: RunRef, monkeypatch
 
 def test_a_run_that_vanishes_ends_its_watch(namespace: Namespace, standin: StandIn, ref: RunRef) -> None:
     cluster = standin.cluster()
+    standin.wait_until_launched(ref)
 
     async def vanishing() -> None:
         async with asyncio.timeout(WATCH_TIMEOUT), aclosing(cluster.watch(ref, LOG_START, 0.5)) as updates:
