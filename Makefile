@@ -106,7 +106,7 @@ test-engines: setup ## what every engine must do, with real ranks
 test-local: setup ## real Horovod runs on this machine, from the launcher down
 	$(call pytest,$(TRAINER),local,$(PAIRS) tests/local)
 
-test-long: setup ## more variants of tests of `make test`; ten minutes, not a part of it
+test-long: setup ## more variants of tests of `make test`; a quarter of an hour, not a part of it
 	$(call pytest,$(TRAINER),long-local,-m long $(PAIRS) tests/local)
 	$(call pytest,$(AIRFLOW),long-airflow,-m long tests/airflow)
 
@@ -148,7 +148,7 @@ $(AXE): provider/frontend/package-lock.json
 test-kubernetes: setup ## pods on a real Kubernetes, where there is a way to one
 	tools/test-kubernetes $(AIRFLOW) $(TRAINER)
 
-test-kubernetes-long: setup ## API server, scheduler and triggerer away; 20 rounds of clear; ten minutes, not a part of `make test`
+test-kubernetes-long: setup ## API server, scheduler and triggerer away; 20 rounds of clear; variants; 25 minutes, not a part of `make test`
 	tools/test-kubernetes --long $(AIRFLOW) $(TRAINER)
 
 test-oldest: build ## the wheels with the oldest Airflow there is, deferred, marked, cleared; three minutes

@@ -109,6 +109,7 @@ def test_a_failed_run_is_replaced_and_its_reference_is_dead(kind: Kind) -> None:
     assert run(kind.cluster.find(kind.name)) == claim.ref
 
 
+@pytest.mark.long_in_pods
 def test_fresh_ends_a_living_run_and_starts_another(kind: Kind) -> None:
     ref = started(kind)
     claim = run(kind.cluster.claim(kind.spec(), NEWER, fresh=True))
@@ -137,6 +138,7 @@ def test_the_world_follows_the_size_and_a_request_counts_once(kind: Kind) -> Non
     assert EventKind.SCALED in {event.kind for event in status.events}
 
 
+@pytest.mark.long_in_pods
 def test_a_change_counts_from_the_size_that_was_asked_for_and_only_once(kind: Kind) -> None:
     ref = started(kind, workers=1)
     first = run(kind.cluster.ask(ref, SizeRequest("wish 1", "+2", by="task nightly.more of monday")))
@@ -151,6 +153,7 @@ def test_a_change_counts_from_the_size_that_was_asked_for_and_only_once(kind: Ki
     assert run(kind.cluster.size(ref)) == 2
 
 
+@pytest.mark.long_in_pods
 def test_named_workers_leave_and_are_not_replaced(kind: Kind) -> None:
     ref = started(kind, workers=3)
     status = run(kind.cluster.status(ref))
@@ -202,6 +205,7 @@ def test_a_cancelled_run_ends_and_keeps_its_documents(kind: Kind) -> None:
     assert run(kind.cluster.claim(kind.spec(), NEWER)).outcome is ClaimOutcome.REPLACED
 
 
+@pytest.mark.long_in_pods
 def test_a_run_is_cancelled_whosever_it_is(kind: Kind) -> None:
     ref = started(kind)
     with pytest.raises(OwnershipLost):
@@ -230,6 +234,7 @@ def test_what_never_was_is_not_found(kind: Kind) -> None:
         to_the_end(kind, ref, LOG_START)
 
 
+@pytest.mark.long_in_pods
 def test_a_list_says_at_a_glance_how_every_run_is_doing(kind: Kind) -> None:
     def listed() -> list[RunSummary]:
         return [each for each in run(kind.cluster.list()) if each.ref.name == kind.name]

@@ -47,6 +47,7 @@ def test_the_log_goes_on_where_the_last_watcher_stopped(kind: Kind) -> None:
     assert rest
 
 
+@pytest.mark.long_in_pods
 def test_only_the_last_to_attend_moves_the_cursor(kind: Kind) -> None:
     ref = run(kind.cluster.claim(kind.spec(), OWNER)).ref
     assert run(kind.cluster.log_lease_holder(ref)) is None
@@ -57,6 +58,7 @@ def test_only_the_last_to_attend_moves_the_cursor(kind: Kind) -> None:
     run(kind.cluster.advance(ref, present.token, LOG_START))
 
 
+@pytest.mark.long_in_pods
 def test_only_the_last_to_attend_renews_the_lease(kind: Kind) -> None:
     ref = run(kind.cluster.claim(kind.spec(), OWNER)).ref
     mine = run(kind.cluster.take_log_lease(ref, OWNER))
@@ -68,6 +70,7 @@ def test_only_the_last_to_attend_renews_the_lease(kind: Kind) -> None:
     run(kind.cluster.renew_lease(ref, theirs.token))
 
 
+@pytest.mark.long_in_pods
 def test_a_watch_without_log_has_none_and_speaks_at_every_beat(kind: Kind) -> None:
     ref = started(kind)
 

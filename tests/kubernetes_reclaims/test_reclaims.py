@@ -142,6 +142,7 @@ def test_the_next_try_goes_on_from_the_store_or_starts_over(
     assert sorted(third.ledger().steps()) == list(range(1, 8))
 
 
+@pytest.mark.long
 def test_a_fixed_run_pauses_for_a_killed_rank_and_goes_on_where_it_was(start: Start, undisturbed: Undisturbed) -> None:
     recovery = RecoverySpec(mode=RecoveryMode.FIXED, backoff=3.0)
     run = start(Script("exact.py", holds=(20,)), (1, 2, 2), recovery=recovery)

@@ -44,6 +44,7 @@ def answer(place: tuple[str, int], request: bytes) -> bytes:
         return b""
 
 
+@pytest.mark.long
 def test_a_crowd_of_strangers_changes_nothing(start: Start, place: Place, undisturbed: Undisturbed) -> None:
     run = start(Script("exact.py", holds=(20, 40)), (1, 2, 3))
     run.at(20)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.mark.parametrize("start", ["torch"], indirect=True)
-@pytest.mark.parametrize("asleep", [0, 1])
+@pytest.mark.parametrize("asleep", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_a_rank_that_sleeps_in_a_broken_world_is_stopped_and_the_state_is_kept(
     start: Start, undisturbed: Undisturbed, asleep: int
 ) -> None:

@@ -83,7 +83,7 @@ def test_gloo_waits_no_longer_for_who_has_told_its_address_and_is_lost() -> None
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("start", ["torch"], indirect=True)
-@pytest.mark.parametrize("before", [1, 2])
+@pytest.mark.parametrize("before", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_world_whose_rank_is_lost_while_it_connects_is_left_and_the_next_is_met(start: Start, before: int) -> None:
     timing, recovery = Timing(forming=60.0, stop_grace=1.0), RecoverySpec(backoff=0.1)
     script = Script("publishing.py", doors={"worker-1": "kill"}, holds=(5,))

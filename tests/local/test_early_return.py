@@ -18,7 +18,9 @@ IN_MAKE_TEST = {"horovod": "with", "torch": "nothing", "torch-sharded": "finish"
 """How a script of its own ends with each engine; what is left out is long."""
 
 
-@pytest.mark.parametrize("start", ["horovod", "torch", "torch-sharded"], indirect=True)
+@pytest.mark.parametrize(
+    "start", ["horovod", pytest.param("torch", marks=pytest.mark.long), "torch-sharded"], indirect=True
+)
 def test_a_rank_that_returns_early_is_named_with_its_step(start: Start) -> None:
     timing = Timing(forming=1.0, stop_grace=1.0)
     script = Script("shorter.py", ("12", "20", "run"))
@@ -29,7 +31,7 @@ def test_a_rank_that_returns_early_is_named_with_its_step(start: Start) -> None:
     assert run.events(EventKind.RESTARTED, EventKind.RANK_FAILED) == []
 
 
-@pytest.mark.parametrize("start", ["horovod", "torch"], indirect=True)
+@pytest.mark.parametrize("start", ["horovod", pytest.param("torch", marks=pytest.mark.long)], indirect=True)
 def test_ranks_that_return_at_one_step_succeed(start: Start) -> None:
     run = start(Script("shorter.py", ("12", "12", "run")), (1, 3, 3))
     assert run.end(LONG).phase is Phase.SUCCEEDED, run.report("succeeded")
@@ -53,7 +55,7 @@ def test_a_script_of_its_own_that_ends_early_in_one_rank_is_named(start: Start, 
     assert run.events(EventKind.RESTARTED) == []
 
 
-@pytest.mark.parametrize("start", ["horovod", "torch"], indirect=True)
+@pytest.mark.parametrize("start", [pytest.param("horovod", marks=pytest.mark.long), "torch"], indirect=True)
 def test_a_script_of_its_own_whose_ranks_end_at_one_step_succeeds(start: Start) -> None:
     run = start(Script("shorter.py", ("12", "12", "finish")), (3, 3, 3))
     assert run.end(LONG).phase is Phase.SUCCEEDED, run.report("succeeded")

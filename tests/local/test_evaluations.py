@@ -14,10 +14,8 @@ from tests.paced import Script, Undisturbed
 
 pytestmark = pytest.mark.timeout(300)
 
-engines = pytest.mark.parametrize("start", ["horovod", "torch"], indirect=True)
 
-
-@engines
+@pytest.mark.parametrize("start", ["horovod", pytest.param("torch", marks=pytest.mark.long)], indirect=True)
 def test_a_notice_in_an_evaluation_keeps_the_last_commit(
     start: Start, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
@@ -35,7 +33,7 @@ def test_a_notice_in_an_evaluation_keeps_the_last_commit(
     undisturbed.assert_same(run)
 
 
-@engines
+@pytest.mark.parametrize("start", [pytest.param("horovod", marks=pytest.mark.long), "torch"], indirect=True)
 def test_a_checkpoint_that_falls_due_in_an_evaluation_is_written(start: Start, tmp_path: Path) -> None:
     uri = (tmp_path / "checkpoints").as_uri()
     run = start(Script("exact.py", freezes=(20,)), (2, 2, 2), checkpoint=CheckpointSpec(uri, every=0.5))

@@ -84,7 +84,7 @@ def test_the_loss_of_the_last_who_waited_for_a_newcomer_is_no_wait_for_ever(
     undisturbed.assert_same(run)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_the_loss_of_one_who_waited_for_a_newcomer_leaves_the_state_with_the_other(
     start: Start, undisturbed: Undisturbed, tmp_path: Path, rank: int
 ) -> None:

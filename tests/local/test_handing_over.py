@@ -18,7 +18,7 @@ from tests.paced import Script
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.mark.parametrize("start", ["horovod", "torch"], indirect=True)
+@pytest.mark.parametrize("start", [pytest.param("horovod", marks=pytest.mark.long), "torch"], indirect=True)
 def test_nobody_who_holds_the_state_is_let_go_before_it_is_durable(start: Start, tmp_path: Path) -> None:
     """The store does not take the first hand-over until all have trained on for a while."""
     folder = tmp_path / "checkpoints"

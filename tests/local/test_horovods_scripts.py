@@ -11,9 +11,11 @@ from tests.local.conftest import Start
 from tests.paced import Script
 from tests.stock_scripts import HOLDS, RECOVERY, TORCH, through_resizes_and_a_loss
 
+FIRST, *OTHERS = TORCH
+
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", TORCH)
+@pytest.mark.parametrize("name", [FIRST, *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS)])
 def test_trains_through_resizes_and_a_killed_rank(start: Start, name: str) -> None:
     script = Script("horovods.py", (name, *TORCH[name]), holds=HOLDS)
     run = start(script, (1, 2, 3), recovery=RECOVERY)

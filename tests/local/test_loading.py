@@ -19,7 +19,6 @@ pytestmark = pytest.mark.timeout(300)
 LOADING = Script("loading.py", epochs=3, holds=(5, 10))
 TROUBLE = ("ConnectionResetError", "BrokenPipeError", "Traceback", "Exception ignored")
 """What a DataLoader prints, by the page, where its workers' rank goes without them."""
-two_engines = pytest.mark.parametrize("engine", ["horovod", "torch"])
 
 
 def children(run: ScriptedRun, worker: str) -> list[int]:
@@ -35,7 +34,7 @@ def events_of_loss(status: Status) -> list[EventKind]:
     return [event.kind for event in status.events if event.kind in (EventKind.RANK_FAILED, EventKind.LOST)]
 
 
-@two_engines
+@pytest.mark.parametrize("engine", ["horovod", pytest.param("torch", marks=pytest.mark.long)])
 def test_a_killed_rank_leaves_none_and_the_next_world_comes(start: Start, engine: str) -> None:
     run = start(LOADING, (2, 2, 2), engine=engine)
     run.at(5)
@@ -51,7 +50,7 @@ def test_a_killed_rank_leaves_none_and_the_next_world_comes(start: Start, engine
     assert not [words for words in TROUBLE if words in of_rank(run.log(), 1)]
 
 
-@two_engines
+@pytest.mark.parametrize("engine", [pytest.param("horovod", marks=pytest.mark.long), "torch"])
 def test_a_rank_with_a_notice_leaves_none(start: Start, engine: str) -> None:
     run = start(LOADING, (1, 2, 2), engine=engine)
     run.at(5)

@@ -32,11 +32,11 @@ GPUS = {"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"}
     [
         pytest.param("horovod", HOROVOD.format(READS), 2, {}, [LOCAL_RANK], id="Horovod's is read"),
         pytest.param("horovod", HOROVOD.format(""), 2, {}, [], id="Horovod's is not read"),
-        pytest.param("horovod", HOROVOD.format(READS), 1, {}, [], id="one rank alone"),
+        pytest.param("horovod", HOROVOD.format(READS), 1, {}, [], id="one rank alone", marks=pytest.mark.long),
         pytest.param("torch", TORCH.format(True), 2, {}, [LOCAL_RANK], id="torch with devices"),
-        pytest.param("torch", TORCH.format(False), 2, {}, [], id="torch without devices"),
+        pytest.param("torch", TORCH.format(False), 2, {}, [], id="torch without devices", marks=pytest.mark.long),
         pytest.param("torchrun", TORCHRUN, 2, GPUS, [LOCAL_RANK], id="torchrun with devices"),
-        pytest.param("torchrun", TORCHRUN, 2, {}, [], id="torchrun without devices"),
+        pytest.param("torchrun", TORCHRUN, 2, {}, [], id="torchrun without devices", marks=pytest.mark.long),
     ],
 )
 def test_a_local_rank_that_several_have_is_told_of(

@@ -60,8 +60,8 @@ BY_VARIABLES = "import os; os.environ['LOCAL_RANK']"
         # To Horovod, ranks that end with 0 one after the other had nothing to do: a success.
         ("torch", PLAIN, FailureKind.EARLY_EXIT, "has ended with code 0 before its ranks had met"),
         ("torch", OF_TORCHRUN, FailureKind.RANK_FAILED, "RANK expected"),
-        ("horovod", OF_TORCHRUN, FailureKind.RANK_FAILED, "RANK expected"),
-        ("torch", BY_VARIABLES, FailureKind.RANK_FAILED, "KeyError: 'LOCAL_RANK'"),
+        pytest.param("horovod", OF_TORCHRUN, FailureKind.RANK_FAILED, "RANK expected", marks=pytest.mark.long),
+        pytest.param("torch", BY_VARIABLES, FailureKind.RANK_FAILED, "KeyError: 'LOCAL_RANK'", marks=pytest.mark.long),
         ("horovod", BY_VARIABLES, FailureKind.RANK_FAILED, "KeyError: 'LOCAL_RANK'"),
     ],
     indirect=["start"],

@@ -98,7 +98,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("engine", ["horovod", "torch"])
+@pytest.mark.parametrize("engine", [pytest.param("horovod", marks=pytest.mark.long), "torch"])
 def test_a_process_that_a_rank_spawns_may_import_what_the_script_does(
     start: Start, tmp_path: Path, engine: str
 ) -> None:

@@ -16,7 +16,7 @@ from tests.paced import Script, Undisturbed, until
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.mark.parametrize("start", ["horovod", "torch"], indirect=True)
+@pytest.mark.parametrize("start", ["horovod", pytest.param("torch", marks=pytest.mark.long)], indirect=True)
 def test_a_stopped_agent_is_ended_and_replaced(start: Start, undisturbed: Undisturbed, tmp_path: Path) -> None:
     run = start(
         *(Script("exact.py", holds=(20,)), (2, 2, 2)),

@@ -51,7 +51,9 @@ def warnings(run: ScriptedRun) -> list[str]:
     return [event.message for event in run.status().events if event.kind is EventKind.WARNING]
 
 
-@pytest.mark.parametrize("script", [STEPS, REPORTS], ids=["an optimizer's steps", "reports"])
+@pytest.mark.parametrize(
+    "script", [STEPS, pytest.param(REPORTS, marks=pytest.mark.long)], ids=["an optimizer's steps", "reports"]
+)
 def test_ranks_without_a_process_group_are_told_of(start: Start, tmp_path: Path, script: str) -> None:
     """As with Lightning's Trainer, which takes one device of a machine without GPUs unless it is told otherwise."""
     run = begin(start, tmp_path, script, 2, **RESTARTS)
