@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from elastic_runtime.run.status import Phase, Series, Usage
 from elastic_training import archive
 from elastic_training.archive import Kept, reading
 from elastic_training.clusters.fake import FakeCluster
+from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
 from elastic_training.exceptions import TrainingFailed
 from elastic_training.lifecycle.task_memory import TaskMemory
@@ -292,6 +294,21 @@ def test_secrets_of_the_environment_are_not_kept(fake: FakeCluster, store: str) 
     with pytest.raises(TrainingFailed):
         operator(checkpoint_uri=store, environment={"DB_PASSWORD": "open-sesame-17"}).execute({"ti": trying()})
     assert "open-sesame" not in text_of(the(1)) + str(the(1).status)
+
+
+def test_who_was_waited_for_and_how_long_is_said(
+    fake: FakeCluster, store: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a task that is ended a third of the time that others have; and of a place, too."""
+
+    async def silent(_ref: RunRef) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    monkeypatch.setattr(fake, "owner", silent)
+    keeper = archive.Keeper(fake, "local", logging.getLogger(), store)
+    assert run(keeper.keep(RunRef(NAME, "uid"), max_wait=0.05)) is None
+    assert "not kept: its place and its checkpoint store have not both answered in 0.05 s" in caplog.text
 
 
 def over(fake: FakeCluster, name: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import Mock
@@ -12,13 +14,15 @@ from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import FailureKind, InvalidSettings
 from elastic_runtime.run.status import Checkpoint, Phase
 from elastic_training.airflow.sdk import AirflowFailException
+from elastic_training.archive.where import Address
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.concurrency.bridge import run
 from elastic_training.exceptions import TrainingFailed
-from elastic_training.identity.naming import run_name
+from elastic_training.identity.naming import TaskIdentity, run_name
 from elastic_training.identity.ownership import read_owner
 from elastic_training.lifecycle.clearing import EarlierRun, OnClear, Start, decide_start, last_try_before_clear
 from elastic_training.lifecycle.task_memory import RUN_KEY
+from elastic_training.operators import starting
 from tests.unit.provider.fake_states import FakeStateStore
 from tests.unit.provider.operator_bench import NAME, deferred, operator, run_in, trying
 from tests.unit.provider.test_training_run_trigger import started, stopped
@@ -246,3 +250,18 @@ def test_iterations_of_a_loop_which_have_the_same_ids_are_refused(fake: FakeClus
     with pytest.raises(AirflowFailException, match="they would share one run"):
         operator().execute({"ti": trying(), "loop": object()})
     assert not fake.runs
+
+
+def test_a_store_that_never_answers_keeps_a_try_from_starting_for_a_minute_at_most(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(starting, "KEEPING_TIMEOUT", 0.05)
+    monkeypatch.setattr(starting, "read_newest", lambda *_: answers.wait())
+    task = TaskIdentity("nightly", "today", "train", -1)
+    try:
+        found = run(starting.earlier_run(FakeCluster(), NAME, task, Address("s3://bucket/run"), logging.getLogger()))
+    finally:
+        answers.set()
+    assert found is None
+    assert "cannot be read: the store has not answered in 0.05 s" in caplog.text

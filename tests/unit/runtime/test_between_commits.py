@@ -34,30 +34,30 @@ class TestWhen:
 
     def test_the_training_thread_has_a_second_to_reach_its_next_commit(self, overdue: Overdue) -> None:
         assert overdue.for_notice(write=0.0) is None
-        overdue.noticed(130.0, deadline=160.0)
+        overdue.expect(130.0, deadline=160.0)
         assert overdue.for_notice(write=5.0) == 131.0
         overdue.handled()
         assert overdue.for_notice(write=5.0) is None
 
     def test_long_steps_have_longer_but_no_more_than_a_quarter_of_what_is_left(self) -> None:
         overdue = Overdue(committed(80.0, 100.0))
-        overdue.noticed(110.0, deadline=310.0)
+        overdue.expect(110.0, deadline=310.0)
         assert overdue.for_notice(write=0.0) == 110.0 + 1.5 * 20
         overdue.handled()
-        overdue.noticed(110.0, deadline=150.0)
+        overdue.expect(110.0, deadline=150.0)
         assert overdue.for_notice(write=0.0) == 120.0
 
     def test_a_write_that_takes_all_that_is_left_begins_at_once(self, overdue: Overdue) -> None:
-        overdue.noticed(110.0, deadline=140.0)
+        overdue.expect(110.0, deadline=140.0)
         assert overdue.for_notice(write=25.0) == 110.0
 
     def test_of_several_notices_the_earliest_deadline_counts(self, overdue: Overdue) -> None:
-        overdue.noticed(110.0, deadline=130.0)
-        overdue.noticed(110.5, deadline=112.0)
+        overdue.expect(110.0, deadline=130.0)
+        overdue.expect(110.5, deadline=112.0)
         assert overdue.for_notice(write=0.0) == 110.5
 
     def test_a_notice_whose_deadline_has_long_passed_is_forgotten(self, overdue: Overdue) -> None:
-        overdue.noticed(110.0, deadline=120.0)
+        overdue.expect(110.0, deadline=120.0)
         assert not overdue.has_passed(130.0)
         assert overdue.has_passed(130.1)
 

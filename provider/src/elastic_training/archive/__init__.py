@@ -5,7 +5,7 @@ alone. Where it lies: :mod:`~elastic_training.archive.where`.
 """
 
 from elastic_training.archive.document import Kept
-from elastic_training.archive.keeping import STORE_TIMEOUT, Keeper, keep
+from elastic_training.archive.keeping import KEEPING_TIMEOUT, Keeper, keep
 from elastic_training.archive.reading import look_up, read, read_newest
 
-__all__ = ["STORE_TIMEOUT", "Keeper", "Kept", "keep", "look_up", "read", "read_newest"]
+__all__ = ["KEEPING_TIMEOUT", "Keeper", "Kept", "keep", "look_up", "read", "read_newest"]

@@ -33,8 +33,8 @@ from elastic_training.listeners.audience import Log
 from elastic_training.redaction.free_text import without_secrets
 from elastic_training.redaction.values import Secrets, masked
 
-STORE_TIMEOUT = 60.0
-"""Seconds for the store: a task has its result, and waits no longer for what is only kept."""
+KEEPING_TIMEOUT = 60.0
+"""Seconds for place and store: a task has its result, and waits no longer for what is only kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Keeper:
         ref: RunRef,
         status: Status | None = None,
         cost: Mapping[str, Any] | None = None,
-        max_wait: float = STORE_TIMEOUT,
+        max_wait: float = KEEPING_TIMEOUT,
     ) -> str | None:
         """A run as it is now, under the try that owns it.
 
@@ -83,10 +83,10 @@ class Keeper:
                     status = await self.cluster.status(ref)
                 return await self._keep(owner, spec, status, cost)
         except Exception as error:  # noqa: BLE001  # a store's, a network's, Airflow's: none of them fails a training
-            self._failed(ref.name, error)
+            self._failed(ref.name, error, max_wait)
             return None
 
-    async def keep_at_end(self, ref: RunRef, max_wait: float, store: float = STORE_TIMEOUT) -> str | None:
+    async def keep_at_end(self, ref: RunRef, max_wait: float, store: float = KEEPING_TIMEOUT) -> str | None:
         """A run that was asked to end, once it has, or as it is after so many seconds; and more for the store."""
         with suppress(ElasticError, TimeoutError):
             async with asyncio.timeout(max_wait), aclosing(self.cluster.watch(ref, None, max_wait)) as updates:
@@ -98,10 +98,10 @@ class Keeper:
     async def keep_before(self, found: RunDocument, status: Status) -> None:
         """A run that another try takes over, or takes away: for :meth:`Cluster.claim`."""
         try:
-            async with asyncio.timeout(STORE_TIMEOUT):
+            async with asyncio.timeout(KEEPING_TIMEOUT):
                 await self._keep(found.owner, found.spec, status)
         except Exception as error:  # noqa: BLE001  # as above
-            self._failed(found.ref.name, error)
+            self._failed(found.ref.name, error, KEEPING_TIMEOUT)
 
     async def _keep(
         self, owner_text: str, spec: RunSpec, status: Status | None, cost: Mapping[str, Any] | None = None
@@ -123,8 +123,9 @@ class Keeper:
             self.log.info("Report of run %s: %s", spec.name, printable(kept))
         return kept
 
-    def _failed(self, name: str, error: Exception) -> None:
-        trouble = f"the store has not answered in {STORE_TIMEOUT:g} s" if isinstance(error, TimeoutError) else error
+    def _failed(self, name: str, error: Exception, max_wait: float) -> None:
+        late = f"its place and its checkpoint store have not both answered in {max_wait:g} s"
+        trouble = late if isinstance(error, TimeoutError) else error
         self.log.warning("Status and report of the run %s are not kept: %s", name, printable(masked(str(trouble))))
 
 

@@ -156,7 +156,7 @@ class Cluster:
             request = size_request(request, name=name or secrets.token_hex(16), by=by)
         return await _ask(self._place, request, lambda: self._read(ref), partial(self._change, ref))
 
-    async def request(self, ref: RunRef, name: str) -> SizeRequest | None:
+    async def known_request(self, ref: RunRef, name: str) -> SizeRequest | None:
         """Return what is known of a request for a size. None: unknown, or too old. Raise RunNotFound."""
         return (await self._read(ref)).requested(name)
 

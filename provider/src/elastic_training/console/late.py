@@ -93,7 +93,7 @@ class LateKeeping:
 
     @staticmethod
     def _is_kept(each: Ended) -> bool:
-        kept, _ = archive.look_up(each.owner.task, each.owner.try_number, Deadline(archive.STORE_TIMEOUT).ask)
+        kept, _ = archive.look_up(each.owner.task, each.owner.try_number, Deadline(archive.KEEPING_TIMEOUT).ask)
         return kept is not None and kept.status.phase.final
 
     @staticmethod

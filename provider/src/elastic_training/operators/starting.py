@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings, RunNotFound
 from elastic_runtime.printable import printable
-from elastic_training.archive import read_newest
+from elastic_training.archive import KEEPING_TIMEOUT, read_newest
 from elastic_training.archive.where import Address, address_of
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.concurrency.bridge import run
@@ -50,9 +51,12 @@ async def earlier_run(
     if kept is None:
         return None
     try:
-        found = await in_daemon(read_newest, kept, task, before)
+        async with asyncio.timeout(KEEPING_TIMEOUT):
+            found = await in_daemon(read_newest, kept, task, before)
     except Exception as error:  # noqa: BLE001  # a store's, a network's, Airflow's: none of them stops a training
-        log.warning("What was kept of earlier tries cannot be read: %s", printable(masked(str(error))))
+        late = f"the store has not answered in {KEEPING_TIMEOUT:g} s"
+        trouble = late if isinstance(error, TimeoutError) else str(error)
+        log.warning("What was kept of earlier tries cannot be read: %s", printable(masked(trouble)))
         return None
     if found is None:
         return None

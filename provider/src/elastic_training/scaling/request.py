@@ -235,7 +235,7 @@ class ScaleRequest:
         ref = await self.training.find(cluster)
         spec, status = await cluster.spec(ref), await cluster.status(ref)
         if status.phase.final:
-            asked_before, slots = await cluster.request(ref, self.size_request.name), spec.workers.slots
+            asked_before, slots = await cluster.known_request(ref, self.size_request.name), spec.workers.slots
             if asked_before and had(status, asked_before, slots):
                 ranks = asked_before.workers * slots
                 text = f"the training run {status.run} has {status.phase}, and had {ranks} ranks before"

@@ -120,7 +120,7 @@ class AgentReports:
                 self._gathering.saved(worker.name, message)
                 return
             case ReclaimNotice(source, deadline):
-                self.noticed(worker, source, deadline)
+                self.will_be_taken(worker, source, deadline)
         self._on_change()
 
     def gone(self, connection: AgentConnection) -> None:
@@ -178,12 +178,12 @@ class AgentReports:
         if session := self._session():
             session.heard(str(RankName.parse(process).rank), message.word)
 
-    def noticed(self, worker: Worker, source: str, deadline: datetime) -> None:
+    def will_be_taken(self, worker: Worker, source: str, deadline: datetime) -> None:
         """Have every rank hear that a worker will be taken, and again when its deadline has come nearer."""
         if worker.released:
             return  # Its own end, which we have asked for ourselves.
         left, is_first = max(timedelta(0), deadline - utc_now()).total_seconds(), worker.deadline is None
-        if not self._pool.noticed(worker, deadline, left):
+        if not self._pool.record_deadline(worker, deadline, left):
             return  # Everybody has heard.
         if is_first:
             worker.step_at_notice = self._record.step

@@ -258,7 +258,7 @@ class Launcher:
             worker.machine = worker.machine or self._platform.machine(worker.name)
             deadline = self._platform.deadline(worker.name)
             if deadline is not None and (worker.deadline is None or deadline < worker.deadline):
-                self._reports.noticed(worker, "the cluster", deadline)
+                self._reports.will_be_taken(worker, "the cluster", deadline)
 
     def _last_word(self, by: datetime | None = None) -> CommitDeadline | None:
         """To ranks that wait for a world; None while none do."""

@@ -125,7 +125,7 @@ class WorkerPool(RankRunner):
         self.workers[hello.worker] = worker
         return worker
 
-    def noticed(self, worker: Worker, deadline: datetime, left: float) -> bool:
+    def record_deadline(self, worker: Worker, deadline: datetime, left: float) -> bool:
         """Record a preemption notice: the worker is reclaimed in ``left`` seconds. The earliest deadline counts.
 
         Returns:

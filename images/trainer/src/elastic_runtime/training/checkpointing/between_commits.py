@@ -40,7 +40,7 @@ class Overdue:
         self._noticed: float | None = None
         self._deadline = 0.0
 
-    def noticed(self, now: float, deadline: float) -> None:
+    def expect(self, now: float, deadline: float) -> None:
         """Note a notice that the training thread has not handled yet; of several the earliest deadline counts."""
         if self._noticed is None or self._noticed > self._deadline + PASSED:
             self._noticed, self._deadline = now, deadline
@@ -182,4 +182,4 @@ class BetweenCommits:
         while self._words:
             word = self._words.popleft()
             if not self._is_handled(word.number):
-                self.overdue.noticed(now, now + (word.deadline - utc_now()).total_seconds())
+                self.overdue.expect(now, now + (word.deadline - utc_now()).total_seconds())
