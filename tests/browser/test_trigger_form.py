@@ -33,8 +33,15 @@ TITLES = {"Training": ("Epochs", "Learning rate", "Batch size"), "Workers": ("Fe
 
 
 def fill(page: Any, section: str, values: Mapping[str, str]) -> None:
-    """Open a section, which closes the others, and fill in what is not to stay as it is."""
-    page.get_by_role("button", name=section, exact=True).click(timeout=PAGE_TIMEOUT)
+    """Fill in those fields of a section that do not keep their defaults.
+
+    Airflow 3.3 shows one section at a time, and a section's title is the button that opens it. Airflow 3.4 shows all
+    sections, each under a heading.
+    """
+    opens = page.get_by_role("button", name=section, exact=True)
+    opens.or_(page.get_by_role("heading", name=section, exact=True)).first.wait_for(timeout=PAGE_TIMEOUT)
+    if opens.count():
+        opens.click(timeout=PAGE_TIMEOUT)
     for title in TITLES[section]:
         page.get_by_text(re.compile(f"^{title}")).first.wait_for(timeout=PAGE_TIMEOUT)
     for name, value in values.items():
