@@ -158,7 +158,6 @@ ATTACKS: dict[str, tuple[dict[str, Any], Any, Any]] = {
     "another run's status": (asked("UPDATE", "configmaps", f"{OTHER}-status"), labelled(OTHER, "status"), None),
     "another run's root": (asked("DELETE", "configmaps", OTHER), labelled(OTHER), None),
     "a ConfigMap of no run": (asked("UPDATE", "configmaps", "settings"), labelled(None), None),
-    "the list of images": (asked("DELETE", "configmaps", "elastic-training-launcher-images"), labelled(None), None),
     "a new ConfigMap": (asked("CREATE", "configmaps", "mine"), None, labelled(MINE)),
     "a ConfigMap that is given away": (asked("UPDATE", "configmaps", MINE), labelled(MINE), labelled(OTHER)),
     "a ConfigMap that is taken": (asked("UPDATE", "configmaps", OTHER), labelled(OTHER), labelled(MINE)),
@@ -211,12 +210,15 @@ def test_others_requests_are_not_its_business() -> None:
         assert bound(request, labelled(OTHER)) is None
 
 
-ALLOWED = {"data": {"images": "registry/launcher:1\nregistry/launcher@sha256:00 \n"}}
+LISTED = "registry/launcher:1\nregistry/launcher@sha256:00 \n"
 
 
-def images(pod: Any, old: Any = None, params: Any = None) -> list[str] | None:
+def images(pod: Any, old: Any = None, listed: str | None = LISTED) -> list[str] | None:
+    """What the policy says that binds launchers to the images in their namespace's annotation."""
     request = {"operation": "UPDATE" if old else "CREATE", "namespace": "training"}
-    return refusals("elastic-training-launcher-images", request, object=pod, oldObject=old, params=params or ALLOWED)
+    annotations = {} if listed is None else {"annotations": {"elastic-training/launcher-images": listed}}
+    namespace = {"metadata": {"name": "training", **annotations}}
+    return refusals("elastic-training-launcher-images", request, object=pod, oldObject=old, namespaceObject=namespace)
 
 
 def test_only_the_images_that_are_listed_are_launchers() -> None:
@@ -226,17 +228,22 @@ def test_only_the_images_that_are_listed_are_launchers() -> None:
     )
     assert images(ours) == []
     assert images(theirs) == [
-        "a launcher may have the images of the ConfigMap elastic-training-launcher-images alone, and this one has "
-        "team/script:1. Name one of them with launcher_image"
+        "a launcher may have only the images in the annotation elastic-training/launcher-images of its namespace, "
+        "and this one has team/script:1. Name one of them with launcher_image"
     ]
     assert images(theirs, old=theirs) == [], "pods that are there go on"
     assert images(theirs, old=ours), "an image that is put into the place of another"
     beside = {**ours, "spec": {**ours["spec"], "ephemeralContainers": [{"image": "team/script:1"}]}}
     assert images(beside, old=ours), "a container that is put beside it"
     assert images({**ours, "spec": {**ours["spec"], "initContainers": [{"image": "team/script:1"}]}})
-    assert images(ours, params={"data": {"images": ""}}), "an empty list"
-    assert images(ours, params={"metadata": {}}), "no list"
+    assert images(ours, listed=""), "an empty list"
+    assert images(theirs, listed=None) == [], "no list"
     assert images(pods_of(objects_of(Pods(image="team/script:1")))[1]) is None, "workers have no rights"
+
+
+def test_the_list_is_found_whatever_happened_to_the_policies() -> None:
+    # An API server finds no ConfigMap for a policy any more, once the binding of one with parameters was deleted.
+    assert not any("paramKind" in policy for policy in POLICIES.values())
 
 
 def test_every_right_of_a_launcher_to_change_something_is_bound() -> None:
