@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import subprocess
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -46,14 +46,26 @@ class Namespace:
         """The training script, in the pods."""
         return f"{_MOUNT}/train.py"
 
-    def ask(self, question: Callable[[Client], Awaitable[T]]) -> T:
-        """The API server, to look at objects, and to break them."""
+    def ask(self, question: Callable[[Client], Awaitable[T]], connection_id: str = CONNECTION) -> T:
+        """The API server, to look at objects, and to break them; with the rights of an Airflow connection."""
 
         async def asking() -> T:
-            async with connection.client(await connection.access_of(CONNECTION), self.name) as client:
+            async with connection.client(await connection.access_of(connection_id), self.name) as client:
                 return await question(client)
 
         return bridge.run(asking())
+
+    def refusal(self, manifest: Mapping[str, Any]) -> str:
+        """What the server says to an object that it would not create; empty: it would.
+
+        kubectl compares the fields with the server's own schema.
+        """
+        words = ("create", "--dry-run=server", "--validate=true", "--filename=-")
+        try:
+            self.kubectl(*words, text=json.dumps(manifest))
+        except subprocess.CalledProcessError as error:
+            return str(error.stderr)
+        return ""
 
     def kubectl(self, *words: str, text: str | None = None) -> str:
         """What it prints. Raises CalledProcessError."""
@@ -85,7 +97,6 @@ def prepare(name: str) -> Namespace:
     namespace.kubectl("apply", "--filename=-", text=json.dumps(code))
     extra = {"kube_config_path": os.environ["KUBECONFIG"], "namespace": name}
     os.environ[f"AIRFLOW_CONN_{CONNECTION.upper()}"] = json.dumps({"conn_type": "kubernetes", "extra": extra})
-    # Airflow's way to a connection has a thread of its own, which stays.
     # Airflow's way to a connection over an event loop has a thread of its own, which stays.
     asyncio.run(connection.access_of(CONNECTION))
     connection.forget()

@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import yaml
 
+from elastic_runtime.kubernetes.objects import Pod
 from elastic_training.clusters.kubernetes import connection
 from tests.kubernetes.standin import StandIn
 from tests.kubernetes_namespace import Namespace
@@ -30,10 +32,11 @@ def wired(standin: StandIn) -> Iterator[tuple[str, Wire]]:
 
 
 @contextmanager
-def as_account(namespace: Namespace, account: str) -> Iterator[str]:
-    """Id of an Airflow connection with the rights of a service account."""
+def as_account(namespace: Namespace, account: str, pod: Pod | None = None) -> Iterator[str]:
+    """Id of an Airflow connection with the rights of a service account; with a pod, by a token bound to that pod."""
     place = f"/api/v1/namespaces/{namespace.name}/serviceaccounts/{account}/token"
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    bound = {"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}} if pod else {}
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": bound}
     answer = json.loads(namespace.kubectl("create", f"--raw={place}", "--filename=-", text=json.dumps(request)))
     config = kubeconfig()
     config["users"][0]["user"] = {"token": answer["status"]["token"]}
@@ -44,11 +47,12 @@ def as_account(namespace: Namespace, account: str) -> Iterator[str]:
 @contextmanager
 def _connection(config: dict[str, Any], namespace: Namespace) -> Iterator[str]:
     extra = {"kube_config": json.dumps(config), "namespace": namespace.name}
-    os.environ["AIRFLOW_CONN_OTHER"] = json.dumps({"conn_type": "kubernetes", "extra": extra})
+    name = f"other_{uuid4().hex}"
+    os.environ[variable := f"AIRFLOW_CONN_{name.upper()}"] = json.dumps({"conn_type": "kubernetes", "extra": extra})
     try:
-        yield "other"
+        yield name
     finally:
-        del os.environ["AIRFLOW_CONN_OTHER"]
+        del os.environ[variable]
         connection.forget()
 
 
