@@ -16,7 +16,7 @@ import boto3
 import torch
 
 from benchmarks.durable.model import SizedModel
-from elastic_runtime.checkpoint.checkpoints import Checkpoints
+from elastic_runtime.checkpoint.checkpoints import Checkpoints, StoredCheckpoint
 from elastic_runtime.checkpoint.store import open_store
 from elastic_runtime.torch.family import TORCH
 from elastic_runtime.training.checkpointing.parts import part_writers
@@ -41,20 +41,22 @@ def main() -> None:
     checkpoints.claim()
     client = boto3.client("s3")
 
-    def upload(method: str, step: int) -> None:
+    def upload(method: str, step: int) -> StoredCheckpoint | None:
         if method == OURS:
-            checkpoints.write(step, datetime.now(UTC), part_writers(TORCH, {"model": tree}, {}))
-            return
+            return checkpoints.write(step, datetime.now(UTC), part_writers(TORCH, {"model": tree}, {}))
         if method == SAVED:
             torch.save(tree, path)
         client.upload_file(os.fspath(path), "benchmark", f"plain/{step}")
+        return None
 
     for number in range(-1, options.rounds):
         for index in range(len(METHODS)):
             method = METHODS[(number + index) % len(METHODS)]
             begin, cpu = time.perf_counter(), time.process_time()
-            upload(method, number + 1)
+            stored = upload(method, number + 1)
             seconds = time.perf_counter() - begin
+            if stored is not None:
+                checkpoints.retire(stored)  # What is over its number goes when the new one is there.
             if number >= 0:  # the first of each pays for what comes once
                 print(json.dumps({"method": method, "seconds": seconds, "cpu": time.process_time() - cpu}), flush=True)
     client.close()

@@ -195,6 +195,7 @@ def test_what_is_left_of_one_checkpoint_is_removed_little_by_little(
     honest: Checkpoints, place: Place, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "SILENCE", -1.0)
+    monkeypatch.setattr(store, "SWEEP", -1.0)
     monkeypatch.setattr(store, "_MOST_REMOVED", 4)
     for number in range(6):
         place.write(f"run/{NAME}/{number}", b"")

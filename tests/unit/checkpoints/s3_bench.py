@@ -42,7 +42,10 @@ def write(checkpoints: Checkpoints, step: int, content: bytes | None = None) -> 
     def model(stream: PartStream) -> None:
         stream.write(f"model of step {step}".encode() if content is None else content)
 
-    return checkpoints.write(step, NOON + timedelta(seconds=step), {"model.pt": model})
+    stored = checkpoints.write(step, NOON + timedelta(seconds=step), {"model.pt": model})
+    assert stored is not None
+    checkpoints.retire(stored)
+    return stored
 
 
 def read_model(stored: StoredCheckpoint) -> bytes:

@@ -60,6 +60,7 @@ def test_a_writer_that_was_killed_leaves_nothing_to_find_and_is_swept_up(
     assert len(place.uploads()) == 1
 
     monkeypatch.setattr(store, "SILENCE", -1.0)
+    monkeypatch.setattr(store, "SWEEP", -1.0)
     alive = write(checkpoints, 2).name
     assert place.uploads() == []
     assert not set(left) & set(place.keys())
@@ -80,7 +81,7 @@ def test_a_writer_at_work_touches_its_marker(
 def test_a_writer_that_stood_still_does_not_publish_what_may_be_swept_already(
     checkpoints: Checkpoints, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    moments = iter([0.0, store.STANDSTILL + 1])
+    moments = iter([0.0, 0.0, 0.0, store.STANDSTILL + 1])
     monkeypatch.setattr(store, "_now", lambda: next(moments))
     with pytest.raises(StoreUnavailable, match="stood still"):
         write(checkpoints, 1)

@@ -31,9 +31,13 @@ def part(content: bytes) -> PartWriter:
 
 
 def write(checkpoints: Checkpoints, step: int, content: bytes | None = None) -> StoredCheckpoint:
+    """One, and what it replaces is retired."""
     content = f"model of step {step}".encode() if content is None else content
     parts = {"model.pt": part(content), "empty": part(b"")}
-    return checkpoints.write(step, NOON + timedelta(seconds=step), parts)
+    stored = checkpoints.write(step, NOON + timedelta(seconds=step), parts)
+    assert stored is not None
+    checkpoints.retire(stored)
+    return stored
 
 
 def read_model(stored: StoredCheckpoint) -> bytes:
@@ -122,7 +126,7 @@ def test_a_damaged_one_reaches_no_step(store: CheckpointStore, monkeypatch: pyte
 def test_one_that_retires_nothing_leaves_that_to_the_next(store: CheckpointStore) -> None:
     checkpoints = Checkpoints(store, fence=1, keep=1)
     write(checkpoints, 30)
-    checkpoints.write(20, NOON, {"model.pt": part(b"model of step 20")}, retire=False)
+    checkpoints.write(20, NOON, {"model.pt": part(b"model of step 20")})
     assert newest(checkpoints) == (30, [])
     write(checkpoints, 40)
     assert steps(store) == {40}
@@ -140,7 +144,7 @@ def test_what_a_broken_one_is_replaced_by_is_never_retired_for_it(store: Checkpo
     found = checkpoints.newest(torn, lambda uri, reason: None)
     assert found is not None
     assert found[0].manifest.step == 100
-    checkpoints.write(150, NOON, {"model.pt": part(b"model of step 150")})
+    write(checkpoints, 150)
     assert steps(store) == {150}
 
 

@@ -55,7 +55,12 @@ def test_the_sink_is_s3_enough_for_a_store(environment: dict[str, str], monkeypa
     def model(stream: PartStream) -> None:
         stream.write(bytes(11 << 20))
 
-    names = [checkpoints.write(step, datetime.now(UTC), {"model.pt": model}).name for step in (1, 2)]
+    names = []
+    for step in (1, 2):
+        stored = checkpoints.write(step, datetime.now(UTC), {"model.pt": model})
+        assert stored is not None
+        checkpoints.retire(stored)
+        names.append(stored.name)
     assert store.names() == names[1:]
     assert store.read_manifest(names[1])
     with pytest.raises(OwnershipLost):

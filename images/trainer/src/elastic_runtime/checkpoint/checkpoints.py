@@ -175,17 +175,15 @@ class Checkpoints:
         parts: Mapping[str, PartWriter],
         *,
         handover: bool = False,
-        retire: bool = True,
         joint: Joint | None = None,
     ) -> StoredCheckpoint | None:
-        """Write and publish one, then retire what is over :attr:`keep`.
+        """Write and publish one. Nothing is retired: see :meth:`retire`.
 
         Args:
             step: optimizer steps that it holds.
             time: when the state was taken.
             parts: name, as :data:`~elastic_runtime.checkpoint.manifest.PART` has it, to writer.
             handover: whether a reclaim notice is the reason.
-            retire: False leaves all others where they are, for the next write.
             joint: these parts are a share of it; all but the first writer bring them, and get None.
 
         Raises:
@@ -202,11 +200,6 @@ class Checkpoints:
                 written += self._brought(draft, joint)
             manifest = Manifest(step=step, time=time, fence=self.fence, parts=tuple(written), handover=handover)
             draft.publish(encode_manifest(manifest), self.fence, self.owner)
-        try:
-            if retire:
-                self._retire(name)
-        except StoreUnavailable as error:  # the checkpoint is there; the next one retires again
-            _log.warning("old checkpoints stay for now: %s", printable(error))
         return StoredCheckpoint(self.store, name, manifest)
 
     def _brought(self, draft: Draft, joint: Joint) -> list[Part]:
@@ -225,14 +218,22 @@ class Checkpoints:
         """A published one. Raises InvalidDocument and StoreUnavailable."""
         return _read(self.store, name)
 
-    def _retire(self, published: str) -> None:
-        # By time and not by step: after a resume from the one before a broken one, the newest in time are good.
-        others = [name for name in self.store.names() if name != published]
-        # A process may have stood still since it published: what a newer owner has written since is not its to remove.
-        ours = [name for name in others if _numbers(name)[0] <= self.fence and name not in self._unusable]
-        usable = sorted(ours, key=_by_time, reverse=True)
-        for name in [*usable[self.keep - 1 :], *self._unusable.intersection(others)]:
-            self.store.delete(name)
+    def retire(self, newest: StoredCheckpoint) -> None:
+        """Remove what is over :attr:`keep`. A store that does not answer keeps it, and the log says so.
+
+        Args:
+            newest: what was published last; it stays.
+        """
+        try:
+            # By time and not by step: after a resume from the one before a broken one, the newest in time are good.
+            others = [name for name in self.store.names() if name != newest.name]
+            # A process may have stood still since it published: what a newer owner has written is not its to remove.
+            ours = [name for name in others if _numbers(name)[0] <= self.fence and name not in self._unusable]
+            usable = sorted(ours, key=_by_time, reverse=True)
+            for name in [*usable[self.keep - 1 :], *self._unusable.intersection(others)]:
+                self.store.delete(name)
+        except StoreUnavailable as error:
+            _log.warning("old checkpoints stay for now: %s", printable(error))
 
 
 def _write_parts(parts: Mapping[str, PartWriter], onto: Contribution) -> list[Part]:

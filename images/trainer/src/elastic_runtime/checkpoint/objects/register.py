@@ -55,6 +55,10 @@ class Entries:
         return replace(self, published=tuple(other for other in self.published if other != name))
 
 
+Version = tuple[Entries, str | None]
+"""Entries, and the version of the object that has them; None: there is none."""
+
+
 class Register:
     """Reads and changes it.
 
@@ -77,8 +81,16 @@ class Register:
         """Read the register as it is now."""
         return self._read()[0]
 
-    def change(self, change: Callable[[Entries], Entries]) -> None:
+    def load(self) -> Version:
+        """The register as it is now, for a :meth:`change` some time later."""
+        return self._read()
+
+    def change(self, change: Callable[[Entries], Entries], seen: Version | None = None) -> None:
         """Replace the entries by what ``change`` makes of them, with nobody in between; it may be called repeatedly.
+
+        Args:
+            change: called with the entries.
+            seen: by :meth:`load`, which spares the first read. If somebody has changed it since, it is read again.
 
         Raises:
             OwnershipLost: ``change`` raised it.
@@ -86,7 +98,7 @@ class Register:
         """
         refused: str | None = None
         for attempt in range(1, _TRIES + 1):
-            entries, version = self._read()
+            entries, version = seen if seen is not None and attempt == 1 else self._read()
             if version is not None and version == refused:
                 self._turn_quotes(entries)
             wanted = change(entries)
@@ -101,7 +113,7 @@ class Register:
                 return
         raise StoreUnavailable(f"{self._uri}: others have changed {self._key} {_TRIES} times in a row")
 
-    def _read(self) -> tuple[Entries, str | None]:
+    def _read(self) -> Version:
         what = f"{self._uri}, reading {self._key}"
         try:
             content, version = in_time(partial(self._bucket.get, self._key, _LONGEST), what)

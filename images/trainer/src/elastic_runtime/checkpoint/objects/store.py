@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
@@ -18,7 +20,7 @@ from typing_extensions import override
 from elastic_runtime.checkpoint.manifest import LONGEST_MANIFEST
 from elastic_runtime.checkpoint.objects.bucket import Bucket, Changed, Missing
 from elastic_runtime.checkpoint.objects.download import download, in_time
-from elastic_runtime.checkpoint.objects.register import Register
+from elastic_runtime.checkpoint.objects.register import Register, Version
 from elastic_runtime.checkpoint.objects.senders import Senders
 from elastic_runtime.checkpoint.objects.upload import Upload
 from elastic_runtime.checkpoint.store import FILE, NAME, CheckpointStore, Contribution, Draft
@@ -33,6 +35,8 @@ SILENCE = 900.0
 """Seconds without a touch after which others take a writer for dead."""
 STANDSTILL = 450.0
 """Seconds without a touch after which a writer gives up by itself, before it may pass for dead."""
+SWEEP = 300.0
+"""Seconds from one look for what dead writers have left to the next, of one store object."""
 _MOST_REMOVED = 1000
 """Objects of one checkpoint that are removed at a time."""
 _MOST_SWEPT = 10
@@ -56,6 +60,9 @@ class ObjectStore(CheckpointStore):
         self._prefix = prefix.strip("/")
         self.bucket = bucket
         self.register = Register(self.bucket, self.key(REGISTER), uri, self._with_manifest)
+        self._swept = -math.inf
+        self._later = Senders(1)
+        """What nobody waits for, until this is closed."""
 
     def key(self, *path: str) -> str:
         """Return the key of an object under the prefix."""
@@ -75,7 +82,8 @@ class ObjectStore(CheckpointStore):
 
     @override
     def begin(self, name: str) -> Draft:
-        self._sweep()
+        if _now() - self._swept > SWEEP:
+            self._sweep()
         return _ObjectDraft(self, name)
 
     @override
@@ -152,11 +160,21 @@ class ObjectStore(CheckpointStore):
 
     @override
     def close(self) -> None:
+        self._later.close()
         self.bucket.close()
 
     def mark(self, name: str) -> None:
         """Say that somebody is at work on this checkpoint."""
         self.bucket.put(self.key(DRAFT + name), b"")
+
+    def unmark_later(self, name: str) -> None:
+        """Remove the marker of a published checkpoint; one that stays is swept."""
+
+        def unmark() -> None:
+            with contextlib.suppress(ElasticError):
+                self.bucket.delete(self.key(DRAFT + name))
+
+        self._later.submit(unmark)
 
     def remove(self, name: str) -> None:
         """Remove everything of a checkpoint that is not published, and last its marker.
@@ -176,6 +194,7 @@ class ObjectStore(CheckpointStore):
     def _sweep(self) -> None:
         """Remove what writers and deleters that died have left."""
         start = self.key(DRAFT)
+        self._swept = _now()
         try:
             marked = [each.key.removeprefix(start) for each in self.bucket.objects(start) if each.age > SILENCE]
             silent = [name for name in marked if NAME.fullmatch(name)]
@@ -212,10 +231,10 @@ class _ObjectContribution(Contribution):
 
     @contextmanager
     def part(self, name: str) -> Iterator[BinaryIO]:
-        upload = Upload(self._store.bucket, self._store.key(self._name, name), self._senders, self._touch)
+        upload = Upload(self._store.bucket, self._store.key(self._name, name), self._senders, self._touch, self._before)
         try:
             yield cast(BinaryIO, upload)
-            upload.commit()
+            self._commit(upload)
         except BaseException:  # raised again: nothing half-made stays, whatever ended this
             with contextlib.suppress(ElasticError):  # then discard() or a sweep removes it
                 upload.abort()
@@ -228,6 +247,12 @@ class _ObjectContribution(Contribution):
         self._senders.close()
         with contextlib.suppress(ElasticError):
             self._store.mark(self._name)
+
+    def _before(self) -> None:
+        """Called before anything of a part is in the store."""
+
+    def _commit(self, upload: Upload) -> None:
+        upload.commit()
 
     def _touch(self) -> None:
         with self._lock:
@@ -252,7 +277,22 @@ class _ObjectDraft(_ObjectContribution, Draft):
         super().__init__(store, name)
         self._announced = False
         self._ended = False
-        store.mark(name)
+        self._marked = self._senders.submit(partial(store.mark, name))
+        self._register = self._senders.submit(store.register.load)
+        self._commits: list[Future[None]] = []
+
+    @override
+    def _before(self) -> None:
+        """What is there without a marker would stay for ever, should this process be killed."""
+        self._marked.result()
+
+    @override
+    def _commit(self, upload: Upload) -> None:
+        """A small part is sent while the next one is made; :meth:`publish` waits for it."""
+        if upload.is_small:
+            self._commits.append(self._senders.submit(upload.commit))
+        else:
+            upload.commit()
 
     def read(self, name: str, most: int) -> bytes | None:
         try:
@@ -262,6 +302,9 @@ class _ObjectDraft(_ObjectContribution, Draft):
 
     def publish(self, manifest: bytes, fence: int, owner: str = "") -> None:
         store, key = self._store, self._store.key(self._name, MANIFEST)
+        for commit in self._commits:
+            commit.result()
+        seen = self._seen()
         if _now() - self._touched > STANDSTILL:
             raise StoreUnavailable(f"{store.uri}: this process has stood still for so long that it may pass for dead")
         try:
@@ -270,10 +313,16 @@ class _ObjectDraft(_ObjectContribution, Draft):
             if store.bucket.get(key, len(manifest))[0] != manifest:  # not our own write, whose answer was lost
                 raise StoreUnavailable(f"{store.uri}: somebody else has written {key}") from None
         self._announced = True
-        store.register.change(lambda entries: entries.claimed(fence, owner, store.uri).with_name(self._name))
+        store.register.change(lambda entries: entries.claimed(fence, owner, store.uri).with_name(self._name), seen)
         self._end()
-        with contextlib.suppress(StoreUnavailable):  # a marker beside a published checkpoint is swept
-            store.bucket.delete(store.key(DRAFT + self._name))
+        store.unmark_later(self._name)
+
+    def _seen(self) -> Version | None:
+        """The register as it was when this was begun; None: it could not be read then."""
+        try:
+            return self._register.result()
+        except ElasticError:
+            return None
 
     def discard(self) -> None:
         if self._ended:

@@ -17,7 +17,6 @@ from elastic_runtime.errors import ElasticError, StoreUnavailable
 PIECE = 16 << 20
 """Bytes. S3 wants at least 5 MiB, Google Cloud Storage a multiple of 256 KiB, and all of them so much that a connection
 does not wait for its own answers."""
-_SMALL = 1 << 20
 _LEVEL = 2500
 """Pieces of one size. S3 takes at most 10,000: four levels, each of four times the size, hold 3.3 TiB."""
 
@@ -38,14 +37,23 @@ class Upload(io.RawIOBase):
         key: as what.
         senders: upload the pieces; not owned.
         touch: called with every piece that was uploaded, in any thread.
+        before: called before anything of it is in the bucket.
     """
 
-    def __init__(self, bucket: Bucket, key: str, senders: Senders, touch: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        bucket: Bucket,
+        key: str,
+        senders: Senders,
+        touch: Callable[[], None],
+        before: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__()
         self._bucket = bucket
         self._key = key
         self._senders = senders
         self._touch = touch
+        self._before = before
         self._upload: str | None = None
         self._pieces: list[Future[Any]] = []
         self._buffer = bytearray()
@@ -68,15 +76,24 @@ class Upload(io.RawIOBase):
                     self._send()
                     continue
                 count = min(len(rest) - done, size - self._filled)
-                self._room(size, self._filled + count)
-                self._buffer[self._filled : self._filled + count] = rest[done : done + count]
+                if there := len(self._buffer) - self._filled:  # A buffer that is used again.
+                    count = min(count, there)
+                    self._buffer[self._filled : self._filled + count] = rest[done : done + count]
+                else:
+                    self._buffer += rest[done : done + count]
                 self._filled += count
                 done += count
             return done
 
+    @property
+    def is_small(self) -> bool:
+        """Whether it is one piece so far, which :meth:`commit` sends whole."""
+        return self._upload is None
+
     def commit(self) -> None:
         """Make the object of what was written. Raises StoreUnavailable and the like; then call :meth:`abort`."""
         if self._upload is None:
+            self._before()
             self._bucket.put(self._key, self._last())
             return
         if self._filled:
@@ -104,18 +121,13 @@ class Upload(io.RawIOBase):
             except Missing:
                 return
 
-    def _room(self, size: int, needed: int) -> None:
-        """Have a buffer for ``needed`` bytes: just so many as long as the part is small, then a whole piece."""
-        if len(self._buffer) < needed:
-            wanted = needed if needed <= _SMALL else size
-            self._buffer.extend(bytes(wanted - len(self._buffer)))
-
     def _last(self) -> bytearray:
         del self._buffer[self._filled :]
         return self._buffer
 
     def _send(self, *, last: bool = False) -> None:
         if self._upload is None:
+            self._before()
             self._upload = self._bucket.begin_upload(self._key)
         self._check()
         piece = partial(self._send_piece, self._upload, len(self._pieces) + 1, self._last(), last)

@@ -233,7 +233,6 @@ class CheckpointWriter:
                 snapshot.time,
                 snapshot.parts,
                 handover=handover,
-                retire=not if_absent,
                 joint=snapshot.joint,
             )
         except REFUSED as error:
@@ -249,6 +248,8 @@ class CheckpointWriter:
             stalled += self._clock() - since
         if stored is not None:  # Else the first writer tells it.
             self._send(CheckpointWritten(stored.uri, snapshot.step, snapshot.time, handover, seconds, stalled))
+            if not if_absent:
+                self._checkpoints.retire(stored)
         if not self._wanted and self._urgent <= snapshot.serial:  # A hand-over that is wanted, or queued, comes first.
             self._lines.upload()
             kept_outputs.upload()
