@@ -11,12 +11,13 @@ from collections.abc import Callable
 import pytest
 
 from elastic_runtime.checkpoint import open_store, validate_store_uri
-from elastic_runtime.checkpoint.checkpoints import Checkpoints, opened_checkpoint
+from elastic_runtime.checkpoint.checkpoints import Checkpoints, PartStream, PartWriter, opened_checkpoint
 from elastic_runtime.checkpoint.objects import store, upload
+from elastic_runtime.checkpoint.objects.bucket import CONNECTIONS
 from elastic_runtime.checkpoint.s3 import S3Store
 from elastic_runtime.errors import InvalidSettings
 from tests.faulty_proxy import FaultyProxy, Refuse, matching
-from tests.unit.checkpoints.s3_bench import LARGE, Place, newest, read_model, write
+from tests.unit.checkpoints.s3_bench import LARGE, NOON, Place, newest, read_model, write
 
 pytestmark = pytest.mark.usefixtures("small_pieces")
 
@@ -129,6 +130,30 @@ def test_a_small_checkpoint_takes_few_requests(checkpoints: Checkpoints, proxy: 
     assert ours.index(mark) < ours.index(model)
     assert ours[3:5] == [("PUT", "/NAME/manifest.json"), ("PUT", "/.register")]  # From here on it is durable.
     assert sorted(ours[5:]) == [("DELETE", "/.draft-NAME"), register]  # And what is there to retire?
+
+
+def test_a_part_that_is_refused_ends_a_checkpoint_of_many_before_all_are_made(
+    checkpoints: Checkpoints, proxy: FaultyProxy, place: Place
+) -> None:
+    """And no more of them are in memory than connections there are."""
+    made = []
+
+    def part(name: str) -> PartWriter:
+        def write_part(stream: PartStream) -> None:
+            made.append(name)
+            stream.write(b"x")
+
+        return write_part
+
+    proxy.fault = matching(Refuse(403, "AccessDenied"), "PUT", "/part-3")
+    names = [f"part-{number}" for number in range(40)]
+    with pytest.raises(InvalidSettings, match="AccessDenied"):
+        checkpoints.write(1, NOON, {name: part(name) for name in names})
+    assert len(made) <= 3 + CONNECTIONS + 1
+    proxy.fault = lambda _request: None
+    stored = checkpoints.write(2, NOON, {name: part(name) for name in names})
+    assert stored is not None
+    assert [each.name for each in stored.manifest.parts] == names
 
 
 def test_leftovers_are_looked_for_every_five_minutes(

@@ -55,6 +55,8 @@ class Contribution(AbstractContextManager[Any], ABC):
     def part(self, name: str) -> AbstractContextManager[BinaryIO]:
         """A write-only stream for one part; durable once its context has ended without an exception.
 
+        A draft's may be durable as late as when that is published.
+
         Raises:
             StoreUnavailable: also from the stream's ``write``.
         """

@@ -18,7 +18,7 @@ from typing import BinaryIO, cast
 from typing_extensions import override
 
 from elastic_runtime.checkpoint.manifest import LONGEST_MANIFEST
-from elastic_runtime.checkpoint.objects.bucket import Bucket, Changed, Missing
+from elastic_runtime.checkpoint.objects.bucket import CONNECTIONS, Bucket, Changed, Missing
 from elastic_runtime.checkpoint.objects.download import download, in_time
 from elastic_runtime.checkpoint.objects.register import Register, Version
 from elastic_runtime.checkpoint.objects.senders import Senders
@@ -290,6 +290,8 @@ class _ObjectDraft(_ObjectContribution, Draft):
     def _commit(self, upload: Upload) -> None:
         """A small part is sent while the next one is made; :meth:`publish` waits for it."""
         if upload.is_small:
+            if len(self._commits) == CONNECTIONS:  # Each of them holds its part in memory.
+                self._commits.pop(0).result()
             self._commits.append(self._senders.submit(upload.commit))
         else:
             upload.commit()
