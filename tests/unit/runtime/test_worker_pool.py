@@ -95,8 +95,8 @@ def test_facts() -> None:
     scene.add("a", slots=2)
     scene.now = 100.0
     b = scene.add("b", ready=False)
-    scene.pool.noticed(b, NOON, 30.0)
-    scene.pool.noticed(b, NOON + timedelta(seconds=5), 35.0)
+    scene.pool.record_deadline(b, NOON, 30.0)
+    scene.pool.record_deadline(b, NOON + timedelta(seconds=5), 35.0)
     scene.add("c").ranks["c.0.0~0"] = None
     scene.pool.release("c", "enough")
     scene.add("d").ranks["d.0.0~0"] = None
