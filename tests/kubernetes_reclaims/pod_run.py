@@ -90,7 +90,7 @@ class PodRun(ResizedRun):
             command=script.command(place.scripts),
             workers=WorkersSpec(minimum, start, maximum, slots),
             environment=self.environment(spec.pop("environment", {})),
-            timing=TIMING,
+            timing=spec.pop("timing", TIMING),
             **spec,
         )
 

@@ -15,7 +15,7 @@ from elastic_runtime.run.spec import RecoveryMode, RecoverySpec
 from elastic_runtime.run.status import EventKind, Phase, Status
 from tests.kubernetes_namespace import Namespace
 from tests.kubernetes_reclaims.conftest import Start
-from tests.kubernetes_reclaims.pod_run import Place
+from tests.kubernetes_reclaims.pod_run import TIMING, Place
 from tests.paced import Script, Undisturbed, sizes_of
 
 pytestmark = pytest.mark.timeout(600)
@@ -81,7 +81,10 @@ def test_a_taint_on_its_node_makes_a_worker_leave_in_order(
 def test_a_fleet_that_is_evicted_at_once_and_then_its_launcher_lose_no_step(
     start: Start, place: Place, s3: dict[str, Any], undisturbed: Undisturbed
 ) -> None:
-    run = start(Script("exact.py", holds=(20,), step_seconds=0.1), (2, 2, 2), recovery=RecoverySpec(backoff=0.1), **s3)
+    # The notices come while a step is held: they leave time for more than that.
+    timing = replace(TIMING, leave_grace=12.0)
+    script = Script("exact.py", holds=(20,), step_seconds=0.3)
+    run = start(script, (2, 2, 2), recovery=RecoverySpec(backoff=0.1), timing=timing, **s3)
     run.at(20)
     fleet = run.present()
     with without_room(place):
