@@ -249,7 +249,7 @@ def test_a_job_that_somebody_has_kept_is_not_taken_for_ours(standin: StandIn) ->
         mine = runobjects.selector(run=standin.name)
         standin.namespace.kubectl("delete", every, f"--selector={mine}")
     assert job.labels[runobjects.UID_LABEL] == ref.uid
-    _until(lambda: standin.namespace.left(standin.name) == [])  # The pod by the garbage collector alone.
+    _until(lambda: standin.namespace.left(standin.name) == [], 240.0)  # The pod by the garbage collector alone.
 
 
 def _until(true: Callable[[], bool], seconds: float = 90.0) -> None:

@@ -323,7 +323,9 @@ def ended(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
 
 def test_groups_that_two_threads_make_at_once_are_refused() -> None:
     """Each would take the other's connections for a stranger's."""
-    said = ended("-c", textwrap.dedent(THREADS)).stdout.splitlines()
+    process = ended("-c", textwrap.dedent(THREADS))
+    assert process.returncode == 0, process.stderr
+    said = process.stdout.splitlines()
     assert "make one after the other" in said[0]
     assert said[1] == "made"
 

@@ -95,7 +95,7 @@ def test_a_server_that_drips_is_given_up(
     honest: Checkpoints, place: Place, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
     lay(place, manifest(part()))
-    monkeypatch.setattr(download, "ANSWER_TIMEOUT", 1.0)
+    monkeypatch.setattr(download, "FIRST_BYTES_TIMEOUT", 1.0)
     monkeypatch.setattr(download, "_LOOK", 0.05)
     over = threading.Event()
 

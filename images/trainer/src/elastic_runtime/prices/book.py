@@ -91,7 +91,7 @@ def parse_prices(raw: bytes, name: str) -> Mapping[str, Price]:
 def _price(name: str, cloud: str, instance: str, entry: object) -> Price:
     where = f"{name}: [{printable(cloud, _LONGEST_NAME)}.{printable(instance, _LONGEST_NAME)}]"
     if not isinstance(entry, dict):
-        raise InvalidDocument(f"{where} is no table")
+        raise InvalidDocument(f"{where} is not a table")
     if len(cloud) > _LONGEST_NAME or len(instance) > _LONGEST_NAME:
         raise InvalidDocument(f"{where} has a name of more than {_LONGEST_NAME} characters")
     for key in ("on_demand", "spot", "region", "date", "source"):

@@ -47,7 +47,9 @@ class RestartRequest:
     def __init__(self, signal_name: str | None = None, every: int = 1) -> None:
         name = signal_name or os.environ.get(RESTART_SIGNAL, "SIGTERM")
         if name not in signal.Signals.__members__:
-            raise InvalidSettings("RestartRequest.signal_name", f"{name!r} is no signal", "Write one such as SIGUSR1")
+            raise InvalidSettings(
+                "RestartRequest.signal_name", f"{name!r} is not a signal", "Write one such as SIGUSR1"
+            )
         if every < 1:
             raise InvalidSettings("RestartRequest.every", f"{every} is less than 1", "Write 1 or more")
         self._every, self._calls, self._warned = every, 0, False

@@ -23,7 +23,7 @@ PIECE = 16 << 20
 """Bytes of one request."""
 TRIES = 5
 """Tries of each piece if a connection breaks in the middle. The client itself retries refusals."""
-ANSWER_TIMEOUT = 120.0
+FIRST_BYTES_TIMEOUT = 120.0
 """Seconds until the first bytes have to be here: some tries of a server that is away for a moment."""
 SLOWEST = 128 << 10
 """Bytes a second that have to come from then on, on the average."""
@@ -53,10 +53,14 @@ def download(bucket: Bucket, key: str, file: int, size: int) -> None:
 
 
 def in_time(work: Callable[[], T], what: str) -> T:
-    """Return the result of a short call in a thread, abandoned after :data:`ANSWER_TIMEOUT`. Raise StoreUnavailable."""
+    """Return the result of a short call in a thread, abandoned after :data:`FIRST_BYTES_TIMEOUT`.
+
+    Raises:
+        StoreUnavailable: it took longer.
+    """
     senders = Senders(1)
     future = senders.submit(work)
-    if wait([future], ANSWER_TIMEOUT).not_done:
+    if wait([future], FIRST_BYTES_TIMEOUT).not_done:
         senders.leave()
         raise StoreUnavailable(f"{what}: the server sends too slowly")
     senders.close()
@@ -93,7 +97,7 @@ class _Download:
         started = time.monotonic()
         for piece in pieces:
             while wait([piece], _LOOK).not_done:
-                if time.monotonic() - started > ANSWER_TIMEOUT + self._come / SLOWEST:
+                if time.monotonic() - started > FIRST_BYTES_TIMEOUT + self._come / SLOWEST:
                     return False
             piece.result()
         return True

@@ -79,11 +79,7 @@ class Register:
 
     def read(self) -> Entries:
         """Read the register as it is now."""
-        return self._read()[0]
-
-    def load(self) -> Version:
-        """The register as it is now, for a :meth:`change` some time later."""
-        return self._read()
+        return self.load()[0]
 
     def change(self, change: Callable[[Entries], Entries], seen: Version | None = None) -> None:
         """Replace the entries by what ``change`` makes of them, with nobody in between; it may be called repeatedly.
@@ -98,7 +94,7 @@ class Register:
         """
         refused: str | None = None
         for attempt in range(1, _TRIES + 1):
-            entries, version = seen if seen is not None and attempt == 1 else self._read()
+            entries, version = seen if seen is not None and attempt == 1 else self.load()
             if version is not None and version == refused:
                 self._turn_quotes(entries)
             wanted = change(entries)
@@ -113,7 +109,8 @@ class Register:
                 return
         raise StoreUnavailable(f"{self._uri}: others have changed {self._key} {_TRIES} times in a row")
 
-    def _read(self) -> Version:
+    def load(self) -> Version:
+        """The register as it is now, for a :meth:`change` some time later."""
         what = f"{self._uri}, reading {self._key}"
         try:
             content, version = in_time(partial(self._bucket.get, self._key, _LONGEST), what)

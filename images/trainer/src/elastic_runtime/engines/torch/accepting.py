@@ -40,7 +40,7 @@ def set_accepting(listening: Mapping[int, str], *, accept: bool) -> bool:
         Whether all that are still open are as wanted. Not every kernel tells what is waited for.
     """
     libc = ctypes.CDLL(None, use_errno=True)
-    left = still_open(dict(listening))
+    left = dict(listening)
     for poll, descriptor, data in _watched():
         name = listening.get(descriptor)
         if name is None:

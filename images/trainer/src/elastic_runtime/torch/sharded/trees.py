@@ -102,7 +102,7 @@ def _placement(text: str, dimensions: int) -> Placement:
         return Replicate()
     if re.fullmatch("S[0-9]{1,2}", text) and int(text[1:]) < dimensions:
         return Shard(int(text[1:]))
-    raise InvalidDocument(f"{printable(text[:20])!r} is no placement of a tensor of {dimensions} dimensions")
+    raise InvalidDocument(f"{printable(text[:20])!r} is not a placement of a tensor of {dimensions} dimensions")
 
 
 class Targets:
