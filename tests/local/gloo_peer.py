@@ -10,10 +10,10 @@ import struct
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from elastic_runtime.engines.horovod.rendezvous_server import TOKEN, Handler, RendezvousServer, authorization
+from horovod.runner.http.http_server import RendezvousServer
 
 CONNECTION_TIMEOUT = 25.0
 """Seconds; Gloo would give up after HOROVOD_GLOO_TIMEOUT_SECONDS, 30."""
@@ -23,34 +23,32 @@ KNOCK, ANSWER = b"knock".ljust(16), b"who is there?".ljust(16)
 """Of this peer."""
 
 
-class NoWorlds(Handler):
-    """Only keys and values."""
-
-    def get(self, scope: str, key: str, host: str) -> Callable[[], bytes] | None:
-        return None
-
-    def check(self, scope: str, key: str, host: str) -> None:
-        pass
-
-    def stored(self, scope: str, host: str) -> None:
-        pass
-
-    def finished(self, scope: str, host: str) -> None:
-        pass
+def listen(port: int, *, rank_connects: bool) -> socket.socket:
+    """Listen where, compared with the port at which a rank does, it connects, or waits to be connected to."""
+    rejected = []
+    try:
+        while True:
+            listening = socket.create_server(("127.0.0.1", 0))
+            if (socket.htons(port) > socket.htons(listening.getsockname()[1])) == rank_connects:
+                return listening
+            rejected.append(listening)
+    finally:
+        for each in rejected:
+            each.close()
 
 
 @dataclass
 class Peer:
     """Rank 1 of two, as far as rank 0 can see."""
 
-    server: RendezvousServer
+    port: int
+    """Of the rendezvous."""
     rank: subprocess.Popen[str]
 
     def ask(self, method: str, key: str, body: bytes | None = None) -> bytes | None:
-        connection = http.client.HTTPConnection(*self.server.address, timeout=CONNECTION_TIMEOUT)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=CONNECTION_TIMEOUT)
         try:
-            token = authorization(self.server.tokens.of("peer"))
-            connection.request(method, f"/global/{key}", body, token)
+            connection.request(method, f"/global/{key}", body)
             answer = connection.getresponse()
             return answer.read() if answer.status == http.client.OK else None
         finally:
@@ -70,17 +68,7 @@ class Peer:
 
     def listen(self, *, rank_connects: bool) -> socket.socket:
         """Listen where, compared with its own address, the rank connects, or waits to be connected to."""
-        others = socket.htons(self.address_of_rank()[1])
-        rejected = []
-        try:
-            while True:
-                listening = socket.create_server(("127.0.0.1", 0))
-                if (others > socket.htons(listening.getsockname()[1])) == rank_connects:
-                    return listening
-                rejected.append(listening)
-        finally:
-            for each in rejected:
-                each.close()
+        return listen(self.address_of_rank()[1], rank_connects=rank_connects)
 
     def publish(self, host: str, port: int) -> None:
         """Tell the rank where this peer is."""
@@ -106,12 +94,12 @@ class Peer:
 
 
 @contextlib.contextmanager
-def peer_of(script: str, handler: Handler, **more: str) -> Iterator[Peer]:
-    """Rank 0 runs that script."""
-    server = RendezvousServer("127.0.0.1")
-    port = server.start(handler)
+def peer_of(script: str, **more: str) -> Iterator[Peer]:
+    """Rank 0 runs that script, and meets its peer at the server of stock Horovod."""
+    server = RendezvousServer()
+    port = server.start()
+    server.init([])
     environment = {
-        TOKEN: server.tokens.of("a"),
         **os.environ,
         **{f"HOROVOD_{name}": "0" for name in ("RANK", "LOCAL_RANK", "CROSS_RANK")},
         **{f"HOROVOD_{name}": "1" for name in ("LOCAL_SIZE", "CROSS_SIZE")},
@@ -126,7 +114,8 @@ def peer_of(script: str, handler: Handler, **more: str) -> Iterator[Peer]:
     command = [sys.executable, "-c", textwrap.dedent(script)]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as rank:
         try:
-            yield Peer(server, rank)
+            yield Peer(port, rank)
         finally:
             rank.kill()
     server.stop()
+    server._httpd.server_close()

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
-from tests.unit.runtime.driver_bench import SOON, bench
+from tests.unit.runtime.linked_ranks import SOON, linked_ranks
 
 RANK = """
     import os
@@ -61,26 +57,13 @@ RANK = """
 
 
 def test_installed_in_a_rank_that_resets_twice(tmp_path: Path) -> None:
-    """Timeline per generation; joined, as seen by the server; a word at the end of the run."""
-    with bench() as ours:
-        ours.begin("a")
-        environment = {
-            **os.environ,
-            **ours.environment("a"),
-            "HOROVOD_TIMELINE": str(tmp_path / "timeline.json"),
-        }
-        rank = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(RANK)],
-            check=False,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=50,
-        )
-        assert rank.stdout == "done 1\n", rank.stderr
-        assert rank.returncode == 0
-        ours.exit("a", 0)
-        assert [ours.joined.get(timeout=SOON) for _ in range(3)] == ["a"] * 3
+    """Timeline per generation; connected, as its session hears; a word at the end of the run."""
+    with linked_ranks(RANK, HOROVOD_TIMELINE=str(tmp_path / "timeline.json")) as ours:
+        ours.open("a")
+        output, errors = ours.output("a")
+        assert output == "done 1\n", errors
+        assert ours.processes["a"].returncode == 0
+        assert [ours.worlds.get(timeout=SOON) for _ in range(3)] == [["a"]] * 3
     files = sorted(tmp_path.iterdir())
     assert [file.name for file in files] == [f"timeline.a.{generation}.json" for generation in (1, 2, 3)]
     assert all("allreduce" in file.read_text().lower() for file in files)

@@ -6,19 +6,29 @@ amendment of ``images/trainer/patches`` is missing.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import socket
 import struct
 import subprocess
 import sys
+import textwrap
+import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import pytest
 
-from elastic_runtime.engines.horovod.rendezvous_server import NEXT_ASSIGNMENT, ROLL_CALL
-from tests.local.gloo_peer import CONNECTION_TIMEOUT, KNOCK, NoWorlds, Peer, peer_of
-from tests.paced import SCRIPTS, until
+from elastic_runtime.engines.horovod.store import unpacked
+from elastic_runtime.engines.torch import messages
+from elastic_runtime.net.framing import LineReader
+from elastic_runtime.protocol.rank_link import RANK_FD, EngineWord, decode_rank_message, encode_rank_message
+from tests.local.gloo_peer import ADDRESS, ANSWER, CONNECTION_TIMEOUT, KNOCK, Peer, listen, peer_of
+from tests.paced import SCRIPTS
+
+T = TypeVar("T")
 
 ADAPTED = """
     from elastic_runtime.engines.horovod import rank
@@ -47,21 +57,9 @@ PREAMBLE = struct.Struct("=6Q")
 SEND_TO_BUFFER, SEND_TO_UNBOUND_BUFFER, SEND_READY = 0, 1, 2
 
 
-class NextWorldAlone(NoWorlds):
-    """Whoever comes back from the world of two is alone in the next."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, str]] = []
-
-    def get(self, scope: str, key: str, host: str) -> Callable[[], bytes] | None:
-        self.asked.append((scope, key))
-        answers = {ROLL_CALL: b"go", NEXT_ASSIGNMENT: b"0,1,0,1,0,1", "rank_and_size": b"0,1,0,1,0,1"}
-        return (lambda: answers[scope]) if scope in answers else None
-
-
 @pytest.fixture
 def peer() -> Iterator[Peer]:
-    with peer_of(RANK, NoWorlds()) as made:
+    with peer_of(RANK) as made:
         yield made
 
 
@@ -133,18 +131,64 @@ def test_a_lost_peer_is_an_error_in_python(peer: Peer, fault: Callable[[Peer], N
     assert peer.rank.returncode == 0
 
 
-def test_a_rank_does_not_wait_for_one_that_was_lost_before_it_connected() -> None:
+class Session:
+    """Of one real rank, which this test tells its worlds.
+
+    Args:
+        link: this end of its link.
+    """
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link, self._lines, self._heard = link, LineReader(), deque[messages.RankWord]()
+        link.settimeout(CONNECTION_TIMEOUT)
+
+    def hear(self, kind: type[T]) -> T:
+        """The next word of that kind."""
+        while True:
+            while self._heard:
+                if isinstance(word := self._heard.popleft(), kind):
+                    return word
+            for plain in self._lines.feed(self._link.recv(65536)):
+                if isinstance(said := decode_rank_message(plain), EngineWord):
+                    self._heard.append(messages.read_rank_word(said.word))
+
+    def tell(self, word: messages.SessionWord) -> None:
+        self._link.sendall(encode_rank_message(EngineWord(messages.write_session_word(word))))
+
+
+@pytest.mark.parametrize("told", ["addresses", "nothing"])
+def test_a_rank_does_not_wait_for_one_that_was_lost_before_it_connected(told: str) -> None:
     """By itself Gloo does, for 150 s."""
-    handler = NextWorldAlone()
-    with peer_of(ADAPTED, handler, HOROVOD_ELASTIC="1", HOROVOD_HOSTNAME="a") as peer:
-        with peer.listen(rank_connects=False) as listening:
-            peer.publish(*listening.getsockname())
-        until(lambda: handler.asked.count(("global", "1")) == 2, "it knows where the peer is", CONNECTION_TIMEOUT)
-        peer.server.refuse()  # as when the launcher gives the world up
-
-        output, errors = peer.rank.communicate(timeout=CONNECTION_TIMEOUT)
-
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        interface = {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo", "HOROVOD_GLOO_IFACE": "lo"}
+        elastic = {"HOROVOD_ELASTIC": "1", "HOROVOD_HOSTNAME": "a", RANK_FD: str(theirs.fileno())}
+        rank = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(ADAPTED)],
+            env=os.environ | interface | elastic, pass_fds=[theirs.fileno()],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        with rank:
+            session = Session(ours)
+            session.hear(messages.ReadyForWorld)
+            session.tell(messages.EnterWorld(1, 0, 2))
+            offer = session.hear(messages.Offer)
+            port = int.from_bytes(unpacked(offer.values[0])[2:4], "big")
+            if told == "addresses":
+                with listen(port, rank_connects=False) as listening:
+                    address = packed(*listening.getsockname())
+                session.tell(messages.Offered(1, offer.name, 0, (address,)))
+            session.tell(messages.WorldBroken(1))
+            session.hear(messages.ReadyForWorld)
+            session.tell(messages.EnterWorld(2, 0, 1))
+            output, errors = rank.communicate(timeout=CONNECTION_TIMEOUT)
     assert output == "in a world of 1\n", errors
+
+
+def packed(host: str, port: int) -> str:
+    """An address as ranks offer it."""
+    address = struct.pack("=H", socket.AF_INET) + struct.pack("!H", port) + socket.inet_aton(host)
+    return base64.b64encode(zlib.compress(ADDRESS.pack(address, -1, KNOCK, ANSWER))).decode()
 
 
 def test_a_collective_that_is_begun_while_horovod_ends_is_an_error_in_python() -> None:

@@ -8,19 +8,15 @@ import itertools
 import os
 import socket
 import struct
-import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
 
-from elastic_runtime.engines.horovod.rendezvous_server import TOKEN
-from tests.local.gloo_peer import ADDRESS, CONNECTION_TIMEOUT, NoWorlds, Peer, peer_of
+from tests.local.gloo_peer import ADDRESS, CONNECTION_TIMEOUT, Peer, peer_of
 from tests.paced import until
-from tests.unit.runtime.driver_bench import Bench, bench
+from tests.unit.runtime.linked_ranks import linked_ranks
 
 pytestmark = pytest.mark.timeout(300)
 INIT = """
@@ -57,7 +53,7 @@ def halves(knock: bytes) -> Iterator[bytes]:
 
 @pytest.fixture
 def peer() -> Iterator[Peer]:
-    with peer_of(INIT, NoWorlds()) as made:
+    with peer_of(INIT) as made:
         yield made
 
 
@@ -113,14 +109,14 @@ def test_a_rank_tells_its_peer_from_who_has_taken_its_place(peer: Peer) -> None:
 class Strangers:
     """Connect to wherever these processes listen, and to their rendezvous, as often as they can."""
 
-    def __init__(self, ours: Bench) -> None:
-        self.pids: list[int] = []
+    def __init__(self) -> None:
+        self.process_of: Callable[[], list[int]] = list
         self.hosts: set[str] = set()
         """Addresses on which ranks listened."""
-        self.connections, self.refused = 0, 0
+        self.connections = self.refused = 0
         self.trap = socket.create_server(("127.0.0.1", 0))
         self.trap.setblocking(False)
-        self._port, self._over = ours.port, threading.Event()
+        self._over = threading.Event()
         self._thread = threading.Thread(target=self._attack, name="strangers")
         self._thread.start()
 
@@ -134,26 +130,26 @@ class Strangers:
                     kept.append(socket.create_connection(address, timeout=CONNECTION_TIMEOUT))
                     kept[-1].sendall(next(says))
                     self.connections += 1
-            self._write()
+                self._write(address)
             while len(kept) > 64:
                 kept.pop(0).close()
         for each in kept:
             each.close()
 
     def _listening(self) -> Iterator[tuple[str, int]]:
-        for pid in list(self.pids):
+        for pid in self.process_of():
             with contextlib.suppress(psutil.Error):
                 for each in psutil.Process(pid).net_connections("tcp"):
                     if each.status == psutil.CONN_LISTEN:
                         yield each.laddr
 
-    def _write(self) -> None:
-        """Come as rank 0, who gives the others its address, and as a rank at the barrier."""
+    def _write(self, where: tuple[str, int]) -> None:
+        """Come to a rendezvous, if that is one, as its rank, who gives the others its address, and learns theirs."""
         host, port = self.trap.getsockname()
         address = struct.pack("=H", socket.AF_INET) + struct.pack("!H", port) + socket.inet_aton(host)
         value = ADDRESS.pack(address, -1, b"", b"")
-        for method, path in (("PUT", "/global/rank_0"), ("PUT", "/global/0"), ("GET", "/rank_and_size/b:0")):
-            connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=CONNECTION_TIMEOUT)
+        for method, path in (("PUT", "/global/0"), ("GET", "/global/1"), ("GET", "/rank_and_size/b:0")):
+            connection = http.client.HTTPConnection(*where, timeout=0.3)
             with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
                 connection.request(method, path, value)
                 self.refused += connection.getresponse().status == 403
@@ -173,67 +169,35 @@ class Strangers:
 
 
 @contextlib.contextmanager
-def strangers(ours: Bench) -> Iterator[Strangers]:
-    made = Strangers(ours)
+def strangers() -> Iterator[Strangers]:
+    made = Strangers()
     try:
         yield made
     finally:
         made.close()
 
 
-@contextlib.contextmanager
-def ranks() -> Iterator[Callable[[dict[str, str]], subprocess.Popen[str]]]:
-    """Starts them; none outlives its test."""
-    with contextlib.ExitStack() as stack:
-
-        def start(environment: dict[str, str]) -> subprocess.Popen[str]:
-            command = [sys.executable, "-c", textwrap.dedent(TRAINING)]
-            pipe = subprocess.PIPE
-            rank = stack.enter_context(
-                subprocess.Popen(command, env={**os.environ, **environment}, stdout=pipe, stderr=pipe, text=True)
-            )
-            stack.callback(rank.kill)
-            return rank
-
-        yield start
-
-
 def test_a_world_forms_and_trains_among_strangers() -> None:
-    with bench(minimum=2) as ours, ranks() as start, strangers(ours) as others:
-        ours.begin("a", "b")
-        first = start(ours.environment("a"))
-        others.pids.append(first.pid)
-        until(lambda: others.connections > 20, "strangers are at rank 0, which waits for rank 1", CONNECTION_TIMEOUT)
-        second = start(ours.environment("b"))
-        others.pids.append(second.pid)
-        outputs = [rank.communicate(timeout=2 * CONNECTION_TIMEOUT) for rank in (first, second)]
+    with linked_ranks(TRAINING) as ours, strangers() as others:
+        others.process_of = lambda: [each.pid for each in list(ours.processes.values())]
+        ours.hold("b")
+        ours.open("a", "b")
+        until(lambda: others.connections > 20, "strangers are at rank 0, which waits for rank 1", 50.0)
+        ours.do(ours.let_hear, "b")
+        assert ours.worlds.get(timeout=2 * CONNECTION_TIMEOUT) == ["a", "b"]
+        outputs = [ours.output(rank_id) for rank_id in ("a", "b")]
 
         assert [output for output, _ in outputs] == [TRAINED, TRAINED], outputs
         assert not others.trapped()
         assert others.hosts == {"127.0.0.1"}, "ranks listen elsewhere, too"
         assert others.refused > 20
-        assert not ours.driver._worker_registry.get_recorded_slots()
-        for host in "ab":
-            ours.exit(host, 0)
+        assert ours.worlds.empty(), "the world has broken"
 
 
 def test_ranks_listen_nowhere_once_they_train() -> None:
-    with bench(minimum=1) as ours, ranks() as start:
-        ours.begin("a")
-        rank = start(ours.environment("a"))
-        until(lambda: "a" in ours.rendezvous._updates, "it asks for changes", CONNECTION_TIMEOUT)
-        listening = [each.laddr for each in psutil.Process(rank.pid).net_connections() if not each.raddr]
-        assert listening == []
-        rank.communicate(timeout=CONNECTION_TIMEOUT)
-        ours.exit("a", 0)
-
-
-def test_a_rank_without_its_token_is_refused_and_the_launcher_says_why(caplog: pytest.LogCaptureFixture) -> None:
-    """As one of an image whose Horovod was not amended."""
-    with bench() as ours, ranks() as start:
-        ours.begin("a")
-        rank = start({name: value for name, value in ours.environment("a").items() if name != TOKEN})
-        rank.communicate(timeout=CONNECTION_TIMEOUT)
-        assert rank.returncode != 0
-        ours.exit("a", 1)
-    assert "build it with images/trainer/build-horovod.sh" in caplog.text
+    with linked_ranks(TRAINING) as ours:
+        ours.open("a")
+        ours.worlds.get(timeout=CONNECTION_TIMEOUT)
+        listening = [each for each in psutil.Process(ours.processes["a"].pid).net_connections() if not each.raddr]
+        assert [each.laddr for each in listening] == []
+        ours.output("a")

@@ -1,14 +1,16 @@
-"""Strangers, and ranks that speak for others, at the rendezvous: nothing changes, and nobody is held up."""
+"""Strangers at the rendezvous of a rank, which is on loopback: nothing changes, and nobody is held up."""
 
 from __future__ import annotations
 
 import asyncio.constants
+import contextlib
+import http.client
 import logging
 import os
 import resource
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from functools import partial
 
@@ -16,111 +18,104 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime.engines.horovod import rendezvous_server
-from elastic_runtime.engines.horovod.rendezvous_server import (
+from elastic_runtime.engines.horovod import store as rendezvous
+from elastic_runtime.engines.horovod.store import (
+    ADDRESS,
     MAX_BODY,
     MAX_HEAD,
     MAX_LOGGED,
-    MAX_OF_A_HOST,
-    RendezvousServer,
-    authorization,
+    TOKEN,
+    LoopbackStore,
     parse_request,
 )
+from elastic_runtime.engines.torch.messages import Offered
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.net.http_head import parse_headers
 from elastic_runtime.net.seats import Seats
-from tests.unit.runtime.driver_bench import SOON, bench, in_thread, wait_until
-from tests.unit.runtime.rendezvous_bench import Place
-from tests.unit.runtime.rendezvous_bench import adapted as adapted_place
+from tests.paced import until
+from tests.unit.runtime.linked_ranks import SOON, in_thread
+
+VALUE = bytes(ADDRESS) + b"x" * ADDRESS
+"""Of a rank with two others."""
+
+
+class Place:
+    """The rendezvous of rank 1 of three, and what it has offered the others."""
+
+    def __init__(self) -> None:
+        self.offers: list[tuple[str, int, tuple[str, ...]]] = []
+        self.server = LoopbackStore(lambda *offer: self.offers.append(offer), "1,3,0,1,1,3")
+        self.port = self.server.port
+        self.header = {"Authorization": f"Bearer {self.server.environment[TOKEN]}"}
+
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, bytes]:
+        """Status and body of the answer to the rank, or to whoever shows these headers."""
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=SOON)) as connection:
+            connection.request(method, path, body, self.header if headers is None else headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+
+    def give(self, scope: str) -> None:
+        """The others of that scope have offered theirs."""
+        self.server.offered(Offered(1, scope, 1, self.offers[-1][2]))
 
 
 @pytest.fixture
 def place() -> Iterator[Place]:
-    """A world of five; host ``a`` is rank 3 there, ``b`` is rank 1."""
-    with adapted_place() as place:
-        place.driver.ranks = {"a": 3, "b": 1}
-        yield place
+    made = Place()
+    yield made
+    made.server.stop()
 
 
 REQUESTS = [
-    ("PUT", "/global/0"),
-    ("PUT", "/global/3"),
-    ("PUT", "/worker_addresses/a:0"),
-    ("GET", "/global/3"),
+    ("PUT", "/global/1"),
+    ("GET", "/global/0"),
     ("GET", "/rank_and_size/a:0"),
-    ("GET", "/next_assignment/a:0"),
-    ("GET", "/roll_call/a:0"),
-    ("GET", "/hosts_updated/a:0"),
-    ("DELETE", "/global/3"),
-    ("DELETE", "/cross_0_process_set_hash_1234/3"),
+    ("DELETE", "/global/1"),
+    ("DELETE", "/cross_0_process_set_hash_1234/1"),
     ("BREW", "/pot"),
 ]
 
 
 @pytest.mark.parametrize(("method", "path"), REQUESTS)
-def test_a_stranger_changes_nothing(place: Place, method: str, path: str) -> None:
-    place.ask("PUT", "/global/3", b"value")
-    elsewhere = RendezvousServer("127.0.0.1").tokens.of("a")
-    for shown in ("", "a", "a.", ".", "a." + 64 * "0", elsewhere, place.server.tokens.of("a")[:-1], "é.ü"):
-        headers = {**authorization(shown)}
-        assert place.ask(method, path, b"evil", headers=headers) == (403, b""), shown
-    assert place.ask(method, path, b"evil", headers={}) == (403, b"")
-    assert place.ask("GET", "/global/3") == (200, b"value")
-    assert place.driver.asked == []
-    assert place.joined == []
+def test_a_stranger_changes_nothing_and_learns_nothing(place: Place, method: str, path: str) -> None:
+    place.ask("PUT", "/global/1", VALUE)
+    place.give("global")
+    token, elsewhere = place.server.environment[TOKEN], Place()
+    elsewhere.server.stop()
+    for shown in ("", "a", ".", 64 * "0", elsewhere.server.environment[TOKEN], token[:-1], token + "0", "é.ü"):
+        assert place.ask(method, path, b"evil", {"Authorization": f"Bearer {shown}"}) == (403, b""), shown
+    assert place.ask(method, path, b"evil", {}) == (403, b"")
+    assert len(place.offers) == 1
+    assert place.ask("GET", "/global/2") == (200, bytes(ADDRESS) + VALUE[ADDRESS:])
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        *((method, path) for method, path in REQUESTS[:-1] if (method, path) != ("GET", "/global/3")),
-        ("PUT", "/global/rank_3"),
-        ("PUT", "/global/01"),
-        ("PUT", "/global/given-up"),
-        ("PUT", "/local_a/0"),
-        ("PUT", "/local_b/1"),
-        ("PUT", "/cross_0/3"),
-        ("PUT", "/cross_1/1"),
-        ("PUT", "/anything/1"),
-        ("PUT", "/global_process_set_hash_1234_process_set_hash_1/x"),
-        ("PUT", "/global_process_set_hash_1234/3"),
-        ("PUT", "/rank_and_size/b:0"),
-    ],
-)
-def test_a_rank_speaks_for_itself_only(place: Place, method: str, path: str) -> None:
-    place.ask("PUT", "/global/3", b"value")
-    for key in ("3", "rank_3"):
-        for scope in ("global", "cross_0"):
-            place.ask("PUT", f"/{scope}_process_set_hash_1234/{key}", b"value")
-    assert place.ask(method, path, b"evil", host="b")[0] == 403
-    assert place.ask("GET", "/global/3") == (200, b"value")
-    assert place.ask("GET", "/global_process_set_hash_1234/3") == (200, b"value")
-    assert place.driver.asked == []
-    assert place.joined == []
+def test_what_a_rank_reads_of_another_is_for_it_alone(place: Place) -> None:
+    """The rest, by which it could connect in the place of others, does not even come here."""
+    place.ask("PUT", "/global/1", b"a" * ADDRESS + b"c" * ADDRESS)
+    place.give("global")
+    assert place.ask("GET", "/global/0") == (200, b"a" * ADDRESS + bytes(ADDRESS))
+    assert place.ask("GET", "/global/2") == (200, bytes(ADDRESS) + b"c" * ADDRESS)
+    assert [place.ask("GET", f"/global/{other}")[0] for other in (1, 3)] == [404, 404]
 
 
-def test_a_rank_that_is_in_no_world_stores_nothing(place: Place) -> None:
-    assert place.ask("PUT", "/global/0", b"evil", host="removed")[0] == 403
-    assert place.ask("PUT", "/local_removed/0", b"evil", host="removed")[0] == 403
+def test_what_others_offer_is_no_more_than_an_address(place: Place) -> None:
+    bomb = rendezvous.base64.b64encode(rendezvous.zlib.compress(bytes(1 << 24), 9)).decode()
+    place.ask("PUT", "/global/1", VALUE)
+    place.server.offered(Offered(1, "global", 1, (bomb, "no base64")))
+    assert place.ask("GET", "/global/0") == (200, bytes(2 * ADDRESS))
+    assert place.ask("GET", "/global/2") == (200, bytes(2 * ADDRESS))
+    place.ask("PUT", "/cross_0/1", VALUE)
+    place.server.offered(Offered(1, "cross_0", 1, ("too few",)))
+    place.server.offered(Offered(1, "never asked for", 1, ()))
+    assert place.ask("GET", "/cross_0/0") == (404, b"")
 
 
-def test_a_stranger_at_the_barrier_does_not_count() -> None:
-    """The next world forms when its ranks have come, and not before."""
-    with bench(minimum=2) as ours:
-        ours.begin("a", "b")
-        ours.push("a", "b", "c")
-        with socket.create_connection(("127.0.0.1", ours.port), timeout=SOON) as stranger:
-            stranger.sendall(b"GET /rank_and_size/b:0 HTTP/1.1\r\n\r\n")
-            assert stranger.recv(100).startswith(b"HTTP/1.1 403 ")
-        first = ours.ready("a")
-        assert ours.driver._worker_registry.count("READY") == 1
-        assert ours.ready("b").result(SOON).size == 3
-        assert first.result(SOON).size == 3
-
-
-def request_of(place: Place, *lines: str, first: str = "PUT /global/3 HTTP/1.1") -> bytes:
-    """As rank 3 would write it."""
-    token = f"Authorization: {place.token('a')['Authorization']}"
+def request_of(place: Place, *lines: str, first: str = "PUT /global/1 HTTP/1.1") -> bytes:
+    """As the rank would write it."""
+    token = f"Authorization: {place.header['Authorization']}"
     return "\r\n".join([first, token, *lines, "", ""]).encode("latin-1")
 
 
@@ -204,7 +199,7 @@ def test_whatever_is_parsed_is_a_request_or_refused(head: bytes) -> None:
 
 
 def test_a_request_that_drips_is_ended(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous_server, "REQUEST_TIME", 0.1)
+    monkeypatch.setattr(rendezvous, "REQUEST_TIME", 0.1)
     for said in (b"", b"P", request_of(place), request_of(place, "Content-Length: 9") + b"val"):
         with socket.create_connection(("127.0.0.1", place.port), timeout=SOON) as connection:
             connection.sendall(said)
@@ -232,56 +227,26 @@ def test_a_body_that_drips_takes_no_core(place: Place) -> None:
             connection.sendall(body[start : start + 64])
         assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
         assert time.process_time() - before < 1.0
-    assert place.ask("GET", "/global/3") == (200, body)
 
 
-def test_a_rank_fills_no_memory(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous_server, "MAX_KEYS", 10)
-    monkeypatch.setattr(rendezvous_server, "MAX_BYTES", 1000)
-    scope = "/global_process_set_hash_1"
-    assert [place.ask("PUT", f"{scope}/{key}", b"")[0] for key in range(12)] == [200] * 10 + [403] * 2
-    assert [place.ask("PUT", f"{scope}/0", size * b"x")[0] for size in (1000, 1001)] == [200, 403]
-    assert place.ask("PUT", f"{scope}/1", b"x")[0] == 403
-    assert place.ask("PUT", "/global/1", b"x", host="b")[0] == 200
-    place.server.init([])
-    assert place.ask("PUT", f"{scope}/1", b"x")[0] == 200
-
-
-def test_a_rank_takes_no_more_connections_and_threads_than_it_needs(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rendezvous_server, "MAX_THREADS_OF_A_HOST", 2)
-    place.driver.roll_call.begin(["a", "b"])
-    with ExitStack() as stack:
-        waiting = [
-            stack.enter_context(closing(socket.create_connection(("127.0.0.1", place.port), timeout=SOON)))
-            for _ in range(MAX_OF_A_HOST)
-        ]
-        for connection in waiting:
-            connection.sendall(request_of(place, first="GET /roll_call/a:0 HTTP/1.1"))
-        for connection in waiting[2:]:
-            assert connection.recv(100).startswith(b"HTTP/1.1 429 ")
-        assert place.ask("GET", "/roll_call/b:0", host="b") == (200, b"go")
-    wait_until(lambda: not place.server._of_host["a"])
-
-
-def test_idle_connections_do_not_keep_a_world_from_forming(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_connections_do_not_keep_a_rank_from_connecting(place: Place) -> None:
     """1,200, of which the server keeps fewer."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, 4096), hard), hard))
-    place.server._strangers = Seats(200)
     try:
         with ExitStack() as stack:
             for index in range(1200):
                 idle = stack.enter_context(closing(socket.create_connection(("127.0.0.1", place.port), timeout=SOON)))
                 if index % 3:
-                    idle.sendall(b"PUT /global/0 HTTP/1.1\r\n"[: index % 24])
+                    with contextlib.suppress(OSError):  # It has had to go already.
+                        idle.sendall(b"PUT /global/0 HTTP/1.1\r\n"[: index % 24])
             for scope in ("global", "cross_0"):
-                reading = in_thread(partial(place.ask, "GET", f"/{scope}/3", host="b"))
-                assert place.ask("PUT", f"/{scope}/3", b"address") == (200, b"")
-                assert reading.result(SOON) == (200, b"address")
-            assert len(place.server._strangers) <= 200
-            wait_until(lambda: len(place.server._connections) <= 201)
+                reading = in_thread(partial(place.ask, "GET", f"/{scope}/0"))
+                assert place.ask("PUT", f"/{scope}/1", VALUE) == (200, b"")
+                place.give(scope)
+                assert reading.result(SOON) == (200, bytes(2 * ADDRESS))
+            assert len(place.server._strangers) <= rendezvous.MAX_STRANGERS
+            until(lambda: len(place.server._connections) <= rendezvous.MAX_STRANGERS + 1, "few are kept")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -310,7 +275,7 @@ def test_goes_on_when_descriptors_have_run_out(place: Place, monkeypatch: pytest
             connection.connect(("127.0.0.1", place.port))
             connection.settimeout(SOON)
             connection.sendall(request_of(place))
-            wait_until(lambda: place.server._logged["trouble"] > 0)
+            until(lambda: place.server._logged["trouble"] > 0, "it says so")
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
@@ -319,9 +284,18 @@ def test_goes_on_when_descriptors_have_run_out(place: Place, monkeypatch: pytest
 def test_says_what_is_wrong_a_few_times_and_no_secret(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         for _ in range(3 * MAX_LOGGED):
-            place.ask("PUT", "/global/0", b"evil", headers={})
-            place.ask("PUT", "/global/0", b"evil")
+            place.ask("PUT", "/global/0", b"evil", {})
     said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert len(said) == 2 * MAX_LOGGED
-    assert "refused a request from 127.0.0.1 to the rendezvous that shows no token of this run" in said[0]
-    assert place.server.tokens.of("a").rpartition(".")[2] not in caplog.text
+    assert said == MAX_LOGGED * ["refused a request from 127.0.0.1 to this rank's rendezvous: no token"]
+    assert place.server.environment[TOKEN] not in caplog.text
+
+
+def test_a_broken_world_is_told_of_at_once(place: Place) -> None:
+    """Or Horovod would wait for the others for Gloo's 30 s."""
+    place.ask("PUT", "/global/1", VALUE)
+    reading: Callable[[], tuple[int, bytes]] = partial(place.ask, "GET", "/global/0")
+    waiting = in_thread(reading)
+    until(lambda: bool(place.server._waiting), "it waits")
+    place.server.refuse()
+    assert waiting.result(SOON)[0] == 410
+    assert reading()[0] == 410

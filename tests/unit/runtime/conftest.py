@@ -1,7 +1,7 @@
 """How the tests of the runtime are run, and what some of them share.
 
-How many examples Hypothesis tries; torch's threads; for DurableState one rank, its clock and its agent; rendezvous
-servers. What takes long to import is imported by the tests that need it.
+How many examples Hypothesis tries; torch's threads; for DurableState one rank, its clock and its agent. What
+takes long to import is imported by the tests that need it.
 """
 
 from __future__ import annotations
@@ -10,16 +10,12 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from elastic_runtime.run.spec import CheckpointSpec
 from tests import examples
 from tests.unit.runtime.rank_bench import Agent, Clock
-
-if TYPE_CHECKING:
-    from tests.unit.runtime.rendezvous_bench import Place
 
 examples.choose()
 # Before torch is imported: its threads would wait for each other busily, with tensors as small as the tests'.
@@ -62,21 +58,3 @@ def clock() -> Clock:
 def spec(tmp_path: Path) -> CheckpointSpec:
     """Checkpoints in a folder that is not there yet, one a minute."""
     return CheckpointSpec((tmp_path / "run").as_uri(), every=60, keep=3)
-
-
-@pytest.fixture
-def adapted() -> Iterator[Place]:
-    """Our rendezvous server."""
-    from tests.unit.runtime import rendezvous_bench
-
-    with rendezvous_bench.adapted() as place:
-        yield place
-
-
-@pytest.fixture
-def stock() -> Iterator[Place]:
-    """Upstream's rendezvous server."""
-    from tests.unit.runtime import rendezvous_bench
-
-    with rendezvous_bench.stock() as place:
-        yield place

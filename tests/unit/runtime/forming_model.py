@@ -1,8 +1,9 @@
-"""A model of a run as far as its worlds go: three workers, the launcher's real decision, and the session's rules.
+"""A model of a run as far as its worlds go: three workers, the launcher's real decision, and the session's real rules.
 
-What the workers, the ranks, the barrier and the roll call do is restated here, each rule in a line or two (compare
-:mod:`elastic_runtime.engines.horovod.session`); ``observe`` and ``decide`` are the launcher's own. A state is a value,
-with times relative to now, so that states can be compared; a step is a name and the state that follows.
+``observe`` and ``decide`` are the launcher's own, and so is ``worlds.decide`` of the session. What the session does
+with its answer (compare :mod:`elastic_runtime.engines.torch.session`), and what workers and ranks do, is restated here,
+each rule in a line or two. A state is a value, with times relative to now, so that states can be compared; a step is a
+name and the state that follows.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from elastic_runtime.engines.base import Stage
+from elastic_runtime.engines.torch import worlds
 from elastic_runtime.launcher.decision.decide import decide, observe
 from elastic_runtime.launcher.decision.facts import (
     Action,
@@ -25,13 +26,10 @@ from elastic_runtime.launcher.decision.facts import (
     WorkerFact,
 )
 from tests.unit.runtime.forming_state import (
-    ATTEMPTS,
     BACKOFF,
     ENDED,
     FORMING,
     MAX_WAIT,
-    SETTLED,
-    WAITING,
     WORKERS,
     Phase,
     Rank,
@@ -41,6 +39,7 @@ from tests.unit.runtime.forming_state import (
     place_of,
 )
 
+KILLED, FAILED = -9, 1
 Step = tuple[str, State]
 
 
@@ -72,9 +71,10 @@ def _carry_out(state: State, action: Action, reason: str) -> State:
     session = state.session
     match action:
         case OpenSession(ranks, minimum):
-            return _assign(replace(state, session=Session(FORMING, ranks, minimum, elastic=state.elastic)), ranks)
+            opened = Session(FORMING, (), minimum, elastic=state.elastic)
+            return _listed(replace(state, session=opened), opened, ranks, minimum)
         case ListRanks(ranks, minimum) if session:
-            return replace(state, session=replace(session, listed=ranks, minimum=minimum))
+            return _listed(state, session, ranks, minimum)
         case ReformWorld() if session:
             return _reformed(state, session)
         case CloseSession():
@@ -85,20 +85,6 @@ def _carry_out(state: State, action: Action, reason: str) -> State:
             return replace(state, ended=reason)
         case _:
             raise AssertionError(action)
-
-
-def _reformed(state: State, session: Session) -> State:
-    if session.stage is Stage.CONNECTING:
-        late = session.not_called
-        if session.missing or set(late) >= set(session.holders or ()):
-            late = tuple(each for each in late if each not in session.complete)
-        state = replace(state, session=session.over())
-    else:
-        late = session.awaited
-        state = replace(state, session=replace(session, late_stopped=True))
-    for rank_id in late:
-        state = _over(state, rank_id)
-    return state
 
 
 def _end(state: State, reason: str) -> State:
@@ -115,11 +101,63 @@ def _end(state: State, reason: str) -> State:
     return replace(state, session=None, workers=workers, lost=lost)
 
 
+# What the session does.
+
+
+def _listed(state: State, session: Session, ranks: tuple[str, ...], minimum: int) -> State:
+    running = dict(session.ranks)
+    for rank_id in ranks:
+        place = place_of(state, rank_id)
+        if rank_id not in running and place is not None:
+            running[rank_id] = Rank(Phase.START, place)
+    return _considered(state, replace(session, listed=ranks, minimum=minimum, ranks=running))
+
+
+def _considered(state: State, session: Session) -> State:
+    """As ``_consider``: after whatever has happened."""
+    if session.state is ENDED:
+        return replace(state, session=session)
+    decision = worlds.decide(session.facts)
+    session = replace(session, state=decision.state)
+    if decision.outcome is not None:
+        ended = _end(replace(state, session=session), f"the session: {decision.outcome}")
+        return replace(ended, session=replace(session, ranks={}))
+    for rank_id in decision.left_out:
+        session = session.with_rank(rank_id, replace(session.ranks[rank_id], phase=Phase.OUT))
+    told_broken, leaves = session.told_broken or decision.is_broken, session.leaves or decision.wants_another
+    session = replace(session, told_broken=told_broken, leaves=leaves)
+    if not decision.form:
+        return replace(state, session=session)
+    ranks = dict(session.ranks)
+    for rank_id in decision.form:
+        ranks[rank_id] = replace(ranks[rank_id], phase=Phase.CONNECT)
+    lost = state.lost
+    if session.had_state and not ranks[decision.form[0]].synced:
+        lost = lost or f"rank 0 has no state: {decision.form}"
+    formed = replace(
+        Session(FORMING, session.listed, session.minimum, ranks, decision.form),
+        had_state=session.had_state,
+        elastic=session.elastic,
+        world=session.world + 1,
+    )
+    return _considered(replace(state, lost=lost), formed)
+
+
+def _reformed(state: State, session: Session) -> State:
+    late = worlds.late(session.facts, told_broken=session.told_broken)
+    if worlds.absent(session.facts, told_broken=True):
+        session = replace(session, given_up=session.told_broken, broken=True)
+    state = replace(state, session=session)
+    for rank_id in late:
+        state = _over(state, rank_id, KILLED)
+    return _considered(state, state.session) if state.session else state
+
+
 # What happens to a rank, and to a worker.
 
 
-def _over(state: State, rank_id: str, backoff: bool = False) -> State:
-    """No process runs under this name any more; the next one in its slot gets another."""
+def _over(state: State, rank_id: str, code: int = 0, backoff: bool = False) -> State:
+    """Its process has ended; the next one in its slot gets another name."""
     session = state.session
     assert session is not None
     ranks = {each: rank for each, rank in session.ranks.items() if each != rank_id}
@@ -129,24 +167,13 @@ def _over(state: State, rank_id: str, backoff: bool = False) -> State:
         else each
         for each in state.workers
     )
-    session = replace(session, ranks=ranks)
-    if rank_id in session.members and session.state is SETTLED:
-        session = session.over()
-    return replace(state, session=session, workers=workers)
+    counts = rank_id in session.members or not session.members
+    exits = tuple(sorted({*session.exits, (rank_id, code)})) if counts else session.exits
+    return _considered(replace(state, workers=workers), replace(session, ranks=ranks, exits=exits))
 
 
 def _killed(state: State, rank_id: str) -> State:
-    """A newcomer that has not come to a complete roll call is started again, if there is a place."""
-    session = state.session
-    assert session is not None
-    rank = session.ranks[rank_id]
-    restarts = rank_id not in session.complete and rank_id in session.members and not rank.synced
-    if restarts and not session.called and session.stage is Stage.CONNECTING and rank.attempts < ATTEMPTS:
-        place = place_of(state, rank_id)
-        if place is not None:
-            again = Rank(Phase.START, place, attempts=rank.attempts + 1)
-            return replace(state, session=session.with_ranks({rank_id: again}))
-    return _over(state, rank_id, backoff=True)
+    return _over(state, rank_id, KILLED, backoff=True)
 
 
 def _gone(state: State, index: int) -> State:
@@ -156,104 +183,48 @@ def _gone(state: State, index: int) -> State:
     state = replace(state, workers=tuple(workers))
     ranks = state.session.ranks if state.session else {}
     for rank_id in [each for each, rank in ranks.items() if rank.place == index]:
-        state = _killed(state, rank_id)
+        if state.session and rank_id in state.session.ranks:
+            state = _killed(state, rank_id)
     return state
-
-
-# What the driver does.
-
-
-def _assign(state: State, members: tuple[str, ...]) -> State:
-    """The next world: who is at the barrier goes back to the roll call, or out; newcomers are started."""
-    session = state.session
-    assert session is not None
-    members = tuple(sorted(members, key=lambda each: each not in session.members))
-    ranks: dict[str, Rank] = {}
-    for rank_id, rank in session.ranks.items():
-        ranks[rank_id] = replace(rank, phase=Phase.BACK if rank_id in members else Phase.OUT)
-    for rank_id in members:
-        known = rank_id in session.ranks or rank_id in session.members
-        place = None if known else place_of(state, rank_id)
-        if place is not None:
-            ranks[rank_id] = Rank(Phase.START, place)
-    world = session.world + 1
-    fresh = replace(session, state=FORMING, members=members, ranks=ranks, called=False, world=world)
-    fresh = replace(fresh, stage=Stage.CONNECTING, late_stopped=False)
-    return replace(state, session=fresh)
-
-
-def _driver_ends(state: State, why: str) -> State:
-    session = state.session
-    assert session is not None
-    return replace(_end(state, f"the driver: {why}"), session=replace(session, state=ENDED, ranks={}))
-
-
-def _driver_steps(state: State, session: Session) -> Iterator[Step]:
-    alive = {each: session.ranks[each] for each in session.members if each in session.ranks}
-    phases = {rank.phase for rank in alive.values()}
-    is_connecting = session.stage is Stage.CONNECTING
-    can_connect = is_connecting and not session.has_stalled
-    if session.state is WAITING:
-        if session.can_go_on:
-            yield "enough for a world", _assign(state, session.available)
-    elif session.state is not ENDED and phases <= {Phase.READY}:
-        failed = replace(session, blacklist=session.blacklist | set(session.missing))
-        full = replace(state, session=failed)
-        if not alive:
-            yield "all failed", _driver_ends(full, "all failed")
-        elif not failed.can_go_on:
-            yield "too few at the barrier", replace(full, session=replace(failed, state=WAITING))
-        else:
-            yield "all at the barrier", _assign(full, failed.available)
-    elif session.state is FORMING and not session.missing and phases == {Phase.CALLED} and is_connecting:
-        inside = {each: replace(rank, phase=Phase.INSIDE) for each, rank in alive.items()}
-        yield "the roll call is complete", replace(state, session=session.with_ranks(inside, called=True))
-    elif session.state is FORMING and not session.missing and phases == {Phase.INSIDE} and can_connect:
-        train = {each: replace(rank, phase=Phase.TRAIN) for each, rank in alive.items()}
-        settled = session.with_ranks(train, state=SETTLED, complete=session.members)
-        yield "the world is complete", replace(state, session=settled, trained=True)
-    elif session.state is SETTLED and not session.has_stalled and phases == {Phase.TRAIN}:
-        yield from _training_steps(state, session, alive)
-
-
-def _training_steps(state: State, session: Session, alive: dict[str, Rank]) -> Iterator[Step]:
-    if not all(rank.synced for rank in alive.values()):
-        synced = {each: replace(rank, synced=True) for each, rank in alive.items()}
-        older = any(rank.synced for rank in alive.values()) and not alive[session.members[0]].synced
-        lost = state.lost or (f"rank 0 has no state: {session.members}" if older else "")
-        yield "the state is synced", replace(state, session=session.with_ranks(synced), lost=lost)
-    elif session.proven != frozenset(session.members):
-        yield "a commit", replace(state, session=replace(session, proven=frozenset(session.members)))
 
 
 def _rank_steps(state: State, session: Session) -> Iterator[Step]:
     for rank_id, rank in session.ranks.items():
-        if rank.stalled:
+        if rank.stalled or session.state is ENDED:
             continue
         if rank.phase is Phase.OUT:
             yield f"{rank_id} is out", _over(state, rank_id)
+        elif rank.phase is Phase.TRAIN and session.told_broken and not session.elastic:
+            yield f"{rank_id} fails", _over(state, rank_id, FAILED, backoff=True)
         elif following := _next_phase(session, rank.phase):
-            if rank.phase is Phase.TRAIN and not session.elastic:
-                yield f"{rank_id} fails", _over(state, rank_id, backoff=True)
-                continue
-            moved = session.with_ranks({rank_id: replace(rank, phase=following)})
-            moved = moved.over() if following is Phase.READY else moved
-            yield f"{rank_id} -> {following}", replace(state, session=moved)
+            moved = session.with_rank(rank_id, replace(rank, phase=following))
+            yield f"{rank_id} -> {following}", _considered(state, moved)
+        elif rank.phase in (Phase.TRAIN, Phase.CONNECT) and session.has_stalled and not session.broken:
+            yield f"{rank_id} waits no longer", _considered(state, replace(session, broken=True))
+        elif rank.phase is Phase.TRAIN and not rank.synced and session.elastic and _can_work(session):
+            synced = session.with_rank(rank_id, replace(rank, synced=True), had_state=True)
+            yield f"{rank_id} has the state", _considered(state, synced)
+
+
+def _can_work(session: Session) -> bool:
+    """All are there for a collective."""
+    whole = all(each in session.ranks for each in session.members) and not session.has_stalled
+    return whole and session.phases() == {Phase.TRAIN}
 
 
 def _next_phase(session: Session, phase: Phase) -> Phase | None:
     """Where a rank goes by itself, if anywhere."""
-    given_up = session.stage is Stage.RETREATING
+    whole = all(each in session.ranks for each in session.members) and not session.has_stalled
+    synced = all(session.ranks[each].synced for each in session.members if each in session.ranks)
     match phase:
-        case Phase.START | Phase.BACK:
-            return Phase.READY if given_up else Phase.CALLED
-        case Phase.CALLED:
-            return Phase.READY if given_up else None
-        case Phase.INSIDE:
-            return Phase.READY if given_up or session.missing or session.has_stalled else None
-        case Phase.TRAIN:
-            planned = session.resets and session.elastic
-            return Phase.READY if session.missing or session.has_stalled or planned else None
+        case Phase.START:
+            return Phase.READY
+        case Phase.CONNECT if session.told_broken:
+            return Phase.READY
+        case Phase.CONNECT if whole and session.phases() <= {Phase.CONNECT, Phase.TRAIN}:
+            return Phase.TRAIN
+        case Phase.TRAIN if session.told_broken or (session.leaves and whole and synced):
+            return Phase.READY
         case _:
             return None
 
@@ -280,7 +251,7 @@ def progress(state: State) -> Iterator[Step]:
     if following.key != state.key:
         yield "the launcher decides", following
     if state.session:
-        for name, after in (*_driver_steps(state, state.session), *_rank_steps(state, state.session)):
+        for name, after in _rank_steps(state, state.session):
             yield name, _normal(after)
     for name, after in _worker_steps(state):
         yield name, _normal(after)
@@ -314,7 +285,7 @@ def disturbed(state: State) -> Iterator[Step]:
     for rank_id, rank in (state.session.ranks if state.session else {}).items():
         yield f"{rank_id} is killed", _normal(_killed(state, rank_id))
         if state.session and not rank.stalled and _is_bounded(state.session, rank_id, rank.phase):
-            stalled = state.session.with_ranks({rank_id: replace(rank, stalled=True)})
+            stalled = state.session.with_rank(rank_id, replace(rank, stalled=True))
             yield f"{rank_id} hangs", replace(state, session=stalled)
 
 
@@ -328,7 +299,7 @@ def _is_bounded(session: Session, rank_id: str, phase: Phase) -> bool:
     if phase is Phase.TRAIN:
         return others  # Their next collective times out.
     # A first world may take as long as the start may: nobody waits for it with a state.
-    return bool(session.complete) and (session.elastic or session.world > 1)
+    return session.had_state or session.world > 1
 
 
 def _resized(state: State, size: int) -> State:
@@ -350,7 +321,11 @@ def _later(state: State) -> State:
         for name in ("launched", "short_since", "gathering_since", "forming_since")
     }
     workers = tuple(replace(each, usable_at=max(0.0, each.usable_at - 1.0)) for each in state.workers)
-    return replace(state, clocks=replace(clocks, **moments), workers=workers)
+    later = replace(state, clocks=replace(clocks, **moments), workers=workers)
+    session = state.session
+    if session and session.members and not session.hurries and worlds.starting(session.facts):
+        return _considered(later, replace(session, hurries=True))
+    return later
 
 
 def _normal(state: State) -> State:
@@ -366,18 +341,7 @@ def _normal(state: State) -> State:
     if session is None:
         return replace(state, clocks=replace(clocks, world=0))
     same = session.world == clocks.world
-    current = set(session.members) | set(session.listed)
-    # None of it may be left; that there was one makes a difference.
-    complete = tuple(each for each in session.complete if each in current or each in session.ranks)
-    complete = complete or session.complete[:1]
     # Two worlds are told apart by their number; 0 is no world, and 1 the first.
-    is_first = session.world == 1
-    number, seen = (1, clocks.world) if is_first else (2 if same else 3, 2)
-    session = replace(
-        session,
-        world=number,
-        blacklist=session.blacklist & current,
-        complete=complete,
-        proven=session.proven & current,
-    )
-    return replace(state, clocks=replace(clocks, world=seen), session=session)
+    is_first = session.world <= 1
+    number, seen = (session.world, clocks.world) if is_first else (2 if same else 3, 2)
+    return replace(state, clocks=replace(clocks, world=seen), session=replace(session, world=number))

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
 from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState, Stage
-from elastic_runtime.launcher.decision.facts import (
-    Clocks,
-    DecisionSettings,
-)
+from elastic_runtime.engines.torch.worlds import Facts, RankFact, absent
+from elastic_runtime.launcher.decision.facts import Clocks, DecisionSettings
 from elastic_runtime.run.spec import RecoveryMode, RecoverySpec, Timing, WorkersSpec
 
 FORMING, SETTLED, WAITING, ENDED = SessionState.FORMING, SessionState.SETTLED, SessionState.WAITING, SessionState.ENDED
 WORKERS = 3
-ATTEMPTS = 2
-"""How often a newcomer is started; the session's four add nothing but states."""
 FORMING_TIME = 3.0
 MAX_WAIT = 8.0
 """For which ranks that hold the state are waited for while none of them has come back. It ends no run here."""
@@ -35,16 +31,12 @@ class Phase(StrEnum):
     """What a rank's process does."""
 
     START = "start"
-    """A newcomer, on its way to the roll call."""
-    BACK = "back"
-    """Assigned at the barrier, on its way to the roll call."""
-    CALLED = "called"
-    """At the roll call."""
-    INSIDE = "inside"
-    """In ``hvd.init()``."""
-    TRAIN = "train"
+    """A newcomer, before ``hvd.init()``."""
     READY = "ready"
-    """At the barrier."""
+    """It has said that it is ready for a world."""
+    CONNECT = "connect"
+    """It has been told its place in one."""
+    TRAIN = "train"
     OUT = "out"
     """In no world any more, on its way out."""
 
@@ -57,9 +49,12 @@ class Rank:
     place: int
     """Index of the worker on which it runs."""
     synced: bool = False
-    """Whether it has the state: the truth, which the launcher does not know."""
-    attempts: int = 1
+    """Whether it has the state, and has said so."""
     stalled: bool = False
+
+    @property
+    def fact(self) -> RankFact:
+        return RankFact(ready=self.phase is Phase.READY, connected=self.phase is Phase.TRAIN, synced=self.synced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +80,7 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A life of the driver."""
+    """What the real one keeps: :class:`elastic_runtime.engines.torch.session.TorchSession`."""
 
     state: SessionState
     listed: tuple[str, ...]
@@ -93,104 +88,68 @@ class Session:
     ranks: Mapping[str, Rank] = field(default_factory=dict)
     """Processes by rank id."""
     members: tuple[str, ...] = ()
-    complete: tuple[str, ...] = ()
-    proven: frozenset[str] = frozenset()
-    blacklist: frozenset[str] = frozenset()
-    """Ranks that had failed when the barrier was full."""
-    stage: Stage = Stage.CONNECTING
-    late_stopped: bool = False
+    exits: tuple[tuple[str, int], ...] = ()
+    had_state: bool = False
+    broken: bool = False
+    told_broken: bool = False
+    given_up: bool = False
+    leaves: bool = False
+    """Whether its members have heard that another world is wanted."""
+    hurries: bool = False
     elastic: bool = True
     """Its ranks go on in another world; else they fail when a peer is lost, and nobody holds a state."""
-    called: bool = False
-    """Whether the roll call was complete."""
     world: int = 0
 
     @property
-    def available(self) -> tuple[str, ...]:
-        return tuple(each for each in self.listed if each not in self.blacklist)
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        return tuple(each for each in self.members if each not in self.ranks)
-
-    @property
-    def holders(self) -> tuple[str, ...] | None:
-        if not self.complete or not self.elastic:
-            return None
-        running = [each for each in self.complete if each in self.members and each in self.ranks]
-        return tuple([each for each in running if each in self.proven] or running)
-
-    @property
-    def can_go_on(self) -> bool:
-        """At the barrier."""
-        ready = {each for each, rank in self.ranks.items() if rank.phase is Phase.READY}
-        return len(self.available) >= self.minimum and not ready.isdisjoint(self.available)
-
-    @property
-    def resets(self) -> bool:
-        """Whether the world ends at the next commit, or its end has begun."""
-        ranks = [self.ranks[each] for each in self.members if each in self.ranks]
-        differs = set(self.available) != set(self.members) and len(self.available) >= self.minimum
-        return (differs and all(rank.synced for rank in ranks)) or any(rank.phase is Phase.READY for rank in ranks)
-
-    @property
-    def fact(self) -> SessionFact:
-        outcome = SessionOutcome.LOST if self.state is ENDED else None
-        missing = self.missing if self.state is FORMING and self.stage is Stage.CONNECTING else ()
-        awaited = self.awaited if self.state is FORMING else ()
-        here = [each for each in self.members if each in self.ranks]
-        return SessionFact(
-            self.state,
+    def facts(self) -> Facts:
+        return Facts(
             self.listed,
-            outcome,
-            world=self.world,
-            holders=self.holders,
-            minimum=self.minimum,
-            missing=missing,
-            given_up=self.late_stopped,
-            stage=self.stage,
-            awaited=awaited,
-            arrived=tuple(each for each in here if self.state is FORMING and each not in awaited),
+            self.minimum,
+            {each: rank.fact for each, rank in self.ranks.items()},
+            self.members,
+            dict(self.exits),
+            broken=self.broken,
+            had_state=self.had_state,
+            hurries=self.hurries,
+            may_be_alone=True,
         )
 
     @property
-    def awaited(self) -> tuple[str, ...]:
-        here = {each: self.ranks[each].phase for each in self.members if each in self.ranks}
-        if self.stage is not Stage.CONNECTING:
-            return tuple(each for each, phase in here.items() if phase is not Phase.READY)
-        return self.not_called or tuple(each for each, phase in here.items() if phase is Phase.INSIDE)
-
-    @property
-    def not_called(self) -> tuple[str, ...]:
-        on_the_way = (Phase.START, Phase.BACK)
-        return tuple(each for each in self.members if each in self.ranks and self.ranks[each].phase in on_the_way)
+    def fact(self) -> SessionFact:
+        facts = self.facts
+        whole = not self.broken and all(each in self.ranks for each in self.members)
+        waits = not absent(facts, told_broken=True)
+        awaited = absent(facts, told_broken=self.told_broken) if self.state is FORMING else ()
+        return SessionFact(
+            self.state,
+            self.listed,
+            SessionOutcome.LOST if self.state is ENDED else None,
+            world=self.world,
+            holders=facts.holders if self.had_state else None,
+            minimum=self.minimum,
+            given_up=self.given_up and not waits,
+            waiting=tuple(each for each in facts.holders if facts.running[each].ready),
+            stage=Stage.CONNECTING if whole or waits else Stage.RETURNING,
+            awaited=awaited,
+            arrived=tuple(each for each in facts.here if self.state is FORMING and each not in awaited),
+        )
 
     @property
     def has_stalled(self) -> bool:
         """A member hears nothing and says nothing: collectives with it, and ``hvd.init()``, time out."""
         return any(self.ranks[each].stalled for each in self.members if each in self.ranks)
 
-    def over(self) -> Session:
-        """One cannot go on in the present world."""
-        if self.state is FORMING and self.stage is Stage.CONNECTING:
-            return replace(self, stage=Stage.RETREATING)
-        return replace(self, state=FORMING, stage=Stage.RETURNING) if self.state is SETTLED else self
+    def phases(self) -> set[Phase]:
+        return {self.ranks[each].phase for each in self.members if each in self.ranks}
 
-    def with_ranks(self, changes: Mapping[str, Rank], **others: object) -> Session:
-        return replace(self, ranks={**self.ranks, **changes}, **others)  # type: ignore[arg-type]  # each is right
+    def with_rank(self, rank_id: str, rank: Rank, **others: object) -> Session:
+        return replace(self, ranks={**self.ranks, rank_id: rank}, **others)  # type: ignore[arg-type]  # each is right
 
     @property
     def key(self) -> object:
         """What makes it another session."""
-        values = (self.state, self.listed, self.minimum, self.members, self.complete, self.proven, self.blacklist)
-        return (
-            *values,
-            self.stage,
-            self.late_stopped,
-            self.called,
-            self.world,
-            tuple(sorted(self.ranks.items(), key=lambda i: i[0])),
-        )
+        ranks = tuple(sorted(self.ranks.items(), key=lambda item: item[0]))
+        return (ranks, *(getattr(self, each.name) for each in fields(self) if each.name != "ranks"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,11 +182,15 @@ class State:
         session = self.session
         if session is None or session.state is not SETTLED:
             return False
-        alive = [session.ranks.get(each) for each in session.members]
-        wished = set(session.available) == set(session.members) or len(session.available) < session.minimum
+        # A newcomer that hangs before hvd.init() costs the others nothing: they train on without it.
+        hangs = {each for each, rank in session.ranks.items() if rank.phase is Phase.START and rank.stalled}
+        wished = set(session.listed) - hangs == set(session.members) or len(session.listed) < session.minimum
         if session.has_stalled or not (wished or not self.elastic):
             return False
-        return all(rank is not None and rank.phase is Phase.TRAIN and rank.synced for rank in alive)
+        alive = [session.ranks.get(each) for each in session.members]
+        return all(
+            rank is not None and rank.phase is Phase.TRAIN and (rank.synced or not self.elastic) for rank in alive
+        )
 
 
 def at_rest(
@@ -236,10 +199,9 @@ def at_rest(
     """So many workers, and all of them train."""
     workers = tuple(Worker(index, here=index < size, ready=index < size) for index in range(WORKERS))
     members = tuple(worker.rank_id for worker in workers[:size])
-    ranks = {each: Rank(Phase.TRAIN, index, synced=True) for index, each in enumerate(members)}
+    ranks = {each: Rank(Phase.TRAIN, index, synced=elastic) for index, each in enumerate(members)}
     least = size if mode is RecoveryMode.FIXED else minimum
-    proven = frozenset(members)
-    session = Session(SETTLED, members, least, ranks, members, members, proven, elastic=elastic, world=1)
+    session = Session(SETTLED, members, least, ranks, members, had_state=elastic, elastic=elastic, world=1)
     settings = settings_for(minimum, mode)
     return State(settings, size, workers, session, trained=True, disturbances=disturbances, elastic=elastic)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from elastic_runtime.net.framing import LineReader
 from elastic_runtime.protocol.rank_link import (
     AgentWord,
+    EngineWord,
     Handover,
     RankLink,
     RankMessage,
@@ -52,6 +54,10 @@ class Agent:
             for message in self._decode(data):
                 if isinstance(message, kind):
                     return message
+
+    def next_words(self) -> list[Mapping[str, Any]]:
+        """What the rank's engine has said, as soon as there is something."""
+        return [each.word for each in self._decode(self._socket.recv(65536)) if isinstance(each, EngineWord)]
 
     def _decode(self, data: bytes) -> list[RankMessage]:
         decoded = [decode_rank_message(plain) for plain in self._lines.feed(data)]

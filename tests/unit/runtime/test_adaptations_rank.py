@@ -8,20 +8,36 @@ from __future__ import annotations
 import ctypes
 import os
 import socket
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 
 import horovod.torch.mpi_ops
 import pytest
+from horovod.common.elastic import State, notification_manager
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 from elastic_runtime.engines import gloo_sockets as engine_sockets
 from elastic_runtime.engines.gloo_sockets import cut, notice_silence, open_sockets
 from elastic_runtime.engines.horovod import rank as adaptation
-from elastic_runtime.engines.horovod.rank import cut_when_given_up, still_assigned
+from elastic_runtime.engines.torch.messages import (
+    AnotherWanted,
+    Connected,
+    EnterWorld,
+    LeftOut,
+    PeerLost,
+    RankWord,
+    ReadyForWorld,
+    SessionWord,
+    WorldBroken,
+    read_rank_word,
+    write_rank_word,
+    write_session_word,
+)
 from elastic_runtime.errors import OwnershipLost
-from tests.unit.runtime.driver_bench import SOON, Bench, bench, in_thread
+from elastic_runtime.protocol.rank_link import RANK_FD, EngineWord, RankLink
+from tests.paced import until
+from tests.unit.runtime.linked_ranks import SOON, in_thread
+from tests.unit.runtime.rank_bench import Agent
 
 
 def gloo_sockets() -> tuple[int, int]:
@@ -125,11 +141,59 @@ class TestSilence:
         os.fstat(c_sockets[0])
 
 
+class Session:
+    """Tells a rank its worlds, one whenever it is ready for another, and hears what it says besides.
+
+    Args:
+        agent: of the rank.
+        places: one after the other; None: nothing is said.
+    """
+
+    def __init__(self, agent: Agent, places: Sequence[EnterWorld | LeftOut | None]) -> None:
+        self.meeting = adaptation.Meeting(agent.link)
+        self.heard: list[RankWord] = []
+        self._agent, self._places = agent, iter(places)
+        self.over = in_thread(self._hear)
+
+    def tell(self, word: SessionWord) -> None:
+        self._agent.say(EngineWord(write_session_word(word)))
+
+    def _hear(self) -> None:
+        while PeerLost(99) not in self.heard:
+            for word in self._agent.next_words():
+                self.heard.append(read_rank_word(word))
+                if isinstance(self.heard[-1], ReadyForWorld) and (place := next(self._places, None)) is not None:
+                    self.tell(place)
+
+
+Meet = Callable[..., Session]
+
+
+@pytest.fixture
+def meet(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> Iterator[Meet]:
+    """Begins a session with this process as its rank."""
+    sessions: list[Session] = []
+    for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE"):
+        monkeypatch.setenv(f"HOROVOD_{name}", "")
+    for name in ("ADDR", "PORT", "TOKEN"):
+        monkeypatch.setenv(f"HOROVOD_GLOO_RENDEZVOUS_{name}", "")
+
+    def begin(*places: EnterWorld | LeftOut | None) -> Session:
+        sessions.append(Session(agent, places))
+        monkeypatch.setattr(adaptation, "meeting", lambda: sessions[-1].meeting)
+        return sessions[-1]
+
+    yield begin
+    agent.link.send(EngineWord(write_rank_word(PeerLost(99))))
+    for session in sessions:
+        session.over.result(SOON)
+
+
 class TestReset:
     def test_cuts_what_gloo_opened_and_nothing_of_pythons(
-        self, horovod_calls: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, c_sockets: tuple[int, int]
+        self, horovod_calls: SimpleNamespace, meet: Meet, c_sockets: tuple[int, int]
     ) -> None:
-        monkeypatch.setattr(adaptation, "still_assigned", lambda: True)
+        session = meet(EnterWorld(1, 0, 1), EnterWorld(2, 0, 1))
         rank = adaptation.Rank(horovod.torch.mpi_ops)
         rank.init()
         rank.reset()
@@ -138,23 +202,27 @@ class TestReset:
         assert not disconnected(new)
         assert not disconnected(c_sockets[0]), "it was there before"
         assert not any(disconnected(sock.fileno()) for pair in horovod_calls.python for sock in pair)
+        until(lambda: len(session.heard) == 4, "all is said")
+        assert session.heard == [ReadyForWorld(), Connected(1), ReadyForWorld(), Connected(2)]
 
     def test_calls_its_hooks_while_the_old_world_is_connected(
-        self, horovod_calls: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+        self, horovod_calls: SimpleNamespace, meet: Meet, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         log = horovod_calls.log
+        session = meet(EnterWorld(1, 0, 1), EnterWorld(2, 0, 1))
         rank = adaptation.Rank(horovod.torch.mpi_ops)
         monkeypatch.setattr(adaptation, "before_reset", [lambda: log.append("hook")])
         monkeypatch.setattr(engine_sockets, "cut", lambda sockets, **_: log.append(f"cut {len(sockets)}"))
-        monkeypatch.setattr(adaptation, "still_assigned", lambda: log.append("ask") or True)
+        ask = session.meeting.next_world
+        monkeypatch.setattr(session.meeting, "next_world", lambda: log.append("ask") or ask())
         rank.init()
         rank.reset()
-        assert log == ["init", "hook", "shutdown", "cut 2", "ask", "init"]
+        assert log == ["ask", "init", "hook", "shutdown", "cut 2", "ask", "init"]
 
     def test_of_a_rank_that_was_taken_out_ends_it_with_success(
-        self, horovod_calls: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+        self, horovod_calls: SimpleNamespace, meet: Meet
     ) -> None:
-        monkeypatch.setattr(adaptation, "still_assigned", lambda: False)
+        meet(EnterWorld(1, 0, 1), LeftOut())
         rank = adaptation.Rank(horovod.torch.mpi_ops)
         rank.init()
         with pytest.raises(SystemExit) as end:
@@ -162,10 +230,24 @@ class TestReset:
         assert end.value.code == 0
         assert horovod_calls.log == ["init", "shutdown"]
 
+    def test_goes_on_to_the_next_world_where_one_cannot_be_connected(
+        self, horovod_calls: SimpleNamespace, meet: Meet, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        session = meet(*(EnterWorld(world, 0, 1) for world in range(1, 6)))
+        init, failures = horovod.torch.mpi_ops.init, iter([True, True, False, True, True, True])
 
-def as_rank(host: str, ours: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in ours.environment(host).items():
-        monkeypatch.setenv(name, value)
+        def fail() -> None:
+            init()
+            if next(failures):
+                raise ValueError("Horovod has not been initialized")
+
+        monkeypatch.setattr(horovod.torch.mpi_ops, "init", fail)
+        rank = adaptation.Rank(horovod.torch.mpi_ops)
+        rank.init()
+        assert horovod_calls.log == ["init", "shutdown", "init", "shutdown", "init"]
+        until(lambda: Connected(3) in session.heard, "it says so")
+        lost = [ReadyForWorld(), PeerLost(1), ReadyForWorld(), PeerLost(2), ReadyForWorld(), Connected(3)]
+        assert session.heard == lost
 
 
 class TroubledState:
@@ -196,6 +278,9 @@ class TestRun:
             init=lambda: None, register_listener=lambda _: None, remove_listener=lambda _: None
         ))  # fmt: skip
         monkeypatch.setattr(adaptation, "_reset", lambda: None)
+        said = [adaptation.Meeting.synced, adaptation.Meeting.done, adaptation.Meeting.peer_lost]
+        met = SimpleNamespace(**{each.__name__: lambda: None for each in said})
+        monkeypatch.setattr(adaptation, "meeting", lambda: met)
 
     def test_goes_from_world_to_world_and_says_when_it_is_over(self) -> None:
         state = TroubledState()
@@ -235,86 +320,114 @@ class TestRun:
         assert len(adaptation.while_waiting) == 0
 
 
-class TestStillAssigned:
-    def test_tells_who_stays_from_who_goes(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        with bench() as ours:
-            ours.begin("a", "b")
-            ours.push("a")
-            as_rank("b", ours, monkeypatch)
-            leaver = in_thread(still_assigned)
-            ours.ready("a").result(SOON)
-            assert leaver.result(SOON) is False
-            as_rank("a", ours, monkeypatch)
-            assert still_assigned() is True
+class TestNextWorld:
+    def test_tells_horovod_its_place(self, meet: Meet) -> None:
+        session = meet(EnterWorld(1, 2, 5, local_rank=1, local_size=3))
+        session.meeting.next_world()
+        names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+        # Of which each rank is a host of its own.
+        assert [os.environ[f"HOROVOD_{name}"] for name in names] == ["2", "5", "0", "1", "2", "5"]
 
-    def test_has_hooks_called_while_it_waits_for_enough_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_has_hooks_called_while_it_waits_for_others(self, meet: Meet, monkeypatch: pytest.MonkeyPatch) -> None:
         calls: list[None] = []
-        twice = threading.Event()
+        session = meet(None)
+        monkeypatch.setattr(adaptation, "while_waiting", [lambda: calls.append(None)])
+        waiter = in_thread(session.meeting.next_world)
+        until(lambda: len(calls) >= 2, "two calls")
+        assert not waiter.done()
+        session.tell(EnterWorld(1, 0, 1))
+        waiter.result(SOON)
 
-        def hook() -> None:
-            calls.append(None)
-            if len(calls) == 2:
-                twice.set()
-
-        monkeypatch.setattr(adaptation, "while_waiting", [hook])
-        with bench(minimum=2) as ours:
-            ours.begin("a", "b")
-            as_rank("a", ours, monkeypatch)
-            waiter = in_thread(still_assigned)
-            ours.exit("b", 1)
-            ours.waiting.get(timeout=SOON)
-            ours.push("a")
-            assert twice.wait(SOON)
-            assert not waiter.done()
-            ours.push("a", "c")
-            assert waiter.result(SOON) is True
-
-    def test_ends_with_what_a_hook_raises(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_ends_with_what_a_hook_raises(self, meet: Meet, monkeypatch: pytest.MonkeyPatch) -> None:
         def refused() -> None:
             raise OwnershipLost("the run has a newer owner")
 
         monkeypatch.setattr(adaptation, "while_waiting", [refused])
-        with bench(minimum=2) as ours:
-            ours.begin("a", "b")
-            as_rank("a", ours, monkeypatch)
-            with pytest.raises(OwnershipLost):
-                still_assigned()
-            ours.exit("a", 1)
-            ours.exit("b", 1)
+        with pytest.raises(OwnershipLost):
+            meet(None).meeting.next_world()
 
-    def test_without_a_launcher_there_is_no_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        with bench() as ours:
-            ours.begin("a")
-            as_rank("a", ours, monkeypatch)
-        with pytest.raises(ConnectionError, match="rendezvous is gone"):
-            still_assigned()
+    def test_without_an_agent_there_is_no_run(self, agent: Agent) -> None:
+        meeting = adaptation.Meeting(agent.link)
+        agent.close()
+        with pytest.raises(ConnectionError, match="agent of this rank is gone"):
+            meeting.next_world()
+
+    def test_a_process_that_a_rank_has_started_is_no_rank_of_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It would train alone, and nobody would see it."""
+        monkeypatch.setenv(RANK_FD, "3")
+        monkeypatch.setattr(adaptation, "shared_link", lambda: RankLink(None))
+        with pytest.raises(RuntimeError, match="close_fds=False"):
+            adaptation.meeting.__wrapped__()
 
 
-class TestGivenUp:
+class TestChanges:
+    """Two changes in the same second, or one during a reset: upstream loses the notification."""
+
+    @pytest.fixture
+    def state(self) -> Iterator[State]:
+        state = State(bcast_object=lambda value: value, get_rank=lambda: 0)
+        notification_manager.register_listener(state)
+        yield state
+        notification_manager.remove_listener(state)
+
+    def is_told(self, state: State) -> bool:
+        """Whether its next commit is the last of this world; nobody skips the sync then."""
+        try:
+            state.check_host_updates()
+        except HostsUpdatedInterrupt as interrupt:
+            return interrupt.skip_sync is False
+        return False
+
+    def test_each_is_heard(self, meet: Meet, state: State) -> None:
+        session = meet(EnterWorld(1, 0, 1))
+        session.meeting.next_world()
+        for serial in (1, 2):
+            session.tell(AnotherWanted(1, serial))
+            until(lambda: not state._host_messages.empty(), "it is heard")
+            assert self.is_told(state)
+            assert not self.is_told(state)
+
+    def test_one_that_is_heard_during_a_reset_is_heard_again(self, meet: Meet, state: State) -> None:
+        session = meet(EnterWorld(1, 0, 1))
+        session.meeting.next_world()
+        session.tell(AnotherWanted(1, 7))
+        until(lambda: not state._host_messages.empty(), "it is heard")
+        state.on_reset()
+        assert not self.is_told(state)
+        session.meeting.synced()
+        assert self.is_told(state)
+
+    def test_one_of_a_world_that_is_over_is_not(self, meet: Meet, state: State) -> None:
+        session = meet(EnterWorld(2, 0, 1))
+        session.meeting.next_world()
+        session.tell(AnotherWanted(1, 7))
+        session.tell(AnotherWanted(2, 8))
+        until(lambda: not state._host_messages.empty(), "one is heard")
+        session.meeting.synced()
+        assert {state._host_messages.get()[0] for _ in range(2)} == {8.0}
+
+
+class TestBroken:
     """Inside hvd.init() a rank waits two and a half minutes for a peer that was lost before it connected."""
 
-    def test_what_was_opened_meanwhile_is_shut_down(
-        self, monkeypatch: pytest.MonkeyPatch, c_sockets: tuple[int, int]
-    ) -> None:
-        opened = {c_sockets[0]: open_sockets()[c_sockets[0]]}
-        with bench() as ours, socket.socket(fileno=os.dup(c_sockets[1])) as peer:
-            ours.begin("a", "b")
-            as_rank("a", ours, monkeypatch)
-            with cut_when_given_up(lambda: opened):
-                ours.driver.give_up_world()
-                peer.settimeout(SOON)
-                assert peer.recv(1) == b""
-            ours.exit("a", 1)
-            ours.exit("b", 1)
+    def test_what_was_opened_meanwhile_is_shut_down(self, meet: Meet) -> None:
+        session = meet(EnterWorld(1, 0, 2))
+        session.meeting.next_world()
+        with session.meeting.connecting():
+            pair = gloo_sockets()
+            session.tell(WorldBroken(1))
+            until(lambda: disconnected(pair[1]), "it waits no longer")
+        for descriptor in pair:
+            os.close(descriptor)
 
-    def test_a_world_that_is_completed_is_left_alone(
-        self, monkeypatch: pytest.MonkeyPatch, c_sockets: tuple[int, int]
-    ) -> None:
-        opened = {c_sockets[0]: open_sockets()[c_sockets[0]]}
-        with bench() as ours:
-            ours.begin("a")
-            as_rank("a", ours, monkeypatch)
-            with cut_when_given_up(lambda: opened):
-                pass
-            ours.exit("a", 0)
+    def test_a_world_that_is_completed_is_left_alone(self, meet: Meet, c_sockets: tuple[int, int]) -> None:
+        session = meet(EnterWorld(1, 0, 2))
+        session.meeting.next_world()
+        with session.meeting.connecting():
+            pair = gloo_sockets()
+        assert not disconnected(pair[1])
+        session.tell(WorldBroken(1))
+        until(lambda: disconnected(pair[1]), "a collective that waits there ends")
         assert not disconnected(c_sockets[1])
+        for descriptor in pair:
+            os.close(descriptor)

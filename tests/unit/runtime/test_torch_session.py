@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
-from elastic_runtime.engines.base import SessionCallbacks, SessionOutcome, SessionState, Stage
+from elastic_runtime.engines.base import SessionOutcome, SessionState, Stage
 from elastic_runtime.engines.torch import messages, session
 from elastic_runtime.engines.torch.messages import (
     AgreeAt,
@@ -31,106 +28,16 @@ from elastic_runtime.engines.torch.messages import (
     Synced,
     WorldBroken,
 )
-from elastic_runtime.engines.torch.session import TorchSession
 from elastic_runtime.errors import InvalidDocument
+from tests.unit.runtime.worlds_bench import Bench, scene, turns
 
 
-@dataclass
-class Workers:
-    """Implements RankRunner: ranks that run until they are told to end, or :meth:`end`."""
-
-    told: dict[str, list[messages.SessionWord]] = field(default_factory=dict)
-    ends: dict[str, asyncio.Future[int]] = field(default_factory=dict)
-    stopped: list[str] = field(default_factory=list)
-    dumped: list[str] = field(default_factory=list)
-
-    def interface(self, rank_id: str) -> str:
-        return f"eth-{rank_id}"
-
-    def host(self, rank_id: str) -> str:
-        return rank_id
-
-    async def run_rank(self, rank_id: str, attempt: int, environment: Mapping[str, str]) -> int:
-        assert (environment[messages.NAME], environment["GLOO_SOCKET_IFNAME"], attempt) == (
-            rank_id,
-            f"eth-{rank_id}",
-            0,
-        )
-        self.ends[rank_id] = asyncio.get_running_loop().create_future()
-        return await self.ends[rank_id]
-
-    def tell(self, rank_id: str, word: Mapping[str, Any]) -> None:
-        read = messages.read_session_word(word)
-        assert read is not None
-        self.told.setdefault(rank_id, []).append(read)
-
-    def stop_rank(self, rank_id: str, *, stacks: bool = False) -> None:
-        assert stacks, "others have waited for it"
-        self.stopped.append(rank_id)
-
-    def stop_ranks(self, *, stacks: Collection[str] = ()) -> None:
-        self.dumped += stacks
-        for end in self.ends.values():
-            if not end.done():
-                end.set_result(-15)
-
-    def interrupt_ranks(self) -> None:
-        raise AssertionError("ranks of this engine go from world to world")
-
-    def kill_ranks(self, *, stacks: bool = False) -> None:
-        raise AssertionError("ranks of this engine go from world to world")
-
-
-class Bench:
-    """A session, and all that it did."""
-
-    def __init__(self) -> None:
-        self.workers, self.worlds, self.exits, self.over = Workers(), [], [], []
-        self.session = TorchSession(
-            self.workers,
-            SessionCallbacks(
-                lambda: None, self.worlds.append, lambda *exit_: self.exits.append(exit_), self.over.append
-            ),
-        )
-
-    def say(self, rank_id: str, *words: messages.RankWord) -> None:
-        for word in words:
-            self.session.heard(rank_id, messages.write_rank_word(word))
-
-    def heard(self, rank_id: str) -> list[messages.SessionWord]:
-        """Since it was asked last."""
-        return self.workers.told.pop(rank_id, [])
-
-    async def end(self, rank_id: str, code: int) -> None:
-        self.workers.ends[rank_id].set_result(code)
-        await turns()
-        assert rank_id in self.over
-
-    async def form(self, world: int, *members: str, same_state: bool = False) -> None:
-        """They are all ready, and become this world, whose state they have."""
-        await turns()
-        for rank_id in members:
-            self.say(rank_id, ReadyForWorld())
-        for rank, rank_id in enumerate(members):
-            assert self.heard(rank_id)[-1] == EnterWorld(world, rank, len(members), same_state)
-            self.say(rank_id, Connected(world), Synced(world))
-
-
-async def turns() -> None:
-    """Whatever can happen, does."""
-    for _ in range(10):
-        await asyncio.sleep(0)
-
-
-def scene(test: Callable[[Bench], Awaitable[None]]) -> Callable[[], None]:
-    async def play() -> None:
-        bench = Bench()
-        try:
-            await test(bench)
-        finally:
-            await bench.session.close(0.0)
-
-    return lambda: asyncio.run(play())
+@scene
+async def test_a_rank_hears_who_it_is_and_how_it_reaches_others(bench: Bench) -> None:
+    bench.session.open(("a",), 1)
+    await turns()
+    environment = bench.workers.environments["a"]
+    assert (environment[messages.NAME], environment["GLOO_SOCKET_IFNAME"]) == ("a", "eth-a")
 
 
 @scene

@@ -115,12 +115,14 @@ class HorovodEngine(Engine):
     @override
     def session(self, runner: RankRunner, address: str, port: int, callbacks: SessionCallbacks) -> Session:
         """Raise InvalidSettings if Horovod is not installed."""
+        remedy = "Use one of the trainer's images, or build Horovod with images/trainer/build-horovod.sh"
         try:
             from elastic_runtime.engines.horovod.session import HorovodSession
         except ImportError as error:
-            remedy = "Use one of the trainer's images, or build Horovod with images/trainer/build-horovod.sh"
             raise InvalidSettings("engine", f"Horovod cannot be imported here: {error}", remedy) from error
-        return HorovodSession(runner, address, port, callbacks)
+        if not built():
+            raise InvalidSettings("engine", "Horovod is not installed here", remedy)
+        return HorovodSession(runner, callbacks)
 
 
 ENGINE = HorovodEngine()

@@ -1,7 +1,7 @@
 """Corrections in every rank before the user's script runs. The table is in the package's docstring.
 
-:func:`install` is called by the warm process that ranks are forked from; a rank that was started cold gets it by
-importing :mod:`elastic_runtime.torch` or :mod:`elastic_runtime.tensorflow`. What is a framework's own is in
+:func:`install` is called by the warm process that ranks are forked from; in a rank that was started cold, by the import
+of Horovod, or of :mod:`elastic_runtime.torch` or :mod:`elastic_runtime.tensorflow`. What is a framework's own is in
 :mod:`~elastic_runtime.engines.horovod.torch` and :mod:`~elastic_runtime.engines.horovod.tensorflow`.
 """
 
@@ -9,34 +9,33 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import http.client
 import json
 import os
-import select
-import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import horovod
 from horovod.common.elastic import State, notification_manager
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
-from horovod.runner.elastic import worker
+from horovod.runner.elastic.worker import HostUpdateResult
 
-from elastic_runtime.engines.gloo_sockets import GlooSockets, cut
+from elastic_runtime.engines.gloo_sockets import GlooSockets
 from elastic_runtime.engines.horovod import frameworks
 from elastic_runtime.engines.horovod.frameworks import MODULES, Framework, when_imported
-from elastic_runtime.engines.horovod.rendezvous_server import GLOBAL, NEXT_ASSIGNMENT, ROLL_CALL, TOKEN, authorization
+from elastic_runtime.engines.horovod.store import LoopbackStore
 from elastic_runtime.engines.through_worlds import ending_with_its_word, through_worlds
-from elastic_runtime.protocol.rank_link import FIXED_SIZE, LocalRankRead, shared_link
+from elastic_runtime.engines.torch.channel import Channel, WorldLost
+from elastic_runtime.engines.torch.messages import AnotherWanted, Offered
+from elastic_runtime.protocol.rank_link import FIXED_SIZE, RANK_FD, LocalRankRead, RankLink, shared_link
 from elastic_runtime.run.observe import TRACES
 from elastic_runtime.script import kept_outputs
 from elastic_runtime.script.leaving import call_back
-
-# What a rank itself asks the launcher's rendezvous, beside what Horovod's C++ side asks there.
 
 while_waiting: list[Callable[[], None]] = []
 """Called every :data:`HOOK_INTERVAL` seconds while this rank waits for the next world, connected to nobody."""
@@ -44,117 +43,127 @@ HOOK_INTERVAL = 0.1
 """Seconds between two calls of :data:`while_waiting`."""
 
 
-def still_assigned() -> bool:
-    """Wait until all ranks are at the barrier of the rendezvous; whether this one is in the next world.
-
-    Its rank there, and the like, are in the environment then.
-
-    Raises:
-        ConnectionError: the rendezvous is gone, and with it the run.
-    """
-    answer = _ask_and_wait(NEXT_ASSIGNMENT).split(",")
-    if int(answer[0]) < 0:
-        return False
-    # Horovod's C++ side asks by itself, but for a newcomer whose first world was given up.
-    os.environ.update(zip(_ASSIGNMENT, answer, strict=False))
-    return True
-
-
-def all_are_here() -> bool:
-    """Wait until every rank of the world stands before ``hvd.init()``, as this one does; False: the world was given up.
-
-    Raises:
-        ConnectionError: the rendezvous is gone, and with it the run.
-    """
-    return "HOROVOD_GLOO_RENDEZVOUS_ADDR" not in os.environ or _ask_and_wait(ROLL_CALL) == "go"
-
-
-_ASSIGNMENT = tuple(
-    f"HOROVOD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
-)
-
-
-def _ask_and_wait(scope: str) -> str:
-    """The rendezvous' answer to this rank, however long it takes; :data:`while_waiting` are called meanwhile."""
-    host, slot = os.environ["HOROVOD_HOSTNAME"], os.environ["HOROVOD_LOCAL_RANK"]
-    with contextlib.closing(_rendezvous()) as connection:
-        with _rendezvous_errors():
-            connection.request("GET", f"/{scope}/{host}:{slot}", headers=authorization(os.environ[TOKEN]))
-        while not _readable([connection.sock], HOOK_INTERVAL):
-            for hook in while_waiting:
-                hook()
-        with _rendezvous_errors():
-            answer = connection.getresponse()
-            body = answer.read().decode("ascii")
-    if answer.status != http.client.OK:
-        raise ConnectionError(f"the launcher's rendezvous answered {answer.status}")
-    return body
-
-
-@contextlib.contextmanager
-def cut_when_given_up(opened: Callable[[], dict[int, str]]) -> Iterator[None]:
-    """Shut down what is opened inside, should the world be given up meanwhile.
-
-    Inside ``hvd.init()`` a rank waits two and a half minutes (five times Gloo's time-out) for a peer that was to
-    connect to it, and was lost.
+class Meeting:
+    """How this process meets the others: by what its agent brings, which Horovod's C++ side asks for.
 
     Args:
-        opened: the sockets so far, as :func:`~elastic_runtime.engines.gloo_sockets.open_sockets` names them.
+        link: to the agent.
     """
-    if "HOROVOD_GLOO_RENDEZVOUS_ADDR" not in os.environ:
-        yield
-        return
-    over, end = socket.socketpair()
 
-    def watch() -> None:
-        with contextlib.suppress(ConnectionError):  # The rendezvous is gone: the rank will see that itself.
-            while not (given_up := _is_given_up(over)):
-                if given_up is None:
-                    return
-            while not _readable([over], HOOK_INTERVAL):
-                cut(opened())
+    def __init__(self, link: RankLink) -> None:
+        self._channel = Channel(link, self._another, self._broken)
+        self._channel.on_offered = self._offered
+        self._sockets = GlooSockets(listening=True)
+        self._store: LoopbackStore | None = None
+        self._place = ""
+        self._changes = 0
 
-    thread = threading.Thread(target=watch, name="given-up", daemon=True)
-    thread.start()
-    with over, end:
+    def next_world(self) -> None:
+        """Wait for the next world; a rank that is in none ends, with success. Its place is in the environment then.
+
+        Raises:
+            ConnectionError: the agent is gone, and with it the run.
+        """
+        place = self._channel.next_world(_call_hooks, HOOK_INTERVAL)
+        if place is None:
+            sys.exit(0)
+        self._changes = 0
+        numbers = [str(each) for each in (place.rank, place.size, 0, 1, place.rank, place.size)]
+        os.environ.update(zip(_PLACE, numbers, strict=True))
+        self._place = ",".join(numbers)
+
+    @contextlib.contextmanager
+    def connecting(self) -> Iterator[None]:
+        """Remembering the sockets that Gloo opens, and shutting them down should the world break meanwhile.
+
+        Inside ``hvd.init()`` a rank waits two and a half minutes (five times Gloo's time-out) for a peer that was to
+        connect to it, and was lost.
+        """
+        store = self._store = LoopbackStore(self._channel.offer, self._place)
+        os.environ.update(store.environment)
+        over = threading.Event()
+        thread = threading.Thread(target=self._cut_when_broken, args=(over,), name="given-up", daemon=True)
+        thread.start()
+        is_connected = False
         try:
-            yield
+            with self._sockets.connecting():
+                yield
+            is_connected = True
         finally:
-            end.shutdown(socket.SHUT_WR)
+            over.set()
             thread.join()
+            if not is_connected or not _is_set("HOROVOD_DYNAMIC_PROCESS_SETS"):
+                store.stop()
+        self._sockets.notice_silence()
+        self._channel.connected()
+
+    def disconnect(self) -> None:
+        """Horovod is shut down: so are the sockets on which it would wait still."""
+        self._sockets.cut()
+        self._sockets.forget()
+        if self._store is not None:
+            self._store.stop()
+
+    def synced(self) -> None:
+        """This rank has the state. What was told of changes while it came to it, and was forgotten, is told again."""
+        self._channel.synced()
+        if self._changes:
+            self._tell(self._changes)
+
+    def done(self) -> None:
+        """The training of this rank is over: wait until all others' is."""
+        self._channel.done()
+
+    def peer_lost(self) -> None:
+        """Something with the others has failed here: have them hear it."""
+        self._channel.peer_lost()
+
+    def _another(self, wanted: AnotherWanted) -> None:
+        self._changes = wanted.serial
+        self._tell(wanted.serial)
+
+    def _tell(self, serial: int) -> None:
+        # Mixed, whatever it is: no rank ever skips the sync that others wait in.
+        notification_manager.handle_hosts_updated(float(serial), HostUpdateResult.mixed)
+
+    def _broken(self) -> None:
+        if self._store is not None:
+            self._store.refuse()
+        self._sockets.cut()
+
+    def _offered(self, said: Offered) -> None:
+        if self._store is not None:
+            self._store.offered(said)
+
+    def _cut_when_broken(self, over: threading.Event) -> None:
+        """Again and again: a connection may be made just after."""
+        while not over.wait(HOOK_INTERVAL):
+            if self._channel.is_broken:
+                self._sockets.cut()
 
 
-def _is_given_up(over: socket.socket) -> bool | None:
-    """Whether the world is, by the answer to a key that nobody stores; None: ``over`` says that it does not matter."""
-    with contextlib.closing(_rendezvous()) as connection:
-        with _rendezvous_errors():
-            connection.request("GET", f"/{GLOBAL}/given-up", headers=authorization(os.environ[TOKEN]))
-        if over in _readable([over, connection.sock]):
-            return None
-        with _rendezvous_errors():
-            return connection.getresponse().status == http.client.GONE
+def _call_hooks() -> None:
+    for hook in while_waiting:
+        hook()
 
 
-@contextlib.contextmanager
-def _rendezvous_errors() -> Iterator[None]:
-    try:
-        yield
-    except (http.client.HTTPException, OSError) as error:
-        raise ConnectionError(f"the launcher's rendezvous is gone: {error!r}") from error
+@cache
+def meeting() -> Meeting | None:
+    """That of this process; None: no agent has started it, so that it meets whom Horovod's own environment says.
+
+    Raises:
+        RuntimeError: an agent has started one of its parents, and not this process.
+    """
+    link = shared_link()
+    if not link.connected and RANK_FD in os.environ:
+        raise RuntimeError(
+            "this process was started by a rank, which has not handed down its connection to the agent: have the "
+            "rank become the training (exec), or start it with close_fds=False"
+        )
+    return Meeting(link) if link.connected else None
 
 
-def _rendezvous() -> http.client.HTTPConnection:
-    address, port = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"]
-    return http.client.HTTPConnection(address, int(port))
-
-
-def _readable(sockets: Sequence[socket.socket], seconds: float | None = None) -> list[socket.socket]:
-    """Those on which something comes, or the end; none if nothing does within so many seconds."""
-    poll = select.poll()  # select.select() knows no descriptor above 1023
-    for each in sockets:
-        poll.register(each, select.POLLIN)
-    found = {descriptor for descriptor, _ in poll.poll(None if seconds is None else seconds * 1000)}
-    return [each for each in sockets if each.fileno() in found]
+_PLACE = tuple(f"HOROVOD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE"))
 
 
 before_reset: list[Callable[[], None]] = []
@@ -181,7 +190,6 @@ class Rank:
         self._calls = calls
         self._init, self._shutdown, self._local_rank = calls.init, calls.shutdown, calls.local_rank
         self._told_local_rank = False
-        self._sockets = GlooSockets(listening=True)
         self._timelines = Timelines(calls)
 
     def init(self, *args: Any, **kwargs: Any) -> None:
@@ -190,28 +198,27 @@ class Rank:
         Raises:
             ValueError: Horovod's, after :data:`CONNECT_ATTEMPTS`.
         """
-        if self._calls.is_initialized():
+        met = None if self._calls.is_initialized() else meeting()
+        if met is None:
             self._init(*args, **kwargs)
             return
-        failures = 0
-        while True:
-            try:
-                if all_are_here():
-                    self._connect(*args, **kwargs)
-                    return
-            except ValueError:  # A rank was lost on the way in.
-                failures += 1
-                self._disconnect()
-                if failures == CONNECT_ATTEMPTS or "HOROVOD_GLOO_RENDEZVOUS_ADDR" not in os.environ:
-                    raise
-            if not still_assigned():
-                sys.exit(0)
+        met.next_world()
+        self._connect(met, *args, **kwargs)
 
-    def _connect(self, *args: Any, **kwargs: Any) -> None:
-        """Remembering the sockets that Gloo opens."""
-        with self._sockets.connecting(), cut_when_given_up(self._sockets.opened):
-            self._init(*args, **kwargs)
-        self._sockets.notice_silence()
+    def _connect(self, met: Meeting, *args: Any, **kwargs: Any) -> None:
+        """To the others of the present world, or of the next that can be completed."""
+        for attempt in range(CONNECT_ATTEMPTS):
+            if attempt:
+                met.next_world()
+            try:
+                with met.connecting():
+                    self._init(*args, **kwargs)
+                break
+            except ValueError:  # A rank was lost on the way in.
+                met.peer_lost()
+                self._disconnect(met)
+                if attempt + 1 == CONNECT_ATTEMPTS:
+                    raise
         self._timelines.begin()
         self._told_local_rank = False
 
@@ -228,18 +235,18 @@ class Rank:
         for hook in before_reset:
             hook()
         self._timelines.end()
-        self._disconnect()
-        if not still_assigned():
-            sys.exit(0)
+        met = meeting()
+        assert met is not None, "or nothing is a loss, and no world changes"
+        self._disconnect(met)
+        met.next_world()
         if _autotunes():
             # Each process tunes on from where it is: with a newcomer among them, they hang or crash.
             sys.exit("Horovod cannot tune over two worlds: this rank starts anew, from the newest durable checkpoint")
-        self.init()
+        self._connect(met)
 
-    def _disconnect(self) -> None:
+    def _disconnect(self, met: Meeting) -> None:
         self._shutdown()
-        self._sockets.cut()
-        self._sockets.forget()
+        met.disconnect()
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -252,13 +259,21 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(func)
     def elastic(state: Any, *args: Any, **kwargs: Any) -> Any:
-        train = ending_with_its_word(state, functools.partial(func, state, *args, **kwargs))
+        whole = ending_with_its_word(state, functools.partial(func, state, *args, **kwargs))
+        met = meeting()
+
+        def train() -> Any:
+            result = whole()
+            if met:
+                met.done()
+            return result
+
         hooks = [state.on_wait] if hasattr(state, "on_wait") else []
-        notification_manager.init()
         notification_manager.register_listener(state)
         while_waiting.extend(hooks)
         try:
-            return through_worlds(state, train, HostsUpdatedInterrupt, _is_loss, _reset)
+            synced = met.synced if met else lambda: None
+            return through_worlds(state, train, HostsUpdatedInterrupt, _is_loss, _reset, synced)
         finally:
             for hook in hooks:
                 while_waiting.remove(hook)
@@ -268,12 +283,20 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _autotunes() -> bool:
-    return os.environ.get("HOROVOD_AUTOTUNE", "0").lower() in ("1", "true")
+    return _is_set("HOROVOD_AUTOTUNE")
+
+
+def _is_set(name: str) -> bool:
+    return os.environ.get(name, "0").lower() in ("1", "true")
 
 
 def _is_loss(error: Exception) -> bool:
-    own = isinstance(error, HorovodInternalError)
-    return own or any(framework.is_loss(error) for framework in frameworks.imported())
+    met = meeting()
+    own = isinstance(error, HorovodInternalError | WorldLost)
+    if met is None or not (own or any(framework.is_loss(error) for framework in frameworks.imported())):
+        return False
+    met.peer_lost()
+    return True
 
 
 def _reset() -> None:
@@ -286,7 +309,7 @@ _ranks: dict[Framework, Rank] = {}
 
 
 def install() -> None:
-    """Adapt this process, each framework as it is imported; once, and only where an agent's rendezvous is.
+    """Adapt this process, each framework as it is imported; once.
 
     Raises:
         SystemExit: the environment asks for something that cannot work with elastic runs.
@@ -298,12 +321,14 @@ def install() -> None:
         sys.exit(
             "HOROVOD_AUTOTUNE hangs when rank 0 leaves an elastic run (horovod#2835): unset it, or fix the run's size"
         )
-    if TOKEN in os.environ and not hasattr(worker, TOKEN):
+    if shared_link().connected and not hasattr(horovod, "SHOWS_TOKEN"):
         sys.exit(
             "This image's Horovod shows the rendezvous no token, and would be refused there: build it with "
             "images/trainer/build-horovod.sh, which amends it"
         )
     _installed = True
+    if shared_link().connected:
+        notification_manager.init = lambda *_: None  # The agent brings word of changes.
     _have_notices_heard()
     for theirs, ours in MODULES.items():
         when_imported(theirs, functools.partial(_adapt, ours))

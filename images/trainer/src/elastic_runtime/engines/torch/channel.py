@@ -14,6 +14,7 @@ from elastic_runtime.engines.torch.messages import (
     AnotherWanted,
     EnterWorld,
     LeftOut,
+    Offered,
     Prepare,
     RankWord,
     StoreAnswer,
@@ -53,6 +54,8 @@ class Channel:
         self._begun = self._hung_in = 0
         self._preparing = False
         self._agreements: set[int] = set()
+        self.on_offered: Callable[[Offered], None] = lambda _said: None
+        """Called in the link's thread with what others have offered."""
         link.set_engine_callbacks(self._hear, self._disconnected, self._noticed)
 
     @property
@@ -134,6 +137,10 @@ class Channel:
         """Nobody has all of the state any more: have all ranks start anew."""
         self._say(messages.StateLost(self._world))
 
+    def offer(self, name: str, number: int, values: tuple[str, ...]) -> None:
+        """Give each of the others of an exchange a value; :attr:`on_offered` is called when all have."""
+        self._say(messages.Offer(self._world, name, number, values))
+
     def ask(self, operation: Any, *keys: str, seconds: float | None = None, **more: Any) -> StoreAnswer:
         """An operation of the world's store; see :class:`~.messages.StoreAsk`.
 
@@ -191,8 +198,10 @@ class Channel:
             self._on_another(said)
         elif isinstance(said, WorldBroken):
             self._on_broken()
+        elif isinstance(said, Offered):
+            self.on_offered(said)
 
-    def _hear_of_world(self, said: AnotherWanted | Prepare | AgreeAt | WorldBroken | AllDone) -> None:
+    def _hear_of_world(self, said: AnotherWanted | Prepare | AgreeAt | WorldBroken | AllDone | Offered) -> None:
         match said:
             case WorldBroken():
                 self._broken = True

@@ -120,8 +120,30 @@ class StoreAsk:
     """Amount of ``add``."""
 
 
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Rank: in this exchange of the world, I have one value for each of the others. Answered by :class:`Offered`."""
+
+    world: int
+    name: str
+    number: int
+    """Of this rank in the exchange, from 0."""
+    values: tuple[str, ...]
+    """Base64, by number of the rank that each is for, without this one's own."""
+
+
 RankWord = (
-    ReadyForWorld | Connected | Synced | Done | PeerLost | StateLost | Hung | AgreementWanted | Prepared | StoreAsk
+    ReadyForWorld
+    | Connected
+    | Synced
+    | Done
+    | PeerLost
+    | StateLost
+    | Hung
+    | AgreementWanted
+    | Prepared
+    | StoreAsk
+    | Offer
 )
 
 
@@ -200,7 +222,17 @@ class StoreAnswer:
     """Sum for ``add``, and 1 or 0 for ``check`` and ``delete``."""
 
 
-SessionWord = EnterWorld | LeftOut | AnotherWanted | Prepare | AgreeAt | WorldBroken | AllDone | StoreAnswer
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """Session: what each of the others has for this rank in an exchange, by their numbers."""
+
+    world: int
+    name: str
+    number: int
+    values: tuple[str, ...]
+
+
+SessionWord = EnterWorld | LeftOut | AnotherWanted | Prepare | AgreeAt | WorldBroken | AllDone | StoreAnswer | Offered
 
 _OF_RANKS: messages.Vocabulary[RankWord] = messages.Vocabulary(RankWord)
 _OF_SESSIONS: messages.Vocabulary[SessionWord] = messages.Vocabulary(SessionWord)

@@ -23,6 +23,7 @@ from elastic_runtime.engines.exits import describe
 from elastic_runtime.engines.local_ranks import local_ranks
 from elastic_runtime.engines.tasks import SessionTasks
 from elastic_runtime.engines.torch import messages, worlds
+from elastic_runtime.engines.torch.exchanges import Exchanges
 from elastic_runtime.engines.torch.key_values import KeyValues
 from elastic_runtime.engines.torch.messages import AgreeAt, Prepare, Prepared, SessionWord, StoreAsk
 from elastic_runtime.engines.torch.worlds import Decision, Facts, RankFact
@@ -80,6 +81,7 @@ class _World:
     members: tuple[str, ...] = ()
     exits: dict[str, int] = field(default_factory=dict)
     store: KeyValues = field(default_factory=KeyValues)
+    exchanges: Exchanges = field(default_factory=Exchanges)
     agreeing: Agreeing = field(default_factory=lambda: Agreeing(0))
     broken: bool = False
     state_lost: bool = False
@@ -99,6 +101,9 @@ class TorchSession(Session):
         runner: starts the ranks, and brings them what they are told.
         callbacks: hear of it.
     """
+
+    may_be_alone = False
+    """See :attr:`.worlds.Facts.may_be_alone`."""
 
     def __init__(self, runner: RankRunner, callbacks: SessionCallbacks) -> None:
         self._runner, self._callbacks = runner, callbacks
@@ -120,7 +125,7 @@ class TorchSession(Session):
     @override
     def fact(self) -> SessionFact:
         facts, world = self._facts(), self._world
-        order = self.rank_of
+        order, waits = self.rank_of, not worlds.absent(facts, told_broken=True)
         ends = [f"rank {order.get(each, 0)} ({each}) ended with {describe(code)}" for each, code in world.exits.items()]
         return SessionFact(
             self._state,
@@ -130,10 +135,10 @@ class TorchSession(Session):
             world=world.number,
             holders=facts.holders if self._had_state else None,
             minimum=self._minimum,
-            given_up=world.given_up,
+            given_up=world.given_up and not waits,
             waiting=tuple(each for each in facts.holders if facts.running[each].ready),
             hung=facts.all_hung,
-            stage=Stage.CONNECTING if self._is_whole() else Stage.RETURNING,
+            stage=Stage.CONNECTING if self._is_whole() or waits else Stage.RETURNING,
         )
 
     @property
@@ -157,7 +162,7 @@ class TorchSession(Session):
             if rank_id not in self._running:
                 self._running[rank_id] = RankFact()
                 self._tasks.begin(self._run(rank_id))
-        if self._hurry is None and self._world.members and worlds.coming(self._facts()):
+        if self._hurry is None and self._world.members and worlds.starting(self._facts()):
             self._hurry = asyncio.get_running_loop().call_later(NEWCOMERS, self._wait_no_longer)
         self._consider()
 
@@ -177,13 +182,16 @@ class TorchSession(Session):
         for rank_id in worlds.late(self._facts(), told_broken=world.told_broken):
             where = "has not left a world that is broken" if world.told_broken else "has not come to a world"
             self._stop_late(rank_id, f"{where} in time")
+        if not worlds.absent(self._facts(), told_broken=True):
+            return  # Newcomers, whose end is heard of.
         world.given_up = world.told_broken  # Else it breaks now, and who is connected has as long to leave it.
         world.broken = True
         self._consider()
 
     def _stop_late(self, rank_id: str, why: str) -> None:
         if rank_id not in self._world.late:
-            place = f"rank {self.rank_of[rank_id]} ({printable(rank_id)})"
+            rank = self.rank_of.get(rank_id)
+            place = f"rank {printable(rank_id)}" if rank is None else f"rank {rank} ({printable(rank_id)})"
             log.warning("%s %s: it is stopped, and counts as failed", place, why)
             self._world.late.add(rank_id)
             self._runner.stop_rank(rank_id, stacks=True)
@@ -209,6 +217,10 @@ class TorchSession(Session):
         elif isinstance(said, StoreAsk):
             for who, answer in self._world.store.ask(rank_id, said):
                 self._tell(who, answer)
+            return
+        elif isinstance(said, messages.Offer):
+            for who, offered in self._world.exchanges.offer(rank_id, said, self.rank_of):
+                self._tell(who, offered)
             return
         else:
             self._advance(rank_id, said)
@@ -242,8 +254,7 @@ class TorchSession(Session):
 
     async def _run(self, rank_id: str) -> None:
         interface = self._runner.interface(rank_id) or ""
-        environment = {messages.NAME: rank_id, "GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
-        code = await self._runner.run_rank(rank_id, 0, environment)
+        code = await self._runner.run_rank(rank_id, 0, self._environment(rank_id, interface))
         del self._running[rank_id]
         self._world.store.forget(rank_id)
         is_member = rank_id in self._world.members
@@ -254,6 +265,9 @@ class TorchSession(Session):
             self._world.exits[rank_id] = code
         self._consider()
         self._callbacks.on_over(rank_id)
+
+    def _environment(self, rank_id: str, interface: str) -> dict[str, str]:
+        return {messages.NAME: rank_id, "GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
 
     # Worlds
 
@@ -274,6 +288,7 @@ class TorchSession(Session):
             state_lost=world.state_lost,
             finished=world.finished,
             hurries=self._hurries,
+            may_be_alone=self.may_be_alone,
         )
 
     def _is_whole(self) -> bool:

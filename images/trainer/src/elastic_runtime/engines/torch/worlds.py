@@ -50,6 +50,8 @@ class Facts:
     """All members of the present world were done."""
     hurries: bool = False
     """Members that are to leave wait no longer for newcomers to be ready."""
+    may_be_alone: bool = False
+    """A script that meets nobody may succeed; and a rank that has ended with 0 says nothing about the others' world."""
 
     @property
     def here(self) -> dict[str, RankFact]:
@@ -106,7 +108,8 @@ def decide(facts: Facts) -> Decision:
     if 0 in codes:
         # Its own training was over, and that of the others is not: they cannot go on without it.
         waits = any(rank.ready for rank in here.values())
-        return _over(SessionOutcome.EARLY_EXIT) if waits else Decision(SessionState.FINISHING, is_broken=True)
+        broken = not facts.may_be_alone
+        return _over(SessionOutcome.EARLY_EXIT) if waits else Decision(SessionState.FINISHING, is_broken=broken)
     if all(rank.ready for rank in here.values()):
         return _next(facts)
     if not whole or not all(rank.connected for rank in here.values()):
@@ -120,7 +123,7 @@ def decide(facts: Facts) -> Decision:
 
 
 def late(facts: Facts, *, told_broken: bool) -> tuple[str, ...]:
-    """Members that the others have waited for too long, by rank: they are to be stopped.
+    """Members, or newcomers, that the others have waited for too long, by rank: they are to be stopped.
 
     Args:
         facts: of a world that is not complete.
@@ -128,6 +131,8 @@ def late(facts: Facts, *, told_broken: bool) -> tuple[str, ...]:
             connecting, and those that are connected wait for the others.
     """
     missing = absent(facts, told_broken=told_broken)
+    if facts.here and all(rank.ready for rank in facts.here.values()):
+        return starting(facts)
     waits = set(facts.here).difference(missing)
     spared = () if waits.intersection(facts.holders) else facts.holders  # With them the state would go.
     return tuple(rank_id for rank_id in missing if rank_id not in spared)
@@ -141,6 +146,11 @@ def absent(facts: Facts, *, told_broken: bool) -> tuple[str, ...]:
 
 def _before_the_first(facts: Facts) -> Decision:
     codes = facts.exits.values()
+    if codes and facts.may_be_alone and not any(codes):
+        waits = any(rank.ready for rank in facts.running.values())
+        if not facts.running or waits:
+            return _over(SessionOutcome.EARLY_EXIT if waits else SessionOutcome.SUCCEEDED)
+        return Decision(SessionState.FORMING)
     if codes:
         return _over(outcome_of(codes) if all(codes) else SessionOutcome.EARLY_EXIT)
     chosen = _chosen(facts)
@@ -156,7 +166,9 @@ def _next(facts: Facts) -> Decision:
     # Who has the state may be listed no more, and those that were to take it over be lost: it is listed again at once.
     stateless = facts.had_state and set(facts.holders).isdisjoint(chosen)
     if stateless or len(chosen) < facts.minimum:
-        return Decision(SessionState.WAITING, left_out=_left_out(facts))
+        enough = not stateless and len({*chosen, *starting(facts)}) >= facts.minimum
+        state = SessionState.FORMING if enough else SessionState.WAITING
+        return Decision(state, left_out=_left_out(facts))
     # Whoever has not left at the commit that all agreed on is gone, or has said that the world is broken.
     at_one_commit = not facts.broken and len(facts.here) == len(facts.members)
     same_state = at_one_commit and set(chosen) <= set(facts.holders)
@@ -176,15 +188,15 @@ def _wants_another(facts: Facts) -> bool:
     chosen = _chosen(facts)
     # In whatever order: at first that is by who has said already that it has the state.
     others = set(chosen) != set(facts.members)
-    if not facts.hurries and not set(facts.members) <= set(chosen) and coming(facts):
-        return False  # Or there would be a world of those that stay alone, for a moment.
+    if not facts.hurries and starting(facts):
+        return False  # Or there would be a world without those that come together, or of those that stay, for a moment.
     return others and len(chosen) >= facts.minimum and not set(facts.holders).isdisjoint(chosen)
 
 
-def coming(facts: Facts) -> bool:
-    """Whether a newcomer that is listed has been started, and is not ready yet."""
-    newcomers = [facts.running[each] for each in facts.listed if each in facts.running and each not in facts.members]
-    return any(not rank.ready for rank in newcomers)
+def starting(facts: Facts) -> tuple[str, ...]:
+    """Newcomers that are listed and have been started, and are not ready yet."""
+    newcomers = [each for each in facts.listed if each in facts.running and each not in facts.members]
+    return tuple(each for each in newcomers if not facts.running[each].ready)
 
 
 def _left_out(facts: Facts) -> tuple[str, ...]:

@@ -1,0 +1,278 @@
+"""What is Horovod's own in its session: scripts without a state, ends one after the other, ranks that hang unheard."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from elastic_runtime.engines.base import SessionOutcome, SessionState, Stage
+from elastic_runtime.engines.exits import LOST, describe
+from elastic_runtime.engines.horovod.session import HorovodSession
+from elastic_runtime.engines.torch.messages import (
+    AllDone,
+    AnotherWanted,
+    Connected,
+    Done,
+    EnterWorld,
+    LeftOut,
+    Offer,
+    Offered,
+    PeerLost,
+    ReadyForWorld,
+    Synced,
+    WorldBroken,
+)
+from tests.unit.runtime.worlds_bench import Bench, turns
+from tests.unit.runtime.worlds_bench import scene as any_scene
+
+scene = functools.partial(any_scene, kind=HorovodSession)
+
+
+async def connect(bench: Bench, world: int, *members: str) -> None:
+    """They are in that world, of a script without a state."""
+    await turns()
+    for rank_id in members:
+        bench.say(rank_id, ReadyForWorld())
+    for rank_id in members:
+        bench.say(rank_id, Connected(world))
+        bench.heard(rank_id)
+
+
+@scene
+async def test_a_rank_is_started_as_horovod_starts_it(bench: Bench) -> None:
+    bench.session.open(("a",), 1)
+    await turns()
+    assert bench.workers.environments["a"] == {
+        "HOROVOD_HOSTNAME": "a",
+        "HOROVOD_ELASTIC": "1",
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
+        "HOROVOD_GLOO_IFACE": "eth-a",
+        "NCCL_SOCKET_IFNAME": "eth-a",
+    }
+
+
+@scene
+async def test_ranks_hear_of_each_other_by_exchanges_of_the_present_world(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 2)
+    await turns()
+    bench.say("a", ReadyForWorld())
+    bench.say("b", ReadyForWorld())
+    assert (bench.heard("a"), bench.heard("b")) == ([EnterWorld(1, 0, 2)], [EnterWorld(1, 1, 2)])
+    bench.say("a", Offer(1, "global", 0, ("a for b",)))
+    bench.say("b", Offer(7, "global", 1, ("of another world",)))
+    assert bench.heard("a") == []
+    bench.say("b", Offer(1, "global", 1, ("b for a",)))
+    assert bench.heard("a") == [Offered(1, "global", 0, ("b for a",))]
+    assert bench.heard("b") == [Offered(1, "global", 1, ("a for b",))]
+
+
+@scene
+async def test_a_first_world_that_fails_by_itself_ends_at_once(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 2)
+    await turns()
+    await bench.end("b", 3)
+    fact = bench.session.fact
+    assert (fact.state, fact.outcome) == (SessionState.ENDED, SessionOutcome.FAILED)
+    assert fact.detail == "rank 0 (b) ended with code 3"
+    await turns()
+    assert bench.exits == [("b", 3, False), ("a", -15, True)]
+
+
+@pytest.mark.parametrize(
+    ("codes", "outcome", "detail"),
+    [
+        ((0, 0), SessionOutcome.SUCCEEDED, "rank 0 (a) ended with code 0, rank 1 (b) ended with code 0"),
+        ((1, 1), SessionOutcome.FAILED, "rank 0 (a) ended with code 1, rank 1 (b) ended with code 1"),
+        ((1, -6), SessionOutcome.FAILED, "rank 0 (a) ended with code 1, rank 1 (b) ended with SIGABRT"),
+        ((LOST, LOST), SessionOutcome.LOST, "rank 0 (a) ended with SIGKILL, rank 1 (b) ended with SIGKILL"),
+        ((LOST, 1), SessionOutcome.LOST, "rank 0 (a) ended with SIGKILL, rank 1 (b) ended with code 1"),
+        ((-6, -6), SessionOutcome.LOST, "rank 0 (a) ended with SIGABRT, rank 1 (b) ended with SIGABRT"),
+    ],
+)
+@pytest.mark.parametrize("has_state", [True, False])
+def test_the_end_of_all_ranks(codes: tuple[int, int], outcome: SessionOutcome, detail: str, has_state: bool) -> None:
+    @scene
+    async def play(bench: Bench) -> None:
+        bench.session.open(("a", "b"), 2)
+        if has_state:
+            await bench.form(1, "a", "b")
+        else:
+            await connect(bench, 1, "a", "b")
+        for rank_id, code in zip("ab", codes, strict=True):
+            await bench.end(rank_id, code)
+        fact = bench.session.fact
+        assert (fact.state, fact.outcome, fact.detail) == (SessionState.ENDED, outcome, detail)
+
+    play()
+
+
+@scene
+async def test_ranks_that_never_meet_may_succeed(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 2)
+    await turns()
+    await bench.end("a", 0)
+    assert bench.session.fact.state is SessionState.FORMING
+    await bench.end("b", 0)
+    assert bench.session.fact.outcome is SessionOutcome.SUCCEEDED
+
+
+@scene
+async def test_a_rank_that_never_meets_those_who_wait_for_it_has_ended_early(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 2)
+    await turns()
+    await bench.end("a", 0)
+    bench.say("b", ReadyForWorld())
+    assert bench.session.fact.outcome is SessionOutcome.EARLY_EXIT
+
+
+@scene
+async def test_ranks_without_a_state_end_one_after_the_other(bench: Bench) -> None:
+    """The others write a model, say: nothing of theirs is broken."""
+    bench.session.open(("a", "b"), 2)
+    await connect(bench, 1, "a", "b")
+    await bench.end("b", 0)
+    assert (bench.session.fact.state, bench.heard("a")) == (SessionState.FINISHING, [])
+    await bench.end("a", 0)
+    assert bench.session.fact.outcome is SessionOutcome.SUCCEEDED
+
+
+@scene
+async def test_a_rank_that_is_done_while_another_goes_on_is_an_early_exit(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 2)
+    await bench.form(1, "a", "b")
+    await bench.end("a", 0)
+    assert bench.session.fact.state is SessionState.FINISHING
+    bench.say("b", PeerLost(1), ReadyForWorld())
+    fact = bench.session.fact
+    assert (fact.outcome, fact.detail) == (SessionOutcome.EARLY_EXIT, "rank 0 (a) ended with code 0")
+
+
+@scene
+async def test_ranks_that_have_trained_end_when_all_have(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 2)
+    await bench.form(1, "a", "b")
+    bench.say("a", Done(1))
+    assert bench.session.fact.state is SessionState.SETTLED
+    bench.say("b", Done(1))
+    assert (bench.heard("a")[-1], bench.heard("b")[-1]) == (AllDone(1), AllDone(1))
+    await bench.end("a", 0)
+    assert bench.session.fact.state is SessionState.FINISHING
+
+
+@scene
+async def test_survivors_go_on_without_the_one_that_failed_and_a_newcomer_is_last(bench: Bench) -> None:
+    bench.session.open(("a", "b", "c"), 1)
+    await bench.form(1, "a", "b", "c")
+    await bench.end("a", LOST)
+    assert [bench.heard(each)[-1] for each in "bc"] == [WorldBroken(1)] * 2
+    bench.session.list_ranks(("d", "b", "c"), 1)
+    bench.say("b", ReadyForWorld())
+    bench.say("c", ReadyForWorld())
+    assert (bench.heard("b"), bench.heard("c")) == ([EnterWorld(2, 0, 2)], [EnterWorld(2, 1, 2)])
+    bench.say("b", Connected(2), Synced(2))
+    bench.say("c", Connected(2), Synced(2))
+    bench.say("d", ReadyForWorld())
+    assert isinstance(bench.heard("b")[0], AnotherWanted)
+    bench.say("b", ReadyForWorld())
+    bench.say("c", ReadyForWorld())
+    assert bench.heard("d") == [EnterWorld(3, 2, 3)]
+
+
+@scene
+async def test_a_rank_that_was_taken_out_is_told_so(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 1)
+    await bench.form(1, "a", "b")
+    bench.session.list_ranks(("b",), 1)
+    bench.say("a", ReadyForWorld())
+    bench.say("b", ReadyForWorld())
+    assert bench.heard("a")[-1] == LeftOut()
+    assert bench.heard("b")[-1] == EnterWorld(2, 0, 1, same_state=True)
+
+
+class TestBetweenWorlds:
+    def test_all_are_awaited_while_none_has_come_back(self) -> None:
+        @scene
+        async def play(bench: Bench) -> None:
+            bench.session.open(("a", "b", "c"), 1)
+            await bench.form(1, "a", "b", "c")
+            await bench.end("c", LOST)
+            fact = bench.session.fact
+            assert (fact.state, fact.stage) == (SessionState.FORMING, Stage.RETURNING)
+            assert (fact.awaited, fact.arrived, fact.holders) == (("a", "b"), (), ("a", "b"))
+            bench.say("b", ReadyForWorld())
+            assert (bench.session.fact.awaited, bench.session.fact.arrived) == (("a",), ("b",))
+
+        play()
+
+    def test_who_has_the_state_and_does_not_come_is_stopped_where_another_has_come(self) -> None:
+        @scene
+        async def play(bench: Bench) -> None:
+            bench.session.open(("a", "b", "c"), 1)
+            await bench.form(1, "a", "b", "c")
+            await bench.end("c", LOST)
+            bench.session.reform()
+            assert bench.workers.stopped == []
+            bench.say("b", ReadyForWorld())
+            bench.session.reform()
+            assert bench.workers.stopped == ["a"]
+
+        play()
+
+    def test_those_who_connect_are_awaited(self) -> None:
+        @scene
+        async def play(bench: Bench) -> None:
+            bench.session.open(("a", "b"), 1)
+            await turns()
+            bench.say("a", ReadyForWorld())
+            bench.say("b", ReadyForWorld(), Connected(1))
+            assert (bench.session.fact.awaited, bench.session.fact.arrived) == (("a",), ("b",))
+
+        play()
+
+    def test_a_newcomer_that_does_not_come_where_others_wait_for_it_is_stopped_in_the_end(self) -> None:
+        @scene
+        async def play(bench: Bench) -> None:
+            bench.session.open(("a", "b"), 2)
+            await bench.form(1, "a", "b")
+            await bench.end("b", LOST)
+            bench.say("a", ReadyForWorld())
+            assert bench.session.fact.state is SessionState.WAITING
+            bench.session.list_ranks(("a", "c"), 2)
+            await turns()
+            fact = bench.session.fact
+            assert (fact.state, fact.stage, fact.waiting) == (SessionState.FORMING, Stage.CONNECTING, ("a",))
+            bench.session.reform()
+            assert bench.workers.stopped == ["c"]
+            assert not bench.session.fact.given_up
+            await bench.end("c", LOST)
+            assert bench.session.fact.state is SessionState.WAITING
+
+        play()
+
+    def test_somebody_has_the_state_whom_nobody_has_listed(self) -> None:
+        """Upstream ends, for want of a survivor: one that was to take over may just have been lost."""
+
+        @scene
+        async def play(bench: Bench) -> None:
+            bench.session.open(("a", "b"), 1)
+            await bench.form(1, "a", "b")
+            bench.session.list_ranks(("c",), 1)
+            bench.say("a", ReadyForWorld())
+            bench.say("b", ReadyForWorld())
+            assert (bench.session.fact.state, bench.session.fact.holders) == (SessionState.WAITING, ("a", "b"))
+            await turns()
+            bench.say("c", ReadyForWorld())
+            bench.session.list_ranks(("b", "c"), 1)
+            assert bench.heard("b")[-1] == EnterWorld(2, 0, 2)
+            assert bench.heard("a")[-1] == LeftOut()
+
+        play()
+
+
+@pytest.mark.parametrize(
+    ("code", "words"), [(0, "code 0"), (137, "code 137"), (-9, "SIGKILL"), (-6, "SIGABRT"), (-200, "signal 200")]
+)
+def test_exit_codes_for_people(code: int, words: str) -> None:
+    assert describe(code) == words
