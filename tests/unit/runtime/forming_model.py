@@ -29,7 +29,9 @@ from tests.unit.runtime.forming_state import (
     BACKOFF,
     ENDED,
     FORMING,
+    FORMING_TIME,
     MAX_WAIT,
+    SETTLED,
     WORKERS,
     Phase,
     Rank,
@@ -145,7 +147,9 @@ def _considered(state: State, session: Session) -> State:
 
 def _reformed(state: State, session: Session) -> State:
     late = worlds.late(session.facts, told_broken=session.told_broken)
-    if worlds.absent(session.facts, told_broken=True):
+    if session.state is SETTLED:
+        late = worlds.overdue(session.facts)
+    elif worlds.absent(session.facts, told_broken=True):
         session = replace(session, given_up=session.told_broken, broken=True)
     state = replace(state, session=session)
     for rank_id in late:
@@ -318,7 +322,7 @@ def _later(state: State) -> State:
     clocks = state.clocks
     moments = {
         name: None if (moment := getattr(clocks, name)) is None else moment - 1.0
-        for name in ("launched", "short_since", "gathering_since", "forming_since")
+        for name in ("launched", "short_since", "gathering_since", "forming_since", "starting_since")
     }
     workers = tuple(replace(each, usable_at=max(0.0, each.usable_at - 1.0)) for each in state.workers)
     later = replace(state, clocks=replace(clocks, **moments), workers=workers)
@@ -335,6 +339,8 @@ def _normal(state: State) -> State:
         clocks = replace(clocks, short_since=0.0)
     if clocks.forming_since is not None:
         clocks = replace(clocks, forming_since=max(clocks.forming_since, -MAX_WAIT - 1))
+    if clocks.starting_since is not None:
+        clocks = replace(clocks, starting_since=max(clocks.starting_since, -FORMING_TIME - 1))
     if clocks.gathering_since is not None:
         clocks = replace(clocks, gathering_since=max(clocks.gathering_since, -3.0))
     session = state.session

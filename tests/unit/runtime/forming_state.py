@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
 from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState, Stage
-from elastic_runtime.engines.torch.worlds import Facts, RankFact, absent
+from elastic_runtime.engines.torch.worlds import Facts, RankFact, absent, starting
 from elastic_runtime.launcher.decision.facts import Clocks, DecisionSettings
 from elastic_runtime.run.spec import RecoveryMode, RecoverySpec, Timing, WorkersSpec
 
@@ -132,6 +132,7 @@ class Session:
             stage=Stage.CONNECTING if whole or waits else Stage.RETURNING,
             awaited=awaited,
             arrived=tuple(each for each in facts.here if self.state is FORMING and each not in awaited),
+            starting=starting(facts) if self.members else (),
         )
 
     @property
@@ -182,9 +183,7 @@ class State:
         session = self.session
         if session is None or session.state is not SETTLED:
             return False
-        # A newcomer that hangs before hvd.init() costs the others nothing: they train on without it.
-        hangs = {each for each, rank in session.ranks.items() if rank.phase is Phase.START and rank.stalled}
-        wished = set(session.listed) - hangs == set(session.members) or len(session.listed) < session.minimum
+        wished = set(session.listed) == set(session.members) or len(session.listed) < session.minimum
         if session.has_stalled or not (wished or not self.elastic):
             return False
         alive = [session.ranks.get(each) for each in session.members]

@@ -122,6 +122,27 @@ def test_each_stage_of_a_world_has_its_own_time() -> None:
     assert clocks.forming_since == 3.0
 
 
+def test_a_newcomer_that_hangs_while_others_train_is_stopped() -> None:
+    clocks = Clocks(0.0)
+
+    def decided(now: float, *starting: str) -> tuple[tuple[object, ...], str]:
+        nonlocal clocks
+        session = SessionFact(SessionState.SETTLED, (), world=1, holders=HELD, starting=starting)
+        facts = Facts(0, (), session, trained=True)
+        clocks = observe(clocks, facts, SETTINGS, now)
+        decision = decide(facts, clocks, SETTINGS, now)
+        assert decision.phase is Phase.RUNNING
+        return decision.actions, decision.reason
+
+    assert decided(0.0, "c", "d")[0] == ()
+    assert decided(FORMING, "c", "d")[0] == ()
+    late = "c and d did not get ready for a world within 11 s of the start"
+    assert decided(FORMING + 1, "c", "d") == ((ReformWorld(),), late)
+    assert decided(FORMING + 2, "d")[0] == (), "it is the first from now on"
+    assert decided(FORMING + 3)[0] == ()
+    assert decided(100.0, "d")[0] == ()
+
+
 def test_ranks_at_the_barrier_can_hand_over() -> None:
     facts = Facts(3, (), forming(RETURNING, HELD, "a", "b"), trained=True, leadership=LeadershipState.ENDING)
     assert decide(facts, Clocks(0.0), SETTINGS, 1.0).actions == (StepDown(handover=True),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import pytest
 
@@ -23,6 +24,8 @@ from elastic_runtime.engines.torch.messages import (
     Synced,
     WorldBroken,
 )
+from elastic_runtime.engines.torch.session import START_ATTEMPTS
+from elastic_runtime.engines.torch.worlds import TOGETHER
 from tests.unit.runtime.worlds_bench import Bench, turns
 from tests.unit.runtime.worlds_bench import scene as any_scene
 
@@ -78,6 +81,38 @@ async def test_a_first_world_that_fails_by_itself_ends_at_once(bench: Bench) -> 
     assert fact.detail == "rank 0 (b) ended with code 3"
     await turns()
     assert bench.exits == [("b", 3, False), ("a", -15, True)]
+
+
+@scene
+async def test_a_rank_that_is_killed_before_the_first_world_starts_again_alone(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 2)
+    await turns()
+    bench.say("b", ReadyForWorld())
+    bench.workers.ends["b"].set_result(LOST)
+    await turns()
+    assert bench.workers.attempts == [("a", 0), ("b", 0), ("b", 1)]
+    assert (bench.exits, bench.over) == ([("b", LOST, False)], [])
+    bench.say("a", ReadyForWorld())
+    assert bench.heard("a") == []
+    await bench.form(1, "a", "b")
+    assert bench.worlds == [["a", "b"]]
+
+
+@pytest.mark.parametrize("worker_is_gone", [True, False])
+def test_one_that_cannot_start_again_ends_the_session(*, worker_is_gone: bool) -> None:
+    @scene
+    async def play(bench: Bench) -> None:
+        bench.session.open(("a", "b"), 2)
+        await turns()
+        bench.workers.gone |= {"b"} if worker_is_gone else set()
+        for _ in range(1 if worker_is_gone else START_ATTEMPTS):
+            assert bench.session.fact.outcome is None
+            bench.workers.ends["b"].set_result(LOST)
+            await turns()
+        assert bench.session.fact.outcome is SessionOutcome.LOST
+        assert bench.over == ["b", "a"]
+
+    play()
 
 
 @pytest.mark.parametrize(
@@ -248,6 +283,28 @@ class TestBetweenWorlds:
             assert not bench.session.fact.given_up
             await bench.end("c", LOST)
             assert bench.session.fact.state is SessionState.WAITING
+
+        play()
+
+    def test_those_that_hang_while_others_train_are_stopped(self) -> None:
+        @scene
+        async def play(bench: Bench) -> None:
+            bench.session.open(("a",), 1)
+            await bench.form(1, "a")
+            bench.session.list_ranks(("a", "b"), 1)
+            bench.session.list_ranks(("a", "c", "b"), 1)
+            await turns()
+            ranks = bench.session._running
+            ranks["c"] = replace(ranks["c"], started=ranks["b"].started + TOGETHER + 1)
+            fact = bench.session.fact
+            assert (fact.state, fact.starting) == (SessionState.SETTLED, ("b", "c"))
+            bench.session.reform()
+            fact = bench.session.fact
+            assert (bench.workers.stopped, fact.state, fact.starting) == (["b"], SessionState.SETTLED, ("c",))
+            await bench.end("b", LOST)
+            assert bench.exits == [("b", LOST, False)]
+            bench.say("c", ReadyForWorld())
+            assert bench.session.fact.starting == ()
 
         play()
 

@@ -8,17 +8,18 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
+from elastic_runtime.agent.rank_links import MAX_LINKS
 from elastic_runtime.agent.zygote import LEFTOVER_GRACE
 from elastic_runtime.clock import utc_now
-from elastic_runtime.protocol.rank_link import RANK_FD, Handover
+from elastic_runtime.protocol.rank_link import RANK_FD, RANK_SOCKET, Handover, RankLink, short_path
 from elastic_runtime.protocol.wire import RankExited, RankSaid, Ready
 from elastic_runtime.world import WORLD
 from tests.unit.runtime.worker_bench import SOON, Worker, code, with_worker
@@ -129,17 +130,18 @@ class TestStop:
 
     def test_waits_for_the_last_words_of_each(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async def test(worker: Worker) -> None:
-            hear, begun, go_on = worker.ranks._read_last_messages, asyncio.Event(), asyncio.Event()
-
-            async def heard(rank: Any) -> None:
-                if rank.rank_id == "b":
-                    begun.set()
-                    await go_on.wait()
-                await hear(rank)
-
-            monkeypatch.setattr(worker.ranks, "_read_last_messages", heard)
+            begun, go_on = asyncio.Event(), asyncio.Event()
             for name in "ab":
                 await worker.start(name, WILLING)
+            links = worker.ranks._ranks["b"].links
+            close = links.close
+
+            async def heard() -> None:
+                begun.set()
+                await go_on.wait()
+                await close()
+
+            monkeypatch.setattr(links, "close", heard)
             stopping = asyncio.create_task(worker.ranks.stop())
             await begun.wait()
             await worker.until(lambda: worker.code("a") is not None)
@@ -151,6 +153,77 @@ class TestStop:
             assert worker.code("b") is not None
 
         with_worker(True, test)
+
+
+CHILD = """
+import time
+from elastic_runtime.protocol.rank_link import Progress, shared_link
+link = shared_link()
+assert not link.connected
+link.connect()
+link.send(Progress(3))
+while not link.leaving:
+    link.hear()
+    time.sleep(0.01)
+link.send(Progress(4))
+"""
+WITHOUT_DESCRIPTORS = code(f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {CHILD!r}]))")
+MANY = code("""
+import os, socket
+from elastic_runtime.protocol.rank_link import RANK_SOCKET, short_path
+path = os.environ[RANK_SOCKET]
+connections = []
+with short_path(path) as short:
+    for _ in range(40):
+        connections.append(socket.socket(socket.AF_UNIX))
+        connections[-1].connect(short)
+connections[-1].recv(1)
+def is_let_in(each):
+    each.setblocking(False)
+    try:
+        return each.recv(1) != b""
+    except BlockingIOError:
+        return True
+print(oct(os.stat(os.path.dirname(path)).st_mode), sum(map(is_let_in, connections)))
+""")
+
+
+class TestJoining:
+    """By a process that a rank has started, which has not inherited the rank's descriptors."""
+
+    @pytest.mark.parametrize("warm", [True, False])
+    def test_it_has_the_ranks_line_to_the_agent(self, *, warm: bool) -> None:
+        async def test(worker: Worker) -> None:
+            worker.ranks.start_rank("a", WITHOUT_DESCRIPTORS, {}, None)
+            await worker.until(lambda: bool(worker.of(RankSaid)))
+            worker.ranks.tell(Handover("b", utc_now()))
+            await worker.until(lambda: worker.code("a") is not None)
+            assert worker.code("a") == 0
+            assert [each.message["step"] for each in worker.of(RankSaid)] == [3, 4]
+
+        with_worker(warm, test)
+
+    def test_is_for_this_user_alone_and_for_a_few_at_a_time(self) -> None:
+        async def test(worker: Worker) -> None:
+            assert await worker.run("a", MANY) == 0
+            assert worker.lines("a", "stdout") == [f"0o40700 {MAX_LINKS - 1}"]
+
+        with_worker(True, test)
+
+    def test_after_the_rank_is_an_error_that_says_so(self, tmp_path: Path) -> None:
+        with pytest.raises(ConnectionError, match="cannot take part in the run: no agent"):
+            RankLink(None).connect({RANK_SOCKET: str(tmp_path / "link-0")})
+
+    def test_is_where_no_path_is_too_long(self, tmp_path: Path) -> None:
+        folder = tmp_path / ("long" * 40)
+        folder.mkdir()
+        with short_path(folder / "link-0") as short, socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(short)
+            listening.listen()
+            link = RankLink(None)
+            link.connect({RANK_SOCKET: str(folder / "link-0")})
+            assert link.connected
+            link.close()
 
 
 class TestDeath:

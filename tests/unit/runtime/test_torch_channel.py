@@ -14,7 +14,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from elastic_runtime.agent.ranks import WORD
+from elastic_runtime.agent.rank_links import WORD
 from elastic_runtime.clock import utc_now
 from elastic_runtime.engines.torch import messages
 from elastic_runtime.engines.torch.channel import Channel, WorldLost

@@ -22,15 +22,18 @@ class Workers:
     ends: dict[str, asyncio.Future[int]] = field(default_factory=dict)
     stopped: list[str] = field(default_factory=list)
     dumped: list[str] = field(default_factory=list)
+    attempts: list[tuple[str, int]] = field(default_factory=list)
+    gone: set[str] = field(default_factory=set)
 
-    def interface(self, rank_id: str) -> str:
-        return f"eth-{rank_id}"
+    def interface(self, rank_id: str) -> str | None:
+        return None if rank_id in self.gone else f"eth-{rank_id}"
 
     def host(self, rank_id: str) -> str:
         return rank_id
 
     async def run_rank(self, rank_id: str, attempt: int, environment: Mapping[str, str]) -> int:
         self.environments[rank_id] = dict(environment)
+        self.attempts.append((rank_id, attempt))
         self.ends[rank_id] = asyncio.get_running_loop().create_future()
         return await self.ends[rank_id]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import itertools
 import logging
 import os
 import re
@@ -19,16 +20,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from elastic_runtime.agent.rank_links import RankLinks
 from elastic_runtime.agent.scripts import new_folder
 from elastic_runtime.agent.zygote import LEFTOVER_GRACE, ZygoteClient
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import write_atomically
 from elastic_runtime.errors import InvalidDocument
-from elastic_runtime.net.framing import LineReader, decode_line
+from elastic_runtime.net.framing import decode_line
 from elastic_runtime.pace import RateLimitedLog
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol.plausible import LINES, check_rank, is_address
-from elastic_runtime.protocol.rank_link import HOSTFILE, OUTPUTS, AgentWord, decode_rank_message, encode_rank_message
+from elastic_runtime.protocol.rank_link import (
+    HOSTFILE,
+    OUTPUTS,
+    RANK_SOCKET,
+    AgentWord,
+    decode_rank_message,
+    encode_rank_message,
+)
 from elastic_runtime.protocol.rank_names import RankName
 from elastic_runtime.protocol.wire import AgentMessage, Host, Hosts, Output, RankExited, RankSaid, RankStarted, Ready
 from elastic_runtime.script.stacks import SIGNAL as STACK_SIGNAL
@@ -144,10 +153,6 @@ STACKS_TIME = 2.0
 OUTPUT_DRAIN = 2.0
 """Seconds to read a rank's output after its own end, at most. Its process group ends with it (see
 :mod:`~elastic_runtime.agent.zygote`); a process in a session of its own may write for ever."""
-WORD = 65536
-"""Bytes of a line on a rank's link: it is the user's script that writes there."""
-MAX_LAST_MESSAGES = 1024 * 1024
-"""Bytes that are read of the link of a rank that has ended; what it left behind may write there still."""
 _CHUNK = 65536
 _LOOK = 0.02
 """Seconds between two looks at whether all that a rank wrote is read."""
@@ -176,9 +181,7 @@ class _Stream:
 @dataclass(slots=True)
 class _Rank:
     rank_id: str
-    link: socket.socket
-    words: LineReader = field(default_factory=lambda: LineReader(WORD))
-    listening: asyncio.Task[None] | None = None
+    links: RankLinks
     streams: list[_Stream] = field(default_factory=list)
     pid: int | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -216,6 +219,7 @@ class Ranks:
         self._scratch, self._outputs = scratch, Path()
         self._hostfile = Path(hostfile) if hostfile else None
         self._ranks: dict[str, _Rank] = {}
+        self._numbers = itertools.count()
         self._endings: set[asyncio.Task[None]] = set()
         self._ready: Ready | None = None
         self._idle = asyncio.Event()
@@ -257,13 +261,13 @@ class Ranks:
     ) -> None:
         """Fork a rank; :class:`RankStarted` and in the end :class:`RankExited` are sent."""
         ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        rank = self._ranks[rank_id] = _Rank(rank_id, ours)
+        joining = self._outputs.resolve() / f"link-{next(self._numbers)}"
+        rank = self._ranks[rank_id] = _Rank(rank_id, self._links(rank_id, ours, joining))
         self._idle.clear()
         outputs = [os.pipe(), os.pipe()]
         with theirs:
             descriptors = (outputs[0][1], outputs[1][1], theirs.fileno())
-            told = {**environment, OUTPUTS: str(self._outputs), HOSTFILE: str(self._hosts)}
+            told = {**environment, OUTPUTS: str(self._outputs), HOSTFILE: str(self._hosts), RANK_SOCKET: str(joining)}
             if not self._zygote.start(rank_id, command, told, directory, descriptors):
                 self._end(rank, -signal.SIGKILL)
             for _, write in outputs:
@@ -272,7 +276,12 @@ class Ranks:
         for name, (read, _) in zip(("stdout", "stderr"), outputs, strict=True):
             rank.streams.append(stream := _Stream(read))
             stream.task = loop.create_task(self._forward(rank_id, name, stream))
-        rank.listening = loop.create_task(self._listen(rank))
+
+    def _links(self, rank_id: str, first: socket.socket, joining: Path) -> RankLinks:
+        def refused(error: InvalidDocument) -> None:
+            self._limited_log.warning("rank %s is not listened to any more: %s", rank_id, printable(error))
+
+        return RankLinks(first, joining, lambda plain: self._check(rank_id, plain), refused, self._drained)
 
     def signal(self, rank_id: str, number: int, *, alone: bool = False) -> None:
         """Send a signal to a rank's process group, or its own process; a rank that has ended is left alone."""
@@ -310,19 +319,18 @@ class Ranks:
         """Say it to every rank; one that does not listen is no error."""
         for rank in self._ranks.values():
             with contextlib.suppress(OSError):
-                rank.link.send(encode_rank_message(word))
+                rank.links.tell(encode_rank_message(word))
 
     def tell_one(self, rank_id: str, word: AgentWord) -> None:
         """Say it to one rank; one that has ended is no error. One that does not take it has hung up, as it will see."""
         if rank := self._ranks.get(rank_id):
-            line = encode_rank_message(word)
             try:
-                if rank.link.send(line) == len(line):
+                if rank.links.tell(encode_rank_message(word)):
                     return
             except OSError as error:
                 log.debug("rank %s takes no word: %s", rank_id, error)
             with contextlib.suppress(OSError):
-                rank.link.shutdown(socket.SHUT_WR)
+                rank.links.hang_up()
 
     async def stop(self) -> None:
         """End every rank at once, and wait until they are gone."""
@@ -363,8 +371,7 @@ class Ranks:
         rank.ended.set()
         ended = time.monotonic()
         await self._drain(rank, 0.0 if code < 0 else LEFTOVER_GRACE)
-        await self._read_last_messages(rank)
-        rank.link.close()
+        await rank.links.close()
         del self._ranks[rank.rank_id]
         self._send(RankExited(rank.rank_id, code, round(time.monotonic() - ended, 3)))
         if not self._ranks:
@@ -383,42 +390,13 @@ class Ranks:
                     task.cancel()
                 break
 
-    async def _listen(self, rank: _Rank) -> None:
-        """Pass on what a rank says, until it talks nonsense or has hung up."""
-        loop = asyncio.get_running_loop()
-        with contextlib.suppress(OSError):
-            while self._pass_on(rank, await loop.sock_recv(rank.link, _CHUNK)):
-                await asyncio.sleep(0)  # Others have their turn, however fast it talks.
-                await self._drained()
-
-    async def _read_last_messages(self, rank: _Rank) -> None:
-        """They may be those of a durable checkpoint."""
-        if rank.listening is None or rank.listening.done():
-            return
-        rank.listening.cancel()
-        await asyncio.gather(rank.listening, return_exceptions=True)
-        with contextlib.suppress(OSError):  # There is no more.
-            heard = 0
-            while heard < MAX_LAST_MESSAGES and self._pass_on(rank, data := rank.link.recv(_CHUNK)):
-                heard += len(data)
-
-    def _pass_on(self, rank: _Rank, data: bytes) -> bool:
-        """Whether there may be more."""
-        try:
-            for plain in rank.words.feed(data):
-                self._check(rank, plain)
-        except InvalidDocument as error:  # No rank of ours talks so; what it says is not needed to train.
-            self._limited_log.warning("rank %s is not listened to any more: %s", rank.rank_id, printable(error))
-            return False
-        return bool(data)
-
-    def _check(self, rank: _Rank, plain: Mapping[str, Any]) -> None:
+    def _check(self, rank_id: str, plain: Mapping[str, Any]) -> None:
         try:
             if message := decode_rank_message(plain):
                 check_rank(message)
-                self._send(RankSaid(rank.rank_id, decode_line(encode_rank_message(message))))
+                self._send(RankSaid(rank_id, decode_line(encode_rank_message(message))))
         except InvalidDocument as error:
-            self._limited_log.warning("what rank %s says is left out: %s", rank.rank_id, printable(error))
+            self._limited_log.warning("what rank %s says is left out: %s", rank_id, printable(error))
 
     async def _forward(self, rank_id: str, name: str, stream: _Stream) -> None:
         reader, loop = asyncio.StreamReader(), asyncio.get_running_loop()

@@ -94,6 +94,9 @@ class SessionFact:
     """Rank ids that run and have not come to where the others wait, where the engine knows."""
     arrived: tuple[str, ...] = ()
     """Rank ids that wait for these there."""
+    starting: tuple[str, ...] = ()
+    """Rank ids that were started for the next world and are not ready for it, the first one first, if the engine has a
+    limit for that while a world trains."""
 
 
 class RankRunner(Protocol):
@@ -187,7 +190,7 @@ class Session(Protocol):
 
         Those that have not come so far are stopped, and so are those that do not come back from a world that is over;
         where a world has broken, not those that have the state, unless another that has it is there. For a session with
-        :attr:`SessionFact.holders`.
+        :attr:`SessionFact.holders`. If no world is forming, only the first of :attr:`SessionFact.starting` are stopped.
         """
 
     async def close(self, grace: float) -> None:

@@ -29,6 +29,9 @@ RANK_FD = "ELASTIC_RUNTIME_RANK_FD"
 RANK_FD_INODE = "ELASTIC_RUNTIME_RANK_FD_INODE"
 """Inode of that socket. A process that the rank spawns inherits the variables alone: there, the number is of another
 file, or of none."""
+RANK_SOCKET = "ELASTIC_RUNTIME_RANK_SOCKET"
+"""Path of the socket by which a process connects that the rank has started without its descriptors, to train in its
+place: see :meth:`RankLink.connect`."""
 CHECKPOINT = "ELASTIC_RUNTIME_CHECKPOINT"
 """The run's :class:`~elastic_runtime.run.spec.CheckpointSpec` as JSON; unset when the run keeps no durable
 checkpoints."""
@@ -273,6 +276,26 @@ class RankLink:
             return cls(None)
         return cls(socket.socket(fileno=os.dup(int(descriptor))))
 
+    def connect(self, environ: Mapping[str, str] = os.environ) -> None:
+        """Connect to the agent of the rank that has started this process, unless the rank's end was inherited.
+
+        The agent then sends what it has for the rank to this process. Does nothing where no agent is.
+
+        Raises:
+            ConnectionError: the rank has ended, or this process runs as another user.
+        """
+        path = environ.get(RANK_SOCKET)
+        if self.connected or path is None:
+            return
+        sock = socket.socket(socket.AF_UNIX)
+        try:
+            with short_path(path) as short:
+                sock.connect(short)
+        except OSError as error:
+            sock.close()
+            raise ConnectionError(f"this process cannot take part in the run: no agent: {error}") from error
+        self._socket = sock
+
     @property
     def connected(self) -> bool:
         """Whether there is an agent."""
@@ -429,6 +452,17 @@ class RankLink:
                 with contextlib.suppress(OSError):  # Its thread hears the end.
                     sock.shutdown(socket.SHUT_RDWR)
             sock.close()
+
+
+@contextlib.contextmanager
+def short_path(path: str | os.PathLike[str]) -> Iterator[str]:
+    """Another path of a socket for the block: a socket's path has at most 107 bytes."""
+    folder, name = os.path.split(path)
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{name}"
+    finally:
+        os.close(descriptor)
 
 
 def _inode(descriptor: int) -> str | None:

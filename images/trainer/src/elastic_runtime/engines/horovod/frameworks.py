@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
-from elastic_runtime.world import Handler
+from elastic_runtime.world import Handler, current_world
 
 _HERE = "elastic_runtime.engines.horovod"
 MODULES = {"horovod.torch": f"{_HERE}.torch", "horovod.tensorflow": f"{_HERE}.tensorflow"}
@@ -70,6 +70,36 @@ def built() -> tuple[str, ...]:
     return tuple(name for name in names if any((folder / name).glob("mpi_lib*.so")))
 
 
+def prepare_with_framework() -> None:
+    """Prepare this rank once a framework's Horovod is imported. Horovod's own import calls it (images/trainer/patches).
+
+    A rank that was forked from a warm process is prepared before its script. If a command such as ``sh -c`` starts the
+    rank, or the rank starts a process, only the import shows that the process uses Horovod.
+    """
+    for theirs in MODULES:
+        when_imported(theirs, lambda: current_world().prepare())
+
+
+_incomplete: dict[str, Callable[[Framework], None]] = {}
+"""What waits for one of our modules to have its ``FRAMEWORK``, by the module's name."""
+
+
+def when_complete(ours: str, callback: Callable[[Framework], None]) -> None:
+    """Import one of our modules and call this with its framework; later if that module is being imported already."""
+    framework = getattr(import_module(ours), "FRAMEWORK", None)
+    if framework is None:
+        _incomplete[ours] = callback
+    else:
+        callback(framework)
+
+
+def complete(ours: str, framework: Framework) -> Framework:
+    """Called by our module of a framework at its end. Returns the framework."""
+    if (callback := _incomplete.pop(ours, None)) is not None:
+        callback(framework)
+    return framework
+
+
 # Have something called as soon as a module is imported, be that now or later: nothing is imported for it.
 
 
@@ -77,21 +107,22 @@ class _Finder:
     """First of the finders, for modules that somebody waits for."""
 
     def __init__(self) -> None:
-        self.waiting: dict[str, Callable[[], None]] = {}
+        self.waiting: dict[str, list[Callable[[], None]]] = {}
 
     def find_spec(
         self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """The spec that the other finders have, with a loader that calls once it has executed the module."""
-        callback = self.waiting.pop(name, None)
-        spec = importlib.util.find_spec(name) if callback else None
-        if spec is None or spec.loader is None or callback is None:
+        callbacks = self.waiting.pop(name, [])
+        spec = importlib.util.find_spec(name) if callbacks else None
+        if spec is None or spec.loader is None:
             return None
         execute = spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            callback()
+            for callback in callbacks:
+                callback()
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
@@ -105,6 +136,6 @@ def when_imported(name: str, callback: Callable[[], None]) -> None:
     if name in sys.modules:
         callback()
         return
-    _finder.waiting[name] = callback
+    _finder.waiting.setdefault(name, []).append(callback)
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)

@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +26,12 @@ from horovod.runner.elastic.worker import HostUpdateResult
 
 from elastic_runtime.engines.gloo_sockets import GlooSockets
 from elastic_runtime.engines.horovod import frameworks
-from elastic_runtime.engines.horovod.frameworks import MODULES, Framework, when_imported
+from elastic_runtime.engines.horovod.frameworks import MODULES, Framework, when_complete, when_imported
 from elastic_runtime.engines.horovod.store import LoopbackStore
 from elastic_runtime.engines.through_worlds import ending_with_its_word, through_worlds
 from elastic_runtime.engines.torch.channel import Channel, WorldLost
 from elastic_runtime.engines.torch.messages import AnotherWanted, Offered
-from elastic_runtime.protocol.rank_link import FIXED_SIZE, RANK_FD, LocalRankRead, RankLink, shared_link
+from elastic_runtime.protocol.rank_link import FIXED_SIZE, RANK_SOCKET, LocalRankRead, RankLink, shared_link
 from elastic_runtime.run.observe import TRACES
 from elastic_runtime.script import kept_outputs
 from elastic_runtime.script.leaving import call_back
@@ -152,14 +151,10 @@ def meeting() -> Meeting | None:
     """That of this process; None: no agent has started it, so that it meets whom Horovod's own environment says.
 
     Raises:
-        RuntimeError: an agent has started one of its parents, and not this process.
+        ConnectionError: a rank has started it, and has ended.
     """
     link = shared_link()
-    if not link.connected and RANK_FD in os.environ:
-        raise RuntimeError(
-            "this process was started by a rank, which has not handed down its connection to the agent: have the "
-            "rank become the training (exec), or start it with close_fds=False"
-        )
+    link.connect()
     return Meeting(link) if link.connected else None
 
 
@@ -321,17 +316,17 @@ def install() -> None:
         sys.exit(
             "HOROVOD_AUTOTUNE hangs when rank 0 leaves an elastic run (horovod#2835): unset it, or fix the run's size"
         )
-    if shared_link().connected and not hasattr(horovod, "SHOWS_TOKEN"):
+    if RANK_SOCKET in os.environ and not hasattr(horovod, "SHOWS_TOKEN"):
         sys.exit(
             "This image's Horovod shows the rendezvous no token, and would be refused there: build it with "
             "images/trainer/build-horovod.sh, which amends it"
         )
     _installed = True
-    if shared_link().connected:
+    if RANK_SOCKET in os.environ:
         notification_manager.init = lambda *_: None  # The agent brings word of changes.
     _have_notices_heard()
     for theirs, ours in MODULES.items():
-        when_imported(theirs, functools.partial(_adapt, ours))
+        when_imported(theirs, functools.partial(when_complete, ours, _adapt))
 
 
 def _have_notices_heard() -> None:
@@ -348,8 +343,7 @@ def _have_notices_heard() -> None:
     while_waiting.append(call_back)
 
 
-def _adapt(ours: str) -> None:
-    framework: Framework = import_module(ours).FRAMEWORK
+def _adapt(framework: Framework) -> None:
     rank = _ranks[framework] = Rank(framework.calls)
     framework.adapt(rank.init, rank.reset, run)
     for module in framework.modules:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from elastic_runtime.engines.horovod.frameworks import Framework, when_imported
+from elastic_runtime.engines.horovod.frameworks import Framework, complete, when_imported
 
 _LOST = (tf.errors.UnknownError, tf.errors.AbortedError, tf.errors.CancelledError)
 """What TensorFlow makes of the status of Horovod's operations when a rank is lost; the last one of those beside it."""
@@ -75,4 +75,4 @@ class TensorFlowFramework(Framework):
         return
 
 
-FRAMEWORK = TensorFlowFramework()
+FRAMEWORK = complete(__name__, TensorFlowFramework())

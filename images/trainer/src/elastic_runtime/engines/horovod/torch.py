@@ -14,7 +14,7 @@ from horovod.torch.elastic.state import ModelStateHandler, OptimizerStateHandler
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from typing_extensions import override
 
-from elastic_runtime.engines.horovod.frameworks import Framework
+from elastic_runtime.engines.horovod.frameworks import Framework, complete
 from elastic_runtime.script.unjoined import stepped
 from elastic_runtime.world import Handler
 
@@ -75,4 +75,4 @@ class TorchFramework(Framework):
         return None
 
 
-FRAMEWORK = TorchFramework()
+FRAMEWORK = complete(__name__, TorchFramework())

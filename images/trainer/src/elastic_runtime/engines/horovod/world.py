@@ -41,9 +41,7 @@ class HorovodWorld(World):
     def prepare(self) -> None:
         from elastic_runtime.engines.horovod import rank
 
-        # Horovod's own import calls this, too (images/trainer/patches), and that module imports Horovod.
-        if install := getattr(rank, "install", None):
-            install()
+        rank.install()
 
     def enter(self) -> None:
         """``hvd.init()`` of torch's Horovod: see :mod:`elastic_runtime.torch.elastic`."""

@@ -19,7 +19,7 @@ from elastic_runtime.engines.base import (
     SessionState,
     Stage,
 )
-from elastic_runtime.engines.exits import describe
+from elastic_runtime.engines.exits import LOST, describe
 from elastic_runtime.engines.local_ranks import local_ranks
 from elastic_runtime.engines.tasks import SessionTasks
 from elastic_runtime.engines.torch import messages, worlds
@@ -69,6 +69,8 @@ class Agreeing:
 
 NEWCOMERS = 5.0
 """Seconds for which members that are to leave stay while newcomers start, at most: a notice may be of 30 s."""
+START_ATTEMPTS = 4
+"""How often a rank of the first world is started, if it is killed before that world forms."""
 PARTS_LOST = "ranks ended together with those that kept copies of their parts"
 log = logging.getLogger(__name__)
 
@@ -160,7 +162,7 @@ class TorchSession(Session):
         self._listed, self._minimum = ranks, minimum
         for rank_id in ranks:
             if rank_id not in self._running:
-                self._running[rank_id] = RankFact()
+                self._running[rank_id] = RankFact(started=asyncio.get_running_loop().time())
                 self._tasks.begin(self._run(rank_id))
         if self._hurry is None and self._world.members and worlds.starting(self._facts()):
             self._hurry = asyncio.get_running_loop().call_later(NEWCOMERS, self._wait_no_longer)
@@ -179,6 +181,10 @@ class TorchSession(Session):
     @override
     def reform(self) -> None:
         world = self._world
+        if self._state is SessionState.SETTLED:
+            for rank_id in worlds.overdue(self._facts()):
+                self._stop_late(rank_id, "is not ready for a world in time")
+            return
         for rank_id in worlds.late(self._facts(), told_broken=world.told_broken):
             where = "has not left a world that is broken" if world.told_broken else "has not come to a world"
             self._stop_late(rank_id, f"{where} in time")
@@ -253,8 +259,17 @@ class TorchSession(Session):
     # Processes
 
     async def _run(self, rank_id: str) -> None:
-        interface = self._runner.interface(rank_id) or ""
-        code = await self._runner.run_rank(rank_id, 0, self._environment(rank_id, interface))
+        code = LOST
+        for attempt in range(START_ATTEMPTS):
+            interface = self._runner.interface(rank_id) or ""
+            code = await self._runner.run_rank(rank_id, attempt, self._environment(rank_id, interface))
+            # A killed rank that no other has met starts again by itself. One that fails by itself would fail again.
+            if self._over or self._world.members or code >= 0 or self._runner.interface(rank_id) is None:
+                break
+            if attempt + 1 < START_ATTEMPTS:
+                self._callbacks.on_exit(rank_id, code, False)
+                self._running[rank_id] = RankFact(started=asyncio.get_running_loop().time())
+                self._consider()
         del self._running[rank_id]
         self._world.store.forget(rank_id)
         is_member = rank_id in self._world.members

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from elastic_runtime.engines.base import SessionOutcome, SessionState
 from elastic_runtime.engines.exits import outcome_of
 
+TOGETHER = 5.0
+"""Seconds between two starts that count as one."""
+
 
 @dataclass(frozen=True, slots=True)
 class RankFact:
@@ -25,6 +28,8 @@ class RankFact:
     """It cannot leave the present world, which is broken."""
     part: bool = False
     """It is ready, with a part of the state that it has given to nobody."""
+    started: float = 0.0
+    """When its process was started, in seconds of the event loop's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +202,13 @@ def starting(facts: Facts) -> tuple[str, ...]:
     """Newcomers that are listed and have been started, and are not ready yet."""
     newcomers = [each for each in facts.listed if each in facts.running and each not in facts.members]
     return tuple(each for each in newcomers if not facts.running[each].ready)
+
+
+def overdue(facts: Facts) -> tuple[str, ...]:
+    """Newcomers that the members have trained without for too long: the first, and those that started with it."""
+    found = starting(facts)
+    first = min((facts.running[each].started for each in found), default=0.0)
+    return tuple(each for each in found if facts.running[each].started <= first + TOGETHER)
 
 
 def _left_out(facts: Facts) -> tuple[str, ...]:

@@ -292,22 +292,39 @@ def _form(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float) 
         return _see_it_formed(facts, facts.session, clocks, settings, now, released)
     if facts.session.state is SessionState.FINISHING:
         return _see_it_ended(facts, facts.session, clocks, settings, now, released)
-    due = ranks_due(facts, settings, now) & set(facts.session.listed)
-    if set(chosen) != set(facts.session.listed) and (len(chosen) >= least or due):
-        reason = f"{len(facts.session.listed)} ranks are listed, {len(chosen)} shall train"
-        if len(chosen) < least:
-            reason = f"{named(sorted(due))} will be taken before others can take over: all write a checkpoint and end"
-        return Decision((*released, ListRanks(chosen, least)), Phase.RUNNING, reason)
-    trains = f"{len(facts.session.listed)} ranks train"
-    if facts.ending is not None:
-        trains = f"{len(facts.ending.ended)} ranks have ended their training, {len(facts.ending.training)} have not"
-    return Decision(released, Phase.RUNNING, trains)
+    return _see_it_train(facts, facts.session, clocks, settings, now, released)
 
 
 def _except(facts: Facts) -> str:
     """For people: which sizes cannot be."""
     sizes = " and ".join(map(str, sorted(facts.refused_sizes)))
     return f"; the script fails with {sizes}" if sizes else ""
+
+
+def _see_it_train(
+    facts: Facts,
+    session: SessionFact,
+    clocks: Clocks,
+    settings: DecisionSettings,
+    now: float,
+    released: tuple[ReleaseWorker, ...],
+) -> Decision:
+    """A world that is complete goes on, until others shall train."""
+    chosen, least = choose_ranks(facts, settings, now), minimum_ranks(facts, settings)
+    due = ranks_due(facts, settings, now) & set(session.listed)
+    if set(chosen) != set(session.listed) and (len(chosen) >= least or due):
+        reason = f"{len(session.listed)} ranks are listed, {len(chosen)} shall train"
+        if len(chosen) < least:
+            reason = f"{named(sorted(due))} will be taken before others can take over: all write a checkpoint and end"
+        return Decision((*released, ListRanks(chosen, least)), Phase.RUNNING, reason)
+    started = now - (now if clocks.starting_since is None else clocks.starting_since)
+    if started > settings.timing.forming:
+        late = f"{named(session.starting)} did not get ready for a world within {started:.0f} s of the start"
+        return Decision((*released, ReformWorld()), Phase.RUNNING, late)
+    trains = f"{len(session.listed)} ranks train"
+    if facts.ending is not None:
+        trains = f"{len(facts.ending.ended)} ranks have ended their training, {len(facts.ending.training)} have not"
+    return Decision(released, Phase.RUNNING, trains)
 
 
 def _see_it_ended(
@@ -461,6 +478,8 @@ def observe(clocks: Clocks, facts: Facts, settings: DecisionSettings, now: float
     stage = session.stage if session else Stage.CONNECTING
     same_world = clocks.forming_since if (world, stage) == (clocks.world, clocks.stage) else None
     is_finishing = session is not None and session.state is SessionState.FINISHING
+    starting = session.starting[:1] if session else ()
+    same_start = clocks.starting_since if starting == clocks.starting else None
     return Clocks(
         launched=clocks.launched,
         short_since=_short_since(clocks, facts, now),
@@ -470,6 +489,8 @@ def observe(clocks: Clocks, facts: Facts, settings: DecisionSettings, now: float
         world=world,
         finishing_since=_since(clocks.finishing_since, is_finishing, now),
         ending_since=_since(clocks.ending_since, facts.ending is not None, now),
+        starting_since=_since(same_start, bool(starting), now),
+        starting=starting,
         stage=stage,
     )
 

@@ -140,6 +140,10 @@ class Clocks:
     """Since when a rank of the world has ended with code 0, and others have not ended."""
     ending_since: float | None = None
     """Since when some ranks have ended their training, and others have not."""
+    starting_since: float | None = None
+    """Since when the present first one of :attr:`SessionFact.starting` is that."""
+    starting: tuple[str, ...] = ()
+    """Its rank id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +178,10 @@ class ListRanks:
 
 @dataclass(frozen=True, slots=True)
 class ReformWorld:
-    """Have another world formed, of those ranks of the present one that are there; the others are stopped."""
+    """Have another world formed, of those ranks of the present one that are there; the others are stopped.
+
+    If the present one is complete, only ranks that are not ready for the next are stopped.
+    """
 
 
 @dataclass(frozen=True, slots=True)
