@@ -1,4 +1,4 @@
-"""A model of :class:`elastic_runtime.engines.horovod.session.HorovodSession`: one life of the ElasticDriver.
+"""A model of :class:`elastic_runtime.engines.horovod.session.HorovodSession`.
 
 What it does, and when, is what the real one was seen to do (docs/architecture.md); how long it takes is in the costs.
 """

@@ -53,7 +53,7 @@ class Outcome:
     forced_resets: int
     """By a loss."""
     sessions: int
-    """Lives of the ElasticDriver: the first, and one for each restart."""
+    """Sessions: the first, and one for each restart."""
     checkpoints: int
     end: str | None
     """Why the run had to end before the trace did."""

@@ -40,9 +40,22 @@ def test_a_plain_elastic_horovod_script_runs_and_sees_every_sample_once(start: S
     assert not apart, f"learning rates or weights of the ranks differ in steps {apart}: {ranks[apart[0]]}"
 
 
-@pytest.mark.parametrize("warm", [pytest.param(True, marks=pytest.mark.long), False])
-def test_a_shell_command_starts_cold_and_scales(start: Start, warm: bool) -> None:
-    command = ("sh", "-c", f"exec {sys.executable} {SCRIPTS / 'stock.py'}")
+STOCK = SCRIPTS / "stock.py"
+SHELL = ("sh", "-c", f"exec {sys.executable} {STOCK}")
+CHILD = (sys.executable, "-c", f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '{STOCK}']))")
+"""Its descriptors are closed, so that it does not inherit the rank's connection to the agent."""
+
+
+@pytest.mark.parametrize(
+    ("command", "warm"),
+    [
+        pytest.param(SHELL, True, marks=pytest.mark.long, id="a-shell-beside-warm-ranks"),
+        pytest.param(SHELL, False, id="a-shell"),
+        pytest.param(CHILD, True, id="a-child-of-a-warm-rank"),
+        pytest.param(CHILD, False, marks=pytest.mark.long, id="a-child"),
+    ],
+)
+def test_a_training_that_the_command_starts_scales(start: Start, command: tuple[str, ...], warm: bool) -> None:
     run = start(Script("stock.py", epochs=1, holds=(6,)), command=command, warm=warm)
     run.at(6)  # What is left of the samples can be divided by three: Horovod's sampler repeats some otherwise.
     run.resize(3)

@@ -52,6 +52,8 @@ async def test_a_rank_is_started_as_horovod_starts_it(bench: Bench) -> None:
         "HOROVOD_CONTROLLER": "gloo",
         "HOROVOD_CPU_OPERATIONS": "gloo",
         "HOROVOD_GLOO_IFACE": "eth-a",
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": "1",
         "NCCL_SOCKET_IFNAME": "eth-a",
     }
 

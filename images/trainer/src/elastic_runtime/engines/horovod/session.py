@@ -36,5 +36,8 @@ class HorovodSession(TorchSession):
             "HOROVOD_CONTROLLER": "gloo",
             "HOROVOD_CPU_OPERATIONS": "gloo",
             "HOROVOD_GLOO_IFACE": interface,
+            # Until the process has its own (store.py): a Horovod that is not adapted fails, and does not train alone.
+            "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",
+            "HOROVOD_GLOO_RENDEZVOUS_PORT": "1",
             "NCCL_SOCKET_IFNAME": interface,
         }
