@@ -9,6 +9,7 @@ import ctypes
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 
 import horovod.torch.mpi_ops
@@ -34,7 +35,7 @@ from elastic_runtime.engines.torch.messages import (
     write_session_word,
 )
 from elastic_runtime.errors import OwnershipLost
-from elastic_runtime.protocol.rank_link import RANK_FD, EngineWord, RankLink
+from elastic_runtime.protocol.rank_link import RANK_SOCKET, EngineWord, RankLink
 from tests.paced import until
 from tests.unit.runtime.linked_ranks import SOON, in_thread
 from tests.unit.runtime.rank_bench import Agent
@@ -352,11 +353,14 @@ class TestNextWorld:
         with pytest.raises(ConnectionError, match="agent of this rank is gone"):
             meeting.next_world()
 
-    def test_a_process_that_a_rank_has_started_is_no_rank_of_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """It would train alone, and nobody would see it."""
-        monkeypatch.setenv(RANK_FD, "3")
+    def test_a_process_that_a_rank_has_started_never_trains_alone(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        """Nobody would see it. In real runs it joins: tests/local/test_commands.py."""
         monkeypatch.setattr(adaptation, "shared_link", lambda: RankLink(None))
-        with pytest.raises(RuntimeError, match="close_fds=False"):
+        assert adaptation.meeting.__wrapped__() is None, "without an agent it meets whom Horovod's environment says"
+        monkeypatch.setenv(RANK_SOCKET, str(tmp_path / "link-0"))
+        with pytest.raises(ConnectionError, match="cannot take part in the run"):
             adaptation.meeting.__wrapped__()
 
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from elastic_runtime.engines.horovod import rank as adaptation
+from elastic_runtime.protocol.rank_link import RANK_SOCKET
 from elastic_runtime.torch.handlers import StateDictHandler
-from tests.unit.runtime.rank_bench import Agent
 
 
 def other_rank_0(scheduler: Any) -> Callable[..., Any]:
@@ -84,8 +84,8 @@ def test_autotune_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> Non
         adaptation.install()
 
 
-def test_a_horovod_that_shows_no_token_is_refused(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adaptation, "shared_link", lambda: agent.link)
+def test_a_horovod_that_shows_no_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RANK_SOCKET, "/folder/link-0")
     monkeypatch.delattr(horovod, "SHOWS_TOKEN")
     with pytest.raises(SystemExit, match=r"build it with images/trainer/build-horovod\.sh"):
         adaptation.install()

@@ -3,44 +3,37 @@
 Some could not be closed from outside, so its sources are amended as they are built (``images/trainer/patches``). A lost
 rank took survivors with it, by an exception in a thread of Gloo's or of Horovod's: this is an error in the survivor's
 Python code now. And whoever could connect to the rendezvous or to a rank could take part in the world, so that code of
-his ran there: ranks show the rendezvous a token, and each other what only the rendezvous tells. A build that is not
-amended is refused by the rendezvous.
+his ran there: ranks show each other what only the launcher tells them. A build that is not amended is refused.
 
-In the launcher (:mod:`~elastic_runtime.engines.horovod.driver`, :mod:`~elastic_runtime.engines.horovod.driver`):
+Horovod's ``ElasticDriver``, its rendezvous server and its notifications are not used. One session forms the worlds of
+this engine and of torch's (:mod:`~elastic_runtime.engines.horovod.session`). What went wrong there, and how it is now:
 
 =====================================================  ==========================================================
 upstream                                               here
 =====================================================  ==========================================================
-Graceful removal below the minimum while others join,  Every change is reported as *mixed*, so that no rank ever
-or remove-then-add before the barrier: deadlock        skips the sync that the others wait in.
+Graceful removal below the minimum while others join,  A world changes at one commit of all its ranks, and no rank
+or remove-then-add before the barrier: deadlock        ever skips the sync that the others wait in.
 (horovod#3494); stale world in ElasticSampler (#3399)
-Two changes in the same second, or one during a        Time stamps are not rounded, and a notification is sent
-reset: the notification is lost                        again until the assignments are the wanted ones.
+Two changes in the same second, or one during a        Changes are counted, and told again to a rank that has just
+reset: the notification is lost                        come to the state.
 A rank that ends with 0 while others train ends the    The session ends as ``EARLY_EXIT``, a failure.
 job as a success
-A rank that dies while the run waits below its         Reports of ranks without an assignment are not counted.
-minimum is counted in the next barrier
-A rank that fails or ends at the barrier counts as      It is counted once, as failed.
-ready still, or a second time
-A rank that comes to the barrier after its worker was  It is refused.
-declared lost is counted twice: another is left out,
-and the next world waits for it in vain
-A host that is gone blocks the notifier for minutes    Ranks ask, and wait for the answer: nobody calls them.
+Ranks that fail or end at the barrier are counted      There is no barrier. What counts is whether a process runs,
+twice, or as ready still                               and what it has said of the present world.
+A host that is gone blocks the notifier for minutes    Ranks hear of changes from their agent: nobody calls them.
 Ranks listen for notifications on every address, and   They do not listen.
 read 2 GiB before they look at the digest
-The rendezvous server unpickles what anybody sends,    Nothing is unpickled.
-and what the address in it answers: code execution
-Anybody may write what ranks find at the rendezvous,   Each request shows the token of a rank, which may store only
-or come to the barrier for them                        what is its own, and come only for itself.
-It listens on every address, with a backlog of 5       It listens on one address, with a backlog of 1024.
+The rendezvous server unpickles what anybody sends,    Nothing is unpickled, and no server is on a network: each rank
+and what the address in it answers: code execution     has one on loopback, which needs a token of that rank
+Anybody may write what ranks find at the rendezvous,   (:mod:`elastic_runtime.engines.horovod.store`). What ranks have
+or come to the barrier for them                        for each other goes over their agents.
 Ranks poll it every 10 ms, six times a reset           A GET waits at the server until the key is there.
 Hosts found together are ordered by their hash         They are ordered as listed.
-A newcomer that dies before it has joined ends the     Closed by the launcher: see
-whole job                                              :mod:`elastic_runtime.engines.horovod.session`.
-Ranks wait for each other inside ``hvd.init()``, hear  They wait at a roll call before it, where they can be sent
-nothing there, and are aborted after 30 s, or 150      back to the barrier; inside, their sockets are shut down when
-                                                       the world is given up, and an ``hvd.init()`` that fails is
-                                                       tried again with the next world.
+A newcomer that dies before it has joined ends the     The others train on, or form a world without it.
+whole job
+Ranks wait for each other inside ``hvd.init()``, hear  They wait before it; inside, their sockets are shut down when
+nothing there, and are aborted after 30 s, or 150      the world breaks, and an ``hvd.init()`` that fails is tried
+                                                       again with the next world.
 =====================================================  ==========================================================
 
 In the ranks (:mod:`~elastic_runtime.engines.horovod.rank`), whatever framework they use:
