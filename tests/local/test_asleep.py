@@ -50,7 +50,7 @@ def test_a_stopped_rank_is_waited_for_no_longer_than_a_world_may_form(
     assert status.phase is Phase.SUCCEEDED
     assert run.events(EventKind.SUSPENDED, EventKind.RESTARTED) == []
     assert run.events(EventKind.RANK_FAILED) == [f"rank_failed {worker}"]
-    assert f"rank {worker}.0.0 has not come to where the others wait for it: it is stopped" in run.log()
+    assert f"rank {rank} ({worker}.0.0) has not left a world that is broken in time: it is stopped" in run.log()
     assert set(run.ledger().steps().items()) == {(step, 1) for step in range(1, 71)}
     undisturbed.assert_same(run)
 
@@ -68,6 +68,23 @@ def test_a_resize_goes_on_without_a_stopped_rank(start: Start, undisturbed: Undi
     assert status.phase is Phase.SUCCEEDED
     assert run.events(EventKind.SUSPENDED, EventKind.RESTARTED) == []
     assert run.events(EventKind.RANK_FAILED) == [f"rank_failed {worker}"]
+    assert set(run.ledger().steps().items()) == {(step, 1) for step in range(1, 71)}
+    undisturbed.assert_same(run)
+
+
+def test_a_new_rank_that_hangs_is_stopped_while_the_others_train(start: Start, undisturbed: Undisturbed) -> None:
+    run = start(Script("exact.py", holds=(20,), doors={"worker-2": "wait"}), (1, 2, 3), **QUICKLY)
+    run.at(20)
+    run.resize(3)
+    run.at("worker-2")
+    run.until_status(lambda status: sizes_of(status)[-1:] == [3], "three ranks")
+
+    status = run.finish()
+
+    assert status.phase is Phase.SUCCEEDED
+    assert sizes_of(status) == [2, 3, 0]
+    assert run.events(EventKind.RANK_FAILED) == ["rank_failed worker-2"]
+    assert "rank worker-2.0.0 is not ready for a world in time: it is stopped" in run.log()
     assert set(run.ledger().steps().items()) == {(step, 1) for step in range(1, 71)}
     undisturbed.assert_same(run)
 

@@ -1,4 +1,4 @@
-"""Ranks that are lost while a world forms: between the barrier, where it was decided, and its completion."""
+"""Ranks that are lost while others start for the next world, and are not ready for it yet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(300)
 SOON = 15.0
 """Seconds; the ranks wait for each other for 30 inside ``hvd.init()``, and a newcomer was started four times there."""
 NEWCOMER = "worker-2"
-"""Stands before ``hvd.init()``, so that the world cannot be complete."""
+"""Stands before ``hvd.init()``, so that it is not ready for a world."""
 QUICKLY = RecoverySpec(backoff=0.1)
 
 
@@ -93,6 +93,7 @@ def test_the_loss_of_one_who_waited_for_a_newcomer_leaves_the_state_with_the_oth
     run.resize(3)
     run.at(NEWCOMER)
     killed = kill(veteran)
+    run.go(NEWCOMER)
     run.until_status(lambda status: sizes_of(status)[-1:] == [3], "three ranks")
     assert time.monotonic() - killed < SOON
 

@@ -264,7 +264,8 @@ class TorchSession(Session):
             interface = self._runner.interface(rank_id) or ""
             code = await self._runner.run_rank(rank_id, attempt, self._environment(rank_id, interface))
             # A killed rank that no other has met starts again by itself. One that fails by itself would fail again.
-            if self._over or self._world.members or code >= 0 or self._runner.interface(rank_id) is None:
+            can_start = rank_id in self._listed and self._runner.interface(rank_id) is not None
+            if self._over or self._world.members or code >= 0 or not can_start:
                 break
             if attempt + 1 < START_ATTEMPTS:
                 self._callbacks.on_exit(rank_id, code, False)
