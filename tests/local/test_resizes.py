@@ -28,7 +28,7 @@ def test_resizes_change_nothing_about_the_training(start: Start, undisturbed: Un
     run.at(45)
     run.resize(3)
     run.until_status(lambda status: len(ready(status)) == 3, "two newcomers that are ready")
-    run.go(45)  # Both come at once, with engines that wait for whoever is listed.
+    run.go(45)  # Both come at once, unless one is ready before the other is listed.
     run.until_status(lambda status: sizes_of(status)[3:][-1:] == [3], "three ranks again")
 
     status = run.finish()
@@ -37,7 +37,7 @@ def test_resizes_change_nothing_about_the_training(start: Start, undisturbed: Un
     sizes = sizes_of(status)
     if "SHARDED" in run.spec.environment and sizes[2:4] == [2, 1]:
         del sizes[2]  # Another worker goes than was said at first, and has to give its part away.
-    together = run.spec.engine == "horovod" or 2 not in sizes[1:]
+    together = 2 not in sizes[1:]
     assert sizes == [2, 3, 1, *([3] if together else [2, 3]), 0]
     if sizes == sizes_of(status):
         assert run.events(EventKind.SIZE_ASKED, EventKind.STARTED, EventKind.SCALED, EventKind.FINISHED) == [
