@@ -105,6 +105,8 @@ def _training(device: Device, folder: Path, _: int, say: Callable[[str], None]) 
     with ThreadPoolExecutor(max(1, min(4, (os.cpu_count() or 1) // 4))) as pool:
         for rows in pool.map(through_changes, ways):
             yield from rows
+    runs.restarted(base / "torchrun", device)
+    yield f"a script for torchrun{over}", "sizes, a notice and a SIGKILL: the steps that its own checkpoints say"
 
 
 def _through_changes(base: Path, device: Device, same: Undisturbed, way: runs.Way) -> Iterator[Row]:

@@ -20,6 +20,7 @@ from elastic_runtime.run.status import EventKind, Phase, Status
 from elastic_runtime.run.status_figures import GpuFigures
 from tests.local.harness import ScriptedRun
 from tests.paced import Script, Undisturbed, sizes_of
+from tests.plain_torchrun import SPEC, sized_noticed_and_lost, through_sizes_a_notice_and_a_loss
 
 EPOCHS = 10
 """Of a run that is compared bit for bit; of 7 steps."""
@@ -147,6 +148,21 @@ def several_ranks(folder: Path, device: Device, same: Undisturbed, way: Way) -> 
         assert run.events(EventKind.RESTARTED, EventKind.SUSPENDED) == []
         same.assert_same(run)
         return Shared(sizes_of(status), resize, notice, loss, gpus)
+
+
+def restarted(folder: Path, device: Device) -> None:
+    """A script for torchrun, through sizes, a notice and a SIGKILL; on a GPU over NCCL.
+
+    Raises:
+        AssertionError: it failed, or did other steps.
+    """
+    plain = sized_noticed_and_lost(folder)
+    environment = {**device.environment, **(_NCCL if device.kind == "cuda" else {})}
+    run = ScriptedRun(folder, plain.script, (1, 2, 3), environment=environment, **SPEC).start()
+    try:
+        through_sizes_a_notice_and_a_loss(run, plain, run.reclaim, run.succeed)
+    finally:
+        run.close()
 
 
 def exact(folder: Path, device: Device, way: Way) -> int:

@@ -1,7 +1,8 @@
 """A training as one writes it for torchrun, knowing nothing of this package: ``plain_torchrun.py FOLDER STEPS EVERY``.
 
 It writes a checkpoint every so many steps and when it gets SIGUSR1, and begins at the newest. Where there is a file
-``stand-STEP``, it stands after that step until the file is gone.
+``stand-STEP``, it stands after that step until the file is gone. With ``DEVICE=cuda`` it trains on a GPU over NCCL, which
+takes several ranks on one GPU where they seem to be on several hosts: ``OWN_HOSTS``.
 """
 
 import os
@@ -17,16 +18,19 @@ from torch.nn.parallel import DistributedDataParallel
 folder, steps, every = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 asked: list[int] = []
 signal.signal(signal.SIGUSR1, lambda number, _frame: asked.append(number))
-dist.init_process_group("gloo")
+device = torch.device(os.environ.get("DEVICE", "cpu"))
+if os.environ.get("OWN_HOSTS"):
+    os.environ["NCCL_HOSTID"] = os.environ["RANK"]
+dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
 assert (rank, size) == (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
 assert dist.is_torchelastic_launched()
 torch.manual_seed(0)
-model = torch.nn.Linear(4, 1)
+model = torch.nn.Linear(4, 1).to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
 step, file = 0, folder / "checkpoint.pt"
 if file.exists():
-    step, of_model, of_optimizer = torch.load(file)
+    step, of_model, of_optimizer = torch.load(file, map_location=device)
     model.load_state_dict(of_model)
     optimizer.load_state_dict(of_optimizer)
 parallel = DistributedDataParallel(model)
@@ -40,7 +44,7 @@ def save() -> None:
 
 def agreed(mine: bool) -> bool:
     """Whether any rank says so."""
-    said = torch.tensor(float(mine))
+    said = torch.tensor(float(mine), device=device)
     dist.all_reduce(said, op=dist.ReduceOp.MAX)
     return bool(said)
 
@@ -60,7 +64,7 @@ def between_steps() -> None:
 
 between_steps()
 while step < steps:
-    features = torch.randn(8, 4, generator=torch.Generator().manual_seed(step * size + rank))
+    features = torch.randn(8, 4, generator=torch.Generator().manual_seed(step * size + rank)).to(device)
     loss = (parallel(features) - features.sum(1, keepdim=True)).square().mean()
     optimizer.zero_grad()
     loss.backward()
