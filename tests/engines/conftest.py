@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -62,8 +60,3 @@ def stand(run: ScriptedRun, step: int, size: int) -> None:
     """Await that so many ranks stand at this step, and that the status knows of them."""
     run.at(step)
     run.until_status(lambda status: status.world_size == size, f"a world of {size}")
-
-
-def kill(run: ScriptedRun, *ranks: int) -> None:
-    for pid in [run.rank_pid(rank) for rank in ranks]:
-        os.kill(pid, signal.SIGKILL)

@@ -9,7 +9,7 @@ import pytest
 
 from elastic_runtime.errors import FailureKind
 from elastic_runtime.run.status import EventKind, Phase
-from tests.engines.conftest import ONCE, Start, assert_same_end, kill, stand
+from tests.engines.conftest import ONCE, Start, assert_same_end, stand
 from tests.local.harness import ScriptedRun
 from tests.paced import sizes_of
 
@@ -56,7 +56,7 @@ def test_the_first_rank_leaves_with_a_notice(start: Start, undisturbed: Scripted
 def test_all_lost_is_a_new_start(start: Start, undisturbed: ScriptedRun) -> None:
     run = start((1, 2, 2), holds=(5,))
     stand(run, 5, 2)
-    kill(run, 0, 1)
+    run.kill_ranks(0, 1)
     run.until_status(lambda _: run.events(EventKind.RESTARTED), "another start")
     assert_same_end(run, undisturbed)
     assert run.ledger().steps()[1] == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from elastic_runtime.run.status import EventKind, Phase
-from tests.engines.conftest import ONCE, Start, assert_same_end, kill, stand
+from tests.engines.conftest import ONCE, Start, assert_same_end, stand
 from tests.engines.kinds import Kind
 from tests.local.harness import ScriptedRun
 
@@ -26,7 +26,7 @@ def assert_handed_on(run: ScriptedRun) -> None:
 def test_a_lost_rank_costs_what_came_after_the_last_commit(start: Start, undisturbed: ScriptedRun, rank: int) -> None:
     run = start((1, 2, 2), holds=(5,))
     stand(run, 5, 2)
-    kill(run, rank)
+    run.kill_ranks(rank)
     run.until_status(lambda status: len(status.history) >= 3 and status.world_size == 2, "two ranks again")
     assert_same_end(run, undisturbed)
     assert_handed_on(run)
@@ -36,7 +36,7 @@ def test_a_lost_rank_costs_what_came_after_the_last_commit(start: Start, undistu
 def test_a_survivor_waits_below_the_minimum_with_the_state(start: Start, undisturbed: ScriptedRun) -> None:
     run = start((2, 2, 2), holds=(5,))
     stand(run, 5, 2)
-    kill(run, 0)
+    run.kill_ranks(0)
     run.until_status(lambda status: status.phase is Phase.SUSPENDED, "too few")
     run.until_status(lambda status: status.phase is Phase.RUNNING and status.world_size == 2, "two ranks again")
     assert_same_end(run, undisturbed)
@@ -61,7 +61,7 @@ def test_the_last_that_has_the_state_dies_while_a_newcomer_is_on_its_way(
     stand(run, 5, 1)
     run.resize(2)
     run.at("worker-1")
-    kill(run, 0)
+    run.kill_ranks(0)
     run.until_status(lambda _: run.events(EventKind.RANK_FAILED), "the loss")
     run.go("worker-1")
     run.until_status(lambda _: run.events(EventKind.RESTARTED), "another start")

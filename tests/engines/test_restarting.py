@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from elastic_runtime.run.status import EventKind, Phase
-from tests.engines.conftest import ONCE, Start, assert_same_end, kill, stand
+from tests.engines.conftest import ONCE, Start, assert_same_end, stand
 from tests.engines.kinds import Kind
 from tests.local.harness import ScriptedRun
 
@@ -24,7 +24,7 @@ def restarted(run: ScriptedRun, size: int) -> None:
 def test_a_lost_rank_takes_the_others_along(start: Start, undisturbed: ScriptedRun, rank: int) -> None:
     run = start((1, 2, 2), holds=(5,))
     stand(run, 5, 2)
-    kill(run, rank)
+    run.kill_ranks(rank)
     restarted(run, 2)
     assert_same_end(run, undisturbed)
     assert run.ledger().steps()[1] == 2, "there was no checkpoint"
@@ -37,7 +37,7 @@ def test_a_loss_after_a_checkpoint_costs_what_came_after_it(start: Start, undist
     run.worlds(1, 2)
     run.go(5)
     stand(run, 9, 2)
-    kill(run, 1)
+    run.kill_ranks(1)
     restarted(run, 2)
     assert_same_end(run, undisturbed)
     assert run.ledger().steps() == ONCE | dict.fromkeys(range(6, 10), 2)
@@ -46,7 +46,7 @@ def test_a_loss_after_a_checkpoint_costs_what_came_after_it(start: Start, undist
 def test_too_few_are_waited_for(start: Start, undisturbed: ScriptedRun) -> None:
     run = start((2, 2, 2), holds=(5,))
     stand(run, 5, 2)
-    kill(run, 0)
+    run.kill_ranks(0)
     run.until_status(lambda status: status.phase is Phase.SUSPENDED, "too few")
     restarted(run, 2)
     assert_same_end(run, undisturbed)

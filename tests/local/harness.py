@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,16 @@ class ScriptedRun(ResizedRun):
         self.folder.write_size(workers)
 
     def kill_rank(self, rank: int) -> None:
-        os.kill(self.rank_pid(rank), signal.SIGKILL)
+        self.kill_ranks(rank)
+
+    def kill_ranks(self, *ranks: int) -> None:
+        """All at once: none of them ends because of another before its own turn."""
+        pids = [self.rank_pid(rank) for rank in ranks]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        for pid in pids:
+            with suppress(ProcessLookupError):  # Its agent ends it, if an engine needs all ranks.
+                os.kill(pid, signal.SIGKILL)
 
     def reclaim(self, worker: str, seconds: float = 30.0) -> None:
         """Give a worker its notice."""

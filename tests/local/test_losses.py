@@ -142,8 +142,7 @@ def test_all_ranks_killed_at_once_start_again_from_the_newest_checkpoint(
     )
     run.at(20)
     run.until_status(lambda status: status.checkpoint and status.checkpoint.step == 20, "a checkpoint of step 20")
-    for pid in [run.rank_pid(rank) for rank in range(3)]:
-        os.kill(pid, signal.SIGKILL)
+    run.kill_ranks(0, 1, 2)
     run.worlds(3, 0, 3)
     run.go(20)
 

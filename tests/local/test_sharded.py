@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import signal
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -110,8 +108,7 @@ def test_more_losses_than_copies_go_back_to_the_checkpoint_that_all_have_written
     run = begin(start, Script("sharded.py", epochs=3, holds=(8,)), (1, 3, 3), checkpoint=store)
     run.at(8)
     run.until_status(lambda status: status.checkpoint and status.checkpoint.step == 8, "a checkpoint of step 8")
-    for pid in [run.rank_pid(rank) for rank in (1, 2)]:
-        os.kill(pid, signal.SIGKILL)
+    run.kill_ranks(1, 2)
     run.until_status(lambda status: len(run.events(EventKind.RANK_FAILED)) == 2 and status.world_size == 3, "three")
     run.go(8)
     status = run.finish()
@@ -128,8 +125,7 @@ def test_more_losses_than_copies_before_the_first_checkpoint_start_over(start: S
     store = CheckpointSpec(uri=(tmp_path / "store").as_uri(), every=600.0)
     run = begin(start, Script("sharded.py", epochs=3, holds=(8,)), (1, 3, 3), checkpoint=store)
     run.at(8)
-    for pid in [run.rank_pid(rank) for rank in (1, 2)]:
-        os.kill(pid, signal.SIGKILL)
+    run.kill_ranks(1, 2)
     run.until_status(lambda _: run.events(EventKind.RESTARTED), "another start")
     run.go(8)
     status = run.finish()

@@ -1,8 +1,8 @@
 """A training as one writes it for torchrun, knowing nothing of this package: ``plain_torchrun.py FOLDER STEPS EVERY``.
 
 It writes a checkpoint every so many steps and when it gets SIGUSR1, and begins at the newest. Where there is a file
-``stand-STEP``, it stands after that step until the file is gone. With ``DEVICE=cuda`` it trains on a GPU over NCCL, which
-takes several ranks on one GPU where they seem to be on several hosts: ``OWN_HOSTS``.
+``stand-STEP``, it stands after that step until the file is gone. With ``DEVICE=cuda`` it trains on a GPU over NCCL,
+which takes several ranks on one GPU where they seem to be on several hosts: ``OWN_HOSTS``.
 """
 
 import os
