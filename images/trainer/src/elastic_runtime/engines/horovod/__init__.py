@@ -108,12 +108,10 @@ class HorovodEngine(Engine):
     @override
     def session(self, runner: RankRunner, address: str, port: int, callbacks: SessionCallbacks) -> Session:
         """Raise InvalidSettings if Horovod is not installed."""
-        remedy = "Use one of the trainer's images, or build Horovod with images/trainer/build-horovod.sh"
-        try:
-            from elastic_runtime.engines.horovod.session import HorovodSession
-        except ImportError as error:
-            raise InvalidSettings("engine", f"Horovod cannot be imported here: {error}", remedy) from error
+        from elastic_runtime.engines.horovod.session import HorovodSession  # Ranks have no use for it.
+
         if not built():
+            remedy = "Use one of the trainer's images, or build Horovod with images/trainer/build-horovod.sh"
             raise InvalidSettings("engine", "Horovod is not installed here", remedy)
         return HorovodSession(runner, callbacks)
 
