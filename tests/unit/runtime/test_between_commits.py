@@ -158,7 +158,7 @@ def test_a_stream_of_another_thread_is_waited_for(monkeypatch: pytest.MonkeyPatc
     copier = HostCopier(gpus, "cpu")
     source = torch.zeros(3)
     gpus.main.queue.append(lambda: source.fill_(1.0))
-    copier.made([source])
+    copier.made([source.device])
     gpus.main = Stream()  # another thread's
     copies = copier.begin([source])
     copies.wait()

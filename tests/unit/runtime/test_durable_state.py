@@ -17,7 +17,7 @@ from elastic_runtime.protocol.rank_link import Progress, TrainingEnded
 from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState
 from elastic_runtime.torch.family import TORCH
-from elastic_runtime.training.trees import copy_tree, tensors_of
+from elastic_runtime.training.trees import copied, tensors_of
 from tests.unit.runtime.durable_bench import after, everything, same, step, training
 from tests.unit.runtime.rank_bench import Agent, Clock
 
@@ -70,9 +70,9 @@ def test_what_a_lost_rank_has_left_is_not_committed() -> None:
 
 
 def test_copies_use_the_memory_of_the_copy_before_where_it_fits() -> None:
-    one = copy_tree(TORCH, {"a": torch.zeros(3), "b": [torch.zeros(2), 5]})
-    addresses = [tensor.data_ptr() for tensor in tensors_of(TORCH, one)]
-    two = copy_tree(TORCH, {"a": torch.ones(3), "b": [torch.ones(4), 6]}, onto=one)
+    _, one = copied(TORCH, {"a": torch.zeros(3), "b": [torch.zeros(2), 5]}, ())
+    addresses = [tensor.data_ptr() for tensor in one]
+    two, _ = copied(TORCH, {"a": torch.ones(3), "b": [torch.ones(4), 6]}, one)
     assert [tensor.tolist() for tensor in tensors_of(TORCH, two)] == [[1] * 3, [1] * 4]
     assert two["b"][1] == 6
     assert [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -80,21 +80,24 @@ class TorchFamily(Family):
     @override
     def copy(self, sources: Sequence[Tensor], onto: Sequence[Tensor | None]) -> list[Tensor]:
         copies: list[Tensor] = []
-        reused: list[Tensor] = []
-        onto_them: list[Tensor] = []
+        reused = defaultdict[tuple[torch.device, torch.dtype], tuple[list[Tensor], list[Tensor]]](lambda: ([], []))
+        devices = set[torch.device]()
         for source, buffer in zip(sources, onto, strict=True):
+            devices.add(source.device)
             if buffer is not None and _alike(buffer, source):
                 copies.append(buffer)
-                reused.append(buffer)
-                onto_them.append(source)
+                buffers, theirs = reused[source.device, source.dtype]
+                buffers.append(buffer)
+                theirs.append(source)
             else:
                 copies.append(source.detach().clone())
-        if reused:
-            self._copier.before_overwriting(reused)
-            # All at once, for each call lets go of the interpreter and waits for it again: where a checkpoint is being
-            # written beside, that may take milliseconds each time.
-            torch._foreach_copy_(reused, onto_them)
-        self._copier.made(copies)
+        self._copier.before_overwriting(devices)
+        for buffers, theirs in reused.values():
+            # Many at once, for each call lets go of the interpreter and waits for it again: where a checkpoint is being
+            # written beside, that may take milliseconds each time. All of a GPU's and of one type are few kernels; with
+            # others between them, such as the steps of Adam, each would be one of its own.
+            torch._foreach_copy_(buffers, theirs)
+        self._copier.made(devices)
         return copies
 
     @override

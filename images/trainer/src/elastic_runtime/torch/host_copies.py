@@ -62,18 +62,17 @@ class HostCopier:
 
         return HostCopies(copies, wait)
 
-    def before_overwriting(self, tensors: Iterable[Tensor]) -> None:
+    def before_overwriting(self, devices: Iterable[torch.device]) -> None:
         """Make further work in the GPUs' current streams begin after the copies that were started."""
-        if not self._under_way:
-            return
-        for device in {tensor.device for tensor in tensors if self._is_ours(tensor)}:
+        for device in devices:
             if (event := self._under_way.pop(device, None)) is not None:
                 self._gpus.current_stream(device).wait_event(event)
 
-    def made(self, tensors: Iterable[Tensor]) -> None:
-        """These were just written to, on the current streams of their GPUs; :meth:`begin` may be another thread's."""
-        for device in {tensor.device for tensor in tensors if self._is_ours(tensor)}:
-            self._written_on[device] = self._gpus.current_stream(device)
+    def made(self, devices: Iterable[torch.device]) -> None:
+        """Copies were just made on the current streams of these; :meth:`begin` may be called in another thread."""
+        for device in devices:
+            if device.type == self._type:
+                self._written_on[device] = self._gpus.current_stream(device)
 
     def host_memory_like(self, tensor: Tensor) -> Tensor:
         """Uninitialized; page-locked where it is for a tensor of a GPU, as far as the system allows it."""

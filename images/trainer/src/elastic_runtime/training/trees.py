@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -70,18 +70,23 @@ def tensors_by_path(family: Family, tree: Tree) -> dict[Path, Any]:
     return {path: leaf for path, leaf in leaves_of(family, tree) if family.is_tensor(leaf)}
 
 
-def copy_tree(family: Family, tree: Tree, onto: Tree = None) -> Tree:
-    """A copy that shares nothing with ``tree``, each tensor on its own device.
+def copy_tree(family: Family, tree: Tree) -> Tree:
+    """A copy that shares nothing with ``tree``, each tensor on its own device."""
+    return copied(family, tree, ())[0]
+
+
+def copied(family: Family, tree: Tree, onto: Sequence[Any]) -> tuple[Tree, list[Any]]:
+    """Return a copy that shares nothing with ``tree``, each tensor on its own device, and the tensors of the copy.
 
     Args:
         family: whose tensors they are.
         tree: what to copy.
-        onto: an earlier copy whose memory to use where tensors fit; it is spent by this.
+        onto: the tensors of an earlier copy, whose memory to use where they fit; they are spent by this.
     """
-    sources, old = tensors_of(family, tree), tensors_of(family, onto)
-    buffers = [old[index] if index < len(old) else None for index in range(len(sources))]
-    copies = iter(family.copy(sources, buffers))
-    return map_tensors(family, lambda _: next(copies), tree)
+    sources = tensors_of(family, tree)
+    copies = family.copy(sources, [*onto[: len(sources)], *[None] * (len(sources) - len(onto))])
+    remaining = iter(copies)
+    return map_tensors(family, lambda _: next(remaining), tree), copies
 
 
 def outline(family: Family, tree: Tree) -> bytes:

@@ -8,11 +8,12 @@ written, and two pieces of memory take turns.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from elastic_runtime.training.family import Family, Tree
-from elastic_runtime.training.trees import copy_tree, map_tensors, tensors_of
+from elastic_runtime.training.trees import copied, map_tensors, tensors_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class Loan:
 @dataclass(slots=True)
 class _Copy:
     tree: Tree
+    tensors: Sequence[Any]
+    """Of the tree."""
     loans: int = 0
 
 
@@ -38,7 +41,7 @@ class RenewedCopy:
     def __init__(self, family: Family) -> None:
         self._family = family
         self._lock = threading.Lock()
-        self._newest = _Copy(None)
+        self._newest = _Copy(None, ())
         self._spare: _Copy | None = None
 
     @property
@@ -53,7 +56,7 @@ class RenewedCopy:
             onto: _Copy | None = before
             if before.loans:
                 onto, self._spare = self._spare, None
-        newest = _Copy(copy_tree(self._family, tree, onto.tree if onto else None))
+        newest = _Copy(*copied(self._family, tree, onto.tensors if onto else ()))
         with self._lock:
             self._newest = newest
             if onto is not before and before.loans == 0:  # given back meanwhile
@@ -78,7 +81,8 @@ class RenewedCopy:
         A tree on a GPU is lent for no longer than it takes to ask for its copy. The family keeps the memory for that.
         """
         tree, family = self._newest.tree, self._family
-        spare = _Copy(map_tensors(family, family.host_memory_like, tree))
+        memory = map_tensors(family, family.host_memory_like, tree)
+        spare = _Copy(memory, tensors_of(family, memory))
         if _in_host_memory(family, tree):
             with self._lock:
                 self._spare = spare
