@@ -156,6 +156,7 @@ def restarted(folder: Path, device: Device) -> None:
     Raises:
         AssertionError: it failed, or did other steps.
     """
+    folder.mkdir(parents=True)
     plain = sized_noticed_and_lost(folder)
     environment = {**device.environment, **(_NCCL if device.kind == "cuda" else {})}
     run = ScriptedRun(folder, plain.script, (1, 2, 3), environment=environment, **SPEC).start()
@@ -226,15 +227,17 @@ def lost_amid_steps(folder: Path, device: Device, way: Way, losses: int) -> Lost
         for number in range(losses):
             run.until_status(lambda status: status.world_size == 3, "three train")
             time.sleep(0.3 + 0.037 * number)  # Whatever the ranks are in the middle of.
+            worlds = len(run.status().history)
             run.kill_rank(number % 3)
-            run.until_status(partial(_has_lost, run, number + 1), "it is lost")
+            run.until_status(partial(_has_lost, run, number + 1, worlds), "others train on")
         assert run.finish().phase is Phase.SUCCEEDED, run.report("disturbed")
         aborted = sum("SIGABRT" in line for line in run.log().splitlines() if "rank_failed:" in line)
         return Lost(losses, aborted, len(run.events(EventKind.RESTARTED)), run.weights() == weights)
 
 
-def _has_lost(run: ScriptedRun, ranks: int, _status: Status) -> bool:
-    return len(run.events(EventKind.RANK_FAILED)) >= ranks
+def _has_lost(run: ScriptedRun, ranks: int, worlds: int, status: Status) -> bool:
+    """Whether so many ranks are lost, and the others are in another world: else the next kills could take them all."""
+    return len(run.events(EventKind.RANK_FAILED)) >= ranks and len(status.history) > worlds
 
 
 def _digests(run: ScriptedRun) -> dict[int, dict[str, str]]:
