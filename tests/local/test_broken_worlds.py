@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from elastic_runtime.run.spec import CheckpointSpec, RecoverySpec, Timing
-from elastic_runtime.run.status import EventKind
+from elastic_runtime.run.status import EventKind, FailureKind, Phase
 from tests.local.conftest import Start
 from tests.paced import Script, Undisturbed, has_ended
 
@@ -71,3 +71,29 @@ def test_a_rank_whose_piece_gloo_has_forgotten_goes_on(start: Start, tmp_path: P
     is_stuck = "waits inside torch for a world that is broken" in run.log()
     assert not is_stuck or wait == "native"
     assert ("checkpoint of step 5 " in run.log()) == is_stuck
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("start", ["horovod", "torch"], indirect=True)
+def test_an_error_of_each_world_fails_the_run_by_its_words(start: Start) -> None:
+    """As of two ranks on one GPU, which NCCL refuses in world after world."""
+    script = """
+import horovod.torch as hvd
+from horovod.common.exceptions import HorovodInternalError
+from torch.distributed import DistBackendError
+from elastic_runtime.torch import DurableState, elastic
+from elastic_runtime.world import current_world
+
+is_horovod = "horovod" in current_world().__class__.__module__
+if is_horovod:
+    hvd.init()
+
+def train(state):
+    raise (HorovodInternalError if is_horovod else DistBackendError)("ncclInvalidUsage: duplicate GPU")
+
+(hvd.elastic.run if is_horovod else elastic.run)(train)(DurableState())
+"""
+    run = start(Script("none"), (2, 2, 2), ["python", "-c", script], recovery=RecoverySpec(backoff=0.1))
+    status = run.end()
+    assert (status.phase, status.failure) == (Phase.FAILED, FailureKind.RANK_FAILED), run.report("another end")
+    assert "ncclInvalidUsage: duplicate GPU" in status.reason

@@ -280,8 +280,9 @@ class TestRun:
         ))  # fmt: skip
         monkeypatch.setattr(adaptation, "_reset", lambda: None)
         said = [adaptation.Meeting.synced, adaptation.Meeting.done, adaptation.Meeting.peer_lost]
-        met = SimpleNamespace(**{each.__name__: lambda: None for each in said})
+        met = SimpleNamespace(**{each.__name__: lambda: None for each in said}, breaks_again_and_again=False)
         monkeypatch.setattr(adaptation, "meeting", lambda: met)
+        self.met = met
 
     def test_goes_from_world_to_world_and_says_when_it_is_over(self) -> None:
         state = TroubledState()
@@ -308,6 +309,14 @@ class TestRun:
         state = TroubledState(trouble)
         adaptation.run(TroubledState.commit)(state)
         assert " ".join(state.log) == log
+
+    def test_ends_by_what_breaks_its_worlds_again_and_again(self) -> None:
+        """As two ranks on one GPU do over NCCL, which refuses that."""
+        self.met.breaks_again_and_again = True
+        state = TroubledState("sync")
+        with pytest.raises(HorovodInternalError):
+            adaptation.run(TroubledState.commit)(state)
+        assert state.log == ["sync"]
 
     def test_any_other_error_ends_it(self) -> None:
         state = TroubledState()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from elastic_runtime.agent.rank_links import WORD
 from elastic_runtime.clock import utc_now
-from elastic_runtime.engines.torch import messages
+from elastic_runtime.engines.torch import channel, messages
 from elastic_runtime.engines.torch.channel import Channel, WorldLost
 from elastic_runtime.engines.torch.messages import (
     AgreeAt,
@@ -71,9 +72,9 @@ class Bench:
         self.serials.append(wanted.serial)
         self.told.set()
 
-    def enter(self, world: int) -> None:
-        self.session.say(EnterWorld(world, 0, 2))
-        assert self.channel.next_world(lambda: None, 0.01) == EnterWorld(world, 0, 2)
+    def enter(self, world: int, in_vain: int = 0) -> None:
+        self.session.say(place := EnterWorld(world, 0, 2, in_vain=in_vain))
+        assert self.channel.next_world(lambda: None, 0.01) == place
         assert self.session.hears() == messages.ReadyForWorld()
 
 
@@ -109,6 +110,17 @@ def test_a_world_is_broken_for_whoever_waits_in_it(bench: Bench) -> None:
     assert bench.session.hears() == messages.Done(1)
     bench.enter(2)
     assert not bench.channel.is_broken
+
+
+@pytest.mark.parametrize(("worlds", "seconds", "breaks"), [(5, 31, True), (4, 31, False), (5, 29, False)])
+def test_worlds_that_break_again_and_again_are_told_from_a_loss(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, worlds: int, seconds: float, breaks: bool
+) -> None:
+    bench.enter(1)
+    now = time.monotonic()
+    monkeypatch.setattr(channel.time, "monotonic", lambda: now + seconds)
+    bench.enter(2, in_vain=worlds)
+    assert bench.channel.breaks_again_and_again == breaks
 
 
 def test_a_store_that_does_not_answer_is_not_waited_for_for_ever(bench: Bench) -> None:

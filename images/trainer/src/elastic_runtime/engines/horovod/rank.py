@@ -113,6 +113,11 @@ class Meeting:
         """The training of this rank is over: wait until all others' is."""
         self._channel.done()
 
+    @property
+    def breaks_again_and_again(self) -> bool:
+        """Whether world after world has, though no rank was lost: by an error that going on does not mend."""
+        return self._channel.breaks_again_and_again
+
     def peer_lost(self) -> None:
         """Something with the others has failed here: have them hear it."""
         self._channel.peer_lost()
@@ -289,6 +294,8 @@ def _is_loss(error: Exception) -> bool:
     met = meeting()
     own = isinstance(error, HorovodInternalError | WorldLost)
     if met is None or not (own or any(framework.is_loss(error) for framework in frameworks.imported())):
+        return False
+    if met.breaks_again_and_again:
         return False
     met.peer_lost()
     return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -22,6 +23,9 @@ from elastic_runtime.engines.torch.messages import (
     WorldBroken,
 )
 from elastic_runtime.protocol.rank_link import EngineWord, RankLink
+
+MOST_IN_VAIN = (5, 30.0)
+"""Worlds, and seconds: after so many, and so long, what breaks them is the script, or a network that does not heal."""
 
 
 class WorldLost(Exception):
@@ -51,6 +55,7 @@ class Channel:
         self._entered: EnterWorld | LeftOut | None = None
         self._world = 0
         self._broken = self._all_done = self._gone = False
+        self._vain, self._vain_since = 0, 0.0
         self._begun = self._hung_in = 0
         self._preparing = False
         self._agreements: set[int] = set()
@@ -62,6 +67,12 @@ class Channel:
     def is_broken(self) -> bool:
         """Whether the present world is."""
         return self._broken
+
+    @property
+    def breaks_again_and_again(self) -> bool:
+        """Whether world after world has broken though no rank was lost; see :data:`MOST_IN_VAIN`."""
+        most, seconds = MOST_IN_VAIN
+        return self._vain >= most and time.monotonic() - self._vain_since > seconds
 
     def next_world(
         self, while_waiting: Callable[[], None], look: float, *, has_part: bool = False
@@ -81,8 +92,13 @@ class Channel:
             with self._changed:
                 self._changed.wait_for(lambda: self._entered or self._gone, look)
                 (entered, self._entered), gone = (self._entered, None), self._gone
+            if isinstance(entered, EnterWorld):
+                if not entered.in_vain:
+                    self._vain_since = time.monotonic()
+                self._vain = entered.in_vain
+                return entered
             if entered:
-                return entered if isinstance(entered, EnterWorld) else None
+                return None
             if gone:
                 raise ConnectionError("the agent of this rank is gone")
             while_waiting()

@@ -8,7 +8,6 @@ import os
 import re
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
@@ -69,8 +68,6 @@ def _caches() -> Iterator[Callable[[], Any]]:
     yield _redistribute.clear_redistribute_planner_cache
 
 
-MOST_IN_VAIN = (5, 30.0)
-"""Worlds, and seconds: after so many, and so long, what breaks them is the script, or a network that does not heal."""
 LOOK = 0.1
 """Seconds between two looks around of a rank that waits for a world."""
 BACKEND = "ELASTIC_TORCH_BACKEND"
@@ -101,7 +98,6 @@ class Rank:
         self._changes = 0
         self.leaving = _NOBODY
         """The number of the last word of who leaves this world, and the ranks that it names."""
-        self._vain, self._vain_since = 0, 0.0
         self._abandoned: list[Any] = []
         self._store: AgentStore | None = None
         self._trains = threading.get_ident()
@@ -196,21 +192,11 @@ class Rank:
             return False
         # Who does not come to a world in time is waited for, or ended, by the launcher, not by each of the others.
         of_peers = isinstance(error, dist.DistError | StoreTimeout) or bool(_OF_PEERS.search(str(error)))
-        if of_peers and self._in_vain():
+        if of_peers and self._channel.breaks_again_and_again:
             return False
         if of_peers:
             self._channel.peer_lost()
         return of_peers or self._channel.is_broken
-
-    def entered(self, in_vain: int) -> None:
-        """Another world, after so many of them that broke though nobody was lost."""
-        if not in_vain:
-            self._vain_since = time.monotonic()
-        self._vain = in_vain
-
-    def _in_vain(self) -> bool:
-        most, seconds = MOST_IN_VAIN
-        return self._vain >= most and time.monotonic() - self._vain_since > seconds
 
     def _train(self, train: Callable[[], Any]) -> Any:
         with self._wrappers.in_training():
@@ -253,7 +239,6 @@ class Rank:
 
     def _connect(self, channel: Channel, place: EnterWorld) -> None:
         self._changes, self.leaving = 0, _NOBODY
-        self.entered(place.in_vain)
         local = _local(place)
         os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.size), **local)
         if int(local["LOCAL_WORLD_SIZE"]) < place.local_size:
