@@ -47,10 +47,9 @@ def session(state: SessionState, *listed: str, holders: tuple[str, ...] | None =
     return SessionFact(state, listed, holders=listed if holders is None else holders, minimum=minimum)
 
 
-def forming(*missing: str, holders: tuple[str, ...] | None = ("a", "b"), given_up: bool = False) -> SessionFact:
+def forming(*, holders: tuple[str, ...] | None = ("a", "b"), given_up: bool = False) -> SessionFact:
     """A world of a, b and c."""
-    listed = ("a", "b", "c")
-    return SessionFact(SessionState.FORMING, listed, world=2, holders=holders, missing=missing, given_up=given_up)
+    return SessionFact(SessionState.FORMING, ("a", "b", "c"), world=2, holders=holders, given_up=given_up)
 
 
 def ended(outcome: SessionOutcome, detail: str = "rank 0 (a) ended with SIGKILL") -> SessionFact:

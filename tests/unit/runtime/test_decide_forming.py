@@ -22,7 +22,7 @@ from elastic_runtime.run.status import Phase
 
 FORMING, MAX_WAIT = 10.0, 100.0
 SETTINGS = DecisionSettings(WorkersSpec(1, 3, 3), RecoverySpec(max_wait=MAX_WAIT), Timing(forming=FORMING))
-CONNECTING, RETURNING, RETREATING, LEAVING = Stage
+CONNECTING, RETURNING, LEAVING = Stage
 HELD = ("a", "b")
 
 
@@ -57,13 +57,10 @@ def forming(
         pytest.param(forming(CONNECTING, None, world=1), None, None, id="a-first-world"),
         pytest.param(forming(CONNECTING, None, awaited="a"), FORMING, CloseSession(), id="another-world-with-no-state"),
         pytest.param(forming(RETURNING, None, "", "ab", world=1), FORMING, CloseSession(), id="over-with-no-state"),
-        pytest.param(forming(RETREATING, None, "a", "b", world=1), FORMING, CloseSession(), id="given-up-no-state"),
         pytest.param(forming(CONNECTING, HELD, "ab", "c"), FORMING, ReformWorld(), id="a-newcomer-does-not-come"),
         pytest.param(forming(CONNECTING, HELD, "bc", "a"), FORMING, ReformWorld(), id="a-holder-does-not-come"),
         pytest.param(forming(RETURNING, HELD, "a", "b"), FORMING, ReformWorld(), id="one-does-not-come-back"),
         pytest.param(forming(RETURNING, HELD, "", "ab"), MAX_WAIT, CloseSession(), id="none-has-come-back"),
-        pytest.param(forming(RETREATING, HELD, "a", "b"), FORMING, ReformWorld(), id="one-does-not-retreat"),
-        pytest.param(forming(RETREATING, HELD, "", "ab"), FORMING, CloseSession(), id="none-has-retreated"),
         pytest.param(
             forming(RETURNING, HELD, "a", "b", stopped=True), 2 * FORMING, CloseSession(), id="stopped-and-does-not-end"
         ),
@@ -117,7 +114,7 @@ def test_the_reason_of_an_end_names_the_rank_that_failed_and_its_code() -> None:
 
 def test_each_stage_of_a_world_has_its_own_time() -> None:
     clocks = Clocks(0.0)
-    for now, stage in enumerate((RETURNING, RETURNING, CONNECTING, RETREATING, RETREATING)):
+    for now, stage in enumerate((RETURNING, RETURNING, CONNECTING, RETURNING, RETURNING)):
         clocks = observe(clocks, Facts(3, (), forming(stage, HELD)), SETTINGS, float(now))
     assert clocks.forming_since == 3.0
 

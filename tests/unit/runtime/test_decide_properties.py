@@ -75,7 +75,6 @@ def some_session(draw: st.DrawFn) -> SessionFact | None:
     )
     outcome = draw(st.sampled_from(SessionOutcome)) if state is SessionState.ENDED else None
     known = st.lists(st.sampled_from(listed), unique=True).map(tuple) if listed else st.just(())
-    missing = draw(known) if state is SessionState.FORMING else ()
     restarts = draw(st.booleans())  # Then the state is in the script's checkpoints, and nobody's.
     return SessionFact(
         state,
@@ -84,7 +83,6 @@ def some_session(draw: st.DrawFn) -> SessionFact | None:
         world=1,
         restarts=restarts,
         holders=None if restarts else draw(st.none() | known),
-        missing=missing,
         given_up=draw(st.booleans()),
         stage=draw(st.sampled_from(Stage)),
         awaited=draw(known),
@@ -250,7 +248,7 @@ def changes_no_world_that_is_forming_or_ending(situation: Situation) -> None:
     given, clocks, chosen = situation
     if given.session and given.session.state in (SessionState.FORMING, SessionState.FINISHING):
         for action in decide(given, clocks, chosen, NOW).actions:
-            broken = given.session.missing or given.session.holders == ()
+            broken = given.session.holders == ()
             allowed = ReleaseWorker | Finish | StepDown
             assert isinstance(action, allowed | CloseSession | ReformWorld if broken else allowed)
 

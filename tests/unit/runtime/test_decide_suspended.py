@@ -45,45 +45,22 @@ FORMS = [
         clocks=since(forming_since=NOW - 120),
     ),
     Row(
-        "one was lost, and others hold the state",
-        facts(3, *HERE, session=forming("a", holders=("b",))),
-        Decision((ReformWorld(),), Phase.RUNNING, "a ended before the new world was complete"),
-    ),
-    Row(
-        "a newcomer was lost for good",
-        facts(3, *HERE, session=forming("c")),
-        Decision((ReformWorld(),), Phase.RUNNING, "c ended before the new world was complete"),
-    ),
-    Row(
-        "one was lost, and the others are on their way back",
-        facts(3, *HERE, session=forming("a", holders=("b",), given_up=True)),
-        Decision((), Phase.RUNNING, "a new world is forming"),
-    ),
-    Row(
         "nobody who holds the state is left",
-        facts(3, *HERE, session=forming("a", "b", holders=())),
+        facts(3, *HERE, session=forming(holders=())),
         Decision(
             (CloseSession(),),
             Phase.SUSPENDED,
-            "a and b ended before the new world was complete, and no rank with the state is left",
+            "a rank ended before the new world was complete, and no rank with the state is left",
         ),
     ),
     Row(
         "nobody who holds the state is left, and the others were on their way back",
-        facts(3, *HERE, session=forming("a", "b", holders=(), given_up=True)),
+        facts(3, *HERE, session=replace(forming(holders=(), given_up=True), detail="rank 0 (a) ended with SIGKILL")),
         Decision(
             (CloseSession(),),
             Phase.SUSPENDED,
-            "a and b ended before the new world was complete, and no rank with the state is left",
-        ),
-    ),
-    Row(
-        "a rank of a session's first world was lost for good",
-        facts(3, *HERE, session=forming("c", holders=None)),
-        Decision(
-            (CloseSession(),),
-            Phase.SUSPENDED,
-            "c ended before the new world was complete, and no rank with the state is left",
+            "rank 0 (a) ended with SIGKILL; a rank ended before the new world was complete, and no rank with the state "
+            "is left",
         ),
     ),
     Row(

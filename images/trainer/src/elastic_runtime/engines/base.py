@@ -36,8 +36,6 @@ class Stage(StrEnum):
     """The ranks of the next world, to start, to be ready, and to connect. Those of the last one run no script."""
     RETURNING = "returning"
     """The ranks of a world that is over, to come back from the script."""
-    RETREATING = "retreating"
-    """The ranks of a world that was given up before it was complete, to come back from connecting."""
     LEAVING = "leaving"
     """Processes, to end as they were asked to; their agents bound that."""
 
@@ -75,8 +73,6 @@ class SessionFact:
     world was complete yet."""
     minimum: int = 1
     """Fewest ranks of its worlds, as it was told last."""
-    missing: tuple[str, ...] = ()
-    """Rank ids of the world that is forming which have ended for good, so that it cannot be completed."""
     hung: bool = False
     """All holders say that they cannot leave a world that is over."""
     given_up: bool = False

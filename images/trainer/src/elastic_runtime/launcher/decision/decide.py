@@ -357,20 +357,19 @@ def _see_it_formed(
     now: float,
     released: tuple[ReleaseWorker, ...],
 ) -> Decision:
-    """A world that forms is left alone, unless it cannot be completed, or takes too long: see :func:`.bound_of`."""
+    """A world that forms is left alone, unless nobody has the state, or it takes too long: see :func:`.bound_of`."""
     phase = Phase.RUNNING if facts.trained else Phase.STARTING
-    gone = f"{' and '.join(session.missing) or 'a rank'} ended before the new world was complete"
-    if not session.holders and (session.missing or session.holders is not None):
-        gone = f"{session.detail}; {gone}" if session.detail else gone
-        return Decision((CloseSession(),), _short_phase(facts), f"{gone}, and no rank with the state is left")
+    if session.holders == ():
+        ended = f"{session.detail}; " if session.detail else ""
+        reason = f"{ended}a rank ended before the new world was complete, and no rank with the state is left"
+        return Decision((CloseSession(),), _short_phase(facts), reason)
     waited = now - (now if clocks.forming_since is None else clocks.forming_since)
     bound = bound_of(session, settings)
-    is_late = bound is not None and waited > bound.seconds
-    if bound is not None and is_late and bound.closes:
-        return Decision((CloseSession(),), _short_phase(facts), too_late(session, bound, waited))
-    if bound is not None and not session.given_up and session.holders and (session.missing or is_late):
-        reason = gone if session.missing else too_late(session, bound, waited)
-        return Decision((*released, ReformWorld()), phase, reason)
+    if bound is not None and waited > bound.seconds:
+        late = too_late(session, bound, waited)
+        if bound.closes:
+            return Decision((CloseSession(),), _short_phase(facts), late)
+        return Decision((*released, ReformWorld()), phase, late)
     return Decision(released, phase, standing(session, bound, waited, settings.timing.tick))
 
 
@@ -405,8 +404,6 @@ def bound_of(session: SessionFact, settings: DecisionSettings) -> Bound | None:
     returning             held, and no rank is there:     ``max_wait``                the session is closed
                           all may be at work, as in a
                           long evaluation
-    retreating            held, and a rank is there       ``forming``                 who is not there is stopped
-    retreating            held, and no rank is there      ``forming``                 the session is closed
     any, after a stop     held                            ``forming`` once more       the session is closed
     finishing: a rank     any                             ``max_wait``                the run fails
     has ended with 0
@@ -422,9 +419,8 @@ def bound_of(session: SessionFact, settings: DecisionSettings) -> Bound | None:
         return None if is_first else Bound(forming, closes=True)
     if session.hung:
         return Bound(0.0, closes=True)
-    if session.stage is not Stage.CONNECTING and session.awaited and not session.arrived:
-        may_work = session.stage is Stage.RETURNING
-        return Bound(max(forming, settings.recovery.max_wait) if may_work else forming, closes=True)
+    if session.stage is Stage.RETURNING and session.awaited and not session.arrived:
+        return Bound(max(forming, settings.recovery.max_wait), closes=True)
     return Bound(2 * forming, closes=True) if session.given_up else Bound(forming, closes=False)
 
 
