@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -90,7 +91,8 @@ def _training(device: Device, folder: Path, _: int, say: Callable[[str], None]) 
     for name, way in (("Horovod", runs.Way("Horovod", path=path)), ("torch.distributed", runs.Way("", "torch"))):
         seconds = runs.one_rank(base / f"one-{way.engine}", device, same, way)
         yield f"one rank by {name}{over}", f"the weights of two ranks on the processor, {seconds:.1f} s"
-    ways = (runs.HOROVOD, *runs.GLOO_WAYS, *runs.NCCL_WAYS) if path else runs.GLOO_WAYS[-1:]
+    by_nccl = replace(runs.HOROVOD_NCCL, path=path)
+    ways = (runs.HOROVOD, by_nccl, *runs.GLOO_WAYS, *runs.NCCL_WAYS) if path else runs.GLOO_WAYS[-1:]
 
     def through_changes(way: runs.Way) -> list[Row]:
         rows = list[Row]()
@@ -122,7 +124,7 @@ def _through_changes(base: Path, device: Device, same: Undisturbed, way: runs.Wa
         yield "figures of GPUs", "none were told"
     compared = runs.exact(base / "exact", device, way)
     yield f"{way.name}: exact", f"{compared} digests of the state, and the weights, as without changes, to the last bit"
-    if "NCCL" in way.name and not way.sharded:
+    if way.engine == "torch" and "NCCL" in way.name and not way.sharded:
         found = runs.lost_amid_steps(base / "lost", device, way, LOSSES)
         assert found.is_same, f"{way.name}: other weights after SIGKILLs amid steps: {found}"
         ended = f"{found.aborted} survivors ended with them, {found.restarts} starts from the beginning"

@@ -79,6 +79,7 @@ def _ways(over: str, environment: Mapping[str, str]) -> tuple[Way, ...]:
     )
 
 
+HOROVOD_NCCL = Way("Horovod over NCCL", environment=_NCCL)
 GLOO_WAYS, NCCL_WAYS = _ways("Gloo", GLOO), _ways("NCCL", _NCCL)
 
 
