@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
+from torch.distributed import distributed_c10d
 
 from elastic_runtime.engines.torch.cutting import Standstill
 
@@ -40,6 +43,13 @@ def stood(act: Callable[[threading.Event], object], end: Callable[[], None] = la
 def test_a_wait_inside_torch_is_one() -> None:
     future: torch.futures.Future[int] = torch.futures.Future()
     assert stood(lambda _: future.wait(), lambda: future.set_result(1)) > 0.2
+
+
+def test_a_wait_for_others_in_a_loop_is_one() -> None:
+    """As NCCL's, of a rank that connects to one that is gone."""
+    wait = compile("wait()", distributed_c10d.__file__, "eval")
+    in_a_loop = partial(hashlib.pbkdf2_hmac, "sha256", b"", b"", 1_000_000)
+    assert stood(lambda _: eval(wait, {"wait": in_a_loop})) > 0.2
 
 
 def test_a_wait_for_something_else_is_none() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 import torch
+from torch.distributed import distributed_c10d, utils
 
 LOOK = 0.5
 """Seconds between two cuts: a connection may be made, or a collective begin, just after one."""
@@ -21,7 +22,10 @@ IDLE = 0.01
 """Share of a processor below which a thread waits."""
 _STDERR = 2
 _TORCH = f"{Path(torch.__file__).parent}/"
-_Place = tuple[int, int]
+_COLLECTIVES = (distributed_c10d.__file__, utils.__file__)
+"""Where collectives are called, and DistributedDataParallel's first ones, but nothing is computed."""
+_Place = tuple[int, int, bool]
+"""A frame, the instruction there, and whether it is a collective's."""
 log = logging.getLogger(__name__)
 
 
@@ -85,6 +89,9 @@ class Cutting:
 class Standstill:
     """How long one thread has waited inside torch. Waits in other code, such as a data loader or a store, do not count.
 
+    One that uses a processor computes, and does not wait, unless it is inside a collective: NCCL waits in a loop while
+    it makes a communicator.
+
     Args:
         thread: its identity, as of :func:`threading.get_ident`.
     """
@@ -98,7 +105,8 @@ class Standstill:
         """For which it has, at this look and at all those before that were told more than 0."""
         place, now = self._look(), time.monotonic()
         used = time.clock_gettime(time.pthread_getcpuclockid(self._thread)) if place else 0.0
-        if place is None or place != self._place or used - self._used > IDLE * (now - self._since):
+        works = place is not None and not place[2] and used - self._used > IDLE * (now - self._since)
+        if place is None or place != self._place or works:
             self._place, self._since, self._used = place, now, used
         return now - self._since if place else 0.0
 
@@ -106,4 +114,4 @@ class Standstill:
         frame: FrameType | None = sys._current_frames().get(self._thread)
         if frame is None or not frame.f_code.co_filename.startswith(_TORCH):
             return None
-        return id(frame), frame.f_lasti
+        return id(frame), frame.f_lasti, frame.f_code.co_filename in _COLLECTIVES
