@@ -46,7 +46,7 @@ def test_no_step_is_lost_when_all_workers_are_taken_at_their_deadline(
     script = Script("exact.py", holds=(20,), step_seconds=0.1)
     run = start(script, (2, 2, 2), checkpoint=on_notice_only(tmp_path), recovery=RecoverySpec(backoff=0.1))
     run.at(20)
-    old = notice_to_all(run, seconds=4.0)
+    old = notice_to_all(run, seconds=8.0)
     run.go(20)  # They train on: fewer would be below the minimum.
     run.worlds(2, 0, 2)
 
