@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
@@ -35,8 +33,12 @@ from elastic_training.concurrency.bridge import run
 from tests.kubernetes.standin import OWNER, StandIn
 from tests.kubernetes.wires import as_account
 from tests.kubernetes_namespace import Namespace
+from tests.paced import until
 
 pytestmark = pytest.mark.timeout(420)
+
+PAUSE = 0.3
+"""Seconds between two looks by kubectl."""
 
 
 class Killed(BaseException):
@@ -125,12 +127,16 @@ def test_a_quota_in_the_middle_takes_back_what_was_made(namespace: Namespace, st
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "no-jobs"}}
     namespace.kubectl("apply", "--filename=-", text=json.dumps(quota | {"spec": {"hard": {"count/jobs.batch": "0"}}}))
     try:
-        _until(lambda: "used" in json.loads(namespace.kubectl("get", "quota", "no-jobs", "--output=json"))["status"])
+        until(
+            lambda: "used" in json.loads(namespace.kubectl("get", "quota", "no-jobs", "--output=json"))["status"],
+            "the quota counts",
+            pause=PAUSE,
+        )
         with pytest.raises(PermanentError, match=r"exceeded quota.*Raise the namespace's quota"):
             run(standin.cluster().claim(standin.spec(), OWNER))
     finally:
         namespace.kubectl("delete", "quota", "no-jobs")
-    _until(lambda: namespace.left(standin.name) == [])
+    until(lambda: namespace.left(standin.name) == [], "nothing is left", pause=PAUSE)
 
 
 def test_a_namespace_without_rights_says_which_and_what_to_do(namespace: Namespace, standin: StandIn) -> None:
@@ -216,9 +222,13 @@ def test_collecting_ends_what_nobody_else_would(standin: StandIn) -> None:
     impossible = replace(standin.pods(), image="localhost/nothing:0", image_pull_policy="Never")
     cluster = KubernetesCluster("tests", standin.namespace.name, impossible)
     ref = run(cluster.claim(standin.spec(), OWNER)).ref
-    _until(lambda: run(cluster.status(ref)).failure is FailureKind.POD_REFUSED)
+    until(lambda: run(cluster.status(ref)).failure is FailureKind.POD_REFUSED, "the pod is refused", pause=PAUSE)
     run(cluster.collect(ref, OWNER))
-    _until(lambda: not any("pod/" in each or "job" in each for each in standin.namespace.left(standin.name)))
+    until(
+        lambda: not any("pod/" in each or "job" in each for each in standin.namespace.left(standin.name)),
+        "nothing that was started is left",
+        pause=PAUSE,
+    )
     assert run(cluster.status(ref)).phase is Phase.FAILED
 
 
@@ -240,7 +250,11 @@ def test_a_job_that_somebody_has_kept_is_not_taken_for_ours(standin: StandIn) ->
     job = standin.namespace.ask(lambda client: client.get(JOBS, f"{standin.name}-launcher"))
     standin.wait_until_launched(ref)
     standin.namespace.kubectl("delete", "configmap", standin.name, "--cascade=orphan")
-    _until(lambda: standin.namespace.ask(lambda client: client.find(CONFIG_MAPS, standin.name)) is None)
+    until(
+        lambda: standin.namespace.ask(lambda client: client.find(CONFIG_MAPS, standin.name)) is None,
+        "the status document is gone",
+        pause=PAUSE,
+    )
     try:
         with pytest.raises(PermanentError, match="belongs to no run"):
             run(cluster.claim(standin.spec(), OWNER))
@@ -249,11 +263,5 @@ def test_a_job_that_somebody_has_kept_is_not_taken_for_ours(standin: StandIn) ->
         mine = runobjects.selector(run=standin.name)
         standin.namespace.kubectl("delete", every, f"--selector={mine}")
     assert job.labels[runobjects.UID_LABEL] == ref.uid
-    _until(lambda: standin.namespace.left(standin.name) == [], 240.0)  # The pod by the garbage collector alone.
-
-
-def _until(true: Callable[[], bool], seconds: float = 90.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not come true"
-        time.sleep(0.3)
+    # The pod goes by the garbage collector alone.
+    until(lambda: standin.namespace.left(standin.name) == [], "nothing is left", 240.0, PAUSE)

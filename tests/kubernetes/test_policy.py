@@ -131,7 +131,7 @@ def annotated(key: str, text: str | None) -> Json:
 PUBLISHED = {"data": {runobjects.STATUS_KEY: "{}"}}
 SCALED = {"spec": {"replicas": 3}}
 VICTIM = {"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": "u", "blockOwnerDeletion": True}
-OTHERS = "may change its own run alone, and"
+OTHERS = "may change only objects of its own run, not"
 METADATA = "a launcher may not change the labels, owners and finalizers of an object"
 ANNOTATIONS = "a launcher may change"
 DATA = "of the ConfigMaps, a launcher may change the data of its run's status alone"
@@ -215,7 +215,7 @@ def test_a_launcher_is_refused_what_is_not_its_work(
     assert words in said
     if words == OTHERS:
         assert f"the launcher {scene.mine.launcher.name} " in said
-        assert f" {request_.name(scene.mine, scene.other)} is none of its objects" in said
+        assert f"only objects of its own run, not {request_.name(scene.mine, scene.other)}" in said
 
 
 def test_a_token_of_no_pod_is_refused(scene: Scene) -> None:
