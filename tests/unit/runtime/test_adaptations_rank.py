@@ -20,6 +20,7 @@ from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrup
 from elastic_runtime.engines import gloo_sockets as engine_sockets
 from elastic_runtime.engines.gloo_sockets import cut, notice_silence, open_sockets
 from elastic_runtime.engines.horovod import rank as adaptation
+from elastic_runtime.engines.torch.channel import WorldLost
 from elastic_runtime.engines.torch.messages import (
     AnotherWanted,
     Connected,
@@ -317,6 +318,7 @@ class TestRun:
         with pytest.raises(HorovodInternalError):
             adaptation.run(TroubledState.commit)(state)
         assert state.log == ["sync"]
+        assert adaptation._is_loss(WorldLost("another rank has ended by that error"))
 
     def test_any_other_error_ends_it(self) -> None:
         state = TroubledState()

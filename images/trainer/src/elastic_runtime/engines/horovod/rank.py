@@ -295,7 +295,7 @@ def _is_loss(error: Exception) -> bool:
     own = isinstance(error, HorovodInternalError | WorldLost)
     if met is None or not (own or any(framework.is_loss(error) for framework in frameworks.imported())):
         return False
-    if met.breaks_again_and_again:
+    if met.breaks_again_and_again and not isinstance(error, WorldLost):
         return False
     met.peer_lost()
     return True
