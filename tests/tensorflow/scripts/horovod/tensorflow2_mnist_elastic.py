@@ -15,9 +15,10 @@
 
 import sys
 
+import tensorflow as tf
+
 import horovod
 import horovod.tensorflow as hvd
-import tensorflow as tf
 
 
 def main():
@@ -25,31 +26,31 @@ def main():
     hvd.init()
 
     # Horovod: pin GPU to be used to process local rank (one GPU per process)
-    gpus = tf.config.experimental.list_physical_devices("GPU")
+    gpus = tf.config.experimental.list_physical_devices('GPU')
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
     if gpus:
-        tf.config.experimental.set_visible_devices(gpus[hvd.local_rank()], "GPU")
+        tf.config.experimental.set_visible_devices(gpus[hvd.local_rank()], 'GPU')
 
-    (mnist_images, mnist_labels), _ = tf.keras.datasets.mnist.load_data(path="mnist-%d.npz" % hvd.rank())
+    (mnist_images, mnist_labels), _ = \
+        tf.keras.datasets.mnist.load_data(path='mnist-%d.npz' % hvd.rank())
 
     dataset = tf.data.Dataset.from_tensor_slices(
-        (tf.cast(mnist_images[..., tf.newaxis] / 255.0, tf.float32), tf.cast(mnist_labels, tf.int64))
+        (tf.cast(mnist_images[..., tf.newaxis] / 255.0, tf.float32),
+         tf.cast(mnist_labels, tf.int64))
     )
     dataset = dataset.repeat().shuffle(10000).batch(128)
 
-    mnist_model = tf.keras.Sequential(
-        [
-            tf.keras.layers.Conv2D(32, [3, 3], activation="relu"),
-            tf.keras.layers.Conv2D(64, [3, 3], activation="relu"),
-            tf.keras.layers.MaxPooling2D(pool_size=(2, 2)),
-            tf.keras.layers.Dropout(0.25),
-            tf.keras.layers.Flatten(),
-            tf.keras.layers.Dense(128, activation="relu"),
-            tf.keras.layers.Dropout(0.5),
-            tf.keras.layers.Dense(10, activation="softmax"),
-        ]
-    )
+    mnist_model = tf.keras.Sequential([
+        tf.keras.layers.Conv2D(32, [3, 3], activation='relu'),
+        tf.keras.layers.Conv2D(64, [3, 3], activation='relu'),
+        tf.keras.layers.MaxPooling2D(pool_size=(2, 2)),
+        tf.keras.layers.Dropout(0.25),
+        tf.keras.layers.Flatten(),
+        tf.keras.layers.Dense(128, activation='relu'),
+        tf.keras.layers.Dropout(0.5),
+        tf.keras.layers.Dense(10, activation='softmax')
+    ])
     loss = tf.losses.SparseCategoricalCrossentropy()
 
     # Horovod: adjust learning rate based on number of GPUs.
@@ -84,7 +85,7 @@ def main():
             loss_value = training_step(images, labels)
 
             if state.batch % 10 == 0 and hvd.rank() == 0:
-                print("Step #%d\tLoss: %.6f" % (state.batch, loss_value))
+                print('Step #%d\tLoss: %.6f' % (state.batch, loss_value))
 
             # Horovod: commit state at the end of each batch
             state.commit()
@@ -97,7 +98,7 @@ def main():
 
     train(state)
 
-    checkpoint_dir = "./checkpoints"
+    checkpoint_dir = './checkpoints'
     checkpoint = tf.train.Checkpoint(model=mnist_model, optimizer=opt)
 
     # Horovod: save checkpoints only on worker 0 to prevent other workers from
@@ -106,23 +107,16 @@ def main():
         checkpoint.save(checkpoint_dir)
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
     if len(sys.argv) == 5:
         # run training through horovod.run
         num_proc = int(sys.argv[1])
         min_num_proc = int(sys.argv[2])
         max_num_proc = int(sys.argv[3])
         hosts = sys.argv[4]
-        print("Running training through horovod.run")
-        horovod.run(
-            main,
-            num_proc=num_proc,
-            min_num_proc=min_num_proc,
-            max_num_proc=max_num_proc,
-            hosts=hosts,
-            use_gloo=True,
-            verbose=2,
-        )
+        print('Running training through horovod.run')
+        horovod.run(main, num_proc=num_proc, min_num_proc=min_num_proc, max_num_proc=max_num_proc,
+                    hosts=hosts, use_gloo=True, verbose=2)
     else:
         # this is running via horovodrun
         main()
