@@ -51,7 +51,7 @@ class Place:
     def ask(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, bytes]:
-        """Status and body of the answer to the rank, or to whoever shows these headers."""
+        """Status and body of the answer to the rank, or to anyone who shows these headers."""
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=SOON)) as connection:
             connection.request(method, path, body, self.header if headers is None else headers)
             answer = connection.getresponse()

@@ -173,7 +173,7 @@ def in_thread(function: Callable[[], Any]) -> Future[Any]:
     def run() -> None:
         try:
             future.set_result(function())
-        except BaseException as error:  # noqa: BLE001 - handed to whoever asks for the result
+        except BaseException as error:  # noqa: BLE001 - handed to the one who asks for the result
             future.set_exception(error)
 
     threading.Thread(target=run, name="of the test", daemon=True).start()

@@ -81,9 +81,7 @@ class TorchFamily(Family):
     def copy(self, sources: Sequence[Tensor], onto: Sequence[Tensor | None]) -> list[Tensor]:
         copies: list[Tensor] = []
         reused = defaultdict[tuple[torch.device, torch.dtype], tuple[list[Tensor], list[Tensor]]](lambda: ([], []))
-        devices = set[torch.device]()
         for source, buffer in zip(sources, onto, strict=True):
-            devices.add(source.device)
             if buffer is not None and _alike(buffer, source):
                 copies.append(buffer)
                 buffers, theirs = reused[source.device, source.dtype]
@@ -91,13 +89,13 @@ class TorchFamily(Family):
                 theirs.append(source)
             else:
                 copies.append(source.detach().clone())
-        self._copier.before_overwriting(devices)
+        self._copier.before_overwriting({device for device, _ in reused})
         for buffers, theirs in reused.values():
             # Many at once, for each call lets go of the interpreter and waits for it again: where a checkpoint is being
             # written beside, that may take milliseconds each time. All of a GPU's and of one type are few kernels; with
             # others between them, such as the steps of Adam, each would be one of its own.
             torch._foreach_copy_(buffers, theirs)
-        self._copier.made(devices)
+        self._copier.made({each.device for each in copies})
         return copies
 
     @override

@@ -6,7 +6,7 @@ and reads everybody's, of each of which it needs the one for itself. Here the la
 and brings each rank the row that is for it: see :mod:`~elastic_runtime.engines.torch.exchanges`. The protocol, as far
 as Horovod uses it::
 
-    PUT    /SCOPE/rank_N  name of the machine, of which Gloo makes nothing: dropped, and 404 to whoever asks
+    PUT    /SCOPE/rank_N  name of the machine, of which Gloo makes nothing: dropped, and 404 to all who ask
     PUT    /SCOPE/N       this rank's addresses; it is number N there
     GET    /SCOPE/N       the other's, when all have come; 404 after LONG_POLL: ask again
     DELETE /SCOPE/N       this rank is done there
