@@ -6,6 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -156,3 +157,14 @@ def test_a_tree_partly_in_host_memory_is_copied_there_at_once(gpus: Gpus) -> Non
     copies.wait()
     assert copies.tensors[0].tolist() == [1, 1]
     assert not gpus.in_use
+
+
+def test_a_copy_into_new_memory_overwrites_nothing() -> None:
+    overwritten: list[torch.device] = []
+    copier: Any = SimpleNamespace(before_overwriting=overwritten.extend, made=lambda _devices: None)
+    family = TorchFamily(copier)
+    source = torch.ones(3)
+    [copy] = family.copy([source], [None])
+    assert overwritten == []
+    family.copy([source], [copy])
+    assert overwritten == [source.device]
