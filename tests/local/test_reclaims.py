@@ -43,7 +43,8 @@ def resumed_at(status: Status) -> list[int | None]:
 def test_no_step_is_lost_when_all_workers_are_taken_at_their_deadline(
     start: Start, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
-    script = Script("exact.py", holds=(20,), step_seconds=0.1)
+    # The 50 steps that are left take 10 s on any machine, more than the workers have.
+    script = Script("exact.py", holds=(20,), step_seconds=0.2)
     run = start(script, (2, 2, 2), checkpoint=on_notice_only(tmp_path), recovery=RecoverySpec(backoff=0.1))
     run.at(20)
     old = notice_to_all(run, seconds=8.0)
