@@ -192,7 +192,9 @@ def _variable(field: str, value: object) -> str:
         return str(value)
     if not isinstance(value, str | int | float | PathLike):
         remedy = 'Write a string, a number, or "" for an empty one; of a list or a mapping, json.dumps(...)'
-        raise InvalidSettings(field, f"{'None' if value is None else f'a {type(value).__name__}'} is no value", remedy)
+        raise InvalidSettings(
+            field, f"a variable's value cannot be {'None' if value is None else f'a {type(value).__name__}'}", remedy
+        )
     text = str(value)
     if "\0" in text:
         raise InvalidSettings(field, "a value cannot hold the character NUL", "Leave it out")

@@ -15,7 +15,7 @@ HOW_TO_JOIN = (
 
 
 class SessionState(StrEnum):
-    """Where the present life of a session stands."""
+    """Where a session stands."""
 
     FORMING = "forming"
     """Ranks of the next world are decided, and connecting to each other: no change now."""

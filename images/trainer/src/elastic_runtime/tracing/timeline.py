@@ -69,7 +69,7 @@ class Merged:
 
     events: int = 0
     left_out: int = 0
-    """Places that are no events: the torn end of a file, or nonsense."""
+    """Places that cannot be read as events: the torn end of a file, or nonsense."""
     full: bool = False
     """There was more than :data:`LIMIT`."""
 

@@ -144,7 +144,7 @@ def main() -> None:
         sys.exit(3)
     if done.left_out or done.full:
         rest = ", and what was beyond its limit" if done.full else ""
-        sys.stderr.write(f"of the timeline {done.left_out} places that are no events were left out{rest}\n")
+        sys.stderr.write(f"{done.left_out} places of the timeline that cannot be read as events were left out{rest}\n")
 
 
 if __name__ == "__main__":

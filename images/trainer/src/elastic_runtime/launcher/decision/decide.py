@@ -59,6 +59,7 @@ def decide(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float)
         or _ended_early(facts, clocks, settings, now)
         or _taken(facts)
         or _limit_reached(facts, clocks, settings, now)
+        or _ended_late(facts, clocks, settings, now)
         or _form(facts, clocks, settings, now)
     )
 
@@ -212,6 +213,19 @@ def _ended_early(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: 
     return None
 
 
+def _ended_late(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float) -> Decision | None:
+    """Ranks that go on alone after another has ended with code 0: see :func:`.bound_of`."""
+    if facts.session is None or facts.session.state is not SessionState.FINISHING:
+        return None
+    waited, bound = _finishing(clocks, now), bound_of(facts.session, settings)
+    if bound is None or waited <= bound.seconds:
+        return None
+    late = f"not all ranks have ended {waited:.0f} s after the first (recovery.max_wait)"
+    if facts.ended is None or facts.ended.together:
+        return _failed(FailureKind.RANK_FAILED, late)
+    return _failed(FailureKind.EARLY_EXIT, _early(facts, late))
+
+
 def _unwanted(facts: Facts, settings: DecisionSettings) -> Decision | None:
     if facts.cancel is not None:
         return _failed(FailureKind.CANCELLED, f"cancelled: {facts.cancel}")
@@ -266,33 +280,36 @@ def _short_phase(facts: Facts) -> Phase:
 
 def _form(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float) -> Decision:
     """Open a session, or change the one there is, and let go who is not needed."""
-    chosen, least = choose_ranks(facts, settings, now), minimum_ranks(facts, settings)
+    wish = ListRanks(choose_ranks(facts, settings, now), minimum_ranks(facts, settings))
     released = tuple(
         ReleaseWorker(worker.name)
         for worker in facts.workers
-        if worker.leaving and not worker.running and not {slot.rank_id for slot in worker.slots} & set(chosen)
+        if worker.leaving and not worker.running and not {slot.rank_id for slot in worker.slots} & set(wish.ranks)
     )
-    if facts.session is None:
-        phase = _short_phase(facts)
-        waited = clocks.gathering_since is not None and now - clocks.gathering_since >= settings.timing.gather
-        if len(chosen) >= least and (waited or len(chosen) >= facts.wanted * settings.workers.slots):
-            reason = f"{len(chosen)} ranks can start"
-            return Decision((*released, OpenSession(chosen, least)), phase, reason)
-        short = f"{len(chosen)} of {facts.wanted * settings.workers.slots} ranks can start{_except(facts)}"
-        return Decision(released, phase, _explained(short, facts))
-    if facts.session.state is SessionState.WAITING:
-        if facts.session.holders == ():
-            return Decision((CloseSession(),), _short_phase(facts), "no rank with the state is left")
-        # At the barrier with too few: listing everybody who is here is all that can help.
-        as_listed = (chosen, least) == (facts.session.listed, facts.session.minimum)
-        changes = () if as_listed else (ListRanks(chosen, least),)
-        short = f"{len(chosen)} ranks can train, the least is {least}"
-        return Decision((*released, *changes), _short_phase(facts), _explained(short, facts))
-    if facts.session.state is SessionState.FORMING:
-        return _see_it_formed(facts, facts.session, clocks, settings, now, released)
-    if facts.session.state is SessionState.FINISHING:
-        return _see_it_ended(facts, facts.session, clocks, settings, now, released)
-    return _see_it_train(facts, facts.session, clocks, settings, now, released)
+    session = facts.session
+    if session is None:
+        then = _begin(facts, wish, clocks, settings, now)
+    elif session.state is SessionState.WAITING:
+        then = _fill(facts, session, wish)
+    elif session.state is SessionState.FORMING:
+        then = _see_it_formed(facts, session, clocks, settings, now)
+    elif session.state is SessionState.FINISHING:
+        then = _see_it_ended(session, clocks, settings, now)
+    else:
+        due = ranks_due(facts, settings, now) & set(session.listed)
+        then = _change(session, wish, due) or _see_it_train(facts, session, clocks, settings, now)
+    return Decision((*released, *then.actions), then.phase, then.reason)
+
+
+def _begin(facts: Facts, wish: ListRanks, clocks: Clocks, settings: DecisionSettings, now: float) -> Decision:
+    """With all who are wanted, or after a while with fewer."""
+    here, wanted = len(wish.ranks), facts.wanted * settings.workers.slots
+    waited = clocks.gathering_since is not None and now - clocks.gathering_since >= settings.timing.gather
+    if here >= wish.minimum and (waited or here >= wanted):
+        actions = (OpenSession(wish.ranks, wish.minimum),)
+        return Decision(actions, _short_phase(facts), f"{here} ranks can start")
+    short = f"{here} of {wanted} ranks can start{_except(facts)}"
+    return Decision((), _short_phase(facts), _explained(short, facts))
 
 
 def _except(facts: Facts) -> str:
@@ -301,76 +318,71 @@ def _except(facts: Facts) -> str:
     return f"; the script fails with {sizes}" if sizes else ""
 
 
+def _fill(facts: Facts, session: SessionFact, wish: ListRanks) -> Decision:
+    """Ranks that wait, too few for a world: to list everybody who is here is all that can help."""
+    if session.holders == ():
+        return Decision((CloseSession(),), _short_phase(facts), "no rank with the state is left")
+    changes = () if wish == ListRanks(session.listed, session.minimum) else (wish,)
+    short = f"{len(wish.ranks)} ranks can train, the least is {wish.minimum}"
+    return Decision(changes, _short_phase(facts), _explained(short, facts))
+
+
+def _change(session: SessionFact, wish: ListRanks, due: frozenset[str]) -> Decision | None:
+    """Whether others shall train than do."""
+    enough = len(wish.ranks) >= wish.minimum
+    if set(wish.ranks) == set(session.listed) or not (enough or due):
+        return None
+    reason = f"{len(session.listed)} ranks are listed, {len(wish.ranks)} shall train"
+    if not enough:
+        reason = f"{named(sorted(due))} will be taken before others can take over: all write a checkpoint and end"
+    return Decision((wish,), Phase.RUNNING, reason)
+
+
 def _see_it_train(
-    facts: Facts,
-    session: SessionFact,
-    clocks: Clocks,
-    settings: DecisionSettings,
-    now: float,
-    released: tuple[ReleaseWorker, ...],
+    facts: Facts, session: SessionFact, clocks: Clocks, settings: DecisionSettings, now: float
 ) -> Decision:
-    """A world that is complete goes on, until others shall train."""
-    chosen, least = choose_ranks(facts, settings, now), minimum_ranks(facts, settings)
-    due = ranks_due(facts, settings, now) & set(session.listed)
-    if set(chosen) != set(session.listed) and (len(chosen) >= least or due):
-        reason = f"{len(session.listed)} ranks are listed, {len(chosen)} shall train"
-        if len(chosen) < least:
-            reason = f"{named(sorted(due))} will be taken before others can take over: all write a checkpoint and end"
-        return Decision((*released, ListRanks(chosen, least)), Phase.RUNNING, reason)
+    """A world that is complete goes on, unless ranks that were started for it do not get ready."""
     started = now - (now if clocks.starting_since is None else clocks.starting_since)
     if started > settings.timing.forming:
         late = f"{named(session.starting)} did not get ready for a world within {started:.0f} s of the start"
-        return Decision((*released, ReformWorld()), Phase.RUNNING, late)
+        return Decision((ReformWorld(),), Phase.RUNNING, late)
     trains = f"{len(session.listed)} ranks train"
     if facts.ending is not None:
         trains = f"{len(facts.ending.ended)} ranks have ended their training, {len(facts.ending.training)} have not"
-    return Decision(released, Phase.RUNNING, trains)
+    return Decision((), Phase.RUNNING, trains)
 
 
-def _see_it_ended(
-    facts: Facts,
-    session: SessionFact,
-    clocks: Clocks,
-    settings: DecisionSettings,
-    now: float,
-    released: tuple[ReleaseWorker, ...],
-) -> Decision:
+def _see_it_ended(session: SessionFact, clocks: Clocks, settings: DecisionSettings, now: float) -> Decision:
     """After a rank has ended with code 0, the others may go on alone for some time, to write a model."""
-    waited = now - (now if clocks.finishing_since is None else clocks.finishing_since)
-    bound = bound_of(session, settings)
+    waited, bound = _finishing(clocks, now), bound_of(session, settings)
     if bound is None or waited <= settings.timing.tick:
-        return Decision(released, Phase.RUNNING, "the ranks are ending")
-    if waited <= bound.seconds:
-        waits = f"the ranks are ending: the run fails unless all have ended after {bound.seconds:.0f} s"
-        return Decision(released, Phase.RUNNING, waits)
-    late = f"not all ranks have ended {waited:.0f} s after the first (recovery.max_wait)"
-    if facts.ended is None or facts.ended.together:
-        return _failed(FailureKind.RANK_FAILED, late)
-    return _failed(FailureKind.EARLY_EXIT, _early(facts, late))
+        return Decision((), Phase.RUNNING, "the ranks are ending")
+    waits = f"the ranks are ending: the run fails unless all have ended after {bound.seconds:.0f} s"
+    return Decision((), Phase.RUNNING, waits)
+
+
+def _finishing(clocks: Clocks, now: float) -> float:
+    """For how long, in seconds."""
+    return now - (now if clocks.finishing_since is None else clocks.finishing_since)
 
 
 def _see_it_formed(
-    facts: Facts,
-    session: SessionFact,
-    clocks: Clocks,
-    settings: DecisionSettings,
-    now: float,
-    released: tuple[ReleaseWorker, ...],
+    facts: Facts, session: SessionFact, clocks: Clocks, settings: DecisionSettings, now: float
 ) -> Decision:
     """A world that forms is left alone, unless nobody has the state, or it takes too long: see :func:`.bound_of`."""
-    phase = Phase.RUNNING if facts.trained else Phase.STARTING
     if session.holders == ():
         ended = f"{session.detail}; " if session.detail else ""
         reason = f"{ended}a rank ended before the new world was complete, and no rank with the state is left"
         return Decision((CloseSession(),), _short_phase(facts), reason)
+    phase = Phase.RUNNING if facts.trained else Phase.STARTING
     waited = now - (now if clocks.forming_since is None else clocks.forming_since)
     bound = bound_of(session, settings)
-    if bound is not None and waited > bound.seconds:
-        late = too_late(session, bound, waited)
-        if bound.closes:
-            return Decision((CloseSession(),), _short_phase(facts), late)
-        return Decision((*released, ReformWorld()), phase, late)
-    return Decision(released, phase, standing(session, bound, waited, settings.timing.tick))
+    if bound is None or waited <= bound.seconds:
+        return Decision((), phase, standing(session, bound, waited, settings.timing.tick))
+    late = too_late(session, bound, waited)
+    if bound.closes:
+        return Decision((CloseSession(),), _short_phase(facts), late)
+    return Decision((ReformWorld(),), phase, late)
 
 
 # For how long a world may form, or end, and what follows when it takes longer: a table, pure.

@@ -52,7 +52,7 @@ def dtype_of(name: str) -> torch.dtype:
     """A type by the name that :class:`Leaf` has. Raises InvalidDocument."""
     found = getattr(torch, name, None)
     if not isinstance(found, torch.dtype):
-        raise InvalidDocument(f"{name[:40]!r} is no type of a tensor's elements")
+        raise InvalidDocument(f"{name[:40]!r} is not the name of a torch.dtype")
     return found
 
 
