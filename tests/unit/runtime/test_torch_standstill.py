@@ -48,7 +48,11 @@ def test_a_wait_inside_torch_is_one() -> None:
 def test_a_wait_for_others_in_a_loop_is_one() -> None:
     """As NCCL's, of a rank that connects to one that is gone."""
     wait = compile("wait()", distributed_c10d.__file__, "eval")
-    in_a_loop = partial(hashlib.pbkdf2_hmac, "sha256", b"", b"", 1_000_000)
+    # It computes for a second of processor time in one call, without Python's lock, on any machine.
+    hashed = partial(hashlib.pbkdf2_hmac, "sha256", b"", b"")
+    begun = time.thread_time()
+    hashed(100_000)
+    in_a_loop = partial(hashed, int(100_000 / (time.thread_time() - begun)))
     assert stood(lambda _: eval(wait, {"wait": in_a_loop})) > 0.2
 
 
