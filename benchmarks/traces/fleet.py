@@ -51,7 +51,7 @@ class Worker:
 class Fleet:
     """Lets machines come and go, and starts a worker on each as long as fewer than wanted are there.
 
-    As a ReplicaSet does, it replaces a worker that leaves at once, if there is a machine to spare.
+    As a ReplicaSet does, it replaces a worker once it is released, if there is a machine to spare.
 
     Args:
         timeline: of the simulation.
@@ -96,6 +96,11 @@ class Fleet:
         return len(self._machines)
 
     @property
+    def has_notice(self) -> bool:
+        """Whether a worker that is there will be taken."""
+        return any(worker.leaving and not worker.released for worker in self._workers.values())
+
+    @property
     def known(self) -> frozenset[str]:
         """Rank ids of the workers that nobody misses, dead or alive."""
         return frozenset(worker.rank_id for worker in self._workers.values() if not worker.released)
@@ -114,6 +119,8 @@ class Fleet:
                 (SlotFact(worker.rank_id),),
                 leaving=worker.leaving,
                 running=worker.rank_id in running,
+                gone_at=worker.machine.stay.end if worker.leaving else None,
+                punctual=worker.leaving,
             )
             for worker in self._workers.values()
             if not worker.released
@@ -145,6 +152,7 @@ class Fleet:
     def release(self, name: str) -> None:
         """This worker is not needed any more."""
         self._workers[name].released = True
+        self._fill()
 
     def retire(self, rank_ids: Collection[str]) -> None:
         """These ranks are over; their workers are free for others."""
@@ -194,7 +202,7 @@ class Fleet:
             for name, machine in self._machines.items()
             if machine.usable and not machine.noticed and name not in self._workers
         ]
-        missing = self._wanted - sum(not worker.leaving for worker in self._workers.values())
+        missing = self._wanted - sum(not worker.released for worker in self._workers.values())
         for machine in hosts[: max(0, missing)]:
             worker = self._workers[machine.stay.name] = Worker(machine)
             self._timeline.after(self._costs.worker_start, lambda worker=worker: self._start(worker))  # type: ignore[misc]  # mypy#1484

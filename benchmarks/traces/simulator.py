@@ -29,6 +29,7 @@ from elastic_runtime.launcher.decision.facts import (
     ReleaseWorker,
     StepDown,
 )
+from elastic_runtime.launcher.leave_time import CAUTION
 from elastic_runtime.run.spec import RecoveryMode, RecoverySpec, Timing, WorkersSpec
 
 TICK = 1.0
@@ -175,11 +176,17 @@ class _Simulation:
             session=session.fact if session else None,
             trained=self._trained,
             forced_resets=self._forced_resets + (session.forced_resets if session else 0),
+            leave_time=self._leave_time(),
         )
 
+    def _leave_time(self) -> float:
+        """As :class:`elastic_runtime.launcher.leave_time.LeaveTime` has it where each takes what it always takes."""
+        costs, step = self._policy.costs, self._job.step_work / oracle_rate(self._wanted, self._job)
+        return CAUTION * (step + costs.checkpoint_write + costs.leave)
+
     def _wake_up(self) -> None:
-        """While the world stands, nothing comes due but what is an event anyway."""
-        settled = self._session and self._session.fact.state is SessionState.SETTLED
+        """While the world stands, nothing comes due but a worker's time to leave, and what is an event anyway."""
+        settled = self._session and self._session.fact.state is SessionState.SETTLED and not self._fleet.has_notice
         if not settled and (self._tick is None or self._tick.at <= self._timeline.now):
             self._tick = self._timeline.after(TICK, lambda: None)
 

@@ -145,9 +145,9 @@ class ScriptedRun(ResizedRun):
             with suppress(ProcessLookupError):  # Its agent ends it, if an engine needs all ranks.
                 os.kill(pid, signal.SIGKILL)
 
-    def reclaim(self, worker: str, seconds: float = 30.0) -> None:
+    def reclaim(self, worker: str, seconds: float = 30.0, *, punctual: bool = False) -> None:
         """Give a worker its notice."""
-        self.folder.write_notice(worker, ReclaimNotice("file", utc_now() + timedelta(seconds=seconds)))
+        self.folder.write_notice(worker, ReclaimNotice("file", utc_now() + timedelta(seconds=seconds), punctual))
 
     # Afterwards
 

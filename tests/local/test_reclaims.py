@@ -69,6 +69,24 @@ def test_no_step_is_lost_when_all_workers_are_taken_at_their_deadline(
 
 
 @both_engines
+def test_a_worker_trains_on_until_shortly_before_its_deadline_and_loses_no_step(start: Start) -> None:
+    # Its 175 steps take 17.5 s on any machine, more than the worker has.
+    run = start(Script("exact.py", epochs=25, step_seconds=0.1), (1, 3, 3))
+    run.until_status(lambda status: (status.step or 0) > 5, "a few commits, by which it knows how long they take")
+    taken = run.worker(2).name
+    run.reclaim(taken, seconds=12.0, punctual=True)
+
+    status = run.succeed()
+
+    [noticed] = [event for event in status.events if event.kind is EventKind.NOTICE]
+    [left] = [event for event in status.events if event.kind is EventKind.LEFT and event.worker == taken]
+    assert 1.0 < (left.time - noticed.time).total_seconds() < 12.0
+    assert sizes_of(status)[:2] == [3, 2]
+    assert run.events(EventKind.LOST, EventKind.RANK_FAILED) == []
+    assert set(run.ledger().steps().items()) == {(step, 1) for step in range(1, 176)}
+
+
+@both_engines
 def test_workers_that_are_killed_before_their_deadline_have_handed_over(
     start: Start, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

@@ -220,7 +220,7 @@ def test_tells_what_the_metadata_service_announces(tls: Path) -> None:
             async with asyncio.timeout(SOON):
                 await task
             await desk.until(lambda: desk.ends == ["worker-0"])
-            assert desk.of(ReclaimNotice) == [ReclaimNotice("aws", deadline)]
+            assert desk.of(ReclaimNotice) == [ReclaimNotice("aws", deadline, punctual=True)]
 
     asyncio.run(run())
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState, Stage
-from elastic_runtime.launcher.decision.decide import choose_ranks, decide, minimum_ranks, ranks_due
+from elastic_runtime.launcher.decision.decide import choose_ranks, decide, minimum_ranks
 from elastic_runtime.launcher.decision.facts import (
     Clocks,
     CloseSession,
@@ -27,6 +27,7 @@ from elastic_runtime.launcher.decision.facts import (
     StepDown,
     WorkerFact,
 )
+from elastic_runtime.launcher.decision.leaving import ranks_due, staying
 from elastic_runtime.run.spec import RecoveryMode
 from elastic_runtime.run.status import Phase
 from tests.examples import rewarding
@@ -62,7 +63,7 @@ def some_workers(draw: st.DrawFn) -> tuple[WorkerFact, ...]:
         )
         for name in names
     )
-    return tuple(replace(each, gone_at=draw(ends)) if each.leaving else each for each in workers)
+    return tuple(replace(each, gone_at=draw(ends), punctual=draw(flags)) if each.leaving else each for each in workers)
 
 
 @st.composite
@@ -103,6 +104,7 @@ def situations(draw: st.DrawFn) -> Situation:
             trained=draw(st.booleans()),
             rank_failures=draw(st.sampled_from([0, 0, 0, 11])),
             cancel=draw(st.sampled_from([None, None, None, "enough"])),
+            leave_time=draw(st.sampled_from([None, 1.0, 60.0])),
             leadership=draw(st.sampled_from([LeadershipState.HELD, LeadershipState.HELD, *LeadershipState])),
         ),
         Clocks(draw(st.sampled_from([NOW - 10_000, NOW - 1])), draw(moments), draw(moments), draw(moments)),
@@ -198,11 +200,11 @@ def never_more_ranks_than_wanted_but_for_one_that_alone_holds_the_state(situatio
 
 
 @always
-def leaving_ones_are_kept_only_for_the_minimum_or_for_the_state(situation: Situation) -> None:
+def leaving_ones_are_kept_only_while_they_last_or_for_the_minimum_or_for_the_state(situation: Situation) -> None:
     given, _, chosen = situation
     ranks, going = choose_ranks(given, chosen, NOW), leaving_ranks(given)
-    if kept := going & set(ranks):
-        assert kept <= set(listed_in(given)), "a worker with a notice is never newly listed"
+    assert going & set(ranks) <= set(listed_in(given)), "a worker with a notice is never newly listed"
+    if kept := going & set(ranks) - staying(given, chosen, NOW):
         alone = kept & holders(given) and not holders(given) & (set(ranks) - going)
         assert len(ranks) <= minimum_ranks(given, chosen) or (alone and len(ranks) - len(kept) <= given.wanted * SLOTS)
 

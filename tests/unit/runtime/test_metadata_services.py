@@ -43,7 +43,7 @@ class TestAws:
     def test_asks_with_a_token_and_finds_nothing_until_the_notice(self) -> None:
         aws = Ec2({ACTION: [answer(404, NOT_FOUND), answer(404, NOT_FOUND), action(SOON)]})
         seen, server = looks(Aws, aws, 3)
-        assert seen == [None, None, ReclaimNotice("aws", SOON)]
+        assert seen == [None, None, ReclaimNotice("aws", SOON, punctual=True)]
         assert server.paths() == ["PUT /latest/api/token", *[f"GET {ACTION}"] * 3]
         assert server.asked[0].headers["x-aws-ec2-metadata-token-ttl-seconds"] == "21600"
         assert server.asked[1].headers["x-aws-ec2-metadata-token"] == "token-1"
@@ -51,13 +51,13 @@ class TestAws:
     @pytest.mark.parametrize("what", ["terminate", "stop", "hibernate"])
     def test_whatever_is_to_become_of_the_machine_takes_the_worker(self, what: str) -> None:
         seen, _ = looks(Aws, Ec2({ACTION: [action(SOON, what)]}))
-        assert seen == [ReclaimNotice("aws", SOON)]
+        assert seen == [ReclaimNotice("aws", SOON, punctual=True)]
 
     def test_gets_another_token_when_the_service_has_forgotten_it(self) -> None:
         aws = Ec2({ACTION: [action(SOON)]})
         aws.valid = {"token-2"}
         seen, server = looks(Aws, aws)
-        assert seen == [ReclaimNotice("aws", SOON)]
+        assert seen == [ReclaimNotice("aws", SOON, punctual=True)]
         assert server.paths() == [*["PUT /latest/api/token", f"GET {ACTION}"] * 2]
 
     def test_renews_its_token_in_time(self) -> None:
@@ -93,7 +93,7 @@ class TestAws:
     def test_an_answer_that_makes_no_sense_is_no_notice_and_no_end(self, document: bytes, error: str) -> None:
         seen, _ = looks(Aws, Ec2({ACTION: [document, action(SOON)]}), 2)
         assert error in seen[0]
-        assert seen[1] == ReclaimNotice("aws", SOON)
+        assert seen[1] == ReclaimNotice("aws", SOON, punctual=True)
 
     @pytest.mark.parametrize("token", [answer(403), answer(200, ""), answer(200, "a\r\nb"), answer(400, "no")])
     def test_without_a_token_nothing_is_asked(self, token: bytes) -> None:
@@ -117,7 +117,7 @@ class TestAws:
         earlier = answer(200, json.dumps({"noticeTime": told(NOW - timedelta(seconds=1))}))
         aws = Ec2({REBALANCE: [earlier], ACTION: [answer(404), answer(404), action(SOON)]})
         seen, _ = looks(lambda base: AwsRebalance(base, lambda: NOW), aws, 3)
-        assert seen == [None, None, ReclaimNotice("aws", SOON)]
+        assert seen == [None, None, ReclaimNotice("aws", SOON, punctual=True)]
 
 
 class TestAlibaba:
@@ -125,7 +125,7 @@ class TestAlibaba:
         documents = {TERMINATION: [answer(404, NOT_FOUND), answer(200, told(SOON))]}
         alibaba = Ec2(documents, "X-aliyun-ecs-metadata-token")
         seen, server = looks(Alibaba, alibaba, 2)
-        assert seen == [None, ReclaimNotice("alibaba", SOON)]
+        assert seen == [None, ReclaimNotice("alibaba", SOON, punctual=True)]
         assert server.paths() == ["PUT /latest/api/token", *[f"GET {TERMINATION}"] * 2]
         assert server.asked[0].headers["x-aliyun-ecs-metadata-token-ttl-seconds"] == "21600"
         assert server.asked[1].headers["x-aliyun-ecs-metadata-token"] == "token-1"
@@ -140,7 +140,7 @@ class TestGcp:
     def test_waits_for_the_change_from_what_it_knows(self) -> None:
         gce = Gce(("FALSE", "a1"), ("FALSE", "a1"), ("TRUE", "b/2"))
         seen, server = looks(lambda base: Gcp(base, lambda: NOW), gce, 3)
-        assert seen == [None, None, ReclaimNotice("gcp", NOW + timedelta(seconds=15))]
+        assert seen == [None, None, ReclaimNotice("gcp", NOW + timedelta(seconds=15), punctual=True)]
         assert server.paths() == [f"GET {PREEMPTED}", f"{WAITING}a1", f"{WAITING}a1"]
 
     def test_begins_anew_after_an_error(self) -> None:
@@ -161,7 +161,7 @@ class TestGcp:
 
         with max_wait(0.1):
             seen, _ = looks(lambda base: Gcp(base, lambda: NOW), reply, 2)
-        assert seen == [None, ReclaimNotice("gcp", NOW + timedelta(seconds=15))]
+        assert seen == [None, ReclaimNotice("gcp", NOW + timedelta(seconds=15), punctual=True)]
 
 
 def azure(base: str) -> Azure:
@@ -169,7 +169,7 @@ def azure(base: str) -> Azure:
 
 
 def azure_notice(seconds: float) -> ReclaimNotice:
-    return ReclaimNotice("azure", NOW + timedelta(seconds=seconds))
+    return ReclaimNotice("azure", NOW + timedelta(seconds=seconds), punctual=True)
 
 
 class TestAzure:

@@ -191,7 +191,7 @@ class TestWatch:
         documents = [answer(404), *[answer(500)] * 3, answer(404), answer(503), action(SOON)]
         with caplog.at_level("INFO"):
             notice, server = self.watched(Ec2({ACTION: documents}))
-        assert notice == ReclaimNotice("aws", SOON)
+        assert notice == ReclaimNotice("aws", SOON, punctual=True)
         assert server.paths().count(f"GET {ACTION}") == 7
         assert [record.message.partition(":")[0] for record in caplog.records] == [
             *["the metadata service of aws", "the metadata service of aws answers again"] * 2

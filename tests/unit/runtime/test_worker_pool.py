@@ -95,17 +95,28 @@ def test_facts() -> None:
     scene.add("a", slots=2)
     scene.now = 100.0
     b = scene.add("b", ready=False)
-    scene.pool.record_deadline(b, NOON, 30.0)
-    scene.pool.record_deadline(b, NOON + timedelta(seconds=5), 35.0)
+    scene.pool.record_deadline(b, NOON, 30.0, punctual=True)
+    scene.pool.record_deadline(b, NOON + timedelta(seconds=5), 35.0, punctual=True)
     scene.add("c").ranks["c.0.0~0"] = None
     scene.pool.release("c", "enough")
     scene.add("d").ranks["d.0.0~0"] = None
     assert scene.pool.facts() == (
         WorkerFact("a", True, (SlotFact("a.0.0"), SlotFact("a.1.0"))),
-        WorkerFact("b", False, (SlotFact("b.0.0"),), leaving=True, gone_at=130.0),
+        WorkerFact("b", False, (SlotFact("b.0.0"),), leaving=True, gone_at=130.0, punctual=True),
         WorkerFact("d", True, (SlotFact("d.0.0"),), running=True),
     )
     assert scene.sent("c") == [Release("enough")]
+
+
+@pytest.mark.parametrize(("first", "second", "both"), [(True, True, True), (True, False, False), (False, True, False)])
+def test_a_worker_is_there_until_its_deadline_while_all_notices_say_so(first: bool, second: bool, both: bool) -> None:
+    """A machine that is taken in two minutes may be drained before."""
+    scene = Scene()
+    a = scene.add("a")
+    scene.pool.record_deadline(a, NOON, 120.0, punctual=first)
+    assert scene.pool.facts()[0].punctual == first
+    scene.pool.record_deadline(a, NOON + timedelta(seconds=5), 125.0, punctual=second)
+    assert scene.pool.facts()[0].punctual == both
 
 
 def test_runs_a_rank_on_its_own_slot() -> None:

@@ -22,6 +22,7 @@ from elastic_runtime.printable import printable
 from elastic_runtime.protocol.plausible import check_rank
 from elastic_runtime.protocol.rank_link import (
     BatchSize,
+    CheckpointWritten,
     EngineWord,
     LocalRankRead,
     Metrics,
@@ -119,8 +120,8 @@ class AgentReports:
             case TracesSaved():
                 self._gathering.saved(worker.name, message)
                 return
-            case ReclaimNotice(source, deadline):
-                self.will_be_taken(worker, source, deadline)
+            case ReclaimNotice(source, deadline, punctual):
+                self.will_be_taken(worker, source, deadline, punctual=punctual)
         self._on_change()
 
     def gone(self, connection: AgentConnection) -> None:
@@ -164,6 +165,8 @@ class AgentReports:
         if isinstance(message, OutputsSaved | Returned) and self._rank(process) != 0:
             return
         self._record.rank_said(message, worker.name)
+        if isinstance(message, CheckpointWritten):
+            self._pool.leave_time.wrote(message.seconds)
 
     def _script_does(self, worker: Worker, message: LocalRankRead | TrainsUnjoined) -> None:
         if isinstance(message, TrainsUnjoined):
@@ -178,12 +181,12 @@ class AgentReports:
         if session := self._session():
             session.heard(str(RankName.parse(process).rank), message.word)
 
-    def will_be_taken(self, worker: Worker, source: str, deadline: datetime) -> None:
+    def will_be_taken(self, worker: Worker, source: str, deadline: datetime, *, punctual: bool = False) -> None:
         """Have every rank hear that a worker will be taken, and again when its deadline has come nearer."""
         if worker.released:
             return  # Its own end, which we have asked for ourselves.
         left, is_first = max(timedelta(0), deadline - utc_now()).total_seconds(), worker.deadline is None
-        if not self._pool.record_deadline(worker, deadline, left):
+        if not self._pool.record_deadline(worker, deadline, left, punctual=punctual):
             return  # Everybody has heard.
         if is_first:
             worker.step_at_notice = self._record.step

@@ -197,6 +197,7 @@ class Launcher:
             refusal=self._platform.refusal(),
             refused_sizes=self._record.lives.refused,
             handover_open=self._handover_is_open(),
+            leave_time=self._pool.leave_time.seconds(),
             ending=self._ending(),
             ended=self._pool.ended(session.rank_of) if (session := self._session) else None,
             is_consequence=self._record.failures.is_consequence,
@@ -310,6 +311,9 @@ class Launcher:
                 self._session.open(ranks, minimum)
             case ListRanks(ranks, minimum):
                 if self._session:
+                    fact = self._session.fact
+                    if fact.state is SessionState.SETTLED and set(ranks) < set(fact.listed):
+                        self._pool.leave_time.asked()
                     self._session.list_ranks(ranks, minimum)
             case ReformWorld():
                 if self._session:

@@ -19,6 +19,7 @@ from elastic_runtime.launcher.agents import AgentConnection
 from elastic_runtime.launcher.decision.backoff import Backoff
 from elastic_runtime.launcher.decision.decide import choose_keeper
 from elastic_runtime.launcher.decision.facts import Ending, SlotFact, WorkerFact
+from elastic_runtime.launcher.leave_time import LeaveTime
 from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.launcher.stops import Stopped, Stops
 from elastic_runtime.printable import printable
@@ -68,6 +69,8 @@ class Worker:
     """Deadline of its notice."""
     gone_at: float | None = None
     """The same, by the pool's clock."""
+    punctual: bool = False
+    """All its notices are (:attr:`.ReclaimNotice.punctual`)."""
     step_at_notice: int | None = None
     """That the training had reached when its notice came."""
     released: bool = False
@@ -114,6 +117,8 @@ class WorkerPool(RankRunner):
         self._let: set[str] = set()
         """Those that were told to go on."""
         self._progress: int | None = None
+        self.leave_time = LeaveTime(now)
+        """Of the ranks of a worker."""
         self._notices = 0
 
     def add(self, connection: AgentConnection, since: datetime) -> Worker:
@@ -125,13 +130,14 @@ class WorkerPool(RankRunner):
         self.workers[hello.worker] = worker
         return worker
 
-    def record_deadline(self, worker: Worker, deadline: datetime, left: float) -> bool:
+    def record_deadline(self, worker: Worker, deadline: datetime, left: float, *, punctual: bool) -> bool:
         """Record a preemption notice: the worker is reclaimed in ``left`` seconds. The earliest deadline counts.
 
         Returns:
             Whether ranks have to hear of it: it is the first, or earlier by more than :data:`NEARER` seconds.
         """
         known = worker.deadline
+        worker.punctual = punctual and (known is None or worker.punctual)
         if known is None or deadline < known:
             worker.deadline, worker.gone_at = deadline, self._now() + left
         return known is None or (known - deadline).total_seconds() > NEARER
@@ -153,6 +159,7 @@ class WorkerPool(RankRunner):
                 leaving=worker.deadline is not None,
                 running=bool(worker.ranks),
                 gone_at=worker.gone_at,
+                punctual=worker.punctual,
             )
             for worker in self.workers.values()
             if not worker.released
@@ -246,6 +253,7 @@ class WorkerPool(RankRunner):
     def progressed(self, step: int) -> None:
         """Rank 0 of the present world has committed this step."""
         self._progress = step
+        self.leave_time.committed()
 
     def new_world(self) -> None:
         """Nobody has ended in it."""
@@ -253,6 +261,7 @@ class WorkerPool(RankRunner):
         self._waits.clear()
         self._let.clear()
         self._progress = None
+        self.leave_time.new_world()
 
     def ending(self, ranks: Mapping[str, int]) -> Ending | None:
         """Ranks of a world, by rank id, that wait for the end of the others' training.

@@ -57,6 +57,8 @@ class ReclaimNotice:
     """Who said so: ``file``, ``sigterm``, ``aws``, …"""
     deadline: datetime
     """When it will be gone at the latest."""
+    punctual: bool = False
+    """It is there until then, so that its ranks may train on for most of the time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,7 +248,7 @@ class Aws(_Ec2):
     async def look(self) -> ReclaimNotice | None:
         """Return one kind of notice, whether the machine will be terminated, stopped or hibernated."""
         time = await self._announced(ACTION, "time")
-        return None if time is None else ReclaimNotice("aws", time)
+        return None if time is None else ReclaimNotice("aws", time, punctual=True)
 
 
 class AwsRebalance(_Ec2):
@@ -312,7 +312,7 @@ class Alibaba(Service):
         if answer.status != http.client.OK:
             raise unexpected(ALIBABA_TERMINATION, answer)
         try:
-            return ReclaimNotice("alibaba", utc_time(answer.text))
+            return ReclaimNotice("alibaba", utc_time(answer.text), punctual=True)
         except ValueError as error:
             raise unexpected(ALIBABA_TERMINATION, answer) from error
 
@@ -352,7 +352,7 @@ class Gcp(Service):
         if answer.status != http.client.OK or answer.text not in ("TRUE", "FALSE"):
             raise unexpected(GCP_PREEMPTED, answer)
         self._etag = answer.headers.get("etag")
-        return ReclaimNotice("gcp", self._now() + GCP_TIME) if answer.text == "TRUE" else None
+        return ReclaimNotice("gcp", self._now() + GCP_TIME, punctual=True) if answer.text == "TRUE" else None
 
     async def _ask(self, etag: str | None) -> Answer:
         if etag is None:
@@ -399,7 +399,7 @@ class Azure(Service):
             raise ClusterUnavailable(
                 f"{AZURE_EVENTS} answered events that make no sense: {printable(document)}"
             ) from error
-        return ReclaimNotice("azure", min(deadlines)) if deadlines else None
+        return ReclaimNotice("azure", min(deadlines), punctual=True) if deadlines else None
 
     async def _read_name(self) -> str:
         document = await self._get(AZURE_INSTANCE, TIMEOUT)

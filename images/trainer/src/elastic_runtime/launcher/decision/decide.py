@@ -22,6 +22,7 @@ from elastic_runtime.launcher.decision.facts import (
     ReleaseWorker,
     StepDown,
 )
+from elastic_runtime.launcher.decision.leaving import ranks_due, staying
 from elastic_runtime.run.spec import RecoveryMode
 from elastic_runtime.run.status import Phase
 
@@ -30,8 +31,6 @@ _Candidate = tuple[bool, int, str]
 ENDING = 5
 """For how many times ``timing.forming`` ranks that have ended their training wait for the others: rank 0 may still
 evaluate or save something."""
-TO_END = 2.0
-"""Seconds before a worker is taken by which its ranks have written their checkpoint and ended, where they have to."""
 EARLY = "a rank ended while others were still training"
 ALONE = "the script has ended with code 0 before its ranks had met"
 AS_LONG = 1.0
@@ -73,15 +72,16 @@ def minimum_ranks(facts: Facts, settings: DecisionSettings) -> int:
 def choose_ranks(facts: Facts, settings: DecisionSettings, now: float) -> tuple[str, ...]:
     """The ranks of the world to be, oldest first.
 
-    Workers that train keep training before others join, so that a survivor holds the state. Workers with a notice are
-    taken out at once, unless too few would remain: then the best of them stay until they are replaced or gone. One also
-    stays where nobody else holds the state; the world is then larger by it, until the newcomers have taken it over. All
-    who hold it do where nobody else does and the hand-over for their notices is not durable yet.
+    Workers that train keep training before others join, so that a survivor holds the state. Workers with a notice train
+    on as long as :func:`.staying` says, if nobody takes their place, and are taken out then, unless too few would
+    remain: the best of them stay until they are replaced or gone. One also stays where nobody else holds the state; the
+    world is then larger by it, until the newcomers have taken it over. All who hold it do where nobody else does and
+    the hand-over for their notices is not durable yet.
 
     Where ranks are restarted for each world, nobody stays who has no more time than a checkpoint takes: if fewer than
     the minimum remain, all write one and end.
     """
-    due = ranks_due(facts, settings, now)
+    due, late = ranks_due(facts, settings, now), staying(facts, settings, now)
     listed, holders = (facts.session.listed, facts.session.holders or ()) if facts.session else ((), ())
     # One that holds the state may be listed no more, and those who were to take it over be lost before they had it.
     order = {rank_id: index for index, rank_id in enumerate(dict.fromkeys((*holders, *listed)))}
@@ -91,11 +91,14 @@ def choose_ranks(facts: Facts, settings: DecisionSettings, now: float) -> tuple[
         if worker.ready and (slot.usable_at <= now or slot.rank_id in order)
     ]
     most, least = facts.wanted * settings.workers.slots, minimum_ranks(facts, settings)
-    staying = [each for each in sorted(candidates) if not each[0]][:most]
-    going = [each for each in sorted(candidates) if each[0] and each[2] in order and each[2] not in due]
-    chosen = staying + going[: max(0, least - len(staying))]
+    lasting = [each for each in sorted(candidates) if not each[0]][:most]
+    noticed = [each for each in sorted(candidates) if each[0] and each[2] in order and each[2] not in due]
+    last = [each for each in noticed if each[2] in late][: most - len(lasting)]
+    going = [each for each in noticed if each not in last]
+    chosen = lasting + last
+    chosen += going[: max(0, least - len(chosen))]
     # Listed is not enough: a newcomer is, before it has heard anything of the state.
-    if set(holders).isdisjoint(rank_id for _, _, rank_id in staying):
+    if set(holders).isdisjoint(rank_id for _, _, rank_id in lasting):
         keeping = [each for each in going if each[2] in holders and each not in chosen]
         if (
             facts.handover_open
@@ -107,15 +110,6 @@ def choose_ranks(facts: Facts, settings: DecisionSettings, now: float) -> tuple[
     if facts.refused_sizes:
         chosen = _of_allowed_size(chosen, [each for each in going if each not in chosen], facts.refused_sizes)
     return tuple(rank_id for _, _, rank_id in sorted(chosen, key=lambda each: each[1]))
-
-
-def ranks_due(facts: Facts, settings: DecisionSettings, now: float) -> frozenset[str]:
-    """Ranks whose worker will be taken so soon that they have to write the script's own checkpoint now."""
-    if facts.session is None or not facts.session.restarts:
-        return frozenset()
-    soon = now + settings.restart_grace + TO_END
-    taken = [worker for worker in facts.workers if worker.gone_at is not None and worker.gone_at <= soon]
-    return frozenset(slot.rank_id for worker in taken for slot in worker.slots)
 
 
 def _of_allowed_size(chosen: list[_Candidate], going: list[_Candidate], refused: frozenset[int]) -> list[_Candidate]:

@@ -38,6 +38,8 @@ class WorkerFact:
     """A rank runs here, in the world or on its way out of it."""
     gone_at: float | None = None
     """When the time of its notice is over; None: there is none, or its end is not known."""
+    punctual: bool = False
+    """It is there until then: see :attr:`.ReclaimNotice.punctual`."""
 
 
 class LeadershipState(StrEnum):
@@ -105,6 +107,8 @@ class Facts:
     """Ranks of worlds in which the script fails at once, though it has worked with others."""
     handover_open: bool = False
     """A notice wants a durable checkpoint, and none yet holds the state that there was when it came."""
+    leave_time: float | None = None
+    """Seconds that ranks need to leave a world, at most, as measured in this run; None: not known."""
     ending: Ending | None = None
     """Ranks of a world that trains, which wait for the end of the others' training."""
     ended: Ending | None = None

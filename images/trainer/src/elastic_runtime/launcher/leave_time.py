@@ -1,0 +1,65 @@
+"""How long the ranks of a worker need to leave the world, from what was seen of this run."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+GAPS = 50
+"""Times between commits that count: the latest ones."""
+LATEST = 5
+"""Writes and departures that count."""
+CAUTION = 2.0
+"""How many times as long as the longest of them the next may take."""
+OVERDUE = 5.0
+"""Seconds that a commit may be late, besides, until nobody knows when it comes: ranks evaluate, or wait."""
+
+
+class LeaveTime:
+    """Estimate it: ranks leave at a commit, after a checkpoint that is being written, by a change of the world.
+
+    Args:
+        now: monotonic seconds.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._gaps: deque[float] = deque(maxlen=GAPS)
+        self._writes: deque[float] = deque(maxlen=LATEST)
+        self._departures: deque[float] = deque(maxlen=LATEST)
+        self._asked: float | None = None
+        """When ranks were asked to leave."""
+        self._last: float | None = None
+        """When the present world was complete, or rank 0 has told of a commit of it; None: there is no world."""
+        self._committed = False
+        """Rank 0 has told of a commit of the present world."""
+
+    def committed(self) -> None:
+        """Rank 0 has told of a commit, as it does a few times a second at most."""
+        now = self._now()
+        if self._last is not None and self._committed:
+            self._gaps.append(now - self._last)
+        self._last, self._committed = now, True
+
+    def wrote(self, seconds: float) -> None:
+        """A checkpoint took so long to write."""
+        self._writes.append(seconds)
+
+    def asked(self) -> None:
+        """Ranks are asked to leave, and nobody is to come."""
+        self._asked = self._now()
+
+    def new_world(self) -> None:
+        """A world is complete."""
+        now = self._now()
+        if self._asked is not None:
+            self._departures.append(now - self._asked)
+        self._asked, self._last, self._committed = None, now, False
+
+    def seconds(self) -> float | None:
+        """Return the estimate in seconds; None: no two commits were seen yet, or the next is overdue."""
+        if self._last is None or not self._gaps:
+            return None
+        if self._now() - self._last > CAUTION * max(self._gaps) + OVERDUE:
+            return None
+        return CAUTION * (max(self._gaps) + max(self._writes, default=0.0) + max(self._departures, default=0.0))
