@@ -16,12 +16,14 @@ from benchmarks.traces.trace import Notices, Trace
 from elastic_runtime.engines.base import SessionState
 from elastic_runtime.launcher.decision.decide import decide, observe
 from elastic_runtime.launcher.decision.facts import (
+    CAUTION,
     Action,
     Clocks,
     CloseSession,
     DecisionSettings,
     Facts,
     Finish,
+    GiveUpWorker,
     ListRanks,
     OpenSession,
     ReformWorld,
@@ -29,7 +31,6 @@ from elastic_runtime.launcher.decision.facts import (
     ReleaseWorker,
     StepDown,
 )
-from elastic_runtime.launcher.leave_time import CAUTION
 from elastic_runtime.run.spec import RecoveryMode, RecoverySpec, Timing, WorkersSpec
 
 TICK = 1.0
@@ -208,8 +209,8 @@ class _Simulation:
             case Finish():
                 self._count_resets()
                 self._session, self._end = None, reason
-            case StepDown() | RefuseSize():
-                raise AssertionError("neither other launchers nor scripts that refuse a size are simulated")
+            case StepDown() | RefuseSize() | GiveUpWorker():
+                raise AssertionError("other launchers, scripts that refuse a size and silence are not simulated")
             case _:
                 assert_never(action)
 

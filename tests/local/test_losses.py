@@ -227,6 +227,28 @@ def test_a_run_below_its_minimum_for_too_long_fails(start: Start) -> None:
 
 
 @both_engines
+def test_a_machine_that_vanishes_while_all_train_is_missed_before_its_silence_is_long(start: Start) -> None:
+    run = start(Script("exact.py", epochs=30, step_seconds=0.1), (1, 3, 3))
+    run.until_status(lambda status: (status.step or 0) > 5, "a few commits, by which the launcher knows their pace")
+    gone = run.worker(2)
+    for pid in gone.pids[::-1]:
+        vanish(pid)
+    vanished = time.monotonic()
+    run.until_status(lambda status: sizes_of(status)[-1:] == [2], "two ranks")
+    assert time.monotonic() - vanished < Timing().agent_silence - 2.0
+    for pid in gone.pids:
+        with contextlib.suppress(ProcessLookupError):  # Its place has ended it already, as one that is silent.
+            os.kill(pid, signal.SIGKILL)
+
+    status = run.succeed()
+
+    [lost] = [event.message for event in status.events if event.kind is EventKind.LOST]
+    assert lost.startswith(f"{gone.name} was lost: its agent has been silent for ")
+    assert "and no rank has committed; its processes are killed, and another worker starts" in lost
+    assert set(run.ledger().steps()) == set(range(1, 211))
+
+
+@both_engines
 def test_a_machine_that_vanishes_without_ending_its_connections(start: Start, undisturbed: Undisturbed) -> None:
     """Stock Horovod's ranks wait for it for 30 s, until Gloo gives up."""
     silence = 4.0

@@ -32,8 +32,7 @@ def test_a_stopped_agent_is_ended_and_replaced(start: Start, undisturbed: Undist
     run.worlds(2, 0, 2)
     status = run.succeed()
     [lost] = [event.message for event in status.events if event.kind is EventKind.LOST]
-    assert lost == (
-        f"{stopped.name} was lost: its agent has been silent for 4 s; "
-        "its processes are killed, and another worker starts"
-    )
+    # How long that is depends on whether its ranks had committed shortly before.
+    assert lost.startswith(f"{stopped.name} was lost: its agent has been silent for ")
+    assert lost.endswith("; its processes are killed, and another worker starts")
     undisturbed.assert_same(run)

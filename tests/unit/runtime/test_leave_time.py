@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from elastic_runtime.launcher.leave_time import CAUTION, GAPS, OVERDUE, LeaveTime
+from elastic_runtime.launcher.decision.facts import CAUTION
+from elastic_runtime.launcher.leave_time import GAPS, OVERDUE, LeaveTime
 
 
 class Scene:

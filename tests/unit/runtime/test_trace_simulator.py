@@ -8,8 +8,8 @@ from benchmarks.traces.account import Cause
 from benchmarks.traces.policy import Policy
 from benchmarks.traces.simulator import TICK
 from benchmarks.traces.trace import Notices
+from elastic_runtime.launcher.decision.facts import CAUTION as LEAVE_CAUTION
 from elastic_runtime.launcher.decision.leaving import MARGIN as LEAVE_MARGIN
-from elastic_runtime.launcher.leave_time import CAUTION as LEAVE_CAUTION
 from elastic_runtime.run.spec import Timing
 from elastic_runtime.training.checkpointing.notices import CAUTION, MARGIN
 from tests.unit.runtime.trace_bench import COSTS, ELASTIC, FIXED, RESTART, STOCK, job, run, trace, with_costs

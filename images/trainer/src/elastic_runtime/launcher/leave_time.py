@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from elastic_runtime.launcher.decision.facts import CAUTION, CommitFact
+
 GAPS = 50
 """Times between commits that count: the latest ones."""
 LATEST = 5
 """Writes and departures that count."""
-CAUTION = 2.0
-"""How many times as long as the longest of them the next may take."""
 OVERDUE = 5.0
 """Seconds that a commit may be late, besides, until nobody knows when it comes: ranks evaluate, or wait."""
 
@@ -56,10 +56,14 @@ class LeaveTime:
             self._departures.append(now - self._asked)
         self._asked, self._last, self._committed = None, now, False
 
+    @property
+    def commits(self) -> CommitFact | None:
+        """How the present world commits. None: there is no world, or no two commits were seen yet."""
+        return None if self._last is None or not self._gaps else CommitFact(self._last, max(self._gaps))
+
     def seconds(self) -> float | None:
         """Return the estimate in seconds; None: no two commits were seen yet, or the next is overdue."""
-        if self._last is None or not self._gaps:
+        commits = self.commits
+        if commits is None or self._now() - commits.last > commits.usual + OVERDUE:
             return None
-        if self._now() - self._last > CAUTION * max(self._gaps) + OVERDUE:
-            return None
-        return CAUTION * (max(self._gaps) + max(self._writes, default=0.0) + max(self._departures, default=0.0))
+        return commits.usual + CAUTION * (max(self._writes, default=0.0) + max(self._departures, default=0.0))

@@ -27,6 +27,7 @@ from elastic_runtime.launcher.decision.facts import (
     Ending,
     Facts,
     Finish,
+    GiveUpWorker,
     LeadershipState,
     ListRanks,
     OpenSession,
@@ -35,6 +36,7 @@ from elastic_runtime.launcher.decision.facts import (
     ReleaseWorker,
     StepDown,
 )
+from elastic_runtime.launcher.decision.silence import LOOK
 from elastic_runtime.launcher.decision.sizing import Sizing
 from elastic_runtime.launcher.gathering import Gathering
 from elastic_runtime.launcher.notebook import check_jupyter
@@ -197,6 +199,8 @@ class Launcher:
             refusal=self._platform.refusal(),
             refused_sizes=self._record.lives.refused,
             handover_open=self._handover_is_open(),
+            heard=self._pool.heard(),
+            commits=self._pool.leave_time.commits,
             leave_time=self._pool.leave_time.seconds(),
             ending=self._ending(),
             ended=self._pool.ended(session.rank_of) if (session := self._session) else None,
@@ -315,6 +319,8 @@ class Launcher:
                     if fact.state is SessionState.SETTLED and set(ranks) < set(fact.listed):
                         self._pool.leave_time.asked()
                     self._session.list_ranks(ranks, minimum)
+            case GiveUpWorker(name, reason):
+                self._pool.workers[name].connection.give_up(reason)
             case ReformWorld():
                 if self._session:
                     self._session.reform()
@@ -447,8 +453,9 @@ class Launcher:
         await self._platform.close()
 
     async def _next_change(self) -> None:
+        timing = self._spec.timing
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._spec.timing.tick):
+            async with asyncio.timeout(LOOK * timing.heartbeat if self._clocks.silent else timing.tick):
                 await self._changed.wait()
 
     def _status(self) -> Status:

@@ -165,6 +165,11 @@ class WorkerPool(RankRunner):
             if not worker.released
         )
 
+    def heard(self) -> dict[str, float]:
+        """When each worker that is not given up was heard last, by the loop's clock."""
+        workers = self.workers.values()
+        return {each.name: each.connection.heard for each in workers if not each.connection.given_up}
+
     def rank_started(self, worker: Worker, process: str, pid: int) -> None:
         """An agent says so. Raises InvalidDocument for one that it was not told to start."""
         self.check_running(worker, process)

@@ -284,7 +284,8 @@ class Timing:
     heartbeat: float = 1.0
     """An agent sends one so often."""
     agent_silence: float = 10.0
-    """An agent not heard of for so long, with its connection still open, is lost."""
+    """An agent not heard of for so long, with its connection still open, is lost; after three heartbeats, if commits of
+    its world have stopped at the same time."""
     stop_grace: float = 10.0
     """From SIGTERM to SIGKILL of a rank that has to end."""
     leave_grace: float = 30.0

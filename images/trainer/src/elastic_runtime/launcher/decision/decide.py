@@ -14,6 +14,7 @@ from elastic_runtime.launcher.decision.facts import (
     DecisionSettings,
     Facts,
     Finish,
+    GiveUpWorker,
     LeadershipState,
     ListRanks,
     OpenSession,
@@ -23,6 +24,7 @@ from elastic_runtime.launcher.decision.facts import (
     StepDown,
 )
 from elastic_runtime.launcher.decision.leaving import ranks_due, staying
+from elastic_runtime.launcher.decision.silence import confirmed, silent
 from elastic_runtime.run.spec import RecoveryMode
 from elastic_runtime.run.status import Phase
 
@@ -55,6 +57,7 @@ def decide(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float)
         _lost(facts)
         or _session_over(facts)
         or _unwanted(facts, settings)
+        or _silent(facts, clocks, settings, now)
         or _ended_early(facts, clocks, settings, now)
         or _taken(facts)
         or _limit_reached(facts, clocks, settings, now)
@@ -218,6 +221,17 @@ def _ended_late(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: f
     if facts.ended is None or facts.ended.together:
         return _failed(FailureKind.RANK_FAILED, late)
     return _failed(FailureKind.EARLY_EXIT, _early(facts, late))
+
+
+def _silent(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float) -> Decision | None:
+    lost = confirmed(clocks, settings, now)
+    if not lost:
+        return None
+    actions = tuple(
+        GiveUpWorker(name, f"its agent has been silent for {now - facts.heard[name]:.1f} s, and no rank has committed")
+        for name in lost
+    )
+    return Decision(actions, Phase.RUNNING, f"{named(lost)} {'is' if len(lost) == 1 else 'are'} silent")
 
 
 def _unwanted(facts: Facts, settings: DecisionSettings) -> Decision | None:
@@ -482,6 +496,8 @@ def observe(clocks: Clocks, facts: Facts, settings: DecisionSettings, now: float
     is_finishing = session is not None and session.state is SessionState.FINISHING
     starting = session.starting[:1] if session else ()
     same_start = clocks.starting_since if starting == clocks.starting else None
+    suspects = silent(facts, settings, now)
+    same_suspects = clocks.silent_since if suspects == clocks.silent else None
     return Clocks(
         launched=clocks.launched,
         short_since=_short_since(clocks, facts, now),
@@ -494,6 +510,8 @@ def observe(clocks: Clocks, facts: Facts, settings: DecisionSettings, now: float
         starting_since=_since(same_start, bool(starting), now),
         starting=starting,
         stage=stage,
+        silent_since=_since(same_suspects, bool(suspects), now),
+        silent=suspects,
     )
 
 

@@ -5,7 +5,8 @@ All times are seconds of one monotonic clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from elastic_runtime.engines.base import SessionFact, SessionState, Stage
@@ -40,6 +41,25 @@ class WorkerFact:
     """When the time of its notice is over; None: there is none, or its end is not known."""
     punctual: bool = False
     """It is there until then: see :attr:`.ReclaimNotice.punctual`."""
+
+
+CAUTION = 2.0
+"""How many times as long as the longest of the latest ones the next may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitFact:
+    """How the present world commits, as far as rank 0 tells, which is a few times a second at most."""
+
+    last: float
+    """When it told of one, or the world was complete."""
+    longest: float
+    """Seconds between two of the latest commits, at most."""
+
+    @property
+    def usual(self) -> float:
+        """Seconds within which the next one comes, unless ranks evaluate, or wait."""
+        return CAUTION * self.longest
 
 
 class LeadershipState(StrEnum):
@@ -107,6 +127,10 @@ class Facts:
     """Ranks of worlds in which the script fails at once, though it has worked with others."""
     handover_open: bool = False
     """A notice wants a durable checkpoint, and none yet holds the state that there was when it came."""
+    heard: Mapping[str, float] = field(default_factory=dict)
+    """When each worker's agent was heard last, by worker."""
+    commits: CommitFact | None = None
+    """None: there is no world, or no two commits were seen."""
     leave_time: float | None = None
     """Seconds that ranks need to leave a world, at most, as measured in this run; None: not known."""
     ending: Ending | None = None
@@ -148,6 +172,10 @@ class Clocks:
     """Since when the present first one of :attr:`SessionFact.starting` is that."""
     starting: tuple[str, ...] = ()
     """Its rank id."""
+    silent_since: float | None = None
+    """Since when the present ones of :attr:`silent` are."""
+    silent: tuple[str, ...] = ()
+    """Workers that say nothing while their world stands: :func:`.silence.silent`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +206,15 @@ class ListRanks:
 
     ranks: tuple[str, ...]
     minimum: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUpWorker:
+    """Mark a worker lost, whose connection is still there."""
+
+    name: str
+    reason: str
+    """For people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +262,9 @@ class RefuseSize:
     """Ranks of the last world that worked, to which to go back."""
 
 
-Action = OpenSession | ListRanks | ReformWorld | RefuseSize | CloseSession | ReleaseWorker | Finish | StepDown
+Action = (
+    OpenSession | ListRanks | GiveUpWorker | ReformWorld | RefuseSize | CloseSession | ReleaseWorker | Finish | StepDown
+)
 
 
 @dataclass(frozen=True, slots=True)

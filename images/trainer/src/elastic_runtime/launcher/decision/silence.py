@@ -1,0 +1,45 @@
+"""Which workers are lost though their connections are there, pure: they say nothing, and their world stands since then.
+
+A machine that vanishes closes no connection. Its silence alone proves little, for an agent may wait for a busy
+processor; but then the world goes on, or it is slow, and stood before.
+"""
+
+from __future__ import annotations
+
+from elastic_runtime.engines.base import SessionState
+from elastic_runtime.launcher.decision.facts import Clocks, DecisionSettings, Facts
+
+BEATS = 1.5
+"""Heartbeats that a worker has left out: it is suspected."""
+CONFIRMED = 1.0
+"""Heartbeats for which it has been suspected: it is lost."""
+ON_TIME = 1.5
+"""Heartbeats within which another worker was heard: this launcher hears."""
+LOOK = 0.2
+"""Heartbeats from one look to the next while a worker is suspected."""
+
+
+def silent(facts: Facts, settings: DecisionSettings, now: float) -> tuple[str, ...]:
+    """Workers of a world that trains, from which nothing was heard since it has stopped to commit."""
+    session, commits, beat = facts.session, facts.commits, settings.timing.heartbeat
+    if session is None or session.state is not SessionState.SETTLED or commits is None:
+        return ()
+    usual = max(commits.usual, beat)
+    if now - commits.last <= usual:
+        return ()
+    listed = set(session.listed)
+    of_world = [each.name for each in facts.workers if listed.intersection(slot.rank_id for slot in each.slots)]
+    heard = {name: facts.heard[name] for name in of_world if name in facts.heard}
+    if not any(now - moment <= ON_TIME * beat for moment in heard.values()):
+        return ()
+    # Commits that had stopped before say nothing: ranks evaluate.
+    return tuple(
+        name for name, moment in heard.items() if now - moment > BEATS * beat and commits.last >= moment - usual
+    )
+
+
+def confirmed(clocks: Clocks, settings: DecisionSettings, now: float) -> tuple[str, ...]:
+    """Those of them that have been suspected for long enough."""
+    if clocks.silent_since is None or now - clocks.silent_since < CONFIRMED * settings.timing.heartbeat:
+        return ()
+    return clocks.silent
