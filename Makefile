@@ -216,6 +216,9 @@ gpu-check: setup ## all that needs a GPU, on one: NCCL, ranks that share it, che
 bench-status: setup ## size of a status, its launcher's memory and time, training with all metrics; five minutes
 	$(TRAINER)/python benchmarks/status_load.py
 
+bench-workers: setup ## a launcher of 100 and of 1,000 workers, which are played: start, idle, resize, restart; five minutes
+	$(TRAINER)/python benchmarks/many_workers.py
+
 bench-page: setup ## the page's API with 200 runs in a folder; two minutes
 	$(AIRFLOW)/python benchmarks/page_load.py
 
@@ -281,4 +284,4 @@ clean-all: clean
 .PHONY: help setup setup-tensorflow setup-torchft setup-site site test-site setup-manifests test-manifests test-tutorial test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks lint-prose test-unit $(UNIT) \
     test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-gpu-steps test-long test-viewers test-browser screenshots \
     test-faults test-frameworks test-scripts setup-frameworks setup-scripts test-kubernetes test-kubernetes-long test-oldest test-compose compose-up compose-down test-wheels matrix chaos chaos-bar fuzz kills soak \
-    demo bench bench-torch bench-sharded bench-deferred bench-checkpoints bench-status bench-page bench-traces gpu-check image cluster-up cluster-down build dist requirements clean clean-all
+    demo bench bench-torch bench-sharded bench-deferred bench-checkpoints bench-status bench-workers bench-page bench-traces gpu-check image cluster-up cluster-down build dist requirements clean clean-all

@@ -29,6 +29,7 @@ class Section(StrEnum):
     TRACES = "traces"
     DEFERRED_RUNS = "deferred_runs"
     STATUS = "status"
+    WORKERS = "workers"
     PAGE = "page"
 
 

@@ -242,7 +242,8 @@ class AgentServer:
         # Each of them may be about to be replaced. Other parts of the launcher need descriptors, too.
         descriptors = descriptor_limit()
         self._most = min(2 * spec.workers.maximum + 2, descriptors // 2)
-        self._silent = ConnectionLimit(min(SILENT, descriptors // 8))
+        # All agents dial at once when a launcher has been replaced.
+        self._silent = ConnectionLimit(min(SILENT + spec.workers.maximum, descriptors // 8))
         self._seats = min(SEATS, descriptors // 16), min(SEATS + spec.workers.maximum, descriptors // 8)
         """For strangers, and for those that know the run."""
         self._tasks: set[asyncio.Task[None]] = set()
