@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.run.spec import CheckpointSpec, Timing
+from elastic_runtime.run.spec import CheckpointSpec
 
 
 class Side(StrEnum):
@@ -91,9 +91,9 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
 """Field to measures of ``results.json``, the best first. A whole start (launcher included) stands for a session's. The
 peer's checkpoints are those of ``torch.distributed.checkpoint.async_save``: the best that a stock script can do."""
 
-AFTER_SILENCE = 0.7
-"""Seconds from the end of :attr:`elastic_runtime.run.spec.Timing.agent_silence` to the next world, at most, in
-``tests/local/test_losses.py`` (a machine that vanishes)."""
+MISSED = 4.2
+"""Seconds from a machine's vanishing to the next world of the others, at most, in runs as those of
+``tests/local/test_losses.py`` with steps of a second: see :mod:`elastic_runtime.launcher.decision.silence`."""
 
 
 def read_costs(measures: Mapping[str, Mapping[str, object]], side: Side) -> Priced:
@@ -106,8 +106,8 @@ def read_costs(measures: Mapping[str, Mapping[str, object]], side: Side) -> Pric
     found: dict[str, float] = {"checkpoint_every": CheckpointSpec("file:///").every}
     sources = {"checkpoint_every": "the runtime's default, for both"}
     if side is Side.OURS:
-        found["silent_reset"] = Timing().agent_silence + AFTER_SILENCE
-        sources["silent_reset"] = f"the runtime's default, {Timing().agent_silence:g}, and a reset"
+        found["silent_reset"] = MISSED
+        sources["silent_reset"] = "measured with steps of a second"
     else:
         sources["silent_reset"] = "Gloo's default, 30, and a reset"
     for name, candidates in MEASURES.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterator
@@ -206,6 +207,19 @@ class TestAgent:
                     assert desk.ends == []
                 await desk.until(lambda: desk.ends == ["worker-0"])
                 desk.arrivals[0].send(Release("too late"))  # dropped
+
+        asyncio.run(run())
+
+    def test_hears_small_messages_at_once_one_after_another(self, tls: Path) -> None:
+        """The system would keep the second back until the first is acknowledged, for 40 ms."""
+
+        async def run() -> None:
+            async with listening(tls, spec()) as desk, dialled(desk, agent_context(tls)) as client:
+                client.say(HELLO)
+                await client.hear()
+                [arrival] = desk.arrivals
+                sock = arrival.writer.get_extra_info("socket")
+                assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
         asyncio.run(run())
 
