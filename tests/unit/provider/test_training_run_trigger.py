@@ -22,7 +22,7 @@ from elastic_training.clusters.registry import substituted
 from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
 from elastic_training.identity.ownership import Owner
-from elastic_training.triggers import training_run
+from elastic_training.triggers import cleared
 from elastic_training.triggers.training_run import TrainingRunTrigger
 from tests.unit.provider.virtual_time import run_virtually
 
@@ -308,9 +308,9 @@ class TestClearedInAPausedDag:
             answer = answers.pop(0) if len(answers) > 1 else answers[0]
             if isinstance(answer, Exception):
                 raise answer
-            return answer
+            return {("monday", -1): answer}
 
-        patch.setattr(training_run, "task_state", told)
+        patch.setattr(cleared, "task_states", told)
         owner = Owner("nightly", "monday", "train", -1, 1, "nonce").text()
         ref = run(fake.claim(RunSpec(name="run", uid="1", command=("python", "train.py")), owner)).ref
         trigger = TrainingRunTrigger("local", ref.name, ref.uid, owner)

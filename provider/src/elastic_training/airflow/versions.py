@@ -6,7 +6,7 @@ Their states: :mod:`.airflow_tasks`; their template fields: :mod:`.airflow_rende
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +43,7 @@ __all__ = [
     "stats",
     "task_state",
     "task_state_store",
+    "task_states",
     "triggers_are_told_of_kills",
 ]
 
@@ -150,11 +151,34 @@ async def extras_in_loop(connection: Any) -> dict[str, Any]:
 async def task_state(dag_id: str, run_id: str, task_id: str, map_index: int) -> str | None:
     """State of a task instance, asked from within a triggerer; None: it has none, as after a clear.
 
+    Raises:
+        LookupError: there is no such task instance.
+        Exception: whatever Airflow raises when it cannot tell.
+    """
+    states = await task_states(dag_id, task_id, [run_id], map_index)
+    if (run_id, map_index) not in states:
+        raise LookupError(f"Airflow knows no task instance {dag_id} {run_id} {task_id} {map_index}")
+    return states[run_id, map_index]
+
+
+async def task_states(
+    dag_id: str, task_id: str, run_ids: Sequence[str], map_index: int | None
+) -> dict[tuple[str, int], str | None]:
+    """Return states of a task's instances, by run and map index, with one request from within a triggerer.
+
     As KubernetesPodTrigger asks: Airflow 3 through the triggerer's supervisor, whose channel belongs to the event loop,
     so that the call has to be asgiref's; Airflow 2 in the database.
 
+    Args:
+        dag_id: of the task.
+        task_id: of the task.
+        run_ids: of its DAG's runs.
+        map_index: of the instances. None: all of them.
+
+    Returns:
+        The instances that exist. The state of a cleared one is None.
+
     Raises:
-        LookupError: there is no such task instance.
         Exception: whatever Airflow raises when it cannot tell.
     """
     from asgiref.sync import sync_to_async
@@ -162,34 +186,36 @@ async def task_state(dag_id: str, run_id: str, task_id: str, map_index: int) -> 
     try:
         from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
     except ImportError:
-        return await sync_to_async(_state_in_database)(dag_id, run_id, task_id, map_index)
-    answer: dict[str, Any] = await sync_to_async(RuntimeTaskInstance.get_task_states)(
-        dag_id=dag_id, task_ids=[task_id], run_ids=[run_id], map_index=map_index
+        return await sync_to_async(_states_in_database)(dag_id, task_id, run_ids, map_index)
+    answer: dict[str, dict[str, Any]] = await sync_to_async(RuntimeTaskInstance.get_task_states)(
+        dag_id=dag_id, task_ids=[task_id], run_ids=list(run_ids), map_index=map_index
     )
-    states = answer.get(run_id, {})
-    # The server calls a mapped instance by its task and its index.
-    for name in ([f"{task_id}_{map_index}"] if map_index >= 0 else []) + [task_id]:
-        if name in states:
-            return _word(states[name])
-    raise LookupError(f"Airflow knows no task instance {dag_id} {run_id} {task_id} {map_index}")
+    found: dict[tuple[str, int], str | None] = {}
+    for run_id, states in answer.items():
+        for name, state in states.items():
+            # The server calls a mapped instance by its task and its index.
+            index = name.removeprefix(f"{task_id}_")
+            if name == task_id:
+                found.setdefault((run_id, -1 if map_index is None else map_index), _word(state))
+            elif index != name and index.isdecimal():
+                found[run_id, int(index)] = _word(state)
+    return found
 
 
-def _state_in_database(dag_id: str, run_id: str, task_id: str, map_index: int) -> str | None:
+def _states_in_database(
+    dag_id: str, task_id: str, run_ids: Sequence[str], map_index: int | None
+) -> dict[tuple[str, int], str | None]:
     from airflow.models.taskinstance import TaskInstance
     from airflow.utils.session import create_session
     from sqlalchemy import select
 
-    wanted = select(TaskInstance.state).where(
-        TaskInstance.dag_id == dag_id,
-        TaskInstance.run_id == run_id,
-        TaskInstance.task_id == task_id,
-        TaskInstance.map_index == map_index,
+    wanted = select(TaskInstance.run_id, TaskInstance.map_index, TaskInstance.state).where(
+        TaskInstance.dag_id == dag_id, TaskInstance.task_id == task_id, TaskInstance.run_id.in_(run_ids)
     )
+    if map_index is not None:
+        wanted = wanted.where(TaskInstance.map_index == map_index)
     with create_session() as session:
-        found = session.execute(wanted).first()
-    if found is None:
-        raise LookupError(f"Airflow knows no task instance {dag_id} {run_id} {task_id} {map_index}")
-    return _word(found[0])
+        return {(run_id, index): _word(state) for run_id, index, state in session.execute(wanted)}
 
 
 def _word(state: Any) -> str | None:

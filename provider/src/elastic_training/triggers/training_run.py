@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -26,6 +25,7 @@ from elastic_training.identity.ownership import read_owner
 from elastic_training.listeners import listeners_of
 from elastic_training.redaction.free_text import without_logs, without_secrets
 from elastic_training.redaction.values import Secrets
+from elastic_training.triggers.cleared import until_cleared
 from elastic_training.triggers.settling import Settling
 
 KILL_DELAY = 5.0
@@ -35,9 +35,6 @@ try ends the run itself, so it makes no difference which of the two is first. We
 on_kill_timeout`` (30 s)."""
 KEEP_TIMEOUT = 60.0
 """Seconds that a kill waits for the run's end, to keep its final status."""
-LOOK = 120.0
-"""Seconds between two looks at whether the task was cleared while nothing can run it, as in a paused DAG. Airflow, at
-least from 2.11 to 3.4, then leaves its trigger alone: ``Trigger.clean_unused`` compares the state, which is NULL."""
 SPEC_TIMEOUT = 10.0
 """Seconds for the run's spec, at its end."""
 _DEFERRED = "deferred"
@@ -154,11 +151,7 @@ class TrainingRunTrigger(BaseTrigger):
         """Cancel the run once the task has no state any more; any other Airflow itself tells this trigger of."""
         if (owner := read_owner(self.owner)) is None:
             return
-        while True:
-            await asyncio.sleep(LOOK)
-            with suppress(Exception):  # a database's, a network's, Airflow's: the next look may tell
-                if await task_state(owner.dag_id, owner.run_id, owner.task_id, owner.map_index) is None:
-                    break
+        await until_cleared(owner)
         self._cleared = True
         self.log.warning("The task was cleared, and is not scheduled yet: its run is ended")
         await self._apart(self._kill())
