@@ -134,10 +134,11 @@ class AirflowApi:
         return dict(self._call("GET", path)["rendered_fields"])
 
     def log_lines(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1) -> list[str]:
-        """A task's log as the UI shows it, one event a line."""
+        """A task's log as the UI shows it, where an entry may have several lines."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"
         answer = self._call("GET", path, params={"full_content": "true"}, headers={"Accept": "application/json"})
-        return [str(entry.get("event", "")) if isinstance(entry, dict) else str(entry) for entry in answer["content"]]
+        told = (entry.get("event", "") if isinstance(entry, dict) else entry for entry in answer["content"])
+        return [line for text in told for line in str(text).split("\n")]
 
     def token(self) -> str:
         """A new one, which a browser may send as its cookie, too."""

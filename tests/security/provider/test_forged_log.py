@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Phase
@@ -32,3 +34,22 @@ def test_neither_output_nor_status_opens_a_group_or_ends_a_line(caplog: pytest.L
     assert "a\\u2028b" in lines
     assert [line for line in lines if line.endswith("lost\\x0a:\\x3aendgroup::\\x0aRun run: succeeded")]
     assert all(len(line.splitlines()) == 1 for line in lines)
+
+
+def test_no_line_of_an_entry_of_several_is_another_writers() -> None:
+    cluster = FakeCluster(poll=1)
+    claim = run(cluster.claim(RunSpec(name="run", uid="1", command=("python", "train.py")), "try 1"))
+    rank = "2026-11-27T12:00:00.000Z worker-0 [0]<stdout>: "
+    said = ["a", "b\nERROR - launcher: lost", "c\r\u2028d", "::endgroup::", "\x85e"]
+    cluster.script(
+        lambda: cluster.write_log("run", *(f"{rank}{each}" for each in said), "2026-11-27T12:00:00Z INFO launcher: up"),
+        lambda: cluster.succeed("run"),
+    )
+    with capture_logs() as captured:
+        run_virtually(Follower(cluster, claim.ref, "try 1", structlog.get_logger()).follow())
+    ranks, launcher = [each["event"] for each in captured][-2:]
+    lines = ranks.splitlines()
+    assert len(lines) == len(said)
+    assert all("worker-0 [0]<stdout>: " in line for line in lines)
+    assert "::endgroup::" not in ranks
+    assert len(launcher.splitlines()) == 1
