@@ -69,8 +69,14 @@ class Tail:
         """Whether there are lines to take."""
         return bool(self._lines)
 
+    @property
+    def _full(self) -> bool:
+        return len(self._lines) > _ENOUGH or self._size > _MUCH
+
     def take(self) -> LogLines:
         """Return what has arrived since the last call."""
+        if self._full:  # Nothing was read from the launcher until now.
+            self._last_line_at = asyncio.get_running_loop().time()
         lines, self._lines, self._size = tuple(self._lines), [], 0
         self._room.set()
         return LogLines(lines, str(self._cursor))
@@ -100,15 +106,19 @@ class Tail:
         self._wake.set()
 
     async def _read_while_needed(self, pod: Pod, changed: asyncio.Event) -> None:
-        now = asyncio.get_running_loop().time
-        self._last_line_at = now()
+        self._last_line_at = asyncio.get_running_loop().time()
         reading = asyncio.create_task(self._read(pod, changed), name=f"log of {pod.name}")
+        reading.add_done_callback(lambda _: changed.set())
         try:
             while not reading.done():
-                await asyncio.wait({reading}, timeout=SILENCE)
-                if not reading.done() and now() > self._last_line_at + SILENCE and self._obsolete(pod):
+                left = self._patience(pod)
+                if left is not None and left <= 0:
                     self._finish(pod)
                     return
+                changed.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(left):
+                        await changed.wait()
             reading.result()
         except PermanentError as error:
             self.failure = error
@@ -116,6 +126,14 @@ class Tail:
         finally:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
+
+    def _patience(self, pod: Pod) -> float | None:
+        """Seconds after which a silent launcher is left. None: it is not, as long as the run's pods do not change."""
+        if not self._obsolete(pod):
+            return None
+        if self._full:  # Its lines are not read, so it is not silent.
+            return SILENCE
+        return self._last_line_at + SILENCE - asyncio.get_running_loop().time()
 
     def _obsolete(self, pod: Pod) -> bool:
         """Whether there is another launcher, or this one is not known any more."""
@@ -154,7 +172,7 @@ class Tail:
             async for piece in pieces:
                 for line in lines.feed(piece):
                     self._add(line, passing)
-                while len(self._lines) > _ENOUGH or self._size > _MUCH:
+                while self._full:
                     self._room.clear()
                     await self._room.wait()
         if diagnosis.ended(pod):
