@@ -11,12 +11,14 @@ from elastic_runtime.run import runobjects
 from elastic_runtime.run.headline import headline
 from elastic_runtime.run.runobjects import Part, Term
 from elastic_runtime.run.spec import RecoverySpec, RunSpec
-from elastic_runtime.run.status import Status
+from elastic_runtime.run.status import Phase, Status
 from elastic_training.clusters.document import RunDocument
 from elastic_training.clusters.kubernetes.documents.root import document
 
 BEGAN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SPEC = RunSpec("run", "uid-1", ("python", "train.py"), recovery=RecoverySpec(start_timeout=600.0, max_wait=300.0))
+
+TRAINS = Status(SPEC.name, SPEC.uid, Phase.RUNNING, "2 ranks train", BEGAN, world_size=2)
 
 Plain = dict[str, Any]
 
@@ -61,6 +63,16 @@ def status_map(status: Status | None, holder: str | None = None) -> Object:
             "data": {runobjects.STATUS_KEY: to_json(status)},
         }
     )
+
+
+def labelled(manifest: Plain, part: Part) -> Plain:
+    labels = runobjects.labels(SPEC.name, SPEC.uid, part)
+    return {**manifest, "metadata": {**manifest["metadata"], "labels": labels}}
+
+
+def map_of(status: Status) -> Plain:
+    """The ConfigMap of a status, as a watch finds it."""
+    return labelled(dict(status_map(status).raw), Part.STATUS)
 
 
 def job(*conditions: str, suspend: bool = False) -> Object:

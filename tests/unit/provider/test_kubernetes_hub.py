@@ -11,24 +11,14 @@ import pytest
 
 from elastic_runtime.errors import MissingRight
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, JOBS
-from elastic_runtime.run import runobjects
-from elastic_runtime.run.runobjects import Part
-from elastic_runtime.run.status import Phase, Status
 from elastic_training.clusters.kubernetes.watching.hub import Hub
 from elastic_training.clusters.types import RunRef
-from tests.unit.provider.kubernetes_objects import BEGAN, SPEC, root_map, status_map
+from tests.unit.provider.kubernetes_objects import SPEC, TRAINS, map_of, root_map
 from tests.unit.provider.virtual_time import run_virtually
-from tests.unit.runtime.fake_kubernetes import FakePlace, Plain
+from tests.unit.runtime.fake_kubernetes import FakePlace
 
 REF = RunRef(SPEC.name, SPEC.uid)
 MOMENT = 0.1
-TRAINS = Status(SPEC.name, SPEC.uid, Phase.RUNNING, "2 ranks train", BEGAN, world_size=2)
-
-
-def map_of(status: Status) -> Plain:
-    made = dict(status_map(status).raw)
-    labels = runobjects.labels(SPEC.name, SPEC.uid, Part.STATUS)
-    return {**made, "metadata": {**made["metadata"], "labels": labels}}
 
 
 @asynccontextmanager

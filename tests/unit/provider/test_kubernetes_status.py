@@ -12,11 +12,12 @@ from elastic_runtime.kubernetes.objects import Object, Pod
 from elastic_runtime.run.runobjects import COULD_NOT_RUN, HEADLINE
 from elastic_runtime.run.status import Phase, Status
 from elastic_training.clusters.kubernetes.status.judgement import (
+    Announced,
     Published,
     Seen,
+    announced,
     finished,
     judge,
-    news_in,
     read_headline,
     read_published,
 )
@@ -173,7 +174,7 @@ class TestReading:
 class TestNews:
     def test_what_only_counts_on_is_none(self) -> None:
         later = replace(TRAINS, updated=after(30), step=100, metrics={"loss": 0.5}, worker_seconds={"a": 10.0})
-        assert news_in(status_map(later)) == news_in(status_map(TRAINS))
+        assert announced(status_map(later)) == announced(status_map(TRAINS))
 
     @pytest.mark.parametrize(
         "change",
@@ -187,16 +188,16 @@ class TestNews:
         ],
     )
     def test_is_what_people_wait_for(self, change: dict[str, Any]) -> None:
-        assert news_in(status_map(replace(TRAINS, **change))) != news_in(status_map(TRAINS))
+        assert announced(status_map(replace(TRAINS, **change))) != announced(status_map(TRAINS))
 
     def test_is_another_launcher(self) -> None:
-        assert news_in(status_map(TRAINS, "second")) != news_in(status_map(TRAINS, "first"))
+        assert announced(status_map(TRAINS, "second")) != announced(status_map(TRAINS, "first"))
 
     def test_is_every_change_by_a_launcher_that_writes_no_headline(self) -> None:
         first, second = status_map(TRAINS), status_map(replace(TRAINS, step=1))
         for found in (first, second):
             del found.raw["metadata"]["annotations"][HEADLINE]
-        assert news_in(first) != news_in(second)
+        assert announced(first) != announced(second)
 
     def test_there_is_none_before_a_launcher_has_spoken(self) -> None:
-        assert news_in(status_map(None)) == ""
+        assert announced(status_map(None)) == Announced()

@@ -172,14 +172,24 @@ def read_headline(found: Object) -> Headline | None:
         return None
 
 
-def news_in(found: Object) -> str:
-    """Another text when the ConfigMap of a status says what people and tasks wait for, cheaply: see :class:`Headline`.
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """Content of a status ConfigMap that is cheap to parse: see :class:`Headline`."""
 
-    That includes who leads the run. Without a headline, every change is news.
-    """
+    news: str = ""
+    """Text that differs if the status has something that people and tasks wait for, or another launcher leads the run.
+    Without a headline, it differs with every change."""
+    final: bool = False
+    """Whether the status is final. Without a headline, False."""
+
+
+def announced(found: Object) -> Announced:
+    """Parse the headline in a status ConfigMap, not its document."""
     headline = read_headline(found)
     text: str = headline.news if headline else found.data.get(runobjects.STATUS_KEY, "")
-    return found.annotations.get(runobjects.TERM, "") + text
+    return Announced(
+        found.annotations.get(runobjects.TERM, "") + text, final=headline is not None and headline.phase.final
+    )
 
 
 def summaries(maps: Iterable[Object], launchers: Iterable[Pod]) -> tuple[list[RunSummary], list[RunRef]]:

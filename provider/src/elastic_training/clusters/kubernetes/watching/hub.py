@@ -30,7 +30,7 @@ from elastic_training.clusters.kubernetes import connection
 from elastic_training.clusters.kubernetes.access import Access
 from elastic_training.clusters.kubernetes.documents.root import document, of_run
 from elastic_training.clusters.kubernetes.status.diagnosis import age
-from elastic_training.clusters.kubernetes.status.judgement import news_in
+from elastic_training.clusters.kubernetes.status.judgement import Announced, announced
 from elastic_training.clusters.types import RunRef
 
 HEARTBEAT = 1.0
@@ -59,7 +59,7 @@ class Hub:
         self._pods = Reflector(client, PODS, labels=launchers, changed=self._pod_changed, troubled=troubled)
         self._reflectors: tuple[Reflector[Any], ...] = (self._maps, self._jobs, self._pods)
         self._pods_of: dict[str, dict[str, Pod]] = defaultdict(dict)
-        self._news: dict[str, str] = {}
+        self._announced: dict[str, Announced] = {}
         """In each status that there is, by its object's name."""
         self._subscribers: dict[str, set[asyncio.Event]] = defaultdict(set)
         self._current_at = time.monotonic()
@@ -112,6 +112,16 @@ class Hub:
     def status_map(self, ref: RunRef) -> Object | None:
         """The ConfigMap that holds its status."""
         return _of(ref, self._maps.objects.get(ObjectNames(ref.name).status))
+
+    def announced(self, status: Object) -> Announced:
+        """Return the announcement in a :meth:`status_map`, parsed once for all readers."""
+        return self._announced.get(status.name) or announced(status)
+
+    def marks(self, name: str) -> tuple[object, ...]:
+        """Return objects of the run of this name that stay identical until a change that wakes its subscribers."""
+        names = ObjectNames(name)
+        root, job = self._maps.objects.get(names.root), self._jobs.objects.get(names.launcher)
+        return (root, self._announced.get(names.status), job, *self._pods_of.get(name, {}).values())
 
     def job(self, ref: RunRef) -> Object | None:
         """Return the Job of the run's launchers."""
@@ -189,11 +199,13 @@ class Hub:
         """Of a status whose step and figures have changed, nobody needs to be woken for: they are read in passing."""
         if thing.labels.get(runobjects.PART_LABEL) == Part.STATUS:
             name = thing.name
-            before = self._news.pop(name, None)
+            before = self._announced.pop(name, None)
             if name in self._maps.objects:
-                self._news[name] = news_in(thing)
-                if self._news[name] == before:
+                said = announced(thing)
+                if said == before:
+                    self._announced[name] = before
                     return
+                self._announced[name] = said
         self._changed(thing)
 
     def _pod_changed(self, pod: Pod) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+import operator
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Protocol
@@ -20,8 +21,6 @@ from elastic_training.clusters.kubernetes.status.judgement import (
     Published,
     Seen,
     judge,
-    news_in,
-    read_headline,
     read_published,
 )
 from elastic_training.clusters.kubernetes.status.snapshot import read_seen
@@ -93,6 +92,9 @@ class _Run:
         self._version: str | None = None
         self._news = ""
         self._read_due = self._figures_due = 0.0
+        self._marks: tuple[object, ...] = ()
+        self._settled = False
+        """Whether the status follows from these marks alone, at any time."""
         self._events: tuple[Event, ...] = ()
         self._look_due = 0.0
         self._since = self._now()
@@ -133,7 +135,7 @@ class _Run:
             due.append(over_since + LINGER + 0.1)
         if self._status is None:
             due.append(self._now() + 0.2)
-        due += [each for each in (self._read_due, self._figures_due, self._look_due) if each > self._now()]
+        due += [each for each in (self._reading_due(), self._look_due) if each > self._now()]
         try:
             async with asyncio.timeout_at(min(due)):
                 await self._wake.wait()
@@ -152,6 +154,10 @@ class _Run:
             raise self._tail.failure
         if not self._hub.current:
             return self._status
+        marks = self._hub.marks(self._ref.name)
+        if self._settled and _same(marks, self._marks) and self._now() < self._reading_due():
+            return self._status
+        self._marks, self._settled = marks, False
         found = self._hub.root(self._ref)
         if found is None:
             await self._confirm_existence()
@@ -163,20 +169,30 @@ class _Run:
             if self._now() < self._look_due:
                 return self._status
             status = await self._look_closer()
+        else:
+            self._settled = status is seen.published.status and not any(pod.deadline for pod in seen.pods)
         self._status = status
         return status
+
+    def _reading_due(self) -> float:
+        """Return when the present status document may be read. Infinite: it was read."""
+        found = self._hub.status_map(self._ref)
+        if found is None or found.version == self._version:
+            return math.inf
+        said = self._hub.announced(found)
+        if said.final:
+            return 0.0
+        return self._figures_due if said.news == self._news else self._read_due
 
     def _read(self) -> None:
         """The status document, when it has changed, and it is this run's turn or its last word."""
         found = self._hub.status_map(self._ref)
-        if found is None or found.version == self._version:
+        if found is None or self._now() < self._reading_due():
             return
-        news, headline = news_in(found), read_headline(found)
-        last_word = headline is not None and headline.phase.final
-        if last_word or self._now() >= (self._figures_due if news == self._news else self._read_due):
-            self._published, self._version, self._news = read_published(found), found.version, news
-            self._read_due = self._now() + self._pace(0.2, READINGS)
-            self._figures_due = self._now() + self._pace(0.2, FIGURES)
+        self._published, self._version = read_published(found), found.version
+        self._news = self._hub.announced(found).news
+        self._read_due = self._now() + self._pace(0.2, READINGS)
+        self._figures_due = self._now() + self._pace(0.2, FIGURES)
 
     def _doubtful(self, seen: Seen, status: Status) -> bool:
         """Whether the copy says it and the launcher does not: its streams are not of one moment."""
@@ -206,6 +222,10 @@ class _Run:
     def _pace(self, least: float, rate: float) -> float:
         """Seconds between two of a kind for this run, so that all runs together stay under that rate."""
         return max(least, self._hub.runs / rate)
+
+
+def _same(ones: Sequence[object], others: Sequence[object]) -> bool:
+    return len(ones) == len(others) and all(map(operator.is_, ones, others))
 
 
 # When lines of a log are passed on, and when it is noted in the cluster how far they have come.
