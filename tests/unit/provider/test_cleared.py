@@ -5,17 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from urllib.parse import quote_plus
+from uuid import uuid4
 
 import pytest
+import sqlalchemy as sa
+from airflow.models.renderedtifields import RenderedTaskInstanceFields
+from airflow.models.taskinstance import TaskInstance
 from asgiref.sync import SyncToAsync
+from sqlalchemy.orm import Session
 
-from elastic_training.airflow.versions import task_states
+from elastic_training.airflow.versions import _states_in_database, task_states
 from elastic_training.identity.ownership import Owner
 from elastic_training.triggers import cleared
 from elastic_training.triggers.cleared import LOOK, MAX_LENGTH, Instance, Question, questions, until_cleared
 from tests.unit.provider.virtual_time import run_virtually
 
+needs_one_row = pytest.mark.skipif(
+    not hasattr(RenderedTaskInstanceFields, "task_id"), reason="Airflow 3.4 has a row for a try, not for an instance"
+)
+
 States = dict[Instance, str | None]
+# asgiref's own thread stays with the process: begun here, it is none that a test leaves behind.
+SyncToAsync.single_thread_executor.submit(int).result()
 
 
 class Airflow:
@@ -171,6 +182,26 @@ def test_airflow_3_names_a_mapped_instance_by_its_index(monkeypatch: pytest.Monk
     found = run_virtually(task_states("d", "t", ("monday", "tuesday"), index))
     unmapped: dict[tuple[str, int], str | None] = {("monday", -1): "deferred"}
     assert found == {("monday", 3): None, ("tuesday", 3): "failed"} | ({} if index else unmapped)
+
+
+@needs_one_row
+@pytest.mark.parametrize(("index", "found"), [(None, {0, 1}), (1, {1})])
+def test_airflow_2_is_asked_in_its_database(
+    monkeypatch: pytest.MonkeyPatch, index: int | None, found: set[int]
+) -> None:
+    table = TaskInstance.__table__
+    engine = sa.create_engine("sqlite://", poolclass=sa.pool.StaticPool)
+    monkeypatch.setattr("airflow.utils.session.create_session", lambda: Session(engine))
+    rows = [(run_id, task_id, at) for run_id in ("a", "b", "c") for task_id in ("t", "u") for at in (0, 1)]
+    with engine.begin() as connection:
+        connection.execute(sa.schema.CreateTable(table, include_foreign_key_constraints=[]))
+        for run_id, task_id, at in rows:
+            ids = {"dag_id": "d", "run_id": run_id, "task_id": task_id, "map_index": at}
+            state = None if run_id == "a" else "deferred"
+            connection.execute(table.insert().values(id=uuid4(), pool="default", state=state, **ids))
+    states = _states_in_database("d", "t", ["a", "b", "nowhere"], index)
+    engine.dispose()
+    assert states == {("a", at): None for at in found} | {("b", at): "deferred" for at in found}
 
 
 def test_tasks_and_indices_are_not_mixed_in_a_question() -> None:
