@@ -113,6 +113,8 @@ def _word(of: Round) -> str:
 
 def _pace(options: argparse.Namespace) -> Pace:
     pace = QUICK if options.quick else Pace()
+    if options.settle is not None:
+        pace = replace(pace, settle=options.settle)
     return pace if options.window is None else replace(pace, window=options.window, window_each=0.0)
 
 
@@ -126,6 +128,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", type=int, action="append", metavar="N", help="only this N, may be repeated")
     parser.add_argument("--side", type=Name, choices=list(Name), action="append", help="only this one, may be repeated")
     parser.add_argument("--quick", action="store_true", help="one round each, short windows: does it run at all?")
+    parser.add_argument("--settle", type=float, metavar="SECONDS", help="before the window (default: 10)")
     parser.add_argument("--window", type=float, metavar="SECONDS", help="measured (default: 60, or 200)")
     parser.add_argument(
         "--status", type=float, default=Load().status, metavar="SECONDS",
