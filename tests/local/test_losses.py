@@ -226,6 +226,27 @@ def test_a_run_below_its_minimum_for_too_long_fails(start: Start) -> None:
     assert "fewer than 2 ranks" in status.reason
 
 
+@pytest.mark.parametrize("start", ["horovod"], indirect=True)
+def test_ranks_that_are_killed_amid_messages_hold_nobody_up(start: Start) -> None:
+    """Upstream, one kill in six made the others wait until Gloo gave up: see the amendment of ``images/trainer``."""
+    run = start(
+        *(Script("large.py", epochs=1_000_000), (1, 3, 3)),
+        recovery=RecoverySpec(backoff=0.1, backoff_maximum=0.1, rank_failures=100),
+        environment={"HOROVOD_FUSION_THRESHOLD": "0"},  # Several messages in each step.
+    )
+
+    def steps(size: int, begin: int) -> bool:
+        return any(note["size"] == size for note in run.notes()[begin:])
+
+    for rank in (0, 1, 2) * 4:
+        run.until_status(lambda status: status.world_size == 3, "three ranks")
+        begin = len(run.notes())
+        run.until(lambda begin=begin: len(run.notes()) > begin + 6, "they train")  # type: ignore[misc]  # mypy#1484
+        run.kill_rank(rank)
+        begin = len(run.notes())
+        run.until(lambda begin=begin: steps(2, begin), "the others go on", GLOO_TIMEOUT / 2)  # type: ignore[misc]
+
+
 @both_engines
 def test_a_machine_that_vanishes_while_all_train_is_missed_before_its_silence_is_long(start: Start) -> None:
     run = start(Script("exact.py", epochs=30, step_seconds=0.1), (1, 3, 3))
