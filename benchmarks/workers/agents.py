@@ -14,7 +14,16 @@ from typing import Any
 from elastic_runtime.agent.agent import dial
 from elastic_runtime.engines.torch.messages import Connected, RankWord, ReadyForWorld, Synced, write_rank_word
 from elastic_runtime.protocol.rank_link import EngineWord, Progress, RankMessage, encode_rank_message
-from elastic_runtime.protocol.wire import AgentMessage, Heartbeat, Hello, RankExited, RankSaid, RankStarted, Ready, encode
+from elastic_runtime.protocol.wire import (
+    AgentMessage,
+    Heartbeat,
+    Hello,
+    RankExited,
+    RankSaid,
+    RankStarted,
+    Ready,
+    encode,
+)
 
 BEAT = 1.0
 """Seconds from one heartbeat to the next."""

@@ -405,8 +405,8 @@ async def _handshake(sock: socket.socket, context: SSLContext) -> tuple[asyncio.
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=CHUNK, loop=loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
-    # asyncio does so itself, but not for a socket that was accepted from one that names no protocol. A second message to
-    # an agent would wait for the acknowledgement of the first, for which the agent's system takes 40 ms.
+    # asyncio does so itself, but not for a socket that was accepted from one that names no protocol. A second message
+    # to an agent would wait for the acknowledgement of the first, for which the agent's system takes 40 ms.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     transport, _ = await loop.connect_accepted_socket(
         lambda: protocol, sock, ssl=context, ssl_handshake_timeout=GREETING
