@@ -98,6 +98,13 @@ def test_only_of_a_world_that_trains(state: SessionState) -> None:
     )
 
 
+def test_the_first_step_of_a_world_takes_its_time() -> None:
+    silent = given({"a": 0.5, "b": 3.0, "c": 0.5}, committed=3.0)
+    assert observe(Clocks(launched=0.0), silent, USUAL, NOW).silent == ("b",)
+    compiling = replace(silent, commits=CommitFact(NOW - 3.0, 0.5, begun=False))
+    assert observe(Clocks(launched=0.0), compiling, USUAL, NOW).silent == ()
+
+
 def test_before_two_commits_nothing_is_known() -> None:
     silent = replace(given({"a": 0.5, "b": 9.0, "c": 0.5}, committed=9.0), commits=None)
     assert observe(Clocks(launched=0.0), silent, USUAL, NOW).silent == ()

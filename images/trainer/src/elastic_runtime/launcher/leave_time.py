@@ -59,7 +59,9 @@ class LeaveTime:
     @property
     def commits(self) -> CommitFact | None:
         """How the present world commits. None: there is no world, or no two commits were seen yet."""
-        return None if self._last is None or not self._gaps else CommitFact(self._last, max(self._gaps))
+        return (
+            None if self._last is None or not self._gaps else CommitFact(self._last, max(self._gaps), self._committed)
+        )
 
     def seconds(self) -> float | None:
         """Return the estimate in seconds; None: no two commits were seen yet, or the next is overdue."""

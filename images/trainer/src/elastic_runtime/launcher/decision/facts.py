@@ -55,6 +55,8 @@ class CommitFact:
     """When it told of one, or the world was complete."""
     longest: float
     """Seconds between two of the latest commits, at most."""
+    begun: bool = True
+    """It has committed. Its first step may take longer than others."""
 
     @property
     def usual(self) -> float:

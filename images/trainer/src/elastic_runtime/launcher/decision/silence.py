@@ -22,7 +22,7 @@ LOOK = 0.2
 def silent(facts: Facts, settings: DecisionSettings, now: float) -> tuple[str, ...]:
     """Workers of a world that trains, from which nothing was heard since it has stopped to commit."""
     session, commits, beat = facts.session, facts.commits, settings.timing.heartbeat
-    if session is None or session.state is not SessionState.SETTLED or commits is None:
+    if session is None or session.state is not SessionState.SETTLED or commits is None or not commits.begun:
         return ()
     usual = max(commits.usual, beat)
     if now - commits.last <= usual:
