@@ -183,7 +183,7 @@ def test_it_begins_with_fewer_than_are_wanted_when_the_time_to_gather_is_over(tl
         async with asyncio.timeout(SOON):
             while not isinstance(message := await worker.hear(), StartRank):
                 assert message is not None
-        assert place.published[-1].target_size == 2
+        await place.until(lambda status: status.target_size == 2)
 
     timing = replace(RUN.timing, gather=0.1)
     launched(tls, test, spec=replace(RUN, workers=WorkersSpec(1, 2, 2), timing=timing))
@@ -217,8 +217,8 @@ def test_ranks_hear_again_of_a_deadline_that_has_come_nearer(tls: Path) -> None:
             place.deadlines["w"] = deadline
             place.on_change()
             assert await worker.hear_handover() == Handover("w", deadline, number)
-        notices = [event for event in place.published[-1].events if event.kind is EventKind.NOTICE]
-        assert len(notices) == 1
+        status = await place.until(lambda status: any(event.kind is EventKind.NOTICE for event in status.events))
+        assert [event.kind for event in status.events].count(EventKind.NOTICE) == 1
 
     launched(tls, test)
 
