@@ -66,6 +66,14 @@ def _launcher(run: RunDir, port: int = 0) -> Iterator[tuple[psutil.Process, int]
             process.kill()
 
 
+def _is_connected(agent: Agent) -> bool:
+    return agent.welcomed_at > 0
+
+
+def _is_disconnected(agent: Agent) -> bool:
+    return not _is_connected(agent)
+
+
 def _in_world(agent: Agent) -> bool:
     return agent.size > 0
 
@@ -76,16 +84,16 @@ async def _measure(run: RunDir, count: int) -> list[float]:
         agents = Agents.of(count, run.tls, port)
         playing = asyncio.create_task(agents.play())
         try:
-            come = await agents.until(lambda agent: agent.welcomed_at > 0, "connected", MAX_WAIT)
+            come = await agents.until(_is_connected, "connected", MAX_WAIT)
             form = await agents.until(_in_world, "in a world", MAX_WAIT)
             core, memory = await _quiet(process)
             told, resized = await _resize(run, process, agents)
             memory = max(memory, process.memory_info().rss / 1e6)
             status = (run.path / "status.json").stat().st_size
             process.kill()
-            await agents.until(lambda agent: agent.welcomed_at == 0, "disconnected", MAX_WAIT)
+            await agents.until(_is_disconnected, "disconnected", MAX_WAIT)
             with _launcher(run, port):
-                again = await agents.until(lambda agent: agent.welcomed_at > 0, "connected again", MAX_WAIT)
+                again = await agents.until(_is_connected, "connected again", MAX_WAIT)
         finally:
             playing.cancel()
             await asyncio.gather(playing, return_exceptions=True)

@@ -16,7 +16,6 @@ from benchmarks.traces.trace import Notices, Trace
 from elastic_runtime.engines.base import SessionState
 from elastic_runtime.launcher.decision.decide import decide, observe
 from elastic_runtime.launcher.decision.facts import (
-    CAUTION,
     Action,
     Clocks,
     CloseSession,
@@ -31,6 +30,7 @@ from elastic_runtime.launcher.decision.facts import (
     ReleaseWorker,
     StepDown,
 )
+from elastic_runtime.launcher.leave_time import time_to_leave
 from elastic_runtime.run.spec import RecoveryMode, RecoverySpec, Timing, WorkersSpec
 
 TICK = 1.0
@@ -181,9 +181,9 @@ class _Simulation:
         )
 
     def _leave_time(self) -> float:
-        """As :class:`elastic_runtime.launcher.leave_time.LeaveTime` has it where each takes what it always takes."""
+        """Where each takes what it always takes."""
         costs, step = self._policy.costs, self._job.step_work / oracle_rate(self._wanted, self._job)
-        return CAUTION * (step + costs.checkpoint_write + costs.leave)
+        return time_to_leave(step, costs.checkpoint_write, costs.leave)
 
     def _wake_up(self) -> None:
         """While the world stands, nothing comes due but a worker's time to leave, and what is an event anyway."""

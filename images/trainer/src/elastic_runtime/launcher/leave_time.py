@@ -15,6 +15,17 @@ OVERDUE = 5.0
 """Seconds that a commit may be late, besides, until nobody knows when it comes: ranks evaluate, or wait."""
 
 
+def time_to_leave(commit: float, write: float, departure: float) -> float:
+    """Seconds that ranks need to leave a world, at most, by the longest that each of these took, in seconds.
+
+    Args:
+        commit: from one commit to the next.
+        write: of a checkpoint.
+        departure: from the request to leave to the world without them.
+    """
+    return CAUTION * (commit + write + departure)
+
+
 class LeaveTime:
     """Estimate it: ranks leave at a commit, after a checkpoint that is being written, by a change of the world.
 
@@ -59,13 +70,13 @@ class LeaveTime:
     @property
     def commits(self) -> CommitFact | None:
         """How the present world commits. None: there is no world, or no two commits were seen yet."""
-        return (
-            None if self._last is None or not self._gaps else CommitFact(self._last, max(self._gaps), self._committed)
-        )
+        if self._last is None or not self._gaps:
+            return None
+        return CommitFact(self._last, max(self._gaps), self._committed)
 
     def seconds(self) -> float | None:
         """Return the estimate in seconds; None: no two commits were seen yet, or the next is overdue."""
         commits = self.commits
         if commits is None or self._now() - commits.last > commits.usual + OVERDUE:
             return None
-        return commits.usual + CAUTION * (max(self._writes, default=0.0) + max(self._departures, default=0.0))
+        return time_to_leave(commits.longest, max(self._writes, default=0.0), max(self._departures, default=0.0))

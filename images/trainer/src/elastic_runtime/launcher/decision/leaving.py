@@ -31,7 +31,7 @@ def staying(facts: Facts, settings: DecisionSettings, now: float) -> frozenset[s
 def _leaves_at(worker: WorkerFact, facts: Facts, settings: DecisionSettings) -> float | None:
     """When its ranks are to leave; None: at once, or no notice says so."""
     restarts = facts.session is not None and facts.session.restarts
-    needed = settings.restart_grace + TO_END if restarts else facts.leave_time
+    needed = _to_write(settings) if restarts else facts.leave_time
     if worker.gone_at is None or not worker.punctual or needed is None:
         return None
     return worker.gone_at - needed - MARGIN
@@ -41,6 +41,11 @@ def ranks_due(facts: Facts, settings: DecisionSettings, now: float) -> frozenset
     """Ranks whose worker will be taken so soon that they have to write the script's own checkpoint now."""
     if facts.session is None or not facts.session.restarts:
         return frozenset()
-    soon = now + settings.restart_grace + TO_END
+    soon = now + _to_write(settings)
     taken = [worker for worker in facts.workers if worker.gone_at is not None and worker.gone_at <= soon]
     return frozenset(slot.rank_id for worker in taken for slot in worker.slots)
+
+
+def _to_write(settings: DecisionSettings) -> float:
+    """Seconds in which ranks write the script's own checkpoint, and end."""
+    return settings.restart_grace + TO_END
