@@ -31,7 +31,7 @@ OTHERS_WAIT = 2.0
 
 
 def given_up() -> list[threading.Thread]:
-    """What still asks, though nobody waits for it."""
+    """What works at requests, or still asks, though nobody waits for it."""
     return [each for each in threading.enumerate() if each.name == "elastic-training daemon"]
 
 
@@ -115,7 +115,8 @@ def test_a_silent_store_holds_up_no_other_route(fake: FakeCluster, app: FastAPI,
     assert wait < OTHERS_WAIT
     assert set(codes) <= {200, 503}
     assert all("has not answered" in text or "were busy" in text for text in texts)
-    assert len(given_up()) <= limiter.THREADS, "it is bounded"
+    # Not only those of the first requests: a silent store is asked again every few seconds, by one request.
+    assert len(given_up()) <= limiter.THREADS + asking.THREADS, "it is bounded"
 
 
 @pytest.mark.parametrize("path", ["task", "dag-run", "runs"])
