@@ -196,10 +196,11 @@ test-tutorial: setup ## docs/getting-started.md, followed block by block from an
 demo: setup $(if $(filter kubernetes,$(CLUSTER)),$(if $(IMAGE),,image)) ## the digits DAG through real Airflow, with a report; CLUSTER=kubernetes: with pods, IMAGE and STORAGE_CLASS: in your cluster; ENGINE=torch; KEEP=1: Airflow stays up
 	$(if $(filter kubernetes,$(CLUSTER)),tools/cluster with --) $(AIRFLOW)/python tools/demo.py --cluster $(CLUSTER) $(if $(IMAGE),--image $(IMAGE)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(KEEP),--keep)
 
-bench: setup ## our launcher against horovodrun, and spot traces; writes benchmarks/RESULTS.md
+bench: setup setup-torchft ## all benchmarks that are not done on this code yet, three hours; benchmarks/RESULTS.md and results.html
+	$(AIRFLOW)/python benchmarks/everything.py
+
+bench-launcher: setup ## our launcher against horovodrun; a quarter of an hour
 	$(TRAINER)/python benchmarks/run.py
-	$(TRAINER)/python benchmarks/replay.py
-	@$(AIRFLOW)/python benchmarks/deferred_runs.py || [ $$? -eq 3 ] # 3: has said why it was left out
 
 bench-torch: setup setup-torchft ## the engine torch against torchrun and TorchFT; forty minutes, most of them torchrun's 30 s waits
 	$(TRAINER)/python benchmarks/torch_peers.py

@@ -16,13 +16,14 @@ _FEWEST = 0.005
 
 
 def as_measures(figures: Iterable[Figure]) -> dict[str, dict[str, object]]:
-    """``{measure: {ours, peer, idle, ratio, rounds, …}}``; all but ``ratio`` and ``rounds`` in ``unit``."""
+    """``{measure: {title, ours, peer, idle, ratio, rounds, …}}``; all but ``ratio`` and ``rounds`` in ``unit``."""
     return {figure.key: _plain(figure) for figure in figures}
 
 
 def _plain(figure: Figure) -> dict[str, object]:
     ratio = figure.ratio
     return {
+        "title": f"{figure.count} runs: {TITLES[figure.quantity][0]}",
         "ours": _round(figure.ours.centre),
         "peer": _round(figure.peer.centre),
         "idle": None if figure.idle is None else _round(figure.idle),

@@ -60,6 +60,7 @@ def _plain(row: Row) -> dict[str, object]:
     summary, ratio = row.summary, row.ratio
     peer = summarise(row.peer) if row.peer else None
     return {
+        "title": row.title,
         "ours": _round(summary.centre),
         "peer": peer and _round(peer.centre),
         "ratio": ratio and _round(ratio.value),

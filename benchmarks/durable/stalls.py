@@ -98,6 +98,8 @@ class Trainer:
         """
         plain = [self.step() for _ in range(PLAIN)]
         a_step, a_commit = (median(times) for times in zip(*plain, strict=True))
+        if method == ASYNC:  # Its own does not remove what was there, as ours does once the new one is durable.
+            shutil.rmtree(self._folder / method, ignore_errors=True)
         begin = time.perf_counter()
         done = self._begin(method)
         stall, commits = time.perf_counter() - begin, list[float]()
@@ -122,7 +124,6 @@ class Trainer:
             path.mkdir(exist_ok=True)
             torch.save(self._tree(), path / "state.pt")
             return lambda: True
-        shutil.rmtree(path, ignore_errors=True)
         future = async_save(self._tree(), checkpoint_id=path)
         assert isinstance(future, Future)
         return future.done

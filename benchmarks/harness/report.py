@@ -43,13 +43,14 @@ def _result(measure: Measure, ours: Sequence[float], peer: Sequence[float]) -> R
 
 
 def as_measures(results: Iterable[Result]) -> dict[str, dict[str, object]]:
-    """``{measure: {ours, peer, ratio, rounds, …}}``; ours and peer as ``centre`` says."""
+    """``{measure: {title, ours, peer, ratio, rounds, …}}``; ours and peer as ``centre`` says."""
     return {result.measure: _plain(result) for result in results}
 
 
 def _plain(result: Result) -> dict[str, object]:
     meaning, ratio = MEANINGS[result.measure], result.ratio
     return {
+        "title": meaning.title,
         "ours": _round(result.ours.centre),
         "peer": _round(result.peer.centre),
         "ratio": ratio and _round(ratio.value),
@@ -89,7 +90,7 @@ def table(results: Iterable[Result]) -> list[str]:
 LAUNCHER_HEAD = (
     "## Launcher against `horovodrun`",
     "",
-    "Written by `make bench`. Ours is `python -m elastic_runtime.launcher` with its defaults; the",
+    "Written by `make bench-launcher`. Ours is `python -m elastic_runtime.launcher` with its defaults; the",
     "peer is plain `horovodrun` with a host-discovery script and its defaults, or what a line says. How each",
     "figure is taken: [README.md](README.md). Medians, quartiles in brackets; the interval of a ratio is a",
     "bootstrap over the rounds.",
