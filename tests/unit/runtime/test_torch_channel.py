@@ -143,6 +143,38 @@ def test_the_store_reads_what_others_have_set(bench: Bench) -> None:
     assert asked[2] == messages.StoreAsk(1, 3, "add", ("n",), amount=2)
 
 
+def test_while_groups_connect_one_way_to_the_launcher_brings_what_all_others_have_set(bench: Bench) -> None:
+    bench.enter(1)
+    store = AgentStore(bench.channel, timedelta(seconds=10))
+    with store.connecting(1, 40):
+        store.set("gloo/1", b"mine")
+        assert bench.session.hears() == messages.StoreAsk(1, 1, "set", ("gloo/1",), text(b"mine")), "not waited for"
+        bench.session.say(StoreAnswer(1), *(StoreAnswer(serial, text(bytes([serial]))) for serial in range(2, 33)))
+        store.wait(["gloo/0"])
+        asked = [bench.session.hears() for _ in range(31)]
+        others = [rank for rank in range(32) if rank != 1]
+        assert asked == [messages.StoreAsk(1, 2 + at, "get", (f"gloo/{rank}",)) for at, rank in enumerate(others)]
+        assert [store.get(f"gloo/{rank}") for rank in others] == [bytes([2 + at]) for at in range(31)]
+        bench.session.say(*(StoreAnswer(serial, text(b"last")) for serial in range(33, 41)))
+        assert [store.get(f"gloo/{rank}") for rank in range(32, 40)] == [b"last"] * 8
+        assert [bench.session.hears().keys for _ in range(8)] == [(f"gloo/{rank}",) for rank in range(32, 40)]
+        bench.session.say(StoreAnswer(41, text(b"one")))
+        assert store.get("options") == b"one", "what is no rank's own is asked for alone"
+        assert bench.session.hears() == messages.StoreAsk(1, 41, "get", ("options",))
+    with pytest.raises(ValueError, match="500 characters"), store.connecting(1, 40):
+        store.get("k" * 501)
+    bench.session.say(StoreAnswer(42, text(b"two")))
+    assert store.get("gloo/3") == b"two", "later it is what it is then"
+
+
+def test_a_world_that_breaks_while_groups_connect_is_lost_to_who_waits(bench: Bench) -> None:
+    bench.enter(1)
+    store = AgentStore(bench.channel, timedelta(seconds=10))
+    threading.Thread(target=lambda: [bench.session.hears(), bench.session.say(WorldBroken(1))]).start()
+    with pytest.raises(WorldLost), store.connecting(0, 2):
+        store.get("gloo/1")
+
+
 def test_a_store_that_refuses_is_not_waited_for_for_ever(bench: Bench) -> None:
     bench.enter(1)
     with pytest.raises(TimeoutError):

@@ -165,13 +165,22 @@ class Channel:
             StoreTimeout: there is no answer after so many seconds.
             ConnectionError: the agent is gone.
         """
-        serial = next(self._serials)
-        self._say(StoreAsk(self._world, serial, operation, keys, **more))
+        serial = self.begin(operation, *keys, **more)
         try:
-            self._wait(lambda: serial in self._answers, seconds)
+            return self.answer(serial, seconds)
         except TimeoutError:  # A script may poll so, and asks that nobody waits for any more would fill the store.
             self._say(StoreAsk(self._world, serial, "give_up", keys))
             raise
+
+    def begin(self, operation: Any, *keys: str, **more: Any) -> int:
+        """Begin an operation of the world's store, for :meth:`answer`; what is not waited for ends with the world."""
+        serial = next(self._serials)
+        self._say(StoreAsk(self._world, serial, operation, keys, **more))
+        return serial
+
+    def answer(self, serial: int, seconds: float | None) -> StoreAnswer:
+        """The answer to what was begun. Raises as :meth:`ask`."""
+        self._wait(lambda: serial in self._answers, seconds)
         return self._answers.pop(serial)
 
     def _wait(self, until: Callable[[], bool], seconds: float | None) -> None:

@@ -238,13 +238,13 @@ def _tell(store: Store, rank: int, dialled: set[bytes]) -> None:
     pieces = [listed[at : at + _PIECE] for at in range(0, len(listed), _PIECE)] or [[]]
     for number, piece in reversed(list(enumerate(pieces))):
         head = _LENGTH.pack(len(pieces)) if number == 0 else b""
-        store.set(f"dialled/{rank}/{number}", head + b"".join(piece))  # type: ignore[arg-type]
+        store.set(f"dialled/{number}/{rank}", head + b"".join(piece))  # type: ignore[arg-type]
 
 
 def _told(store: Store, peer: int) -> set[bytes]:
-    first = store.get(f"dialled/{peer}/0")
+    first = store.get(f"dialled/0/{peer}")
     (pieces,) = _LENGTH.unpack_from(first)
-    said = [first[_LENGTH.size :], *(store.get(f"dialled/{peer}/{number}") for number in range(1, pieces))]
+    said = [first[_LENGTH.size :], *(store.get(f"dialled/{number}/{peer}") for number in range(1, pieces))]
     return {piece[at : at + _DIGEST] for piece in said for at in range(0, len(piece), _DIGEST)}
 
 

@@ -220,6 +220,8 @@ class Rank:
 
     def _into_next(self, channel: Channel) -> bool:
         """Returns whether all have the same state there."""
+        if not dist.is_initialized():
+            forget_meshes()  # Which a newcomer's first time takes long for: nobody waits for it yet.
         while True:
             self._cutting.end()
             has_part = getattr(self._state, "has_part", False)
@@ -248,8 +250,9 @@ class Rank:
             # torch holds the part in C++ alone, and asks it again for further groups: it cannot do without this one.
             store, rank, size = AgentStore(channel, CONNECTING), place.rank, place.size
             self._store = store
-            dist.init_process_group(_backend(), store=store, rank=rank, world_size=size, timeout=CONNECTING)
-            own_group.connect(store, rank, size)
+            with store.connecting(rank, size):
+                dist.init_process_group(_backend(), store=store, rank=rank, world_size=size, timeout=CONNECTING)
+                own_group.connect(store, rank, size)
         _set_pg_timeout(COLLECTIVE_TIMEOUT)
         self._sockets.notice_silence()
         self._wrappers.rebuild(has_same=place.same_state)
