@@ -214,7 +214,7 @@ async def test_survivors_go_on_without_the_one_that_failed_and_a_newcomer_is_las
     assert isinstance(bench.heard("b")[0], AnotherWanted)
     bench.say("b", ReadyForWorld())
     bench.say("c", ReadyForWorld())
-    assert bench.heard("d") == [EnterWorld(3, 2, 3)]
+    assert bench.heard("d") == [EnterWorld(3, 2, 3, alike=2)]
 
 
 @scene
@@ -225,7 +225,7 @@ async def test_a_rank_that_was_taken_out_is_told_so(bench: Bench) -> None:
     bench.say("a", ReadyForWorld())
     bench.say("b", ReadyForWorld())
     assert bench.heard("a")[-1] == LeftOut()
-    assert bench.heard("b")[-1] == EnterWorld(2, 0, 1, same_state=True)
+    assert bench.heard("b")[-1] == EnterWorld(2, 0, 1, alike=1)
 
 
 class TestBetweenWorlds:
@@ -324,7 +324,7 @@ class TestBetweenWorlds:
             await turns()
             bench.say("c", ReadyForWorld())
             bench.session.list_ranks(("b", "c"), 1)
-            assert bench.heard("b")[-1] == EnterWorld(2, 0, 2)
+            assert bench.heard("b")[-1] == EnterWorld(2, 0, 2, alike=1)
             assert bench.heard("a")[-1] == LeftOut()
 
         play()

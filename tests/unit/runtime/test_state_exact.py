@@ -193,8 +193,8 @@ class Received:
 
     def __init__(self, tree: Any) -> None:
         self.rank, self.size = 1, 2
-        data = outline(TORCH, tree)
         tensors = _tensors(tree)
+        data = len(tensors).to_bytes(8, "little") + bytes(len(tensors)) + outline(TORCH, tree)
         self._sent = iter([torch.tensor(list(len(data).to_bytes(8, "little")), dtype=torch.uint8)])
         self._rounds = iter([None, torch.frombuffer(bytearray(data), dtype=torch.uint8), tensors])
 

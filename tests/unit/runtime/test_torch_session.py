@@ -53,7 +53,7 @@ async def test_newcomers_are_waited_for_while_the_others_train(bench: Bench) -> 
     assert bench.heard("a") == [AnotherWanted(1, 1), Prepare(1, 1)]
     assert bench.heard("b") == []
     bench.say("a", ReadyForWorld())
-    assert (bench.heard("a"), bench.heard("b")) == ([EnterWorld(2, 0, 2)], [EnterWorld(2, 1, 2)])
+    assert (bench.heard("a"), bench.heard("b")) == ([EnterWorld(2, 0, 2, alike=1)], [EnterWorld(2, 1, 2, alike=1)])
     assert (session.fact.state, session.fact.holders) == (SessionState.FORMING, ("a",))
     bench.say("a", Connected(2), Synced(2))
     bench.say("b", Connected(2))
@@ -99,7 +99,7 @@ def test_who_is_replaced_waits_for_a_newcomer_within_a_bound(monkeypatch: pytest
         assert bench.heard("a") == [AnotherWanted(1, 1, leaving=(1,)), Prepare(1, 1)]
         for rank_id in ("a", "b"):
             bench.say(rank_id, ReadyForWorld())
-        assert bench.heard("a") == [EnterWorld(2, 0, 1, same_state=True)]
+        assert bench.heard("a") == [EnterWorld(2, 0, 1, alike=1)]
 
     play()
 
@@ -142,12 +142,12 @@ async def test_who_has_a_part_of_the_state_stays_until_it_could_give_it(bench: B
     bench.say("a", ReadyForWorld(part=True))
     bench.say("b", ReadyForWorld())
     for rank, rank_id in enumerate("ab"):
-        assert bench.heard(rank_id) == [EnterWorld(2, rank, 2, same_state=True)]
+        assert bench.heard(rank_id) == [EnterWorld(2, rank, 2, alike=2)]
         bench.say(rank_id, Connected(2), Synced(2))
     assert bench.heard("a") == bench.heard("b") == [AnotherWanted(2, 2, leaving=(0,)), Prepare(2, 1)]
     bench.say("a", ReadyForWorld())
     bench.say("b", ReadyForWorld())
-    assert bench.heard("b") == [EnterWorld(3, 0, 1, same_state=True)]
+    assert bench.heard("b") == [EnterWorld(3, 0, 1, alike=1)]
     await turns()
     assert bench.heard("a") == [LeftOut()]
 
@@ -174,7 +174,7 @@ async def test_who_is_listed_no_more_leaves_at_a_commit(bench: Bench) -> None:
     bench.say("a", ReadyForWorld())
     assert bench.heard("a") == []
     bench.say("b", ReadyForWorld())
-    assert (bench.heard("a"), bench.heard("b")) == ([LeftOut()], [EnterWorld(2, 0, 1, True)])
+    assert (bench.heard("a"), bench.heard("b")) == ([LeftOut()], [EnterWorld(2, 0, 1, alike=1)])
     await bench.end("a", 0)
     assert bench.exits == [("a", 0, True)]
     assert bench.session.fact.outcome is None
@@ -249,7 +249,7 @@ async def test_ranks_find_each_other_in_the_worlds_store(bench: Bench) -> None:
     bench.say("b", StoreAsk(1, 6, "set", ("k",), "MQ=="))
     assert (bench.heard("a"), bench.heard("b")) == ([StoreAnswer(5, "MQ==")], [StoreAnswer(6)])
     bench.say("a", ReadyForWorld())
-    await bench.form(2, "a", "b", same_state=True)
+    await bench.form(2, "a", "b", alike=2)
     bench.say("a", StoreAsk(2, 7, "check", ("k",)))
     assert bench.heard("a") == [StoreAnswer(7, number=0)]
 

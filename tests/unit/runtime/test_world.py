@@ -1,4 +1,4 @@
-"""The helpers for scripts in a world that is not Horovod's: two threads, each of them a rank."""
+"""The helpers for scripts in a world that is not Horovod's: threads, each of them a rank."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from elastic_runtime.torch import DurableState, GlobalBatches
+from elastic_runtime.training.state.verification import Verify
 from elastic_runtime.world import WORLD, current_world
 
 T = TypeVar("T")
@@ -23,13 +24,14 @@ class Another(Exception):
 
 
 class Threads:
-    """Implements World for two threads."""
+    """Implements World for threads."""
 
-    connected, name, size = True, "a thread", 2
+    connected, name = True, "a thread"
 
-    def __init__(self) -> None:
+    def __init__(self, size: int = 2) -> None:
+        self.size = size
         self._me = threading.local()
-        self._gate = threading.Barrier(2)
+        self._gate = threading.Barrier(size)
         self._given: dict[int, Any] = {}
 
     @property
@@ -39,7 +41,7 @@ class Threads:
     def gather(self, value: Any) -> list[Any]:
         self._given[self.rank] = value
         self._gate.wait()
-        values = [self._given[rank] for rank in range(2)]
+        values = [self._given[rank] for rank in range(self.size)]
         self._gate.wait()
         return values
 
@@ -73,11 +75,30 @@ class Threads:
             self._me.rank = rank
             return act(rank)
 
-        with ThreadPoolExecutor(2) as pool:
-            return list(pool.map(as_rank, range(2)))
+        with ThreadPoolExecutor(self.size) as pool:
+            return list(pool.map(as_rank, range(self.size)))
+
+
+class Giving(Threads):
+    """Implements GivingWorld: the first two of three have the same state."""
+
+    alike = 2
+
+    def __init__(self) -> None:
+        super().__init__(3)
+        self.given: list[int] = []
+        """Bytes that the third was given by the first, which is its giver."""
+
+    def give(self, tensors: Sequence[torch.Tensor]) -> None:
+        everybody_s = self.gather([tensor.clone() for tensor in tensors])
+        if self.rank >= self.alike:
+            self.given += [tensor.nbytes for tensor in tensors]
+            for tensor, theirs in zip(tensors, everybody_s[0], strict=True):
+                tensor.copy_(theirs)
 
 
 THREADS = Threads()
+GIVING = Giving()
 
 
 @pytest.fixture(autouse=True)
@@ -109,6 +130,54 @@ def test_a_newcomer_takes_what_the_first_rank_has() -> None:
     assert newcomer.optimizer.param_groups[0]["lr"] == 0.2
     assert (newcomer.step, newcomer.best) == (3, (1.5, "a"))
     assert newcomer.optimizer.state[newcomer.model.weight]["step"].item() == 1
+
+
+def grown(rank: int, *, verify: Verify = "commits") -> DurableState:
+    """Ranks 0 and 1 have made the same step, with running statistics of their own; rank 2 is new."""
+    torch.nn.init.ones_((model := torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3)))[0].weight)
+    torch.nn.init.zeros_(model[0].bias)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    if rank < 2:
+        model(torch.eye(3)).square().sum().backward()
+        optimizer.step()
+        model[1].running_mean.fill_(rank)
+    return DurableState(model, optimizer, verify=verify, step=2 if rank < 2 else 0)
+
+
+def test_who_has_the_state_already_sends_it_to_a_newcomer_and_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(WORLD, f"{__name__}:GIVING")
+    current_world.cache_clear()
+
+    def sync(rank: int) -> tuple[DurableState, Any]:
+        before = dict((state := grown(rank)).optimizer.state)
+        state.sync()
+        return state, before
+
+    (first, _), (second, before), (newcomer, _) = GIVING.on_each(sync)
+    weights = 3 * 3 + 3 + 3 + 3
+    assert sum(GIVING.given) == 4 * 3 * weights + 4 * 4, "parameters, two moments of each, and four counts of steps"
+    for state in (second, newcomer):
+        assert state.step == 2
+        assert torch.equal(state.model[0].weight, first.model[0].weight)
+        assert torch.equal(state.model[1].running_mean, first.model[1].running_mean), "each rank's own until now"
+    assert len(newcomer.optimizer.state) == len(before) == 4
+    for parameter, of in before.items():
+        assert second.optimizer.state[parameter]["exp_avg"] is of["exp_avg"], "it was not loaded"
+
+
+def test_where_ranks_may_differ_all_take_the_first_one_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(WORLD, f"{__name__}:GIVING")
+    current_world.cache_clear()
+
+    def sync(rank: int) -> DurableState:
+        state = grown(rank, verify="syncs")
+        if rank == 1:
+            state.model[0].weight.data += 1e-7
+        state.sync()
+        return state
+
+    first, second, _ = GIVING.on_each(sync)
+    assert torch.equal(second.model[0].weight, first.model[0].weight)
 
 
 def test_all_leave_at_the_same_commit_when_one_hears_of_changes() -> None:

@@ -84,13 +84,13 @@ class Bench:
         await turns()
         assert rank_id in self.over
 
-    async def form(self, world: int, *members: str, same_state: bool = False) -> None:
+    async def form(self, world: int, *members: str, alike: int = 0) -> None:
         """They are all ready, and become this world, whose state they have."""
         await turns()
         for rank_id in members:
             self.say(rank_id, ReadyForWorld())
         for rank, rank_id in enumerate(members):
-            assert self.heard(rank_id)[-1] == EnterWorld(world, rank, len(members), same_state)
+            assert self.heard(rank_id)[-1] == EnterWorld(world, rank, len(members), alike)
             self.say(rank_id, Connected(world), Synced(world))
 
 

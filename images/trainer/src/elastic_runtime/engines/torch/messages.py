@@ -154,14 +154,19 @@ class EnterWorld:
     world: int
     rank: int
     size: int
-    same_state: bool = False
-    """All its ranks have left the world before at the same commit, so their states are the same already."""
+    alike: int = 0
+    """So many of its ranks, from 0 on, have left the world before at one commit, and have the same state already."""
     in_vain: int = 0
     """Worlds before it, one after another, that broke with all their ranks alive, and without a commit."""
     local_rank: int = 0
     """Number of the rank where it runs."""
     local_size: int = 1
     """Ranks of the world there."""
+
+    @property
+    def same_state(self) -> bool:
+        """Whether all its ranks have the same state already."""
+        return self.alike == self.size
 
 
 @dataclass(frozen=True, slots=True)

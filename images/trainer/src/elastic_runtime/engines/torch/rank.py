@@ -96,6 +96,8 @@ class Rank:
         self._state: Any = None
         self._in_place = False
         self._changes = 0
+        self.alike = 0
+        """So many ranks of this world, from 0 on, came to it with the same state; 0: not known."""
         self.leaving = _NOBODY
         """The number of the last word of who leaves this world, and the ranks that it names."""
         self._abandoned: list[Any] = []
@@ -240,7 +242,7 @@ class Rank:
                     log.warning("rank %d of %d could not connect to its world: %s", place.rank, place.size, error)
 
     def _connect(self, channel: Channel, place: EnterWorld) -> None:
-        self._changes, self.leaving = 0, _NOBODY
+        self._changes, self.leaving, self.alike = 0, _NOBODY, place.alike
         local = _local(place)
         os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.size), **local)
         if int(local["LOCAL_WORLD_SIZE"]) < place.local_size:

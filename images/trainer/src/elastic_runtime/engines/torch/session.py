@@ -320,7 +320,7 @@ class TorchSession(Session):
             self._runner.stop_ranks()
         self._say(decision)
         if decision.form:
-            self._form(decision.form, same_state=decision.same_state)
+            self._form(decision.form, decision.alike)
         self._callbacks.on_change()
 
     def _say(self, decision: Decision) -> None:
@@ -342,7 +342,7 @@ class TorchSession(Session):
             self._tell_members(messages.AnotherWanted(world.number, self._changes, decision.leaving))
             self._tell_members(world.agreeing.want())
 
-    def _form(self, chosen: tuple[str, ...], *, same_state: bool) -> None:
+    def _form(self, chosen: tuple[str, ...], alike: int) -> None:
         self._end_wait()
         before = self._world
         self._in_vain = self._in_vain + 1 if before.broken and not before.exits else 0
@@ -351,7 +351,7 @@ class TorchSession(Session):
         for rank, rank_id in enumerate(chosen):
             self._set(rank_id, ready=False, part=False)
             number, in_vain, here = self._world.number, self._in_vain, local[rank_id]
-            place = messages.EnterWorld(number, rank, len(chosen), same_state, in_vain, here.rank, here.size)
+            place = messages.EnterWorld(number, rank, len(chosen), alike, in_vain, here.rank, here.size)
             self._tell(rank_id, place)
         self._consider()
 

@@ -87,8 +87,21 @@ class TorchWorld(World):
         broadcast(tensors, is_broken=self.this_rank().is_broken)
         self.settle()
 
+    @property
+    def alike(self) -> int:
+        """Return how many ranks have the same state, for ``GivingWorld``."""
+        return self.this_rank().alike
+
+    def give(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Send the state to those that are new, for ``GivingWorld``."""
+        givers, takers = self.alike, range(self.alike, self.size)
+        tensors = [each.reshape(-1).view(torch.uint8) for each in tensors if each.numel()]
+        mine = [each for each in takers if (each - givers) % givers == self.rank]
+        giver = (self.rank - givers) % givers
+        self.exchange(dict.fromkeys(mine, tensors), {giver: tensors} if self.rank in takers else {})
+
     def settle(self) -> None:
-        """Wait until the GPU has run the collectives, for ``SettlingWorld``."""
+        """Wait until the GPU has run the collectives."""
         self.this_rank().settle()
 
     def add_up(self, tensor: torch.Tensor) -> None:

@@ -83,8 +83,8 @@ class Decision:
     """Where the session has ended."""
     form: tuple[str, ...] = ()
     """Rank ids of a next world, by rank, to be formed now."""
-    same_state: bool = False
-    """All of these have left the present world at the same commit."""
+    alike: int = 0
+    """The first so many of these have left the present world at the same commit."""
     is_broken: bool = False
     """Members of the present world that are not ready for another are to hear that it is broken."""
     wants_another: bool = False
@@ -176,8 +176,8 @@ def _next(facts: Facts) -> Decision:
         return Decision(state, left_out=_left_out(facts))
     # Whoever has not left at the commit that all agreed on is gone, or has said that the world is broken.
     at_one_commit = not facts.broken and len(facts.here) == len(facts.members)
-    same_state = at_one_commit and set(chosen) <= set(facts.holders)
-    return Decision(SessionState.FORMING, form=chosen, same_state=same_state, left_out=_left_out(facts))
+    alike = len(set(chosen).intersection(facts.holders)) if at_one_commit else 0  # They are the first of the order.
+    return Decision(SessionState.FORMING, form=chosen, alike=alike, left_out=_left_out(facts))
 
 
 def _chosen(facts: Facts) -> tuple[str, ...]:

@@ -6,7 +6,10 @@ Every function here is a collective: all ranks of the world must call it, in the
 from __future__ import annotations
 
 import bisect
+import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol, cast
 
 from elastic_runtime.training.family import Family, Tree
 from elastic_runtime.training.trees import map_tensors, outline, tensors_by_path, tensors_of
@@ -57,28 +60,79 @@ class Agreements:
         return Signals(updated, seen, int(handover), bool(stand), write, self._always)
 
 
-def broadcast_tree(world: World, family: Family, tree: Tree) -> Tree:
+class GivingWorld(World, Protocol):
+    """A world whose engine knows which ranks came to it with the same state."""
+
+    @property
+    def alike(self) -> int:
+        """So many, from rank 0 on; 0: not known."""
+
+    def give(self, tensors: Sequence[Any]) -> None:
+        """Overwrite these, contiguous and in host memory, on each other rank with those of one of them; a collective.
+
+        Ranks that neither send nor receive any return at once.
+        """
+
+
+_COUNT = struct.Struct("<Q")
+MOST_TAKERS = 2
+"""Ranks that one is to send a state to, at most: else a broadcast, in which all pass it on, is faster."""
+
+
+def broadcast_tree(world: World, family: Family, tree: Tree, replicated: Callable[[], Tree] = tuple) -> Tree:
     """Rank 0's tree on every rank.
 
     On rank 0 it is the argument itself, unchanged. Elsewhere each tensor of the argument that fits the one at the same
     path of rank 0's tree is overwritten in place and returned, so that a model's ``state_dict`` arrives without a
     second copy. A tensor at another path, or one that shares memory with one before it, is never received into.
+
+    Args:
+        world: the present one.
+        family: whose tensors they are.
+        tree: this rank's.
+        replicated: what those ranks have alike whose states are the same (:attr:`GivingWorld.alike`), of this tree.
+            They send its tensors to the others, and have the very ones of their own trees in the result.
     """
     if world.size == 1:
         return tree
+    givers = _givers(world)
     if world.rank == 0:
-        broadcast_bytes(world, family, outline(family, tree))
-        world.broadcast([family.sendable(tensor) for tensor in tensors_of(family, tree)])
+        tensors = tensors_of(family, tree)
+        alike = tensors_of(family, replicated()) if givers else []
+        memory = {family.memory(each) for each in alike if family.in_host_memory(each)}
+        given = bytes(family.memory(each) in memory for each in tensors)
+        broadcast_bytes(world, family, _COUNT.pack(len(given)) + given + outline(family, tree))
+        _distribute(world, [family.sendable(tensor) for tensor in tensors], given)
         return tree
-    outlined, likes = family.from_outline(broadcast_bytes(world, family, b""))
+    (count,) = _COUNT.unpack_from(said := broadcast_bytes(world, family, b""))
+    given = said[_COUNT.size : _COUNT.size + count]
+    outlined, likes = family.from_outline(said[_COUNT.size + count :])
     mine, taken = tensors_by_path(family, tree), _Taken()
-    targets = []
-    for path, like in zip(tensors_by_path(family, outlined), likes, strict=True):
+    results, targets = [], []
+    for path, like, is_given in zip(tensors_by_path(family, outlined), likes, given, strict=True):
+        if is_given and world.rank < givers:
+            results.append(mine[path])
+            targets.append(family.sendable(mine[path]))
+            continue
         target = family.target(mine.get(path), like)
-        targets.append(target if taken.take(*family.memory(target)) else family.target(None, like))
-    world.broadcast(targets)
-    remaining = iter(targets)
+        target = target if taken.take(*family.memory(target)) else family.target(None, like)
+        results.append(target)
+        targets.append(target)
+    _distribute(world, targets, given)
+    remaining = iter(results)
     return map_tensors(family, lambda _: next(remaining), outlined)
+
+
+def _givers(world: World) -> int:
+    """So many ranks, from 0 on, are to send what they have alike to the others; 0: rank 0 sends all of it to all."""
+    alike = getattr(world, "alike", 0)
+    return alike if 0 < alike < world.size <= (1 + MOST_TAKERS) * alike else 0
+
+
+def _distribute(world: World, tensors: Sequence[Any], given: bytes) -> None:
+    world.broadcast([tensor for tensor, is_given in zip(tensors, given, strict=True) if not is_given])
+    if alike := [tensor for tensor, is_given in zip(tensors, given, strict=True) if is_given]:
+        cast(GivingWorld, world).give(alike)
 
 
 class _Taken:

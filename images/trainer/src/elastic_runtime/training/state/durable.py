@@ -214,7 +214,8 @@ class DurableState:
     def sync(self) -> None:
         """Take rank 0's state; a collective. Rank 0 itself does not change."""
         self._resume()  # again, for a rank that has become the first one since it was made
-        self._has_commits = self._values.sync(self._world, self._has_commits)
+        trusts = self._verify == "commits"  # Else ranks may differ, and are made the same here.
+        self._has_commits = self._values.sync(self._world, self._has_commits, trusts=trusts)
         self.save()
         self._in_sync()
 

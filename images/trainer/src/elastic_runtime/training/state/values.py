@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -64,8 +65,13 @@ class StateValues:
             handler.restore()
         self._set(Attributes(self.plain, copy_tree(self._family, self._trees.newest)))
 
-    def sync(self, world: World, has_commits: bool) -> bool:
+    def sync(self, world: World, has_commits: bool, *, trusts: bool = False) -> bool:
         """Take rank 0's, which itself does not change; a collective. Returns rank 0's ``has_commits``.
+
+        Args:
+            world: the present one.
+            has_commits: whether what this rank has was committed.
+            trusts: what is replicated has not to be sent to ranks of which the engine knows that they have it already.
 
         Raises:
             InvalidSettings: on a rank that cannot take it.
@@ -76,13 +82,15 @@ class StateValues:
             if name not in ours:
                 handler.sync()
         mine = self._tree()
+        replicated = self.replicated if trusts else tuple
         try:
-            synced = broadcast_tree(world, self._family, {**mine, "has_commits": has_commits})
+            synced = broadcast_tree(world, self._family, {**mine, "has_commits": has_commits}, replicated)
         except plain.NotPlain as error:
             raise unkept(self._unkept_of(mine["states"]), f"its state cannot be sent: {error}") from error
         if world.rank != 0:
             for name, handler in ours.items():
-                load(self._family, name, handler.state, synced["states"][name])
+                if not self._is_kept(synced["states"][name], mine["states"][name]):
+                    load(self._family, name, handler.state, synced["states"][name])
             self._set(Attributes(synced["plain"], synced["trees"]))
             mine = self._tree() if self._checks else {}
         if self._checks and world.size > 1:
@@ -110,6 +118,11 @@ class StateValues:
         """Values that are equal on all ranks at each commit: the parameters of models, optimizers, and the step."""
         trained = {name: self._family.trained(handler.value) for name, handler in self._ours().items()}
         return {**{name: tree for name, tree in trained.items() if tree is not None}, "step": self.step}
+
+    def _is_kept(self, synced: Tree, mine: Tree) -> bool:
+        """Whether a sync has left all of its tensors as they are."""
+        tensors, before = tensors_of(self._family, synced), tensors_of(self._family, mine)
+        return bool(tensors) and len(tensors) == len(before) and all(map(operator.is_, tensors, before))
 
     def take(self, values: Mapping[str, Any], uri: str) -> None:
         """Take what a checkpoint holds.
