@@ -12,7 +12,7 @@ from elastic_runtime.launcher import agent_reports
 from elastic_runtime.launcher.agent_reports import AgentReports
 from elastic_runtime.launcher.worker_pool import WorkerPool
 from elastic_runtime.net.framing import decode_line
-from elastic_runtime.protocol.rank_link import EngineWord, encode_rank_message
+from elastic_runtime.protocol.rank_link import EngineWord, TotalSteps, encode_rank_message
 from elastic_runtime.protocol.wire import Hello, RankSaid
 from elastic_runtime.run.spec import RecoverySpec
 
@@ -22,6 +22,7 @@ WORD = decode_line(encode_rank_message(EngineWord({"type": "peer_lost", "world":
 class Session:
     def __init__(self) -> None:
         self.heard_of: list[str] = []
+        self.rank_of = {"worker-0.0.0": 0}
 
     def heard(self, rank_id: str, _word: Any) -> None:
         self.heard_of.append(rank_id)
@@ -32,11 +33,13 @@ def scene() -> SimpleNamespace:
     """A launcher's reports, with worker-0, which runs its rank."""
     session, pool = Session(), WorkerPool(RecoverySpec(), 1.0, lambda: 0.0)
     no: Any = SimpleNamespace()
+    told: list[Any] = []
+    record: Any = SimpleNamespace(rank_said=lambda message, _worker: told.append(message))
     platform: Any = SimpleNamespace(came=lambda _worker: None)
-    reports = AgentReports(pool, no, no, platform, lambda: session, lambda: None, no)  # type: ignore[arg-type, return-value]
+    reports = AgentReports(pool, record, no, platform, lambda: session, lambda: None, no)  # type: ignore[arg-type, return-value]
     connection = SimpleNamespace(hello=Hello("worker-0", "node", 1, 1, "lo"))
     loop = SimpleNamespace(time=lambda: 0.0)
-    return SimpleNamespace(session=session, pool=pool, reports=reports, connection=connection, loop=loop)
+    return SimpleNamespace(session=session, told=told, pool=pool, reports=reports, connection=connection, loop=loop)
 
 
 def come(scene: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,3 +75,14 @@ def test_a_flood_is_refused(scene: SimpleNamespace, monkeypatch: pytest.MonkeyPa
     with pytest.raises(InvalidDocument, match="more words"):
         flood()
     assert 90 < len(scene.session.heard_of) <= 101
+
+
+@pytest.mark.parametrize(("rank", "heard"), [(0, 1), (1, 0)])
+def test_only_rank_0_tells_how_many_steps_there_are(
+    scene: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, rank: int, heard: int
+) -> None:
+    come(scene, monkeypatch)
+    scene.session.rank_of["worker-0.0.0"] = rank
+    word = decode_line(encode_rank_message(TotalSteps(100, by_script=True)))
+    scene.reports.said(scene.connection, RankSaid("worker-0.0.0~0", word))
+    assert scene.told == [TotalSteps(100, by_script=True)] * heard

@@ -30,6 +30,7 @@ from elastic_runtime.protocol.rank_link import (
     CheckpointWritten,
     Metrics,
     Progress,
+    TotalSteps,
     decode_rank_message,
 )
 from elastic_runtime.protocol.wire import (
@@ -44,10 +45,12 @@ from elastic_runtime.protocol.wire import (
     decode,
     encode,
 )
+from elastic_runtime.run import status_progress
 from elastic_runtime.run.rundir import ReclaimNotice
 from elastic_runtime.run.spec import CheckpointSpec, RunSpec
 from elastic_runtime.run.status import MAX_METRICS, Event, EventKind, Phase, Status, WorkerState, WorkerStatus
 from elastic_runtime.run.status_figures import GpuFigures
+from elastic_runtime.run.status_progress import MAX_BASIS, MAX_PACES, Pace
 from tests.unit.runtime.agent_bench import SOON
 from tests.unit.runtime.launcher_bench import Place, Worker, launched
 
@@ -239,9 +242,24 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
-FIELDS = ("uri", "step", "time", "handover", "seconds", "reason", "values", "rank_id", "worker", "deadline", "code")
+FIELDS = (
+    "uri",
+    "step",
+    "time",
+    "handover",
+    "seconds",
+    "reason",
+    "values",
+    "rank_id",
+    "worker",
+    "deadline",
+    "code",
+    "steps",
+    "by_script",
+)
 KINDS = (
     *("progress", "metrics", "checkpoint_written", "checkpoint_failed", "checkpoint_skipped", "resumed", "rank_exited"),
+    "total_steps",
 )
 words = st.builds(
     lambda kind, fields: {**fields, "type": kind},
@@ -282,6 +300,9 @@ def test_values_of_a_training_that_diverges_are_refused_on_the_wire() -> None:
     with pytest.raises(InvalidDocument, match="step: a number is out of range"):
         check_rank(Progress(10**5000))
     check_rank(CheckpointFailed(1, "x" * 10_000))
+    for steps in (0, -1, 10**400):
+        with pytest.raises(InvalidDocument, match="steps: "):
+            check_rank(TotalSteps(steps, by_script=True))
 
 
 def test_a_checkpoint_that_is_not_in_the_store_of_the_run_is_not_named() -> None:
@@ -319,6 +340,8 @@ def test_the_largest_status_fits_a_config_map() -> None:
         reason=long * 10,
         updated=NOON,
         events=(Event(NOON, EventKind.LOST, long, "w" * 63),) * 200,
+        progress=status_progress.Progress(2**53, 33.33, 1e8 / 3, 1e8 / 3, 1e8 / 3, "\U0001f600" * MAX_BASIS),
+        paces=(Pace(2000, 2**53, 1e8 / 3),) * MAX_PACES,
         metrics={f"{number}{long[:97]}": 1e-300 for number in range(MAX_METRICS)},
         workers=workers,
         worker_seconds={worker.name: 1e9 for worker in workers},

@@ -14,7 +14,9 @@ from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.protocol.rank_link import TotalSteps
 from elastic_runtime.torch.global_batches import Batch, GlobalBatches
+from elastic_runtime.training.batches import position as batch_position
 from elastic_runtime.training.batches.plan import BatchPlan, epoch_order
 from tests.examples import costly
 
@@ -181,6 +183,19 @@ def test_the_position_is_in_the_state_before_the_batch_is_out() -> None:
     state = SimpleNamespace(step=0)
     for batch in batches(state):
         assert state.step == batch.step
+
+
+@pytest.mark.parametrize(("rank", "position", "told"), [(0, "step", [6]), (1, "step", []), (0, "other", [])])
+def test_rank_0_tells_the_steps_of_all_epochs_if_they_are_the_runs(
+    monkeypatch: pytest.MonkeyPatch, rank: int, position: str, told: list[int]
+) -> None:
+    sent: list[Any] = []
+    monkeypatch.setattr(batch_position, "shared_link", lambda: SimpleNamespace(send=sent.append))
+    state = SimpleNamespace(step=0, other=0)
+    mine = batches(state, rank, 2, epochs=2, position=position)
+    for _ in range(2):
+        list(mine.shares())
+    assert [each.steps for each in sent if isinstance(each, TotalSteps)] == told
 
 
 def test_a_new_iteration_goes_on_in_the_new_world_where_the_state_stands() -> None:

@@ -12,6 +12,7 @@ from elastic_runtime.documents import from_json, to_json
 from elastic_runtime.errors import FailureKind
 from elastic_runtime.run.headline import Headline, headline
 from elastic_runtime.run.status import MAX_MACHINE_NAME, MAX_MESSAGE, MAX_REASON, MAX_USAGE, Phase, Usage
+from elastic_runtime.run.status_progress import MAX_BASIS, Progress
 from tests.unit.runtime.test_kubernetes_publishing import BASE, FIGURES, HEADLINES
 
 LATER = replace(BASE, updated=BASE.updated + timedelta(seconds=1))
@@ -30,9 +31,22 @@ def test_figures_are_no_news(change: dict[str, Any]) -> None:
 def test_shows_the_scalars_of_the_status_and_stays_small() -> None:
     failed = replace(BASE, phase=Phase.FAILED, failure=FailureKind.RANK_FAILED)
     usage = (Usage("x" * MAX_MACHINE_NAME, "y" * MAX_MACHINE_NAME, 12345678.123, 12345678.123),) * MAX_USAGE
-    ended = replace(failed, reason="😀" * MAX_REASON, finished=BASE.updated, usage=usage)
+    progress = Progress(2**53, 12.34, 12345678.9, 12345678.9, 12345678.9, "x" * MAX_BASIS)
+    ended = replace(failed, progress=progress, reason="😀" * MAX_REASON, finished=BASE.updated, usage=usage)
     found = from_json(Headline, text := to_json(headline(ended)))
-    for name in ("run", "uid", "phase", "failure", "updated", "finished", "world_size", "target_size", "step", "usage"):
+    for name in (
+        "run",
+        "uid",
+        "phase",
+        "failure",
+        "updated",
+        "finished",
+        "world_size",
+        "target_size",
+        "step",
+        "progress",
+        "usage",
+    ):
         assert getattr(found, name) == getattr(ended, name), name
     assert len(found.reason) == MAX_MESSAGE
     assert len(text) < 16384

@@ -24,6 +24,7 @@ from elastic_runtime.run.status import (
     World,
 )
 from elastic_runtime.run.status_figures import GpuFigures, Hardware
+from elastic_runtime.run.status_progress import Pace, Progress
 from tests.unit.provider.virtual_time import run_virtually
 from tests.unit.runtime.kubernetes_bench import NOON, spec, status
 
@@ -44,6 +45,7 @@ HEADLINES: dict[str, dict[str, Any]] = {
 }
 FIGURES: dict[str, dict[str, Any]] = {
     "step": {"step": 4},
+    "progress": {"progress": Progress(9, 44.0, 5.0, 4.0, 6.0), "paces": (Pace(2, 4, 4.0),)},
     "metrics": {"metrics": {"loss": 0.5}, "series": {"loss": Series(1, (4,), (9.0,), (0.5,))}},
     "throughput": {"throughput": Series(1, (4,), (9.0,), (2.5,))},
     "samples": {"sample_throughput": Series(1, (4,), (9.0,), (80.0,))},

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import horovod.torch.mpi_ops as hvd
+import numpy as np
 import pytest
 import torch
 
@@ -25,6 +26,7 @@ def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
     link = RankLink(rank_end)
     monkeypatch.setattr(reporting, "shared_link", lambda: link)
     monkeypatch.setattr(reporting, "_warned", set())
+    monkeypatch.setattr(reporting, "_total", [])
     monkeypatch.setattr(hvd, "is_initialized", lambda: True)
     monkeypatch.setattr(hvd, "rank", lambda: 0)
     yield agent
@@ -52,6 +54,24 @@ def test_a_script_without_a_state_tells_its_progress(agent: socket.socket, monke
     here.committed(21, TORCH)  # There is a state, and its steps are the progress.
     report(3, loss=0.5)
     assert [message["type"] for message in heard(agent)] == ["metrics"]
+
+
+def test_the_number_of_steps_is_sent_when_it_changes(agent: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Observing({})
+    monkeypatch.setattr(reporting, "observing", lambda: here)
+    here.committed(21, TORCH)
+    for total in (50, 50, np.int64(60)):
+        report(3, of=total)
+    assert heard(agent) == [{"type": "total_steps", "steps": steps, "by_script": True} for steps in (50, 60)]
+
+
+@pytest.mark.parametrize(
+    "total", [0, -5, True, 2.5, "100", float("nan"), 2**53 + 1, pytest.param(10**5000, id="huge"), [3]]
+)
+def test_a_number_of_steps_that_is_none_is_refused(agent: socket.socket, total: Any) -> None:
+    with pytest.raises(InvalidSettings, match=r"^report\.of: .* is not a number of steps"):
+        report(3, of=total)
+    assert heard(agent) == []
 
 
 def test_values_belong_to_the_step_that_was_committed_last(

@@ -18,6 +18,7 @@ import pytest
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run.observe import PrometheusSpec
 from elastic_runtime.run.status import Checkpoint, Phase, Series, Status, WorkerState, WorkerStatus
+from elastic_runtime.run.status_progress import Progress
 
 parser = pytest.importorskip("prometheus_client.parser", exc_type=ImportError)
 
@@ -34,6 +35,7 @@ STATUS = Status(
     step=70,
     generation=2,
     throughput=Series(1, (1, 2), (1.0, 2.0), (5.0, 6.5)),
+    progress=Progress(280, 25.0, 60.0, 50.0, 90.0, "measured with 3 ranks"),
     metrics={"loss": 0.25, 'a"b\n': 1.0},
     checkpoint=Checkpoint("file:///x/c", 60, NOW - timedelta(seconds=30)),
     workers=(
@@ -95,6 +97,9 @@ async def test_a_scraper_with_the_token_reads_the_runs_figures(tmp_path: Path) -
     assert found["elastic_training_world_size",] == 3
     assert found["elastic_training_workers_wanted",] == 4
     assert found["elastic_training_steps_per_second",] == 6.5
+    assert found["elastic_training_progress_percent",] == 25
+    left = [found[f"elastic_training_time_left_{end}seconds",] for end in ("least_", "", "most_")]
+    assert left == [50, 60, 90]
     assert found["elastic_training_checkpoint_age_seconds",] == 30
     assert found["elastic_training_worlds_total",] == 2
     assert found["elastic_training_worker_seconds_total",] == 7.5

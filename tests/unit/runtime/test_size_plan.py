@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.launcher.decision.sizing import planned, zone_of
+from elastic_runtime.launcher.decision.sizing import planned, planned_sizes, zone_of
 from elastic_runtime.run.spec import MAX_PLAN_WINDOWS, PlanWindow, RunSpec, SizePlan, WorkersSpec
 
 NIGHTS = SizePlan("Asia/Shanghai", 2, (PlanWindow(8, "22:00", "06:00"),))
@@ -102,6 +102,16 @@ def test_the_parts_of_a_week_meet(plan: SizePlan, now: datetime) -> None:
         parts.append(planned(plan, parts[-1].until))
         assert len(parts) < 100
     assert all(before.until == after.since for before, after in pairwise(parts))
+
+
+@given(plans, moments)
+def test_the_sizes_to_come_are_those_that_it_will_want(plan: SizePlan, now: datetime) -> None:
+    found = planned_sizes(plan, now)
+    assert found[0] == planned(plan, now)
+    assert all(before.until == after.since for before, after in pairwise(found))
+    for each in found:
+        if each.since < now + timedelta(days=7):
+            assert planned(plan, each.since).workers == each.workers
 
 
 class TestWhatIsNoPlan:

@@ -154,3 +154,13 @@ def test_a_size_that_cannot_be_had_is_brought_back_until_somebody_asks_anew() ->
     assert (world.look(), world.note) == (2, None)
     world.asked = 3
     assert (world.look(), world.note) == (3, "3 workers asked for, 2 before")
+
+
+def test_sizes_to_come_are_those_of_the_plan() -> None:
+    assert Sizing(PLAIN).coming(NOON) == ()
+    world = World(Sizing(PLANNED), 3)
+    world.look()
+    tonight, tomorrow = NOON.replace(hour=22), NOON.replace(hour=6) + timedelta(days=1)
+    assert world.sizing.coming(world.now)[:2] == ((tonight, 8), (tomorrow, 2))
+    world.look(11)
+    assert world.sizing.coming(world.now)[0] == (tomorrow, 2)

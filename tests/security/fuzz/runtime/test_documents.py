@@ -41,6 +41,7 @@ from elastic_runtime.run.status import (
     World,
 )
 from elastic_runtime.run.status_figures import GpuFigures, Hardware
+from elastic_runtime.run.status_progress import Pace, Progress
 from elastic_runtime.torch.family import TORCH
 from elastic_runtime.training import tensor_files
 from elastic_runtime.training.checkpointing import parts
@@ -60,6 +61,8 @@ STATUS = Status(
     updated=NOON,
     finished=NOON,
     failure=FailureKind.RANK_FAILED,
+    progress=Progress(9, 44.4, 5.0, 4.0, 6.0, "measured"),
+    paces=(Pace(2, 4, 4.0),),
     metrics={"loss": 0.5},
     series={"loss": Series(1, (1,), (0.0,), (0.5,))},
     workers=(WorkerStatus("worker-0", "node", WorkerState.TRAINING, NOON, 1, (0,), (1,), 1.0, 1.0, 1, gpus=(GPU,)),),
@@ -86,7 +89,7 @@ RANK: list[rank_link.RankMessage | rank_link.AgentWord] = [
     rank_link.CheckpointWritten("file:///a", 1, NOON, True, 1.0), rank_link.CheckpointSkipped("file:///a", "reason"),
     rank_link.CheckpointFailed(1, "reason"), rank_link.Handover("worker-0", NOON),
     rank_link.CommitDeadline(NOON, "worker-0.0.0"), rank_link.Returned('{"a": 1}'),
-    rank_link.OutputsSaved(2, 30), rank_link.EngineWord({"type": "ready_for_world"}),
+    rank_link.OutputsSaved(2, 30), rank_link.TotalSteps(9, True), rank_link.EngineWord({"type": "ready_for_world"}),
 ]  # fmt: skip
 ATTRIBUTES = {"step": 1, "a": {"$tuple": [1, {"$float": "inf"}]}, "b": {"$items": [[{"$tuple": [1]}, None]]}}
 

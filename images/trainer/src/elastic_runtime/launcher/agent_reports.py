@@ -29,6 +29,7 @@ from elastic_runtime.protocol.rank_link import (
     OutputsSaved,
     Progress,
     Returned,
+    TotalSteps,
     TrainingEnded,
     TrainsUnjoined,
     decode_rank_message,
@@ -160,9 +161,9 @@ class AgentReports:
             session.committed()
             if self._rank(process) == 0:
                 self._pool.progressed(message.step)
-        if not isinstance(message, Progress | Metrics | BatchSize) and self._tidings[worker.name].pay(1):
+        if not isinstance(message, Progress | Metrics | BatchSize | TotalSteps) and self._tidings[worker.name].pay(1):
             raise InvalidDocument("more words about checkpoints than there can be checkpoints")
-        if isinstance(message, OutputsSaved | Returned) and self._rank(process) != 0:
+        if isinstance(message, OutputsSaved | Returned | TotalSteps) and self._rank(process) != 0:
             return
         self._record.rank_said(message, worker.name)
         if isinstance(message, CheckpointWritten):

@@ -460,7 +460,7 @@ class Launcher:
 
     def _status(self) -> Status:
         ranks = self._session.rank_of if self._session else {}
-        status = self._record.status(self._pool.workers.values(), ranks, self._wanted)
+        status = self._record.status(self._pool.workers.values(), ranks, self._wanted, self._sizing.coming(utc_now()))
         traces = self._gathering
         return replace(status, plan_window=self._sizing.window, timeline=traces.timeline, profiles=traces.profiles)
 

@@ -54,10 +54,18 @@ def _checkpoint_step(status: Status) -> int | None:
     return status.checkpoint.step if status.checkpoint else None
 
 
+def _progress(name: str) -> _Value:
+    return lambda status: getattr(status.progress, name) if status.progress else None
+
+
 _GAUGES: tuple[tuple[str, str, _Value], ...] = (
     ("world_size", "Ranks that train together now.", lambda status: status.world_size),
     ("workers_wanted", "Workers asked for.", lambda status: status.target_size),
     ("step", "Newest global step reported.", lambda status: status.step),
+    ("progress_percent", "Of the steps that the script tells of.", _progress("percent")),
+    ("time_left_seconds", "Estimated time to the last step.", _progress("seconds")),
+    ("time_left_least_seconds", "Lower end of its interval.", _progress("least")),
+    ("time_left_most_seconds", "Upper end of its interval.", _progress("most")),
     ("steps_per_second", "Of late.", lambda status: _last(status.throughput.values)),
     ("samples_per_second", "Of late.", lambda status: _last(status.sample_throughput.values)),
     ("checkpoint_age_seconds", "Since the newest durable checkpoint was taken.", _checkpoint_age),

@@ -26,6 +26,7 @@ from elastic_runtime.protocol.rank_link import (
     RankMessage,
     Resumed,
     Returned,
+    TotalSteps,
     TrainingEnded,
 )
 from elastic_runtime.protocol.rank_names import RankName
@@ -170,8 +171,8 @@ def check_rank(message: RankMessage) -> None:
             _demand(0.0 <= stalled <= SECONDS, "stalled", stalled, "out of range")
         case TrainingEnded(step) if step is not None:
             _step(step)
-        case BatchSize(samples):
-            _demand(0.0 < samples <= SAMPLES, "samples", samples, "out of range")
+        case BatchSize() | TotalSteps():
+            _size(message)
         case Resumed(uri, step):
             _uri(uri)
             _step(step)
@@ -192,6 +193,13 @@ def _metrics(message: Metrics) -> None:
         _demand(math.isfinite(value), "values", value, "not a finite number")
     if message.step is not None:
         _step(message.step)
+
+
+def _size(message: BatchSize | TotalSteps) -> None:
+    if isinstance(message, BatchSize):
+        _demand(0.0 < message.samples <= SAMPLES, "samples", message.samples, "out of range")
+    else:
+        _demand(1 <= message.steps <= COUNT, "steps", message.steps, "out of range")
 
 
 def _step(step: int) -> None:

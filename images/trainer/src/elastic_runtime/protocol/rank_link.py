@@ -80,6 +80,15 @@ class BatchSize:
 
 
 @dataclass(frozen=True, slots=True)
+class TotalSteps:
+    """Global steps of the whole training, those that are done included. By rank 0."""
+
+    steps: int
+    by_script: bool
+    """From ``report(of=…)``. False: counted by ``GlobalBatches``."""
+
+
+@dataclass(frozen=True, slots=True)
 class Metrics:
     """Values for people and for the next task, newest wins."""
 
@@ -175,6 +184,7 @@ RankMessage = (
     | Metrics
     | EngineWord
     | LocalRankRead
+    | TotalSteps
     | CheckpointWritten
     | CheckpointSkipped
     | CheckpointFailed

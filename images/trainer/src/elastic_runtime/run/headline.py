@@ -14,6 +14,7 @@ from typing import Any
 from elastic_runtime.documents import to_json
 from elastic_runtime.errors import FailureKind
 from elastic_runtime.run.status import MAX_MESSAGE, Phase, Series, Status, Usage, shortened
+from elastic_runtime.run.status_progress import Progress
 
 _NEVER = datetime(1, 1, 1, tzinfo=UTC)
 _NO_FIGURES: dict[str, Any] = {
@@ -47,14 +48,16 @@ class Headline:
     target_size: int = 0
     generation: int = 0
     step: int | None = None
+    progress: Progress | None = None
     usage: tuple[Usage, ...] = ()
 
 
 def without_figures(status: Status) -> Status:
-    """Return the status with phase, worlds, workers, events, checkpoint; without step, metrics, seconds, usage."""
+    """Return the status with phase, worlds, workers, events, checkpoint; without steps, metrics, seconds, usage."""
     workers = tuple(replace(each, seconds=0.0, **_NO_FIGURES) for each in status.workers)
     told = replace(status, updated=_NEVER, worker_seconds={}, usage=(), workers=workers, hardware={}, lost_seconds={})
-    return replace(told, step=None, metrics={}, series={}, throughput=Series(), sample_throughput=Series())
+    told = replace(told, step=None, progress=None, paces=(), metrics={}, series={})
+    return replace(told, throughput=Series(), sample_throughput=Series())
 
 
 def headline(status: Status) -> Headline:

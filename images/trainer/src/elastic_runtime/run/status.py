@@ -15,6 +15,7 @@ from elastic_runtime.errors import FailureKind
 from elastic_runtime.marks import SPARSE, VERSION
 from elastic_runtime.run.status_failure import FirstFailure
 from elastic_runtime.run.status_figures import GpuFigures, Hardware
+from elastic_runtime.run.status_progress import Pace, Progress
 
 STATUS_VERSION = 1
 """Another one with each change of the fields, or of the members of an enum."""
@@ -266,6 +267,10 @@ class Status:
     """Count of worlds so far."""
     step: int | None = None
     """Newest global step reported; None: none was, so it is not known."""
+    progress: Progress | None = None
+    """None: the script has told of no step, or not how many it has."""
+    paces: tuple[Pace, ...] = ()
+    """By size; of more than :data:`.status_progress.MAX_PACES` sizes, those that trained last."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Newest value of each metric reported."""
     series: Mapping[str, Series] = field(default_factory=dict)

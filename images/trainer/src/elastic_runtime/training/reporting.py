@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import SupportsFloat
+import operator
+from typing import SupportsFloat, SupportsIndex
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.protocol.rank_link import Metrics, Progress, shared_link
+from elastic_runtime.protocol.plausible import COUNT
+from elastic_runtime.protocol.rank_link import Metrics, Progress, TotalSteps, shared_link
 from elastic_runtime.script.unjoined import stepped
 from elastic_runtime.training.observing import observing
 from elastic_runtime.world import current_world
 
 _log = logging.getLogger(__name__)
 _warned: set[str] = set()
+_total: list[int] = []
+"""What this process has told of its steps, the newest alone."""
 
 
-def report(step: int | None = None, **metrics: SupportsFloat) -> None:
-    """Publish metrics in the run's status: ``report(loss=loss, accuracy=0.97)``.
+def report(step: int | None = None, *, of: SupportsIndex | None = None, **metrics: SupportsFloat) -> None:
+    """Publish metrics in the run's status: ``report(step, of=3000, loss=loss, accuracy=0.97)``.
 
     Rank 0 sends them, other ranks do nothing, and without an agent (a script that is run by hand) no rank does. The
     newest value of each name is in the status and in the result. The status also has a curve of it over the steps, of
@@ -29,10 +33,12 @@ def report(step: int | None = None, **metrics: SupportsFloat) -> None:
     Args:
         step: Global step of the values. None: the newest that a state has committed. In a script without a state it is
             the run's progress, also without values: ``report(step)``.
+        of: Steps of the whole training, for its percentage and the time that is left. The newest is used. None: as told
+            before, or as ``GlobalBatches`` counts them.
         **metrics: Values by name.
 
     Raises:
-        InvalidSettings: a value is not a number.
+        InvalidSettings: a value is not a number, or ``of`` is not a whole number from 1 on.
     """
     link = shared_link()
     # In this order: a script without an agent need not have an engine either.
@@ -41,6 +47,9 @@ def report(step: int | None = None, **metrics: SupportsFloat) -> None:
     stepped()
     if not (world := current_world()).connected or world.rank != 0:
         return
+    if of is not None and [total := _steps(of)] != _total:
+        _total[:] = [total]
+        link.send(TotalSteps(total, by_script=True))
     committed = observing().step
     if committed is None and step is not None:
         link.send(Progress(step))
@@ -55,6 +64,18 @@ def report(step: int | None = None, **metrics: SupportsFloat) -> None:
     if values:
         link.send(Metrics(values=values, step=step))
         observing().reported(values, step)
+
+
+def _steps(of: SupportsIndex) -> int:
+    try:
+        steps = 0 if isinstance(of, bool) else operator.index(of)
+    except TypeError:
+        steps = 0
+    if not 1 <= steps <= COUNT:
+        large = isinstance(of, int) and abs(of) > COUNT  # Python refuses to print the largest.
+        problem = f"{'a number that is too large' if large else repr(of)[:60]} is not a number of steps"
+        raise InvalidSettings("report.of", problem, f"Give a whole number from 1 to {COUNT}")
+    return steps
 
 
 def _number(name: str, value: SupportsFloat) -> float:

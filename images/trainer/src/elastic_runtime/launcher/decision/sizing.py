@@ -39,6 +39,7 @@ class Sizing:
         self.write = False
         """Since the last look: have that stand where sizes are asked for."""
         self._planned: Planned | None = None
+        self._coming: tuple[tuple[datetime, int], ...] = ()
         self._begun = self.window = window
         """:attr:`window` is of the plan's window that is sure to have been carried out: for the status."""
         self._asked: int | str | None = None
@@ -81,6 +82,10 @@ class Sizing:
         self.wanted = self._clamped(workers)
         self._pending = (self._asked, self.wanted)
 
+    def coming(self, now: datetime) -> tuple[tuple[datetime, int], ...]:
+        """Return the sizes that the plan sets in the next days, ascending, with the time of each."""
+        return tuple(each for each in self._coming if each[0] > now)
+
     def _ordered(self, note: str) -> str:
         assert self._pending is not None
         self.wanted, self.write = self._pending[1], True
@@ -90,7 +95,8 @@ class Sizing:
         """The plan's window that has begun since the last look, or since the launcher before this one."""
         assert self._plan is not None
         if self._planned is None or not self._planned.since <= now < self._planned.until:
-            self._planned = planned(self._plan, now)
+            self._planned, *others = planned_sizes(self._plan, now)
+            self._coming = tuple((each.since, self._clamped(each.workers)) for each in others)
         if self._begun is not None and self._planned.since <= self._begun:
             return None
         self._begun = self._planned.since
@@ -137,7 +143,12 @@ def zone_of(plan: SizePlan) -> ZoneInfo:
 
 
 def planned(plan: SizePlan, now: datetime) -> Planned:
-    """What the plan wants now.
+    """What the plan wants now. See :func:`planned_sizes`."""
+    return planned_sizes(plan, now)[0]
+
+
+def planned_sizes(plan: SizePlan, now: datetime) -> list[Planned]:
+    """What the plan wants now, and what comes after it in :data:`_HORIZON` days.
 
     Args:
         plan: with at least one window.
@@ -150,15 +161,14 @@ def planned(plan: SizePlan, now: datetime) -> Planned:
     today = now.astimezone(zone).date()
     occurrences = [each for index, window in enumerate(plan.windows) for each in _around(window, index, today, zone)]
     edges = sorted({edge for each in occurrences for edge in (each.begin, each.end)})
-    since, until, present = edges[0], edges[-1], _open(occurrences, edges[0])
-    for edge in edges[1:]:
-        if (found := _open(occurrences, edge)) == present:
-            continue
-        if edge > now:
-            until = edge
-            break
-        since, present = edge, found
-    return Planned(plan.windows[present.index].workers if present else plan.otherwise, since, until)
+    sizes = [(edge, _open(occurrences, edge)) for edge in edges]
+    changes = [each for number, each in enumerate(sizes) if not number or each[1] != sizes[number - 1][1]]
+    ends = [*(edge for edge, _ in changes[1:]), edges[-1]]
+    found = [
+        Planned(plan.windows[present.index].workers if present else plan.otherwise, since, until)
+        for (since, present), until in zip(changes, ends, strict=True)
+    ]
+    return [each for number, each in enumerate(found) if each.until > now or number == len(found) - 1]
 
 
 def _around(window: PlanWindow, index: int, today: date, zone: ZoneInfo) -> Iterator[_Occurrence]:

@@ -20,6 +20,7 @@ from elastic_runtime.documents import time_to_text
 from elastic_runtime.pace import RateLimitedLog
 from elastic_runtime.printable import printable
 from elastic_runtime.run.spec import LOG_LIMIT
+from elastic_runtime.run.status_progress import Progress, progress_words
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,8 @@ PROGRESS_INTERVAL = 30.0
 """Shortest time between two lines on progress, in seconds."""
 FEW_LINES = 10
 """Most lines that all ranks together may write in that time for the launcher to log their progress."""
+TIME_LEFT_INTERVAL = 60.0
+"""Shortest time between two of these lines that have the time left, in seconds. They also come if ranks write more."""
 MOST_METRICS = 4
 """Metrics in a line on progress, those that were reported first."""
 
@@ -151,12 +154,12 @@ class Record(Protocol):
     """Interface of the record that is read."""
 
     @property
-    def progress(self) -> tuple[int | None, Mapping[str, float], float | None, int]:
-        """Newest step, newest value of each metric, newest throughput, ranks that train."""
+    def progress(self) -> tuple[int | None, Mapping[str, float], float | None, int, Progress | None]:
+        """Newest step, newest value of each metric, newest throughput, ranks that train, and percent and time left."""
 
 
 class ProgressLines:
-    """Log the progress of a training whose script prints little.
+    """Log the progress of a training whose script prints little, or tells how many steps it has.
 
     Args:
         now: seconds of any clock.
@@ -165,6 +168,7 @@ class ProgressLines:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._due = now() + PROGRESS_INTERVAL
+        self._left_due = self._due
         self._step: int | None = None
         self._lines = 0
 
@@ -179,9 +183,12 @@ class ProgressLines:
             return
         self._due = self._now() + PROGRESS_INTERVAL
         quiet, self._lines = lines - self._lines <= FEW_LINES, lines
-        step, metrics, rate, ranks = record.progress
+        step, metrics, rate, ranks, progress = record.progress
         moved, self._step = step is not None and step != self._step, step
-        if moved and quiet and ranks:
+        left = progress_words(progress) if progress and self._now() >= self._left_due else ""
+        if moved and ranks and (quiet or left):
             parts = [f"step {step}", *(f"{name} {value:.4g}" for name, value in list(metrics.items())[:MOST_METRICS])]
             parts += [] if rate is None else [f"{rate:.3g} steps/s"]
-            log.info("%s, %d ranks", ", ".join(parts), ranks)
+            log.info("%s, %d ranks%s", ", ".join(parts), ranks, f"; {left}" if left else "")
+            if left:
+                self._left_due = self._now() + TIME_LEFT_INTERVAL

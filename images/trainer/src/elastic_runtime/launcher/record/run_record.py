@@ -18,6 +18,7 @@ from elastic_runtime.launcher.record.lives import Lives
 from elastic_runtime.launcher.record.lost_time import LostSeconds
 from elastic_runtime.launcher.record.machine_time import MachineTime
 from elastic_runtime.launcher.record.output import CheckpointLines
+from elastic_runtime.launcher.record.progress import ProgressRecord, Sizes, leaving_ranks
 from elastic_runtime.launcher.record.tracebacks import expects_torchrun, tells_of_torn_file
 from elastic_runtime.launcher.record.workers import WorkersRecord
 from elastic_runtime.launcher.stops import Stopped, overdue_message, unhandled_message
@@ -45,6 +46,7 @@ from elastic_runtime.run.status import (
     WorkerState,
     World,
 )
+from elastic_runtime.run.status_progress import Progress
 from elastic_runtime.tracing.traces import outputs_folder
 
 log = logging.getLogger(__name__)
@@ -118,6 +120,9 @@ class RunRecord:
         self._machine_time = MachineTime(previous)
         self._hardware = HardwareRecord(previous)
         self._lost = LostSeconds(now(), previous)
+        self._progress = ProgressRecord(spec, now(), self._warn_once, previous)
+        self.time_left: Progress | None = None
+        """Progress of the newest status. None: the script has not told how many steps it has."""
         self._asked: deque[SizeAsked] = deque(maxlen=MAX_SIZES_ASKED)
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self._history: deque[World] = deque(maxlen=MAX_HISTORY)
@@ -158,11 +163,11 @@ class RunRecord:
         self.event(EventKind.RESTARTED, "a new launcher has taken over")
 
     @property
-    def progress(self) -> tuple[int | None, Mapping[str, float], float | None, int]:
-        """Newest step, newest value of each metric, newest throughput (steps a second), and ranks that train."""
+    def progress(self) -> tuple[int | None, Mapping[str, float], float | None, int, Progress | None]:
+        """Newest step, newest value of each metric, newest steps a second, ranks that train, and :attr:`time_left`."""
         rates = self._figures.throughput.values
         standing = self._standing
-        return standing.step, self._figures.metrics, rates[-1] if rates else None, standing.world_size
+        return standing.step, self._figures.metrics, rates[-1] if rates else None, standing.world_size, self.time_left
 
     @property
     def step(self) -> int | None:
@@ -248,6 +253,7 @@ class RunRecord:
         standing.started = standing.started or self._now()
         standing.generation += 1
         standing.world_size = size
+        self._progress.world(size)
         self.failures.world()
         self.lives.world_complete()
         self._history.append(World(self._now(), size, standing.generation, standing.step))
@@ -303,6 +309,7 @@ class RunRecord:
         """Record that no rank trains: the world has ended. Does nothing if there was no world."""
         if self._standing.world_size:
             self._lost.world_over(self._now())
+            self._progress.world(0)
             self._standing.world_size = 0
             self._history.append(World(self._now(), 0, self._standing.generation, self._standing.step))
 
@@ -310,16 +317,8 @@ class RunRecord:
         """A rank told us something. Raises InvalidDocument for a checkpoint that is not in the run's store."""
         standing = self._standing
         match message:
-            case rank_link.Progress(step):
-                self._life_stepped(step)
-                standing.step = step
-                self._figures.progress(step, self._now())
-                self._lost.stepped(self._now())
-            case rank_link.BatchSize(samples):
-                self._figures.samples = samples
-            case rank_link.Metrics(values, at):
-                self._life_stepped(at)
-                self._figures.report(values, standing.step if at is None else at, self._now())
+            case rank_link.Progress() | rank_link.TotalSteps() | rank_link.BatchSize() | rank_link.Metrics():
+                self._figures_said(message)
             case rank_link.CheckpointWritten(uri, step, time, handover, seconds, stalled):
                 self._check_own(uri)
                 self._lost.stalled(stalled)
@@ -347,6 +346,24 @@ class RunRecord:
             case rank_link.OutputsSaved(files, size) if store := self._spec.checkpoint:
                 uri = f"{store.uri.rstrip('/')}/{outputs_folder(store.fence)}"
                 standing.outputs = Outputs(uri, files, size) if files else None
+
+    def _figures_said(
+        self, message: rank_link.Progress | rank_link.TotalSteps | rank_link.BatchSize | rank_link.Metrics
+    ) -> None:
+        match message:
+            case rank_link.Progress(step):
+                self._life_stepped(step)
+                self._standing.step = step
+                self._figures.progress(step, self._now())
+                self._lost.stepped(self._now())
+                self._progress.stepped(step, self._now())
+            case rank_link.TotalSteps():
+                self._progress.total(message)
+            case rank_link.BatchSize(samples):
+                self._figures.samples = samples
+            case rank_link.Metrics(values, at):
+                self._life_stepped(at)
+                self._figures.report(values, self._standing.step if at is None else at, self._now())
 
     def _life_stepped(self, step: int | None) -> None:
         if self._world_began is not None:
@@ -403,13 +420,20 @@ class RunRecord:
         self.failures.gone(worker.name)
         self._workers.gone(worker, state)
 
-    def status(self, workers: Iterable[Worker], ranks: Mapping[str, int], wanted: int) -> Status:
+    def status(
+        self,
+        workers: Iterable[Worker],
+        ranks: Mapping[str, int],
+        wanted: int,
+        planned: Sequence[tuple[datetime, int]] = (),
+    ) -> Status:
         """The document, as of now.
 
         Args:
             workers: that are here.
             ranks: rank by rank id, of the present world.
             wanted: workers asked for.
+            planned: workers that the size plan asks for later, ascending, and from when on.
         """
         here, now = list(workers), self._now()
         present = self._workers.present(here, ranks)
@@ -417,7 +441,11 @@ class RunRecord:
             self._machine_time.look(worker, now, idle=not (told.ranks and self._standing.world_size))
         if not self._asked or self._asked[-1].workers != wanted:
             self._asked.append(SizeAsked(self._now(), wanted))
-        standing = self._standing
+        standing, lost = self._standing, self._lost.told(now)
+        slots = self._spec.workers.slots
+        later = [(begin, workers * slots) for begin, workers in planned]
+        sizes = Sizes(standing.world_size, wanted * slots, later, leaving_ranks(here, ranks))
+        self.time_left = self._progress.told(standing.step, standing.phase, sizes, lost, now)
         first = None if standing.phase is Phase.SUCCEEDED else self.failures.first
         return Status(
             run=self._spec.name,
@@ -434,12 +462,14 @@ class RunRecord:
             target_size=wanted,
             generation=standing.generation,
             step=standing.step,
+            progress=self.time_left,
+            paces=self._progress.paces.told(),
             metrics=dict(self._figures.metrics),
             series=self._figures.series,
             throughput=self._figures.throughput,
             sample_throughput=self._figures.sample_throughput,
             hardware=self._hardware.told(worker.name for worker in here),
-            lost_seconds=self._lost.told(now),
+            lost_seconds=lost,
             workers=(*self._workers.past, *present),
             events=tuple(self._events),
             checkpoint=standing.checkpoint,

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.protocol.rank_link import BatchSize, shared_link
+from elastic_runtime.protocol.rank_link import BatchSize, TotalSteps, shared_link
 from elastic_runtime.training.batches.plan import BatchPlan, Indices, Share
 from elastic_runtime.world import Place, current_world
 
 T = TypeVar("T")
+STEP = "step"
+"""Attribute of a state that is the run's progress. If batches are counted by another one, they are not all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +142,11 @@ class BatchPosition:
                     return
 
     def _tell_size(self, world: Place) -> None:
-        """For the samples a second in the run's status; again when another rank has become the first."""
+        """For samples a second and time left in the run's status; again when another rank has become the first."""
         samples = self.plan.samples * self.plan.epochs / max(1, self.plan.steps)
         samples = min(samples, self.plan.size)  # Those that drop_last leaves out are not trained on.
         if world.rank == 0 and samples != self._told:
             self._told = samples
             shared_link().send(BatchSize(samples))
+            if self.position == STEP:
+                shared_link().send(TotalSteps(self.plan.steps, by_script=False))
