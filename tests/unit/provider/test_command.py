@@ -17,6 +17,7 @@ from elastic_runtime.errors import ClusterUnavailable, FailureKind
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import RunSpec, WorkersSpec
 from elastic_runtime.run.status import WorkerState
+from elastic_runtime.run.status_progress import Progress
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.local import LocalCluster
 from elastic_training.clusters.registry import substituted
@@ -63,6 +64,16 @@ def test_programs_get_json(nightly: FakeCluster, capsys: pytest.CaptureFixture[s
     assert json.loads(capsys.readouterr().out)["runs"] == []
     assert main(["show", "nightly-train", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["status"]["phase"] == "running"
+
+
+def test_the_time_left_is_shown(nightly: FakeCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(3000, 40.0, 720.0, 600.0, 900.0, "measured with 2 ranks")
+    nightly.publish("nightly-train", step=1200, progress=progress)
+    assert main(["show", "nightly-train"]) == 0
+    words = "40 % of 3,000 steps, about 12 min left (10 min to 15 min); measured with 2 ranks"
+    assert [line.split(maxsplit=1)[1] for line in capsys.readouterr().out.splitlines() if "progress:" in line] == [
+        words
+    ]
 
 
 def test_a_place_that_does_not_answer_hides_no_other(nightly: FakeCluster, capsys: pytest.CaptureFixture[str]) -> None:

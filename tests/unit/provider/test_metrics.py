@@ -11,6 +11,7 @@ from airflow.providers.common.compat.sdk import Stats
 
 from elastic_runtime.errors import FailureKind
 from elastic_runtime.run.status import Checkpoint, Phase, Series, Status
+from elastic_runtime.run.status_progress import Progress
 from elastic_training.airflow.versions import stats
 from elastic_training.concurrency.bridge import run
 from elastic_training.identity.ownership import Owner
@@ -30,6 +31,7 @@ TRAINING = Status(
     target_size=3,
     step=50,
     throughput=Series(1, (49, 50), (0.0, 1.0), (2.0, 4.0)),
+    progress=Progress(200, 25.0, 60.0, 50.0, 90.0, "measured with 6 ranks"),
     metrics={"samples_per_second": 512.0, "loss": 0.5},
     checkpoint=Checkpoint("s3://bucket/run/40", 40, NOW - timedelta(seconds=12)),
 )
@@ -59,6 +61,10 @@ def test_gauges_of_a_status(sent: dict[str, Any]) -> None:
         "elastic_training.world_size": 6,
         "elastic_training.workers_wanted": 3,
         "elastic_training.step": 50,
+        "elastic_training.progress_percent": 25.0,
+        "elastic_training.time_left": 60.0,
+        "elastic_training.time_left_least": 50.0,
+        "elastic_training.time_left_most": 90.0,
         "elastic_training.steps_per_second": 4.0,
         "elastic_training.samples_per_second": 512.0,
         "elastic_training.checkpoint_age": 12.0,

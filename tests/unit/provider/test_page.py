@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ClusterUnavailable, FailureKind
 from elastic_runtime.launcher.record.series import noted
 from elastic_runtime.run.status import Phase, Series, Usage
+from elastic_runtime.run.status_progress import Progress
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.console import places
 from elastic_training.console.plugin import ElasticTrainingPlugin
@@ -162,6 +164,16 @@ class TestLists:
         assert (newest["name"], newest["phase"], newest["world_size"]) == (NAME, "running", 2)
         assert (newest["step"], newest["started"] is None) == (None, False)
         assert (mapped["map_index"], mapped["phase"], mapped["started"]) == (0, None, None)
+
+    def test_have_percent_and_time_left(self, fake: FakeCluster, client: Browser) -> None:
+        deferred(operator(deferrable=True), trying())
+        progress = Progress(200, 20.0, 60.0, 50.0, 90.0, "measured with 2 ranks")
+        fake.publish(NAME, step=40, progress=progress)
+        dag_run = client.get(f"{API}/dag-run", params={"dag_id": "nightly", "run_id": IDS["run_id"]}).json()["tasks"]
+        runs = client.get(f"{API}/runs").json()["runs"]
+        for [row] in (dag_run, runs):
+            assert row["progress"] == asdict(progress)
+        assert shown(client)["status"]["progress"] == asdict(progress)
 
     def test_all_runs(self, fake: FakeCluster, client: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("elastic_training.console.places.known_places", lambda: ("local", "no such!"))

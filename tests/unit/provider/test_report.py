@@ -27,6 +27,7 @@ from elastic_runtime.run.status import (
 )
 from elastic_runtime.run.status_failure import MAX_TRACEBACK, FirstFailure
 from elastic_runtime.run.status_figures import GpuFigures, Hardware, HardwareColumn
+from elastic_runtime.run.status_progress import Progress
 from elastic_training.cost.bill import bill, plain_bill
 from elastic_training.report import MOST_BYTES, content_policy, render_report
 from elastic_training.report.contents import MOST_CURVES, MOST_MACHINES, MOST_WORKERS, SIZES, contents, why
@@ -102,6 +103,11 @@ class TestContents:
         html = render_report(replace(told, outputs=Outputs("s3://outputs-1", 1, 1)))
         for hidden in ("returned-1", "timeline-1", "profile-1", "outputs-1", "file:///there"):
             assert hidden not in html
+
+    def test_tell_how_far_a_run_came_if_its_script_says_how_many_steps_it_has(self) -> None:
+        assert "progress" not in data_of(render_report(RUN))["figures"]
+        figures = data_of(render_report(replace(RUN, progress=Progress(120, 75.0))))["figures"]
+        assert figures["progress"] == "75 % of 120 steps"
 
     def test_call_unknown_what_a_script_does_not_tell(self) -> None:
         assert data_of(render_report(replace(RUN, step=None)))["figures"]["newest step"] == "unknown"

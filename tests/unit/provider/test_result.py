@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from elastic_runtime.errors import FailureKind
 from elastic_runtime.run.status import Checkpoint, Event, EventKind, Outputs, Phase, Status, World
+from elastic_runtime.run.status_progress import Progress
 from elastic_training.outcome.result import result_document, world_sizes
 
 BEGIN = datetime(2026, 11, 21, 8, tzinfo=UTC)
@@ -46,6 +47,11 @@ def test_the_document_is_plain_json_and_complete() -> None:
     assert document["events"][0]["kind"] == "started"
     assert (document["usage"][0]["seconds"], document["cost"]) == (100.5, None)
     assert len(document["history"]) == 5
+
+
+def test_the_steps_of_the_whole_training_are_in_it_if_they_were_told() -> None:
+    assert result_document(FINAL)["total_steps"] is None
+    assert result_document(replace(FINAL, progress=Progress(150, 80.0)))["total_steps"] == 150
 
 
 def test_what_the_function_has_returned_is_a_part_of_it_if_it_is_json() -> None:

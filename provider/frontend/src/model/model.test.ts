@@ -3,6 +3,7 @@ import { idsIn, taskAddress } from "./address";
 import { bytes, clock, day, duration, figure, moment, safeLink, whole } from "./format";
 import { averaged, isLogarithmic } from "./curve";
 import { checkpointsOf, joined, labelsOf, marksOf, signsOf, sizesOf, spanOf, worldsOf } from "./marks";
+import { doneOf, leftOf, shortOf } from "./progress";
 import type { RunEvent, Status } from "./types";
 import { stepOf, unknownTime } from "./unknown";
 
@@ -60,6 +61,31 @@ describe("what nobody knows", () => {
     const silent = unknownTime(status({ step: null, started: at(0), lost_seconds: { starting: 1 } }));
     expect(silent).toContain("reports no step");
     expect(silent).toContain("own checkpoints");
+  });
+});
+
+describe("progress", () => {
+  const progress = { steps: 3000, percent: 40, seconds: 720.4, least: 45.2, most: 5400, basis: "measured with 2 ranks", by_script: true };
+  it("is percent, and a time with its interval", () => {
+    const run = { progress, updated: at(0) };
+    expect(doneOf(run)).toBe("40 % of 3,000");
+    expect(shortOf(run)).toBe("40 %, 12:00 left");
+    expect(leftOf(run)).toEqual([
+      "12:00",
+      "45 s to 1:30:00, until 2023-11-14 22:25 UTC; measured with 2 ranks",
+    ]);
+  });
+  it("says why there is no time, and nothing of a run that is over", () => {
+    const none = { ...progress, seconds: null, least: null, most: null };
+    expect(leftOf({ progress: { ...none, basis: "no pace is measured yet" }, updated: at(0) })).toEqual([
+      "–",
+      "no pace is measured yet",
+    ]);
+    expect(leftOf({ progress: { ...none, basis: "" }, updated: at(0) })).toBeNull();
+    expect(shortOf({ progress: none })).toBe("40 %");
+  });
+  it("is nothing where the script does not tell its steps", () => {
+    expect([doneOf({}), shortOf({ progress: null }), leftOf({ updated: at(0) })]).toEqual(["", "", null]);
   });
 });
 

@@ -54,6 +54,17 @@ export interface Why {
   traceback: string;
 }
 
+/** Of the steps that the script tells of. Seconds from `updated` on; null: no estimate. */
+export interface Progress {
+  steps: number;
+  percent: number;
+  seconds: number | null;
+  least: number | null;
+  most: number | null;
+  basis: string;
+  by_script: boolean;
+}
+
 export interface Status {
   run: string;
   uid: string;
@@ -67,6 +78,7 @@ export interface Status {
   target_size: number;
   generation: number;
   step: number | null;
+  progress?: Progress | null;
   metrics: Record<string, number>;
   series: Record<string, Series>;
   throughput: Series;
@@ -151,6 +163,7 @@ export interface DagRunTask {
   world_size: number | null;
   target_size: number | null;
   step: number | null;
+  progress?: Progress | null;
   started: string | null;
 }
 
@@ -162,6 +175,7 @@ export interface RunRow {
   world_size: number;
   target_size: number;
   step: number | null;
+  progress?: Progress | null;
   started: string | null;
   finished: string | null;
   updated: string;

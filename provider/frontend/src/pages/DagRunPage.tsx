@@ -2,6 +2,7 @@ import { taskAddress } from "../model/address";
 import { fetchDagRun } from "../model/api";
 import { whole, words } from "../model/format";
 import { usePolled } from "../model/poll";
+import { shortOf } from "../model/progress";
 import { stepOf } from "../model/unknown";
 
 /** All training tasks of one DAG run. */
@@ -48,7 +49,9 @@ export function DagRunPage({ query }: { query: URLSearchParams }) {
                   </td>
                   <td>{whole(task.world_size)}</td>
                   <td>{whole(task.target_size)}</td>
-                  <td>{stepOf(task)}</td>
+                  <td>
+                    {stepOf(task)} <small>{shortOf(task)}</small>
+                  </td>
                   <td>{task.place ?? "–"}</td>
                 </tr>
               );

@@ -3,6 +3,7 @@ import { taskAddress } from "../model/address";
 import { fetchRuns } from "../model/api";
 import { moment, whole, words } from "../model/format";
 import { usePolled } from "../model/poll";
+import { shortOf } from "../model/progress";
 import type { RunRow } from "../model/types";
 import { stepOf } from "../model/unknown";
 
@@ -124,7 +125,9 @@ function Rows({ rows, wish, sort }: RowsProps) {
               <td>
                 {whole(row.world_size)} <small>asked {row.target_size}</small>
               </td>
-              <td>{stepOf(row)}</td>
+              <td>
+                {stepOf(row)} <small>{shortOf(row)}</small>
+              </td>
               <td>{row.place}</td>
               <td>{row.cost === null ? "–" : `${row.cost} USD`}</td>
               <td class="time">{moment(row.started)}</td>

@@ -1,4 +1,5 @@
 import { duration, figure, moment, whole, words } from "../model/format";
+import { doneOf, leftOf } from "../model/progress";
 import type { Cost, Status, TaskPage } from "../model/types";
 import { stepOf, tellsNoStep, UNKNOWN } from "../model/unknown";
 
@@ -34,9 +35,11 @@ export function figuresOf(page: TaskPage, status: Status): Figure[] {
   const asked = page.limits ? `asked ${status.target_size} of ${page.limits.minimum}–${page.limits.maximum}` : "";
   const tellsNone = tellsNoStep(status);
   const figures: Figure[] = [
-    ["Step", stepOf(status), tellsNone ? "the script reports none" : ""],
-    ["Steps a second", tellsNone ? UNKNOWN : figure(status.throughput.values.at(-1))],
+    ["Step", stepOf(status), tellsNone ? "the script reports none" : doneOf(status)],
   ];
+  const left = leftOf(status);
+  if (left) figures.push(["Time left", ...left]);
+  figures.push(["Steps a second", tellsNone ? UNKNOWN : figure(status.throughput.values.at(-1))]);
   if (status.sample_throughput.values.length) {
     figures.push(["Samples a second", figure(status.sample_throughput.values.at(-1))]);
   }

@@ -262,7 +262,9 @@ async def _looked_at(rows: Sequence[tuple[TaskIdentity, str]]) -> list[dict[str,
 
     async def look(task: TaskIdentity, place: str) -> dict[str, Any]:
         row: dict[str, Any] = {"task_id": task.task_id, "map_index": task.map_index, "place": place}
-        row |= dict.fromkeys(("try_number", "name", "phase", "world_size", "target_size", "step", "started"))
+        row |= dict.fromkeys(
+            ("try_number", "name", "phase", "world_size", "target_size", "step", "progress", "started")
+        )
         cluster = clusters[place]
         if cluster is None:
             return row
@@ -273,6 +275,7 @@ async def _looked_at(rows: Sequence[tuple[TaskIdentity, str]]) -> list[dict[str,
             return row
         status = found.status
         figures = {"world_size": status.world_size, "target_size": status.target_size, "step": status.step}
+        row["progress"] = to_plain(status.progress)
         row["started"] = None if status.started is None else time_to_text(status.started)
         return row | {"try_number": found.owner.try_number, "name": found.ref.name, "phase": status.phase} | figures
 

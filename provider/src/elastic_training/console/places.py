@@ -41,7 +41,7 @@ class FoundRun:
 def plain_run(each: FoundRun) -> dict[str, Any]:
     """Return a run as JSON, for the page and the command. Ids are None for a run without a task."""
     head, owner = to_plain(each.headline), each.owner
-    names = ("phase", "reason", "world_size", "target_size", "step", "started", "finished", "updated")
+    names = ("phase", "reason", "world_size", "target_size", "step", "progress", "started", "finished", "updated")
     ids = {name: getattr(owner, name) if owner else None for name in ("dag_id", "run_id", "task_id", "map_index")}
     return {"name": each.ref.name, "place": each.place, **{name: head[name] for name in names}, **ids}
 

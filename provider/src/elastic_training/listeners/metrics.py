@@ -64,11 +64,15 @@ def counts(news: Sequence[Change]) -> Iterator[Metric]:
 
 def gauges(status: Status) -> Iterator[Metric]:
     """Return the gauges of a run's status. Pure."""
-    written = status.checkpoint
+    written, progress = status.checkpoint, status.progress
     values: dict[str, float | None] = {
         "world_size": status.world_size,
         "workers_wanted": status.target_size,
         "step": status.step,
+        "progress_percent": progress.percent if progress else None,
+        "time_left": progress.seconds if progress else None,
+        "time_left_least": progress.least if progress else None,
+        "time_left_most": progress.most if progress else None,
         "steps_per_second": status.throughput.values[-1] if status.throughput.values else None,
         SAMPLES: status.metrics.get(SAMPLES),
         "checkpoint_age": max(0.0, (status.updated - written.time).total_seconds()) if written else None,

@@ -27,7 +27,8 @@ def result_document(status: Status, cost: dict[str, Any] | None = None, report: 
         ``checkpoint`` (``uri``, ``step``, ``time``; None without one); ``metrics`` (newest value of each);
         ``returned`` (by the function of rank 0, or None);
         ``outputs`` (``uri`` of their folder in the checkpoint store, ``files``, ``bytes``; None: rank 0 left none);
-        ``steps`` (newest global step; None: not known, since the script has told none);
+        ``steps`` (newest global step; None: not known, since the script has told none); ``total_steps`` (of the whole
+        training, as the script has told; None: it has not);
         ``world_sizes`` (ranks of each generation, repetitions left out); ``history`` and ``events`` (as in the status,
         bounded); ``worker_seconds`` by worker and ``worker_seconds_total``;
         ``usage`` (seconds by kind of machine, idle ones apart), ``cost``; ``report``;
@@ -53,6 +54,7 @@ def result_document(status: Status, cost: dict[str, Any] | None = None, report: 
         "returned": _returned(status),
         "outputs": plain["outputs"],
         "steps": status.step,
+        "total_steps": status.progress and status.progress.steps,
         "world_sizes": world_sizes(status),
         "history": list(plain["history"]),
         "events": list(plain["events"]),

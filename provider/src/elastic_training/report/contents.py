@@ -30,6 +30,7 @@ from elastic_runtime.run.status import (
 )
 from elastic_runtime.run.status_failure import MAX_TRACEBACK
 from elastic_runtime.run.status_figures import GpuFigures, Hardware, HardwareColumn
+from elastic_runtime.run.status_progress import progress_words
 from elastic_training.cost.bill import figures_of
 from elastic_training.outcome.result import world_sizes
 from elastic_training.outcome.steps import step_text
@@ -261,6 +262,8 @@ def _figures(status: Status) -> dict[str, str]:
     if not status.phase.final:
         figures["workers asked for"] = str(status.target_size)
     figures["newest step"] = step_text(status.step, trained=status.started is not None, none="–")
+    if status.progress is not None:
+        figures["progress"] = shortened(progress_words(status.progress), _NAME)
     figures |= {f"newest {shortened(name, _NAME)}": f"{value:.4g}" for name, value in list(status.metrics.items())[:4]}
     figures["worker time"] = _duration(sum(status.worker_seconds.values()))
     if status.usage:

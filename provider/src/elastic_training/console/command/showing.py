@@ -9,6 +9,7 @@ from datetime import datetime
 from elastic_runtime.documents import to_plain
 from elastic_runtime.run.status import Status
 from elastic_runtime.run.status_failure import without_quotes
+from elastic_runtime.run.status_progress import progress_words
 from elastic_training.console.command.output import fit, print_json, print_line, print_table, time_text
 from elastic_training.console.places import FoundRun, Listing, plain_run
 from elastic_training.outcome.steps import step_text
@@ -77,6 +78,8 @@ def _facts(each: FoundRun, status: Status) -> Iterator[tuple[str, object]]:
     yield "world", f"{status.world_size} ranks; {status.target_size} workers asked for"
     step = _step(status.step, status.started)
     yield "step", f"{step}: the script reports none" if status.tells_no_step else step
+    if status.progress is not None:
+        yield "progress", "; ".join(filter(None, (progress_words(status.progress), status.progress.basis)))
     if status.metrics:
         yield "metrics", ", ".join(f"{name} {value:.4g}" for name, value in status.metrics.items())
     for name in ("started", "updated", "finished"):
