@@ -303,21 +303,26 @@ class _ObjectDraft(_ObjectContribution, Draft):
             return None
 
     def publish(self, manifest: bytes, fence: int, owner: str = "") -> None:
-        store, key = self._store, self._store.key(self._name, MANIFEST)
-        for commit in self._commits:
+        """The manifest goes beside the last parts: nobody looks at it before the register has the name."""
+        store = self._store
+        for commit in (*self._commits, self._senders.submit(partial(self._write_manifest, manifest))):
             commit.result()
         seen = self._seen()
         if _now() - self._touched > STANDSTILL:
             raise StoreUnavailable(f"{store.uri}: this process has stood still for so long that it may pass for dead")
-        try:
-            store.bucket.put(key, manifest, new=True)
-        except Changed:
-            if store.bucket.get(key, len(manifest))[0] != manifest:  # not our own write, whose answer was lost
-                raise StoreUnavailable(f"{store.uri}: somebody else has written {key}") from None
         self._announced = True
         store.register.change(lambda entries: entries.claimed(fence, owner, store.uri).with_name(self._name), seen)
         self._end()
         store.unmark_later(self._name)
+
+    def _write_manifest(self, manifest: bytes) -> None:
+        self._before()
+        bucket, key = self._store.bucket, self._store.key(self._name, MANIFEST)
+        try:
+            bucket.put(key, manifest, new=True)
+        except Changed:
+            if bucket.get(key, len(manifest))[0] != manifest:  # not our own write, whose answer was lost
+                raise StoreUnavailable(f"{self._store.uri}: somebody else has written {key}") from None
 
     def _seen(self) -> Version | None:
         """The register as it was when this was begun; None: it could not be read then."""
