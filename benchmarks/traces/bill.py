@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.traces.policy import Job
-from benchmarks.traces.simulator import Outcome
-from benchmarks.traces.trace import HOUR, Trace
 from elastic_runtime.prices.book import Price
+from elastic_runtime.rehearsal.policy import Job
+from elastic_runtime.rehearsal.simulator import Outcome
+from elastic_runtime.rehearsal.trace import HOUR, Trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 
-from benchmarks.traces.trace import HOUR, Stay, trace_text
+import elastic_runtime.rehearsal
+from elastic_runtime.rehearsal.trace import HOUR, Stay, trace_text
 
-FOLDER = Path(__file__).resolve().parent / "made"
+FOLDER = Path(elastic_runtime.rehearsal.__file__).resolve().parent / "markets"
 MINUTE = 60.0
 STORM = 0.64
 """Losses per node-hour while there are any; with the times in which there are none it comes to 0.6."""

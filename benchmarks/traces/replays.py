@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from benchmarks.traces.policy import Job, Policy, PolicyName
-from benchmarks.traces.simulator import Outcome, simulate
-from benchmarks.traces.trace import Notices, Trace
+from benchmarks.traces.policy import PolicyName
+from elastic_runtime.rehearsal.policy import Job, Policy
+from elastic_runtime.rehearsal.simulator import Outcome, simulate
+from elastic_runtime.rehearsal.trace import Notices, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +40,19 @@ class Replay:
     outcomes: Mapping[PolicyName, Outcome]
 
 
-def replay(trace: Trace, job: Job, policies: Sequence[Policy], cases: Iterable[Case] = CASES) -> list[Replay]:
+def replay(
+    trace: Trace, job: Job, policies: Mapping[PolicyName, Policy], cases: Iterable[Case] = CASES
+) -> list[Replay]:
     """Run all of it. Who hears no notice fares the same whether there are any, and is run once."""
     replays = []
     deaf: dict[tuple[PolicyName, bool], Outcome] = {}
     for case in cases:
         outcomes = {}
-        for policy in policies:
-            key = policy.name, case.notices.silent
+        for name, policy in policies.items():
+            key = name, case.notices.silent
             if policy.listens or key not in deaf:
                 heard = case.notices if policy.listens else Notices(0.0, silent=case.notices.silent)
-                outcomes[policy.name] = deaf[key] = simulate(trace, policy, job, heard)
-            outcomes[policy.name] = deaf[key]
+                outcomes[name] = deaf[key] = simulate(trace, policy, job, heard)
+            outcomes[name] = deaf[key]
         replays.append(Replay(trace, case, job, outcomes))
     return replays

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from benchmarks.traces.account import Cause
 from benchmarks.traces.bill import bill
 from benchmarks.traces.costs import Priced
 from benchmarks.traces.policy import PolicyName
 from benchmarks.traces.replays import Replay
-from benchmarks.traces.simulator import Outcome
-from benchmarks.traces.trace import HOUR, Trace
 from elastic_runtime.prices.book import Price
+from elastic_runtime.rehearsal.account import Cause
+from elastic_runtime.rehearsal.simulator import Outcome
+from elastic_runtime.rehearsal.trace import HOUR, Trace
 
 TARGET = 0.95
 """Least goodput that is to be reached (:func:`has_target`)."""

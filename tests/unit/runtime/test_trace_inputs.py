@@ -8,17 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.traces.account import Account
 from benchmarks.traces.bill import bill
-from benchmarks.traces.costs import Costs, Side, read_costs, with_given
+from benchmarks.traces.costs import Side, read_costs, with_given
 from benchmarks.traces.made import FOLDER, MADE, make
-from benchmarks.traces.policy import Job, PolicyName, best_fixed_size, job_for
+from benchmarks.traces.policy import best_fixed_size, job_for
 from benchmarks.traces.report import has_target
-from benchmarks.traces.scaling import Scaling
-from benchmarks.traces.simulator import Outcome
-from benchmarks.traces.trace import Notices, Stay, parse_trace, read_trace
 from elastic_runtime.errors import InvalidDocument, InvalidSettings
 from elastic_runtime.prices.book import Price
+from elastic_runtime.rehearsal.account import Account
+from elastic_runtime.rehearsal.costs import Costs
+from elastic_runtime.rehearsal.policy import Job
+from elastic_runtime.rehearsal.scaling import Scaling
+from elastic_runtime.rehearsal.simulator import Outcome
+from elastic_runtime.rehearsal.trace import Notices, Stay, parse_trace, read_trace
 from elastic_runtime.run.spec import Timing
 from tests.unit.runtime.trace_bench import trace
 
@@ -156,7 +158,7 @@ class TestBill:
         price = Price("c", "i", "r", on_demand=Decimal(2), spot=Decimal("0.5"), date=date(2026, 11, 21), source="s")
         made = trace(3600, (0, 3600), (0, 1800))
         outcome = Outcome(
-            PolicyName.ELASTIC, Account(), useful=3600.0, steps=0, lost_steps=0, planned_resets=0, forced_resets=0,
+            Account(), useful=3600.0, steps=0, lost_steps=0, planned_resets=0, forced_resets=0,
             sessions=1, checkpoints=0, end=None, history=(),
         )  # fmt: skip
         costs = bill(outcome, made, Job(1, 2, 2), price)

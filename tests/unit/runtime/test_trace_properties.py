@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.traces.account import Cause
-from benchmarks.traces.costs import FREE
-from benchmarks.traces.policy import Job, Policy, PolicyName, job_for, oracle_rate
-from benchmarks.traces.scaling import Scaling
-from benchmarks.traces.trace import Notices, Stay, Trace
+from benchmarks.traces.policy import job_for
+from elastic_runtime.rehearsal.account import Cause
+from elastic_runtime.rehearsal.costs import FREE
+from elastic_runtime.rehearsal.policy import Job, Policy, oracle_rate
+from elastic_runtime.rehearsal.scaling import Scaling
+from elastic_runtime.rehearsal.trace import Notices, Stay, Trace
 from elastic_runtime.run.spec import RecoveryMode
 from tests.examples import costly
 from tests.unit.runtime.trace_bench import ELASTIC, FIXED, job, notices, policies, run, trace, traces
@@ -76,7 +77,7 @@ class TestAnyTrace:
     def test_when_nothing_takes_any_time_next_to_nothing_is_missed(self, made: Trace) -> None:
         one_stays = replace(made, stays=(Stay("z", 0.0, made.duration), *made.stays))
         work = Job(1, one_stays.peak, one_stays.peak, step_work=0.01)
-        outcome = run(one_stays, Policy(PolicyName.ELASTIC, FREE, gather=0.0), work)
+        outcome = run(one_stays, Policy(FREE, gather=0.0), work)
         # A launcher waits a tick before it opens a session with fewer than wanted; a loss costs the step begun.
         assert outcome.account.oracle - outcome.useful <= one_stays.peak + 0.1 * len(one_stays.stays)
 
@@ -85,7 +86,7 @@ class TestAnyTrace:
     def test_without_events_it_costs_nothing_but_the_start(
         self, duration: float, machines: int, mode: RecoveryMode
     ) -> None:
-        policy = Policy(PolicyName.ELASTIC, ELASTIC.costs, mode)
+        policy = Policy(ELASTIC.costs, mode)
         outcome = run(trace(duration, *[(0.0, duration)] * machines), policy, job(1, machines))
         costs = policy.costs
         start = costs.machine_start + costs.worker_start + costs.session_start

@@ -11,11 +11,11 @@ from benchmarks.harness.sections import read_measures
 from benchmarks.traces.policy import PolicyName, job_for
 from benchmarks.traces.replays import CASES, replay
 from benchmarks.traces.report import as_measures, has_target, trace_lines
-from benchmarks.traces.trace import parse_trace
 from elastic_runtime.prices.book import choose_price, read_prices
+from elastic_runtime.rehearsal.trace import parse_trace
 from tests.unit.runtime.trace_bench import ELASTIC, FIXED, RESTART, STOCK, trace, with_costs
 
-POLICIES = (ELASTIC, FIXED, STOCK, RESTART)
+POLICIES = dict(zip(PolicyName, (ELASTIC, FIXED, STOCK, RESTART), strict=True))
 PRICE = choose_price(read_prices(), "aws/g4dn.xlarge")
 SMALL = "0,add,<a>\n0,add,b\n900000,remove,<a>\n1200000,add,c\n3600000,remove,b\n3600000,remove,c\n"
 
@@ -36,7 +36,7 @@ class TestReport:
         # 16 machines that stay, and one after the other that is lost after six minutes.
         stormy = trace(3600, *[(0, 3600)] * 16, *[(begin, begin + 360) for begin in range(0, 3600, 350)])
         assert has_target(stormy)
-        slow = (with_costs(ELASTIC, leave=60.0, grow=60.0), *POLICIES[1:])
+        slow = {**POLICIES, PolicyName.ELASTIC: with_costs(ELASTIC, leave=60.0, grow=60.0)}
         replays = replay(stormy, job_for(stormy), slow, CASES[:1])
         assert as_measures(replays, PRICE)["trace_made_notice_120"]["met"] is False
         (row,) = [line for line in trace_lines(stormy, replays, PRICE) if line.startswith("| ours, elastic | **0.")]

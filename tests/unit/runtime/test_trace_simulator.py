@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.traces.account import Cause
-from benchmarks.traces.policy import Policy
-from benchmarks.traces.simulator import TICK
-from benchmarks.traces.trace import Notices
 from elastic_runtime.launcher.decision.facts import CAUTION as LEAVE_CAUTION
 from elastic_runtime.launcher.decision.leaving import MARGIN as LEAVE_MARGIN
+from elastic_runtime.rehearsal.account import Cause
+from elastic_runtime.rehearsal.policy import Policy
+from elastic_runtime.rehearsal.simulator import TICK
+from elastic_runtime.rehearsal.trace import Notices
 from elastic_runtime.run.spec import Timing
 from elastic_runtime.training.checkpointing.notices import CAUTION, MARGIN
 from tests.unit.runtime.trace_bench import COSTS, ELASTIC, FIXED, RESTART, STOCK, job, run, trace, with_costs

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from benchmarks.traces.costs import Costs
-from benchmarks.traces.policy import Job, Policy, PolicyName
-from benchmarks.traces.simulator import Outcome, simulate
-from benchmarks.traces.trace import Notices, Stay, Trace
+from elastic_runtime.rehearsal.costs import Costs
+from elastic_runtime.rehearsal.policy import Job, Policy
+from elastic_runtime.rehearsal.simulator import Outcome, simulate
+from elastic_runtime.rehearsal.trace import Notices, Stay, Trace
 from elastic_runtime.run.spec import RecoveryMode
 
 COSTS = Costs(
@@ -25,10 +25,10 @@ COSTS = Costs(
     checkpoint_write=8,
     checkpoint_read=5,
 )
-ELASTIC = Policy(PolicyName.ELASTIC, COSTS)
-FIXED = Policy(PolicyName.FIXED, COSTS, RecoveryMode.FIXED)
-STOCK = Policy(PolicyName.STOCK, COSTS, listens=False)
-RESTART = Policy(PolicyName.RESTART, COSTS, listens=False, in_place=False, gather=0.0)
+ELASTIC = Policy(COSTS)
+FIXED = Policy(COSTS, RecoveryMode.FIXED)
+STOCK = Policy(COSTS, listens=False)
+RESTART = Policy(COSTS, listens=False, in_place=False, gather=0.0)
 UNANNOUNCED = Notices(0.0)
 
 

@@ -9,13 +9,13 @@ import math
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from benchmarks.traces.account import Cause
-from benchmarks.traces.checkpoints import Checkpoints
-from benchmarks.traces.costs import Costs
-from benchmarks.traces.progress import Progress
-from benchmarks.traces.scaling import Scaling
-from benchmarks.traces.timeline import Event, Timeline
 from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState
+from elastic_runtime.rehearsal.account import Cause
+from elastic_runtime.rehearsal.checkpoints import Checkpoints
+from elastic_runtime.rehearsal.costs import Costs
+from elastic_runtime.rehearsal.progress import Progress
+from elastic_runtime.rehearsal.scaling import Scaling
+from elastic_runtime.rehearsal.timeline import Event, Timeline
 from elastic_runtime.training.checkpointing.notices import CAUTION, MARGIN, RECLAIM_TIMEOUT, LastCommit
 
 _EARLY = 0.01

@@ -5,14 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import assert_never
 
-from benchmarks.traces.account import Account, Cause
-from benchmarks.traces.checkpoints import Checkpoints
-from benchmarks.traces.fleet import Fleet, Worker
-from benchmarks.traces.policy import Job, Policy, PolicyName, oracle_rate
-from benchmarks.traces.progress import Progress
-from benchmarks.traces.session import Session
-from benchmarks.traces.timeline import Event, Timeline
-from benchmarks.traces.trace import Notices, Trace
 from elastic_runtime.engines.base import SessionState
 from elastic_runtime.launcher.decision.decide import decide, observe
 from elastic_runtime.launcher.decision.facts import (
@@ -31,6 +23,14 @@ from elastic_runtime.launcher.decision.facts import (
     StepDown,
 )
 from elastic_runtime.launcher.leave_time import time_to_leave
+from elastic_runtime.rehearsal.account import Account, Cause
+from elastic_runtime.rehearsal.checkpoints import Checkpoints
+from elastic_runtime.rehearsal.fleet import Fleet, Worker
+from elastic_runtime.rehearsal.policy import Job, Policy, oracle_rate
+from elastic_runtime.rehearsal.progress import Progress
+from elastic_runtime.rehearsal.session import Session
+from elastic_runtime.rehearsal.timeline import Event, Timeline
+from elastic_runtime.rehearsal.trace import Notices, Trace
 from elastic_runtime.run.spec import RecoveryMode, RecoverySpec, Timing, WorkersSpec
 
 TICK = 1.0
@@ -41,9 +41,8 @@ ROUNDS = 20
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a policy fared on a trace. Work is in seconds of a worker that trains alone."""
+    """How a run fared on a trace. Work is in seconds of a worker that trains alone."""
 
-    policy: PolicyName
     account: Account
     useful: float
     """Work done and kept."""
@@ -111,7 +110,6 @@ class _Simulation:
         self._count_resets()
         self._account.redo(self._progress.lost_work)
         return Outcome(
-            policy=self._policy.name,
             account=self._account,
             useful=self._progress.work,
             steps=self._progress.steps,

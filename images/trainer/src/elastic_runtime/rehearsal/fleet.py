@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from benchmarks.traces.account import Cause
-from benchmarks.traces.costs import Costs
-from benchmarks.traces.timeline import Timeline
-from benchmarks.traces.trace import Notices, Stay, Trace
 from elastic_runtime.launcher.decision.decide import choose_keeper
 from elastic_runtime.launcher.decision.facts import SlotFact, WorkerFact
+from elastic_runtime.rehearsal.account import Cause
+from elastic_runtime.rehearsal.costs import Costs
+from elastic_runtime.rehearsal.timeline import Timeline
+from elastic_runtime.rehearsal.trace import Notices, Stay, Trace
 
 
 @dataclass(slots=True, eq=False)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from benchmarks.traces.costs import Costs
-from benchmarks.traces.progress import Progress
-from benchmarks.traces.timeline import Event, Timeline
+from elastic_runtime.rehearsal.costs import Costs
+from elastic_runtime.rehearsal.progress import Progress
+from elastic_runtime.rehearsal.timeline import Event, Timeline
 
 HANDOVER_PAUSE = 1.0
 """Seconds, as in the real one: of several notices at once, one is heeded."""
