@@ -13,7 +13,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from benchmarks.harness.sections import Section, read_measures, write_section  # noqa: E402  # the path above first
 from benchmarks.traces.costs import Priced, Side, read_costs, with_given  # noqa: E402
-from benchmarks.traces.made import FOLDER, MADE  # noqa: E402
+from benchmarks.traces.made import MADE  # noqa: E402
 from benchmarks.traces.policy import job_for, policies  # noqa: E402
 from benchmarks.traces.replays import CASES, Case, Replay, replay  # noqa: E402
 from benchmarks.traces.report import as_measures, head_lines, sensitivity_lines, trace_lines  # noqa: E402
@@ -21,7 +21,9 @@ from elastic_runtime.errors import ElasticError  # noqa: E402
 from elastic_runtime.prices.book import SHIPPED, choose_price, read_prices  # noqa: E402
 from elastic_runtime.rehearsal.policy import Job  # noqa: E402
 from elastic_runtime.rehearsal.scaling import Scaling  # noqa: E402
-from elastic_runtime.rehearsal.trace import Notices, Trace, read_trace  # noqa: E402
+from elastic_runtime.rehearsal.trace import Notices, Trace  # noqa: E402
+from elastic_runtime.rehearsal.trace_files import SHIPPED as TRACES  # noqa: E402
+from elastic_runtime.rehearsal.trace_files import read_trace  # noqa: E402
 
 BUILD = HERE.parent / "build" / "bench" / "traces"
 STORMY = "stormy"
@@ -43,7 +45,7 @@ def _run(options: argparse.Namespace) -> int:
     measured = read_measures(HERE)
     given = dict(options.cost)
     ours, peer = (with_given(read_costs(measured, side), given) for side in (Side.OURS, Side.PEER))
-    paths: list[Path] = options.traces or [FOLDER / f"{name}.csv" for name in MADE]
+    paths: list[Path] = options.traces or [TRACES / f"{name}.csv" for name in MADE]
     lines = head_lines(ours, peer, price, options.step)
     replays: list[Replay] = []
     for trace in map(read_trace, paths):

@@ -94,6 +94,7 @@ COMMANDS = [
     Commands("CONTRIBUTING.md", "make setup", reason=_MINUTES),
     Commands("docs/configuration.md", "airflow connections add", run_by="tests/unit/tools/test_document_fragments.py"),
     Commands("docs/cost.md", "curl --get", reason=_NETWORK),
+    Commands("docs/cost.md", "elastic-training rehearse", run_by="tests/unit/provider/test_rehearse.py"),
     Commands("docs/examples.md", "make demo CLUSTER=kubernetes KUBECONFIG", reason=_CLUSTER),
     Commands("docs/examples.md", "tools/demo.py", reason=_MINUTES),
     Commands("docs/examples.md", "local_python", run_by="tests/unit/tools/test_document_fragments.py"),

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
-from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.rehearsal.costs import Costs
+from elastic_runtime.rehearsal.costs import MISSED, Costs
 from elastic_runtime.run.spec import CheckpointSpec
 
 
@@ -45,10 +44,6 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
 """Field to measures of ``results.json``, the best first. A whole start (launcher included) stands for a session's. The
 peer's checkpoints are those of ``torch.distributed.checkpoint.async_save``: the best that a stock script can do."""
 
-MISSED = 4.2
-"""Seconds from a machine's vanishing to the next world of the others, at most, in runs as those of
-``tests/local/test_losses.py`` with steps of a second: see :mod:`elastic_runtime.launcher.decision.silence`."""
-
 
 def read_costs(measures: Mapping[str, Mapping[str, object]], side: Side) -> Priced:
     """Take each cost from the first of its measures that has a figure for that side.
@@ -79,7 +74,4 @@ def with_given(priced: Priced, given: Mapping[str, float]) -> Priced:
     Raises:
         InvalidSettings: there is no such cost, or it is negative.
     """
-    known = {each.name for each in fields(Costs)}
-    if unknown := sorted(given.keys() - known):
-        raise InvalidSettings(f"costs.{unknown[0]}", "there is no such cost", f"Choose from {', '.join(sorted(known))}")
-    return Priced(replace(priced.costs, **given), {**priced.sources, **dict.fromkeys(given, "given")})
+    return Priced(priced.costs.given(given), {**priced.sources, **dict.fromkeys(given, "given")})

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 
-import elastic_runtime.rehearsal
 from elastic_runtime.rehearsal.trace import HOUR, Stay, trace_text
+from elastic_runtime.rehearsal.trace_files import SHIPPED
 
-FOLDER = Path(elastic_runtime.rehearsal.__file__).resolve().parent / "markets"
 MINUTE = 60.0
 STORM = 0.64
 """Losses per node-hour while there are any; with the times in which there are none it comes to 0.6."""
@@ -90,7 +89,7 @@ def make(name: str) -> str:
     return f"# Made up: {name}, by benchmarks/traces/made.py\n" + trace_text(stays, duration)
 
 
-def write_all(folder: Path = FOLDER) -> None:
+def write_all(folder: Path = SHIPPED) -> None:
     """Write them to files."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in MADE:

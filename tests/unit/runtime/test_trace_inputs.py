@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.traces.bill import bill
 from benchmarks.traces.costs import Side, read_costs, with_given
-from benchmarks.traces.made import FOLDER, MADE, make
+from benchmarks.traces.made import MADE, make
 from benchmarks.traces.policy import best_fixed_size, job_for
 from benchmarks.traces.report import has_target
 from elastic_runtime.errors import InvalidDocument, InvalidSettings
@@ -20,7 +20,8 @@ from elastic_runtime.rehearsal.costs import Costs
 from elastic_runtime.rehearsal.policy import Job
 from elastic_runtime.rehearsal.scaling import Scaling
 from elastic_runtime.rehearsal.simulator import Outcome
-from elastic_runtime.rehearsal.trace import Notices, Stay, parse_trace, read_trace
+from elastic_runtime.rehearsal.trace import Notices, Stay
+from elastic_runtime.rehearsal.trace_files import SHIPPED, parse_trace, read_trace
 from elastic_runtime.run.spec import Timing
 from tests.unit.runtime.trace_bench import trace
 
@@ -49,8 +50,8 @@ class TestTrace:
             ("0,add,a\nx,remove,a\n", "line 2: 'x,remove,a' is not"),
             ("0,add,a\n1,leave,a\n", "line 2: '1,leave,a' is not"),
             ("0,add\n", "line 1: '0,add' is not"),
-            ("0,add,a\n1,add,a\n", "line 2: '1,add,a', but a is there already"),
-            ("0,add,a\n1,remove,b\n", "line 2: '1,remove,b', but b is not there"),
+            ("0,add,a\n1,add,a\n", "line 2: '1,add,a' cannot be: a is there"),
+            ("0,add,a\n1,remove,b\n", "line 2: '1,remove,b' cannot be: b is not there"),
             ("5,add,a\n1,remove,a\n", "line 2: '1,remove,a' is earlier"),
             ("", "no two changes"),
             ("7,add,a\n", "no two changes"),
@@ -66,10 +67,10 @@ class TestTrace:
 
     @pytest.mark.parametrize("name", MADE)
     def test_those_that_ship_are_what_their_seed_makes(self, name: str) -> None:
-        assert (FOLDER / f"{name}.csv").read_text() == make(name)
+        assert (SHIPPED / f"{name}.csv").read_text() == make(name)
 
     def test_the_stormy_one_is_as_the_goal_says(self) -> None:
-        stormy = read_trace(FOLDER / "stormy.csv")
+        stormy = read_trace(SHIPPED / "stormy.csv")
         assert stormy.losses_per_node_hour == pytest.approx(0.6, abs=0.01)
         assert has_target(stormy)
 
@@ -159,7 +160,8 @@ class TestBill:
         made = trace(3600, (0, 3600), (0, 1800))
         outcome = Outcome(
             Account(), useful=3600.0, steps=0, lost_steps=0, planned_resets=0, forced_resets=0,
-            sessions=1, checkpoints=0, end=None, history=(),
+            sessions=1, checkpoints=0, losses=0, announced=0, seconds=3600.0, finished=False, end=None, failure=None,
+            paid=(), history=(),
         )  # fmt: skip
         costs = bill(outcome, made, Job(1, 2, 2), price)
         # Paid for: 1.5 node-hours. The work of one node-hour: two machines for half an hour.

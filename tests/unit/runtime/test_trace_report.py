@@ -12,7 +12,7 @@ from benchmarks.traces.policy import PolicyName, job_for
 from benchmarks.traces.replays import CASES, replay
 from benchmarks.traces.report import as_measures, has_target, trace_lines
 from elastic_runtime.prices.book import choose_price, read_prices
-from elastic_runtime.rehearsal.trace import parse_trace
+from elastic_runtime.rehearsal.trace_files import parse_trace
 from tests.unit.runtime.trace_bench import ELASTIC, FIXED, RESTART, STOCK, trace, with_costs
 
 POLICIES = dict(zip(PolicyName, (ELASTIC, FIXED, STOCK, RESTART), strict=True))

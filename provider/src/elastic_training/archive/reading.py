@@ -13,11 +13,22 @@ from functools import partial
 from typing import Any, TypeVar
 
 from elastic_runtime.checkpoint.store import CheckpointStore
-from elastic_runtime.documents import to_plain
-from elastic_runtime.errors import ElasticError, InvalidSettings
+from elastic_runtime.documents import from_json, to_plain
+from elastic_runtime.errors import ElasticError, InvalidDocument, InvalidSettings
 from elastic_runtime.printable import LONG, printable
 from elastic_training.airflow.rendered import rendered_fields
-from elastic_training.archive.document import LONGEST, TRIES, Document, Kept, file_name, parsed, report_uri, tries
+from elastic_training.archive.document import (
+    LONGEST,
+    NAME,
+    TRIES,
+    Document,
+    Kept,
+    file_name,
+    folder,
+    parsed,
+    report_uri,
+    tries,
+)
 from elastic_training.archive.outages import StillSilent
 from elastic_training.archive.where import Address, configured, credentials, of_rendered, of_this_machine, opened
 from elastic_training.identity.deployment import deployment
@@ -141,6 +152,31 @@ def _read_at(address: Address, task: TaskIdentity, try_number: int | None, befor
         written=found.written,
         folder=found.folder,
     )
+
+
+def newest_documents(address: Address, task: TaskIdentity, most: int) -> Iterator[Document]:
+    """Yield the newest documents at one address of a task in any of its DAG runs, at most so many; blocks.
+
+    Args:
+        address: of the archive.
+        task: names DAG, task and deployment; its run id and map index are of no effect.
+        most: documents that are read.
+
+    Raises:
+        ElasticError: the store does not answer. A document that cannot be believed is passed over, and logged.
+    """
+    with opened(address.uri, task, credentials(address)) as store:
+        ages = {name: age for name, age in store.ages(TRIES).items() if name.endswith(".json") and NAME.fullmatch(name)}
+        for name in sorted(ages, key=lambda each: (ages[each], each))[:most]:
+            try:
+                with store.open_beside(name, LONGEST) as stream:
+                    text = stream.read(LONGEST)
+                found = from_json(Document, text)
+                if folder(found.task) != folder(task) or file_name(found.task, found.try_number, "json") != name:
+                    raise InvalidDocument("it is about another task")
+                yield parsed(text, found.task, found.try_number)
+            except InvalidDocument as error:
+                _log.warning("What is kept in %s is passed over: %s", printable(name), printable(masked(str(error))))
 
 
 def read_document(store: CheckpointStore, task: TaskIdentity, try_number: int) -> Document:

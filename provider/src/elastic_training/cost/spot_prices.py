@@ -13,11 +13,13 @@ from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation, localcont
 from itertools import pairwise
 from typing import Any
 
-from elastic_runtime.errors import ClusterUnavailable, InvalidDocument
+from elastic_runtime.errors import ClusterUnavailable, InvalidDocument, MissingRight
 from elastic_runtime.printable import printable
 
 MOST_PAGES = 10
 """Pages of 1000 prices that are read at most."""
+RIGHT = "ec2:DescribeSpotPriceHistory"
+_REFUSALS = ("UnauthorizedOperation", "AccessDenied", "AuthFailure", "OptInRequired")
 _PRODUCT = "Linux/UNIX"
 _MOST = Decimal(100_000)
 _MICRODOLLAR = Decimal("0.000001")
@@ -75,15 +77,16 @@ def read_changes(answer: Mapping[str, Any]) -> list[Change]:
 def fetch_changes(region: str, instances: Iterable[str], begin: datetime, end: datetime) -> list[Change]:
     """Fetch EC2's price changes of that time, and the price at its start, with boto3's own credentials.
 
-    Needs the right ``ec2:DescribeSpotPriceHistory``. Waits for at most some seconds a page.
+    Needs the right :data:`RIGHT`. Waits for at most some seconds a page.
 
     Raises:
         ClusterUnavailable: EC2 does not answer, or refuses.
         InvalidDocument: the answer makes no sense, or has more than :data:`MOST_PAGES` pages.
+        MissingRight: the credentials may not ask.
     """
     import boto3
     from botocore.config import Config
-    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
     max_wait = Config(connect_timeout=5, read_timeout=10, retries={"total_max_attempts": 2, "mode": "standard"})
     found: list[Change] = []
@@ -104,6 +107,11 @@ def fetch_changes(region: str, instances: Iterable[str], begin: datetime, end: d
             asked["NextToken"] = token
     except InvalidDocument:
         raise
+    except NoCredentialsError:
+        raise MissingRight(f"boto3 has no credentials; EC2 wants some with the right {RIGHT}") from None
     except (BotoCoreError, ClientError, ValueError) as error:  # ValueError: a region that cannot be one
+        if isinstance(error, ClientError) and error.response.get("Error", {}).get("Code") in _REFUSALS:
+            remedy = f"give boto3's credentials the right {RIGHT}"
+            raise MissingRight(f"EC2 refuses its spot prices: {printable(error)}; {remedy}") from None
         raise ClusterUnavailable(f"EC2 returned no spot prices of {printable(region)}: {printable(error)}") from None
     raise InvalidDocument(f"EC2 returned more than {MOST_PAGES} pages of spot prices of {printable(region)}")

@@ -23,6 +23,7 @@ from elastic_runtime.documents import from_json, to_json, to_plain
 from elastic_runtime.errors import FailureKind, InvalidDocument, InvalidSettings, OwnershipLost, RunNotFound
 from elastic_runtime.net.framing import MAX_LINE, LineReader, LineSplitter
 from elastic_runtime.protocol import rank_link, wire
+from elastic_runtime.rehearsal import trace_files
 from elastic_runtime.run.headline import Headline, headline
 from elastic_runtime.run.rundir import LauncherProcess, ReclaimNotice, RunDir
 from elastic_runtime.run.runobjects import Term
@@ -120,6 +121,10 @@ def as_kind(kind: type) -> Callable[[bytes], object]:
     return read
 
 
+TRACE = b"0,add,a\n0,price,0.5\n9000,remove,a\n"
+COUNTS = {"metadata": {"gap_seconds": 300}, "data": [2, 1], "prices": [0.5, 0.25]}
+
+
 def tensor_file() -> bytes:
     stream = io.BytesIO()
     tree = {"weight": torch.arange(4.0), "plain": [1, (2.0, "x"), {True}], "raw": b"\xff", "type": torch.float32}
@@ -142,6 +147,8 @@ PARSERS: dict[str, tuple[Callable[[bytes], object], list[object]]] = {
     "manifest": (lambda data: decode_manifest(signed(data)), [to_plain(MANIFEST)]),
     "manifest with its sum": (decode_manifest, [signed(to_json(MANIFEST).encode())]),
     "attributes": (parts._read_attributes, [ATTRIBUTES]),
+    "trace": (lambda data: trace_files.parse_trace("t", data.decode(errors="replace")), [TRACE]),
+    "trace of counts": (lambda data: trace_files.parse_counts("t", data.decode(errors="replace")), [COUNTS]),
 }
 
 

@@ -10,15 +10,24 @@ from elastic_runtime.rehearsal.timeline import Event, Timeline
 
 HANDOVER_PAUSE = 1.0
 """Seconds, as in the real one: of several notices at once, one is heeded."""
+NEVER = 1e9
+"""Seconds until a checkpoint that is not written; a number, because commits are computed from it."""
 _EARLY = 0.01
 """Seconds. A commit that is so much too early is a matter of rounding."""
 
 
 class Checkpoints:
-    """Rank 0's writer. One is written after the other, beside the training."""
+    """Rank 0's writer. One is written after the other, beside the training.
 
-    def __init__(self, timeline: Timeline, progress: Progress, costs: Costs) -> None:
-        self._timeline, self._progress, self._costs = timeline, progress, costs
+    Args:
+        timeline: of the simulation.
+        progress: of the training.
+        costs: of writing.
+        kept: False: there is no store for them.
+    """
+
+    def __init__(self, timeline: Timeline, progress: Progress, costs: Costs, *, kept: bool = True) -> None:
+        self._timeline, self._progress, self._costs, self._kept = timeline, progress, costs, kept
         self._begun: float | None = None
         self._handover = False
         self._busy_until = 0.0
@@ -38,6 +47,8 @@ class Checkpoints:
     @property
     def due_in(self) -> float:
         """Seconds until one is due, to be taken at the first commit then."""
+        if not self._kept:
+            return NEVER
         if self._handover:
             return 0.0
         if self._begun is None:
@@ -60,7 +71,7 @@ class Checkpoints:
 
     def takes_care_of(self, steps: int) -> bool:
         """Whether the commit after so many steps is durable, or will be."""
-        return steps <= max((self._progress.durable, *(each for each, _ in self._writing)))
+        return not self._kept or steps <= max((self._progress.durable, *(each for each, _ in self._writing)))
 
     def take(self, steps: int) -> None:
         """Of the commit after so many steps; the training pauses for :attr:`Costs.checkpoint_stall` meanwhile."""

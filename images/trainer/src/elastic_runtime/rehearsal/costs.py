@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.printable import printable
+
+_MOST = 1e9
+"""Seconds; a checkpoint that is due so late is never written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +42,30 @@ class Costs:
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            if getattr(self, each.name) < 0:
-                raise InvalidSettings(f"costs.{each.name}", f"{getattr(self, each.name)} is negative", "Write seconds")
+            if not 0 <= getattr(self, each.name) <= _MOST:
+                problem = f"{getattr(self, each.name)} is no number of seconds"
+                raise InvalidSettings(f"costs.{each.name}", problem, "Write 0 or more")
 
     def scaled(self, factor: float) -> Costs:
         """Every pause of the training times so much; not what happens beside it."""
         pauses = ("session_start", "grow", "leave", "forced_reset", "checkpoint_stall", "checkpoint_read")
         return replace(self, **{name: getattr(self, name) * factor for name in pauses})
 
+    def given(self, given: Mapping[str, float]) -> Costs:
+        """Some of them as a user says. Raises InvalidSettings for one that does not exist, or is negative."""
+        known = {each.name for each in fields(self)}
+        if unknown := sorted(given.keys() - known):
+            remedy = f"Choose from {', '.join(sorted(known))}"
+            raise InvalidSettings(f"costs.{printable(unknown[0])}", "there is no such cost", remedy)
+        return replace(self, **given)
+
     def detection(self, *, silent: bool) -> float:
         """Of a loss: until the others know, and begin to reset."""
         return max(0.0, self.silent_reset - self.forced_reset) if silent else 0.0
 
 
+MISSED = 4.2
+"""Seconds from a machine's vanishing to the next world of the others, at most, in runs as those of
+``tests/local/test_losses.py`` with steps of a second: see :mod:`elastic_runtime.launcher.decision.silence`."""
 FREE = Costs(**{each.name: 0.0 for each in fields(Costs) if each.name != "checkpoint_every"})
 """Nothing takes any time."""

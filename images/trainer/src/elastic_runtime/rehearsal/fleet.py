@@ -82,6 +82,8 @@ class Fleet:
         self._on_notice, self._on_vanished, self._on_missed = on_notice, on_vanished, on_missed
         self._machines: dict[str, Machine] = {}
         self._workers: dict[str, Worker] = {}
+        self.taken = self.announced = 0
+        """Machines with a worker that were taken so far, and of these with a notice."""
         for stay in trace.stays:
             machine = Machine(stay)
             timeline.at(stay.begin, lambda machine=machine: self._come(machine))  # type: ignore[misc]  # mypy#1484
@@ -96,6 +98,11 @@ class Fleet:
         return len(self._machines)
 
     @property
+    def hired(self) -> int:
+        """Workers that are there, from when they can train until their machine is gone: those that are paid for."""
+        return sum(worker.ready and not worker.released for worker in self._workers.values() if self._is_there(worker))
+
+    @property
     def has_notice(self) -> bool:
         """Whether a worker that is there will be taken."""
         return any(worker.leaving and not worker.released for worker in self._workers.values())
@@ -108,7 +115,7 @@ class Fleet:
     @property
     def dead(self) -> frozenset[str]:
         """Rank ids of those among them that are gone all the same."""
-        return frozenset(worker.rank_id for worker in self._workers.values() if worker.name not in self._machines)
+        return frozenset(worker.rank_id for worker in self._workers.values() if not self._is_there(worker))
 
     def facts(self, running: Collection[str]) -> tuple[WorkerFact, ...]:
         """For the decision; ``running`` names the ranks that are in the world."""
@@ -160,6 +167,9 @@ class Fleet:
             if worker.rank_id in rank_ids:
                 worker.retire()
 
+    def _is_there(self, worker: Worker) -> bool:
+        return worker.name in self._machines
+
     @staticmethod
     def _reason(machine: Machine, worker: Worker | None) -> Cause:
         if machine.noticed:
@@ -187,6 +197,8 @@ class Fleet:
         del self._machines[machine.stay.name]
         worker = self._workers.get(machine.stay.name)
         if worker:
+            self.taken += 1
+            self.announced += worker.leaving
             self._on_vanished(worker)
             # One that was noticed is expected to go, and says goodbye.
             self._timeline.after(0.0 if worker.leaving else self._detection, lambda: self._miss(worker))

@@ -39,6 +39,14 @@ class Job:
     scaling: Scaling = field(default_factory=Scaling)
     max_wait: float = 365 * 86400.0
     """As :attr:`elastic_runtime.run.spec.RecoverySpec.max_wait`. By default, there is no limit."""
+    start_timeout: float | None = None
+    """As there. None: no limit."""
+    reset_limit: int | None = None
+    """As there."""
+    steps: int | None = None
+    """Global steps after which the run ends. None: it trains to the end of the trace."""
+    durable: bool = True
+    """Whether there is a store for checkpoints."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.minimum <= self.fixed <= self.maximum:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import assert_never
 
 from elastic_runtime.engines.base import SessionState
+from elastic_runtime.errors import FailureKind
 from elastic_runtime.launcher.decision.decide import decide, observe
 from elastic_runtime.launcher.decision.facts import (
     Action,
@@ -56,8 +58,20 @@ class Outcome:
     sessions: int
     """Sessions: the first, and one for each restart."""
     checkpoints: int
+    losses: int
+    """Workers whose machine was taken."""
+    announced: int
+    """Workers of these that had a notice."""
+    seconds: float
+    """From the run's begin to its end."""
+    finished: bool
+    """Whether all steps were done that the job has; False also where it has no number of them."""
     end: str | None
-    """Why the run had to end before the trace did."""
+    """Why the run had to end before the trace did, by a limit."""
+    failure: FailureKind | None
+    """Which limit that was."""
+    paid: tuple[tuple[float, int], ...]
+    """(seconds, workers that are there), an entry for each change: see :attr:`.fleet.Fleet.hired`."""
     history: tuple[tuple[float, int, int], ...]
     """(seconds, machines there, ranks that train), an entry for each change."""
 
@@ -79,13 +93,17 @@ class _Simulation:
         self._trace, self._policy, self._job = trace, policy, job
         fixed = policy.mode is RecoveryMode.FIXED
         self._wanted = job.fixed if fixed else job.maximum
-        # The start may take as long as it takes, as everything else may; max_wait is the one limit that a job can set.
-        recovery = RecoverySpec(policy.mode, max_wait=job.max_wait, start_timeout=trace.duration)
+        recovery = RecoverySpec(
+            policy.mode,
+            max_wait=job.max_wait,
+            start_timeout=trace.duration if job.start_timeout is None else job.start_timeout,
+            reset_limit=job.reset_limit,
+        )
         workers = WorkersSpec(min(job.minimum, self._wanted), self._wanted, self._wanted)
         self._settings = DecisionSettings(workers, recovery, Timing(lease=0.0, gather=policy.gather))
         self._timeline, self._account = Timeline(), Account()
         self._progress = Progress(job.step_work)
-        self._checkpoints = Checkpoints(self._timeline, self._progress, policy.costs)
+        self._checkpoints = Checkpoints(self._timeline, self._progress, policy.costs, kept=job.durable)
         self._fleet = Fleet(
             self._timeline,
             trace,
@@ -102,10 +120,14 @@ class _Simulation:
         self._trained = False
         self._clocks = Clocks(launched=0.0)
         self._end: str | None = None
+        self._failure: FailureKind | None = None
         self._sessions = self._planned_resets = self._forced_resets = 0
         self._history: list[tuple[float, int, int]] = []
+        self._paid: list[tuple[float, int]] = []
+        self._finished: float | None = None
 
     def run(self) -> Outcome:
+        self._timeline.at(0.0, lambda: None)  # The launcher decides from the begin on, also without any machine.
         self._timeline.run(self._trace.duration, passes=self._pass, happened=self._happened)
         self._count_resets()
         self._account.redo(self._progress.lost_work)
@@ -118,19 +140,39 @@ class _Simulation:
             forced_resets=self._forced_resets,
             sessions=self._sessions,
             checkpoints=self._checkpoints.written,
+            losses=self._fleet.taken,
+            announced=self._fleet.announced,
+            seconds=self._timeline.now if self._finished is None else self._finished,
+            finished=self._finished is not None,
             end=self._end,
+            failure=self._failure,
+            paid=tuple(self._paid),
             history=tuple(self._history),
         )
 
     # Time
 
     def _pass(self, seconds: float) -> None:
+        hired = self._fleet.hired
+        if not self._paid or self._paid[-1][1] != hired:
+            self._paid.append((self._timeline.now, hired))
+        if (until := self._until_finished()) <= seconds:
+            seconds = until
+            self._finished = self._timeline.now + until
+            self._timeline.stop()
         oracle, session = oracle_rate(self._fleet.size, self._job), self._session
         if session and session.trains:
             self._progress.train(seconds * session.rate)
             self._account.train(seconds, oracle, session.rate, self._fleet.idle(session.members))
         else:
             self._account.pause(seconds, oracle, self._cause())
+
+    def _until_finished(self) -> float:
+        """Seconds, if the world goes on as it is."""
+        session, job = self._session, self._job
+        if job.steps is None or not session or not session.trains:
+            return math.inf
+        return max(0.0, job.steps * job.step_work - self._progress.work) / session.rate
 
     def _cause(self) -> Cause:
         if self._end is not None:
@@ -204,9 +246,11 @@ class _Simulation:
                 self._session = None
             case ReleaseWorker(name):
                 self._fleet.release(name)
-            case Finish():
+            case Finish(failure=failure):
                 self._count_resets()
-                self._session, self._end = None, reason
+                self._session, self._end, self._failure = None, reason, failure
+                if self._job.steps is not None:  # Without, what the oracle does meanwhile counts, to the trace's end.
+                    self._timeline.stop()
             case StepDown() | RefuseSize() | GiveUpWorker():
                 raise AssertionError("other launchers, scripts that refuse a size and silence are not simulated")
             case _:

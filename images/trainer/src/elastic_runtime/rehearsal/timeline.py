@@ -29,6 +29,7 @@ class Timeline:
         self.now = 0.0
         self._events: list[Event] = []
         self._numbers = count()
+        self._stopped = False
 
     def at(self, moment: float, happen: Callable[[], None]) -> Event:
         """Have it happen then, or now if that is past."""
@@ -40,6 +41,10 @@ class Timeline:
         """Have it happen in so many seconds."""
         return self.at(self.now + seconds, happen)
 
+    def stop(self) -> None:
+        """What is still to happen does not."""
+        self._stopped = True
+
     def run(self, end: float, *, passes: Callable[[float], None], happened: Callable[[], None]) -> None:
         """To the end, exclusive: what would happen at that moment does not.
 
@@ -50,11 +55,18 @@ class Timeline:
         """
         while (event := self._next()) is not None and event.at < end:
             self._pass_until(event.at, passes)
-            while event is not None and event.at <= self.now:
+            while event is not None and event.at <= self.now and not self._is_over():
                 heapq.heappop(self._events).happen()
                 event = self._next()
+            if self._is_over():
+                return
             happened()
+            if self._is_over():
+                return
         self._pass_until(end, passes)
+
+    def _is_over(self) -> bool:
+        return self._stopped
 
     def _next(self) -> Event | None:
         while self._events and self._events[0].cancelled:

@@ -1,21 +1,16 @@
-"""A trace: machines that come and go. CSV, one change a line: ``milliseconds,add|remove,node``."""
+"""A trace: machines of a spot market that come and go, and what they cost. The files: :mod:`.trace_files`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
-from pathlib import Path
+from decimal import Decimal
 from random import Random
 
-from elastic_runtime.errors import InvalidDocument, InvalidSettings
+from elastic_runtime.errors import InvalidSettings
 
 HOUR = 3600.0
-
-
-class _Kind(StrEnum):
-    ADD = "add"
-    REMOVE = "remove"
+DAY = 24 * HOUR
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +37,8 @@ class Trace:
     """In the order of their begin."""
     duration: float
     """Seconds."""
+    prices: tuple[tuple[float, Decimal], ...] = ()
+    """(seconds, US dollars an hour of a machine from then on), ascending from 0. Empty: not known."""
 
     @property
     def losses(self) -> tuple[Stay, ...]:
@@ -76,6 +73,10 @@ class Trace:
         return max(count for _, count in self.levels())
 
 
+CLOUD_NOTICES: Mapping[str, float] = {"aws": 120.0, "gcp": 15.0, "azure": 30.0, "alibaba": 300.0}
+"""Seconds from notice to loss that pods have, by cloud (docs/failures.md)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Notices:
     """Which losses are announced, and how those that are not come to light."""
@@ -100,61 +101,6 @@ class Notices:
         if stay.end >= trace.duration or not announced:
             return None
         return max(stay.begin, stay.end - self.deadline)
-
-
-def read_trace(path: Path) -> Trace:
-    """Read a file.
-
-    Raises:
-        InvalidDocument: it is no trace.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidDocument(f"{path}: cannot be read as a trace: {error}") from error
-    return parse_trace(path.stem, text)
-
-
-def parse_trace(name: str, text: str) -> Trace:
-    """Read a trace; its time begins with the first change.
-
-    Raises:
-        InvalidDocument: it is none; says which line is wrong.
-    """
-    present: dict[str, tuple[str, float]] = {}
-    stays: list[Stay] = []
-    seen: dict[str, int] = {}
-    first = last = None
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        moment, kind, node = _change(name, number, line)
-        first = moment if first is None else first
-        if moment < (last or first):
-            raise InvalidDocument(f"trace {name}, line {number}: {line!r} is earlier than the line before; sort them")
-        last = moment
-        if kind is _Kind.ADD and node not in present:
-            seen[node] = seen.get(node, 0) + 1
-            present[node] = (node if seen[node] == 1 else f"{node}~{seen[node]}", moment)
-        elif kind is _Kind.REMOVE and node in present:
-            unique, begin = present.pop(node)
-            stays.append(Stay(unique, begin - first, moment - first))
-        else:
-            there = "is there already" if kind is _Kind.ADD else "is not there"
-            raise InvalidDocument(f"trace {name}, line {number}: {line!r}, but {node} {there}")
-    if first is None or last is None or last <= first:
-        raise InvalidDocument(f"trace {name}: it has no two changes at different times, so there is nothing to replay")
-    stays += [Stay(unique, begin - first, last - first) for unique, begin in present.values()]
-    return Trace(name, tuple(sorted(stays, key=lambda stay: (stay.begin, stay.name))), last - first)
-
-
-def _change(name: str, number: int, line: str) -> tuple[float, _Kind, str]:
-    try:
-        milliseconds, kind, node = (field.strip() for field in line.split(","))
-        return int(milliseconds) / 1000, _Kind(kind), node
-    except ValueError as error:
-        expected = "milliseconds,add|remove,node"
-        raise InvalidDocument(f"trace {name}, line {number}: {line!r} is not {expected!r}") from error
 
 
 def trace_text(stays: Iterable[Stay], duration: float) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.run.status import Phase
 from elastic_training.console.command.exit_status import INTERRUPTED, REFUSED
+from elastic_training.console.command.numbers import number_of, whole_number_of
+from elastic_training.console.command.rehearsal_options import add_rehearse
 
 _MOST_SECONDS = 86400.0
 _MOST_DAYS = 36500.0
@@ -35,10 +37,15 @@ def main(words: Sequence[str] | None = None) -> int:
 def _carried_out(arguments: argparse.Namespace) -> int:
     # As Airflow's own commands: connections are looked up in its database, too, if a place is one.
     os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
-    from elastic_training.console.command import actions  # After the parser: Airflow takes seconds to import.
     from elastic_training.console.command.output import print_error
 
     try:
+        if arguments.command == "rehearse":
+            from elastic_training.console.command import rehearsing  # Which imports Airflow if there is a DAG file.
+
+            return rehearsing.carry_out(arguments)
+        from elastic_training.console.command import actions  # After the parser: Airflow takes seconds to import.
+
         return actions.carry_out(arguments)
     except BrokenPipeError:  # Whoever read it has seen enough: no complaint from Python at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -79,6 +86,7 @@ def parser() -> argparse.ArgumentParser:
     prune.add_argument("--yes", action="store_true", help="do not ask")
     report = _command(commands, "report", "write a run's report as one HTML page")
     report.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
+    add_rehearse(commands)
     return every
 
 
@@ -106,24 +114,12 @@ def _command(
 
 
 def _lines(word: str) -> int:
-    if not word.isdecimal() or not 0 < int(word) <= 1_000_000:
-        raise argparse.ArgumentTypeError(f"{word!r} is not a number of lines, 1 to 1000000")
-    return int(word)
-
-
-def _number_of(what: str, word: str, most: float) -> float:
-    try:
-        number = float(word)
-    except ValueError:
-        number = -1.0
-    if not 0 < number <= most:
-        raise argparse.ArgumentTypeError(f"{word!r} is not a number of {what}, at most {most:g}")
-    return number
+    return whole_number_of("lines", word, 1_000_000)
 
 
 def _days(word: str) -> float:
-    return _number_of("days", word, _MOST_DAYS)
+    return number_of("days", word, _MOST_DAYS)
 
 
 def _seconds(word: str) -> float:
-    return _number_of("seconds", word, _MOST_SECONDS)
+    return number_of("seconds", word, _MOST_SECONDS)
