@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -286,6 +287,9 @@ class TestMeasured:
         owner = Owner("nightly", f"run{number}", task, -1, 1, "nonce", deployment())
         keep(of_this_machine().uri, None, owner, "local", found, None, LOG)
 
+    def documents(self) -> list[Path]:
+        return list(Path(of_this_machine().uri.removeprefix("file://")).rglob("*.json"))
+
     def test_is_by_the_tasks_own_runs(self, capsys: pytest.CaptureFixture[str], file: str, steady: str) -> None:
         done = status("first", Phase.SUCCEEDED, 120, {1: 2.0, 2: 3.6})
         self.kept(1, done)
@@ -298,12 +302,23 @@ class TestMeasured:
         assert "0.90 of the throughput at each doubling" in step
         assert "as many steps as first had" in made["notes"]
 
+    def test_the_newest_run_counts_for_each_number_of_workers(
+        self, capsys: pytest.CaptureFixture[str], file: str, steady: str
+    ) -> None:
+        self.kept(1, status("older", Phase.SUCCEEDED, 120, {1: 9.0, 4: 4.0}))
+        (document,) = self.documents()
+        os.utime(document, (0, 0))
+        self.kept(2, status("newer", Phase.FAILED, 60, {1: 1.0, 2: 2.0}))
+        made = rehearsed(capsys, file, "--task", "train", "--trace", steady, "--runs", "1")
+        (step,) = (note for note in made["notes"] if note.startswith("a step takes"))
+        assert "measured by newer and earlier runs: 1 steps/s with 1, 2 steps/s with 2, 4 steps/s with 4" in step
+        assert made["steps"] == 120, "of the newest that succeeded"
+
     def test_what_cannot_be_believed_is_passed_over(
         self, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, file: str, steady: str
     ) -> None:
         self.kept(1, status("first", Phase.SUCCEEDED, 120, {2: 4.0}))
-        root = Path(of_this_machine().uri.removeprefix("file://"))
-        (document,) = root.rglob("*.json")
+        (document,) = self.documents()
         document.with_name("altered-0.t1.json").write_text(document.read_text())
         document.write_text(document.read_text().replace('"task_id":"train"', '"task_id":"other"'))
         made = rehearsed(capsys, file, "--task", "train", "--steps", "9", "--trace", steady, "--runs", "1")
