@@ -41,7 +41,9 @@ def assert_shows(page: Any, status: Status) -> None:
     """Numbers of the run that stand still, since it does."""
     page.get_by_text(f"ranks that train: {' → '.join(map(str, sizes_of(status)))};").wait_for(timeout=PAGE_TIMEOUT)
     assert page.locator("h2 .phase").inner_text().lower() == status.phase
-    assert figure(page, "Step").inner_text() == str(status.step)
+    assert status.progress is not None, "GlobalBatches knows how many there are"
+    done = f"{status.progress.percent:.0f} % of {status.progress.steps}"
+    assert figure(page, "Step").inner_text() == f"{status.step}\n{done}"
     assert figure(page, "World size").inner_text().startswith(f"{status.world_size}\n")
     assert curve(page, "loss") == pytest.approx(status.series["loss"].values, rel=1e-3)
     named = page.get_by_role("region", name="Table of workers").locator("tbody th").all_inner_texts()
