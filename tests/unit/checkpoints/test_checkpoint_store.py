@@ -75,6 +75,21 @@ def test_what_was_written_is_read_again_by_its_uri(store: CheckpointStore) -> No
         assert {part.name: part.size for part in again.manifest.parts} == {"model.pt": 15, "empty": 0}
 
 
+def test_memory_of_a_large_piece_may_be_written_to_again_as_soon_as_it_is_handed_over(store: CheckpointStore) -> None:
+    """It is digested by another thread, while it is written."""
+    pieces = [bytes([number]) * (3 << 19) for number in range(4)]
+
+    def reuse(stream: PartStream) -> None:
+        buffer = bytearray(len(pieces[0]))
+        for piece in pieces:
+            buffer[:] = piece
+            stream.write(memoryview(buffer))
+
+    stored = Checkpoints(store, fence=1, keep=1).write(1, NOON, {"model.pt": reuse})
+    assert stored is not None
+    assert read_model(stored) == b"".join(pieces)
+
+
 def test_the_highest_step_is_the_newest_whoever_published_last(store: CheckpointStore) -> None:
     checkpoints = Checkpoints(store, fence=1, keep=3)
     write(checkpoints, 20)

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from elastic_runtime.checkpoint.objects.senders import Senders
+from elastic_runtime.checkpoint.senders import Senders
 
 
 def test_work_is_done_by_at_most_so_many_threads_at_once() -> None:
@@ -54,7 +54,7 @@ def test_work_is_done_while_the_interpreter_ends(where: str) -> None:
     program = """
 import atexit, sys, threading, time
 import concurrent.futures.thread as pool
-from elastic_runtime.checkpoint.objects.senders import Senders
+from elastic_runtime.checkpoint.senders import Senders
 def late():
     while not pool._shutdown:
         time.sleep(0.01)

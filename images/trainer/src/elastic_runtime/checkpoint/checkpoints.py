@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, Protocol, TypeVar
 
 from elastic_runtime.checkpoint.joint import Joint, await_others, bring
 from elastic_runtime.checkpoint.manifest import Manifest, Part, decode_manifest, encode_manifest
+from elastic_runtime.checkpoint.senders import Senders
 from elastic_runtime.checkpoint.store import NAME, CheckpointStore, Contribution, Draft, open_store
 from elastic_runtime.errors import ElasticError, InvalidDocument, InvalidSettings, StoreUnavailable
 from elastic_runtime.printable import printable
@@ -37,6 +38,8 @@ PartWriter = Callable[[PartStream], None]
 
 _log = logging.getLogger(__name__)
 _CHUNK = 1 << 20
+_BESIDE = 1 << 18
+"""Bytes that take longer to digest than to be handed to another thread."""
 _MOST_UNREADABLE = 100
 """Checkpoints in a row that cannot be read. Somebody must have put them there."""
 
@@ -237,21 +240,24 @@ class Checkpoints:
 
 
 def _write_parts(parts: Mapping[str, PartWriter], onto: Contribution) -> list[Part]:
-    written = []
-    for part, write in parts.items():
-        with onto.part(part) as stream:
-            digest = _Digesting(stream)
-            digest.write_with(write)
-        written.append(Part(part, digest.size, digest.sha256))
+    written, beside = [], Senders(1)
+    try:
+        for part, write in parts.items():
+            with onto.part(part) as stream:
+                digest = _Digesting(stream, beside)
+                digest.write_with(write)
+            written.append(Part(part, digest.size, digest.sha256))
+    finally:
+        beside.close()
     return written
 
 
 class _Digesting(io.RawIOBase):
-    """Counts and digests what passes through to a stream."""
+    """Counts and digests what passes through to a stream; large pieces are digested while they are written."""
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BinaryIO, beside: Senders) -> None:
         super().__init__()
-        self._stream = stream
+        self._stream, self._beside = stream, beside
         self._digest = hashlib.sha256()
         self._error: OSError | ElasticError | None = None
         self.size = 0
@@ -264,14 +270,19 @@ class _Digesting(io.RawIOBase):
         return True
 
     def write(self, data: Any, /) -> int:
-        self._digest.update(data)
         count = memoryview(data).nbytes
         self.size += count
+        digested = self._beside.submit(partial(self._digest.update, data)) if count >= _BESIDE else None
         try:
             self._stream.write(data)
         except (OSError, ElasticError) as error:
             self._error = error
             raise
+        finally:  # The memory is the caller's again.
+            if digested is not None:
+                digested.result()
+        if digested is None:
+            self._digest.update(data)
         return count
 
     def write_with(self, write: PartWriter) -> None:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TypeVar
 
 from elastic_runtime.checkpoint.objects.bucket import CONNECTIONS, Bucket
-from elastic_runtime.checkpoint.objects.senders import Senders
+from elastic_runtime.checkpoint.senders import Senders
 from elastic_runtime.errors import InvalidDocument, StoreUnavailable
 
 T = TypeVar("T")

@@ -21,8 +21,8 @@ from elastic_runtime.checkpoint.manifest import LONGEST_MANIFEST
 from elastic_runtime.checkpoint.objects.bucket import CONNECTIONS, Bucket, Changed, Missing
 from elastic_runtime.checkpoint.objects.download import download, in_time
 from elastic_runtime.checkpoint.objects.register import Register, Version
-from elastic_runtime.checkpoint.objects.senders import Senders
 from elastic_runtime.checkpoint.objects.upload import Upload
+from elastic_runtime.checkpoint.senders import Senders
 from elastic_runtime.checkpoint.store import FILE, NAME, CheckpointStore, Contribution, Draft
 from elastic_runtime.errors import ElasticError, InvalidDocument, StoreUnavailable
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, cast
 
 from elastic_runtime.checkpoint.objects.bucket import CONNECTIONS, Bucket, Missing
-from elastic_runtime.checkpoint.objects.senders import Senders
+from elastic_runtime.checkpoint.senders import Senders
 from elastic_runtime.errors import ElasticError, StoreUnavailable
 
 PIECE = 16 << 20
