@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from elastic_runtime.launcher.decision.sizing import SizeWish
 from elastic_runtime.launcher.record.askers import MOST, Askers
 from elastic_runtime.run.rundir import RunDir
 
@@ -53,3 +56,30 @@ def test_the_folder_has_them_in_what_airflow_notes(tmp_path: Path, record: str |
     if record is not None:
         (tmp_path / "record.json").write_text(record)
     assert RunDir(tmp_path).requests() == found
+
+
+def test_the_newest_request_is_the_last_that_was_noted() -> None:
+    requests = [
+        {"name": "a", "workers": 3, "by": "ada", "pause": True},
+        {"name": "b", "workers": 3, "by": "task nightly.more", "resume": True},
+    ]
+    askers = Askers()
+    assert askers.newest(json.dumps(requests[:1])) == SizeWish("a", 3, pause=True, by="ada")
+    assert askers.newest(json.dumps(requests)) == SizeWish("b", 3, by="task nightly.more")
+    name = "/".join(("d" * 250, "r" * 250, "t" * 250, "-1", "12"))
+    found = askers.newest(json.dumps([{"name": name, "workers": 3, "pause": True}]))
+    assert found == SizeWish(name, 3, pause=True), "Airflow's side knows it by its whole name"
+
+
+@given(
+    st.none()
+    | st.text()
+    | st.lists(
+        st.dictionaries(
+            st.sampled_from(["name", "workers", "by", "pause"]), st.none() | st.booleans() | st.integers() | st.text()
+        )
+    ).map(json.dumps)
+)
+def test_whatever_stands_there_is_a_pause_only_if_it_says_so(requests: str | None) -> None:
+    found = Askers().newest(requests)
+    assert found is None or not found.pause or '"pause": true' in str(requests)

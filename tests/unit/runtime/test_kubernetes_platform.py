@@ -12,7 +12,9 @@ import pytest
 from elastic_runtime.errors import OwnershipLost
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, PODS, REPLICA_SETS
 from elastic_runtime.launcher.decision.facts import LeadershipState
-from elastic_runtime.run.runobjects import CANCEL, LEASE, STACKS, WATCHED
+from elastic_runtime.launcher.decision.sizing import SizeWish
+from elastic_runtime.launcher.record.askers import Askers
+from elastic_runtime.run.runobjects import CANCEL, LEASE, REQUESTS, STACKS, WATCHED
 from elastic_runtime.run.status import Phase
 from tests.unit.runtime.fake_kubernetes import FakePlace
 from tests.unit.runtime.kubernetes_bench import NOON, Watched, enter, lay_down, pod, published, spec, status
@@ -40,12 +42,13 @@ class TestSize:
 
         within(test)
 
-    def test_is_changed_by_the_launcher_itself(self) -> None:
+    @pytest.mark.parametrize("workers", [3, 0])
+    def test_is_changed_by_the_launcher_itself(self, workers: int) -> None:
         async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
-            watched.platform.ask(3)
-            watched.platform.ask(3)
+            watched.platform.ask(workers)
+            watched.platform.ask(workers)
             await asyncio.sleep(MOMENT)
-            assert watched.platform.asked() == 3
+            assert watched.platform.asked() == workers
 
         within(test)
 
@@ -57,6 +60,18 @@ class TestSize:
             assert watched.platform.asked() == 4
 
         within(test)
+
+
+def test_a_pause_is_a_request_in_an_annotation_of_the_root() -> None:
+    async def test(place: FakePlace, watched: Watched, _: asyncio.Event) -> None:
+        assert watched.platform.requests() is None
+        asked = '[{"name":"p","workers":2,"pause":true}]'
+        await place.change(CONFIG_MAPS, RUN.name, {"metadata": {"annotations": {REQUESTS: asked}}})
+        await asyncio.sleep(MOMENT)
+        assert Askers().newest(watched.platform.requests()) == SizeWish("p", 2, pause=True)
+        assert watched.changes
+
+    within(test)
 
 
 def test_stacks_are_asked_for_by_an_annotation_of_the_root() -> None:

@@ -17,7 +17,7 @@ from elastic_runtime.checkpoint.file import FileStore
 from elastic_runtime.checkpoint.store import Draft, open_store
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import OwnershipLost, StoreUnavailable
-from elastic_runtime.protocol.rank_link import CheckpointWritten, CommitDeadline
+from elastic_runtime.protocol.rank_link import CheckpointWritten, CommitDeadline, RankMessage, Stands
 from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState, load_checkpoint
 from elastic_runtime.torch.family import TORCH
@@ -221,6 +221,29 @@ class TestState:
             stand.train(1)
         assert stand.looks == 5
 
+    def test_stands_for_a_pause_until_the_launcher_ends_it_and_tells_once_the_commit_is_durable(
+        self, stand: Stand
+    ) -> None:
+        stand.train(2)
+        stand.agent.say(CommitDeadline(None, stops=True))
+        heard: list[RankMessage] = []
+
+        def meanwhile() -> None:
+            assert stand.state._writer is not None
+            wait(stand.state._writer._writing)  # which takes no time on this clock
+            heard.extend(stand.agent.heard())
+            if stand.looks == 1000:
+                stand.agent.say(CommitDeadline(None))
+
+        stand.meanwhile = meanwhile
+        stand.train(2)
+        assert (stand.state.step, stand.looks) == (4, 1000), "and trains on where it is withdrawn"
+        kinds = [type(each) for each in heard if isinstance(each, CheckpointWritten | Stands)]
+        assert kinds[:2] == [CheckpointWritten, Stands], "nobody ends a commit that is not durable"
+        told = [each for each in heard if isinstance(each, Stands)]
+        assert set(told) == {Stands(3)}
+        assert 40 <= len(told) <= 60, "again and again, for another launcher"
+
     def test_only_a_commit_is_stood_at(self, stand: Stand) -> None:
         stand.train(2)
         stand.taken_at(0.0)
@@ -244,7 +267,9 @@ class TestWaiting:
         assert stand.written() == []
         stand.taken_at(60.0, keeper="a.0.0")
         stand.wait(50)
-        assert stand.written() == [(3, True)]
+        messages = stand.agent.heard()
+        assert [(each.step, each.handover) for each in messages if isinstance(each, CheckpointWritten)] == [(3, True)]
+        assert {each for each in messages if isinstance(each, Stands)} == {Stands(3)}
 
     def test_what_is_written_is_the_commit_and_not_what_the_step_after_it_has_left(self, stand: Stand) -> None:
         stand.state = DurableState(

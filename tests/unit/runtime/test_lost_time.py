@@ -119,6 +119,18 @@ def test_while_suspended_it_waits_for_capacity() -> None:
     assert lost(seconds.told(at(70))) == {"starting": 8, "recovery": 3 + 2, "waiting_for_capacity": 50}
 
 
+def test_a_pause_is_not_lost_but_what_it_takes_to_begin_again_is() -> None:
+    seconds = trained()
+    seconds.world_over(at(12))
+    for moment in (13, 500):
+        seconds.stands(Phase.PAUSED, at(moment))
+    seconds.stands(Phase.SUSPENDED, at(1000))
+    seconds.stands(Phase.RUNNING, at(1004))
+    seconds.world_complete(at(1005))
+    seconds.stepped(at(1007))
+    assert lost(seconds.told(at(1010))) == {"starting": 8, "resize": 3 + 3, "waiting_for_capacity": 4}
+
+
 def test_what_the_script_s_own_checkpoints_cost_is_not_known_until_one_is_told() -> None:
     seconds = trained()
     assert LostTime.CHECKPOINT not in seconds.told(at(20))

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime.launcher.decision.sizing import Sizing
+from elastic_runtime.launcher.decision.sizing import SizeWish, Sizing
 from elastic_runtime.run.spec import PlanWindow, RunSpec, SizePlan, WorkersSpec
+from elastic_runtime.run.status import Pause
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 PLAIN = RunSpec("run", "1", ("python",), WorkersSpec(1, 2, 8))
@@ -27,11 +28,12 @@ class World:
     asked: int | str | None
     now: datetime = NOON
     writes: bool = True
+    wish: SizeWish | None = None
 
     def look(self, hours: float = 0) -> int:
         """What is wanted, so many hours later."""
         self.now += timedelta(hours=hours)
-        self.note = self.sizing.look(self.asked, self.now)
+        self.note = self.sizing.look(self.asked, self.now, self.wish)
         if self.sizing.write and self.writes:
             self.asked = self.sizing.wanted
         return self.sizing.wanted
@@ -164,3 +166,90 @@ def test_sizes_to_come_are_those_of_the_plan() -> None:
     assert world.sizing.coming(world.now)[:2] == ((tonight, 8), (tomorrow, 2))
     world.look(11)
     assert world.sizing.coming(world.now)[0] == (tomorrow, 2)
+
+
+PAUSE = SizeWish("p", 4, pause=True, by="ada")
+
+
+def paused(spec: RunSpec = PLAIN) -> World:
+    """A run of four workers, which were given up by the launcher."""
+    world = World(Sizing(spec), 3)
+    world.look()
+    world.look()
+    world.asked = 4
+    world.look()
+    world.wish = PAUSE
+    assert (world.look(), world.note) == (4, "a pause asked for, 4 workers before")
+    assert not world.sizing.write, "workers go when their state is durable, not because of a number"
+    world.asked = 0
+    return world
+
+
+class TestAPause:
+    def test_lasts_whatever_size_stands_there(self) -> None:
+        world = paused()
+        for asked in (0, 3, 0, 99):
+            world.asked = asked
+            world.look()
+            assert (world.sizing.pause, world.note, world.sizing.write) == (PAUSE, None, False)
+
+    def test_lasts_while_requests_cannot_be_read(self) -> None:
+        world = paused()
+        world.wish = None
+        world.look()
+        assert world.sizing.pause == PAUSE
+
+    def test_asked_for_twice_is_one(self) -> None:
+        world = paused()
+        world.wish = SizeWish("q", 4, pause=True)
+        assert (world.look(), world.note, world.sizing.pause) == (4, None, world.wish)
+
+    @pytest.mark.parametrize("asked", [0, 4])
+    def test_ends_with_the_size_before_it_whichever_document_is_seen_first(self, asked: int) -> None:
+        world = paused()
+        world.asked, world.wish = asked, SizeWish("r", 4, by="ada")
+        assert (world.look(), world.note) == (4, "resumed with 4 workers")
+        assert world.sizing.pause is None
+        assert (world.asked, world.look(), world.note) == (4, 4, None)
+
+    def test_ends_with_a_size_that_is_named_within_the_bounds(self) -> None:
+        world = paused()
+        world.wish = SizeWish("r", 20)
+        assert (world.look(), world.asked) == (8, 8)
+
+    def test_is_known_to_the_next_launcher(self) -> None:
+        world = World(Sizing(PLAIN, pause=Pause("p", "ada", 4)), 0)
+        world.look()
+        assert world.sizing.pause == PAUSE
+        world.wish = SizeWish("r", 4)
+        assert world.look() == 4 == world.asked
+
+    def test_that_ended_while_no_launcher_ran_is_over(self) -> None:
+        world = World(Sizing(PLAIN), 0, wish=SizeWish("r", 5))
+        assert (world.look(), world.asked) == (5, 5)
+
+    def test_that_is_refused_is_forgotten_also_by_the_next_launcher(self) -> None:
+        world = World(Sizing(PLAIN), 4, wish=PAUSE)
+        world.look()
+        world.sizing.refuse_pause()
+        assert (world.look(), world.sizing.pause) == (4, None)
+        following = World(Sizing(PLAIN, pause=Pause("p", "ada", 4, refused="no store")), 4, wish=PAUSE)
+        assert (following.look(), following.sizing.pause) == (4, None)
+        following.wish = SizeWish("q", 4, pause=True)
+        following.look()
+        assert following.sizing.pause == following.wish
+
+    def test_is_not_ended_by_a_window_which_counts_when_somebody_ends_it(self) -> None:
+        world = paused(PLANNED)
+        world.look(11)
+        assert world.sizing.pause == PAUSE
+        world.wish = SizeWish("r", 4)
+        world.look()
+        assert world.look() == 8 == world.asked
+
+    def test_gives_way_to_a_size_that_is_named_whatever_window_has_begun(self) -> None:
+        world = paused(PLANNED)
+        world.look(11)
+        world.wish = SizeWish("r", 5)
+        world.look()
+        assert (world.look(), world.look()) == (5, 5)

@@ -37,6 +37,8 @@ class FailureKind(StrEnum):
     """Too few workers came within ``recovery.start_timeout``."""
     MAX_WAIT_EXCEEDED = "max_wait_exceeded"
     """Fewer workers than the minimum for longer than ``recovery.max_wait``."""
+    MAX_PAUSE_EXCEEDED = "max_pause_exceeded"
+    """Paused for longer than ``recovery.max_pause``."""
     RESET_LIMIT = "reset_limit"
     """More forced resets than ``recovery.reset_limit``."""
     CANCELLED = "cancelled"

@@ -29,6 +29,7 @@ from elastic_runtime.protocol.rank_link import (
     OutputsSaved,
     Progress,
     Returned,
+    Stands,
     TotalSteps,
     TrainingEnded,
     TrainsUnjoined,
@@ -151,8 +152,8 @@ class AgentReports:
         if isinstance(message, EngineWord):
             self._engine_word(worker, process, message)
             return
-        if isinstance(message, TrainingEnded):
-            self._pool.training_ended(worker, process, message)
+        if isinstance(message, TrainingEnded | Stands):
+            self._waits(worker, process, message)
             return
         if isinstance(message, LocalRankRead | TrainsUnjoined):
             self._script_does(worker, message)
@@ -168,6 +169,13 @@ class AgentReports:
         self._record.rank_said(message, worker.name)
         if isinstance(message, CheckpointWritten):
             self._pool.leave_time.wrote(message.seconds)
+
+    def _waits(self, worker: Worker, process: str, message: TrainingEnded | Stands) -> None:
+        if isinstance(message, TrainingEnded):
+            self._pool.training_ended(worker, process, message)
+        else:
+            self._pool.check_running(worker, process)
+            self._pool.stands = True
 
     def _script_does(self, worker: Worker, message: LocalRankRead | TrainsUnjoined) -> None:
         if isinstance(message, TrainsUnjoined):

@@ -28,6 +28,7 @@ _TOLD = frozenset(
         EventKind.HANDOVER,
         EventKind.CHECKPOINT,
         EventKind.SUSPENDED,
+        EventKind.PAUSED,
         EventKind.RESUMED,
         EventKind.RESTARTED,
     }

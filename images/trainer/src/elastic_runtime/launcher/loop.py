@@ -25,6 +25,7 @@ from elastic_runtime.launcher.decision.facts import (
     CloseSession,
     DecisionSettings,
     Ending,
+    EndWorkers,
     Facts,
     Finish,
     GiveUpWorker,
@@ -32,9 +33,11 @@ from elastic_runtime.launcher.decision.facts import (
     ListRanks,
     OpenSession,
     ReformWorld,
+    RefusePause,
     RefuseSize,
     ReleaseWorker,
     StepDown,
+    StopTraining,
 )
 from elastic_runtime.launcher.decision.silence import LOOK
 from elastic_runtime.launcher.decision.sizing import Sizing
@@ -129,7 +132,7 @@ class Launcher:
         )
         self._clocks = Clocks(launched=self._loop.time())
         self._disturbed = False
-        self._sizing = Sizing(spec, previous.plan_window if previous else None)
+        self._sizing = Sizing(spec, previous.plan_window, previous.pause) if previous else Sizing(spec)
         self._wanted = spec.workers.start
         self._askers = Askers()
         self._last_commit_told: tuple[CommitDeadline, int] = (CommitDeadline(None), 0)
@@ -137,6 +140,8 @@ class Launcher:
         self._published = 0.0
         self._stacks = StackDumps(platform, self._pool, self._record, self._loop.time)
         self._progress = ProgressLines(self._loop.time)
+        self._stop_by: datetime | None = None
+        """Since ranks are to stop for a pause: when that is given up."""
         self._state_lost = ""
         """What became of the state when the last session was closed, where it is lost."""
         self._told: object = None
@@ -170,6 +175,7 @@ class Launcher:
                     if isinstance(action, StepDown):
                         return await self._step_down(action.handover)
                     await self._carry_out(action)
+                self._stop(StopTraining() in decision.actions)
                 if facts.ending is None or facts.ending.together:
                     self._pool.let_end()
                 self._tell_last_commit()
@@ -205,6 +211,8 @@ class Launcher:
             ending=self._ending(),
             ended=self._pool.ended(session.rank_of) if (session := self._session) else None,
             is_consequence=self._record.failures.is_consequence,
+            pause=self._record.pause_fact(),
+            stands=self._pool.stands,
         )
         if not facts.has_world:
             self._record.no_world()
@@ -225,10 +233,17 @@ class Launcher:
         return self._pool.ending(session.rank_of) if session and trains else None
 
     def _look_at_size(self) -> None:
-        asked = self._platform.asked()
-        if note := self._sizing.look(asked, utc_now()):
-            who = self._askers.who(self._platform.requests(), asked)
+        asked, requests = self._platform.asked(), self._platform.requests()
+        wish = self._askers.newest(requests)
+        before = self._sizing.pause
+        if note := self._sizing.look(asked, utc_now(), wish):
+            who = self._askers.who(requests, asked)
+            if wish and before != self._sizing.pause:
+                who = wish.by
             self._record.event(EventKind.SIZE_ASKED, f"{note}, by {who}" if who else note)
+        self._record.asked_to_pause(self._sizing.pause)
+        if self._sizing.pause and not self._spec.can_pause:
+            self._refuse_pause("there is no checkpoint store, so the state would be lost")
         wanted = self._sizing.wanted
         if self._sizing.write:
             self._platform.ask(wanted)
@@ -248,6 +263,26 @@ class Launcher:
             f"the script failed in a world of {size} ranks before its first step: {words[:200]}. The run goes back to "
             f"{before}, which had worked; {size} is tried again when somebody asks for it anew",
         )
+
+    def _refuse_pause(self, reason: str) -> None:
+        self._record.pause_refused(reason)
+        self._sizing.refuse_pause()
+
+    def _stop(self, stops: bool) -> None:
+        """Have ranks stop for a pause, or go on; :meth:`_tell_last_commit` tells them."""
+        if not stops:
+            self._stop_by = None
+            self._pool.stands = False
+        elif self._stop_by is None:
+            self._stop_by = utc_now() + timedelta(seconds=self._spec.recovery.max_wait)
+
+    def _end_all_workers(self) -> None:
+        """For a pause. Whoever sets another size meanwhile is overruled: to resume the run is the way."""
+        if self._platform.asked() != 0:
+            self._platform.ask(0)
+        for worker in self._pool.workers.values():
+            if not worker.released:
+                self._pool.release(worker.name, "the run is paused")
 
     def _note_stops(self) -> None:
         """What is to be known of ranks that were asked to end."""
@@ -289,9 +324,9 @@ class Launcher:
             for worker in self._pool.workers.values():
                 if worker.deadline is not None:
                     self._pool.hand_over(worker.name, worker.deadline)
-        listed = fact.listed if fact else ()
-        word = self._last_word() or CommitDeadline(self._pool.last_commit_by(listed))
-        told = (word, self._record.generation if word.deadline else 0)
+        listed, stops = fact.listed if fact else (), self._stop_by is not None
+        word = self._last_word(self._stop_by) or CommitDeadline(self._pool.last_commit_by(listed), stops=stops)
+        told = (word, self._record.generation if word.deadline or stops else 0)
         if told != self._last_commit_told:
             self._last_commit_told = told
             self._pool.tell_last_commit(word)
@@ -327,13 +362,22 @@ class Launcher:
             case RefuseSize(size, before):
                 self._refuse(size, before)
             case CloseSession():
-                self._state_lost = await self._save_state(None)
+                self._state_lost = "" if self._pool.stands else await self._save_state(None)
                 await self._end_session()
             case ReleaseWorker(name):
                 self._pool.release(name, "no rank of this worker is in the world any more")
                 self._platform.replace(name)
-            case Finish() | StepDown():
-                raise AssertionError("handled by the loop")
+            case _:
+                self._carry_out_pause(action)
+
+    def _carry_out_pause(self, action: Action) -> None:
+        match action:
+            case EndWorkers():
+                self._end_all_workers()
+            case RefusePause(reason):
+                self._refuse_pause(reason)
+            case _:
+                assert isinstance(action, StopTraining), "the others are handled by the loop"
 
     async def _finish(self, action: Finish, reason: str) -> Status:
         reason += await self._save_state(action.failure)
@@ -460,7 +504,10 @@ class Launcher:
 
     def _status(self) -> Status:
         ranks = self._session.rank_of if self._session else {}
-        status = self._record.status(self._pool.workers.values(), ranks, self._wanted, self._sizing.coming(utc_now()))
+        wanted, coming = self._wanted, self._sizing.coming(utc_now())
+        if self._record.is_paused:
+            wanted, coming = 0, ()
+        status = self._record.status(self._pool.workers.values(), ranks, wanted, coming)
         traces = self._gathering
         return replace(status, plan_window=self._sizing.window, timeline=traces.timeline, profiles=traces.profiles)
 

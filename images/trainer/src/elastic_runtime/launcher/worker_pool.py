@@ -117,6 +117,8 @@ class WorkerPool(RankRunner):
         self._let: set[str] = set()
         """Those that were told to go on."""
         self._progress: int | None = None
+        self.stands = False
+        """Ranks of the present world wait at a commit that is durable, as far as is known."""
         self.leave_time = LeaveTime(now)
         """Of the ranks of a worker."""
         self._notices = 0
@@ -258,6 +260,7 @@ class WorkerPool(RankRunner):
     def progressed(self, step: int) -> None:
         """Rank 0 of the present world has committed this step."""
         self._progress = step
+        self.stands = False
         self.leave_time.committed()
 
     def new_world(self) -> None:
@@ -266,6 +269,7 @@ class WorkerPool(RankRunner):
         self._waits.clear()
         self._let.clear()
         self._progress = None
+        self.stands = False
         self.leave_time.new_world()
 
     def ending(self, ranks: Mapping[str, int]) -> Ending | None:

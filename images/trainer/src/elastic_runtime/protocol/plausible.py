@@ -26,6 +26,7 @@ from elastic_runtime.protocol.rank_link import (
     RankMessage,
     Resumed,
     Returned,
+    Stands,
     TotalSteps,
     TrainingEnded,
 )
@@ -160,7 +161,7 @@ def check_owner(process: str, worker: str, slots: int) -> None:
 def check_rank(message: RankMessage) -> None:
     """Raises InvalidDocument for what no rank has to say: the script that sends it is the user's, not ours."""
     match message:
-        case Progress(step) | CheckpointFailed(step):
+        case Progress(step) | CheckpointFailed(step) | Stands(step):
             _step(step)
         case Metrics():
             _metrics(message)

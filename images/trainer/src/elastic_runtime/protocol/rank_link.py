@@ -162,6 +162,13 @@ class TrainingEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class Stands:
+    """All ranks of the world wait at their last commit, or the keeper holds it, and it is durable; sent repeatedly."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class LocalRankRead:
     """The script has read its number among the ranks of its host, or may have, and it is 0 for each of them."""
 
@@ -191,6 +198,7 @@ RankMessage = (
     | OutputsSaved
     | Resumed
     | Returned
+    | Stands
     | TrainingEnded
     | TrainsUnjoined
 )
@@ -216,6 +224,8 @@ class CommitDeadline:
     """Deadline of the first of them, or of the keeper if one is named. None withdraws it: some will stay."""
     keeper: str = ""
     """While ranks wait for a world: the rank, by its id, that is to make its last commit durable."""
+    stops: bool = False
+    """The run is to be paused: stop at the next commit, however long it takes to be durable, without a deadline."""
 
 
 @dataclass(frozen=True, slots=True)

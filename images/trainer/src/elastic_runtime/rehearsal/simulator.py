@@ -14,15 +14,18 @@ from elastic_runtime.launcher.decision.facts import (
     Clocks,
     CloseSession,
     DecisionSettings,
+    EndWorkers,
     Facts,
     Finish,
     GiveUpWorker,
     ListRanks,
     OpenSession,
     ReformWorld,
+    RefusePause,
     RefuseSize,
     ReleaseWorker,
     StepDown,
+    StopTraining,
 )
 from elastic_runtime.launcher.leave_time import time_to_leave
 from elastic_runtime.rehearsal.account import Account, Cause
@@ -253,6 +256,8 @@ class _Simulation:
                     self._timeline.stop()
             case StepDown() | RefuseSize() | GiveUpWorker():
                 raise AssertionError("other launchers, scripts that refuse a size and silence are not simulated")
+            case StopTraining() | EndWorkers() | RefusePause():
+                raise AssertionError("no run is paused in a simulation")
             case _:
                 assert_never(action)
 

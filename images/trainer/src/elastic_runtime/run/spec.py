@@ -177,6 +177,8 @@ class RecoverySpec:
     """Longest time below the minimum, before the run fails with ``max_wait_exceeded``."""
     start_timeout: float = 600.0
     """Longest time from the launcher's start to the first world, before it fails with ``start_timeout``."""
+    max_pause: float = 7 * 86400.0
+    """Longest pause, before the run fails with ``max_pause_exceeded``; 0: no limit."""
     reset_limit: int | None = None
     """Most resets forced by lost workers or failed ranks (resizes do not count); None: no limit."""
     rank_failures: int = 10
@@ -352,6 +354,11 @@ class RunSpec:
     """Secrets of the run besides those in :attr:`environment`. Both are plain text here, and are hidden in all texts of
     the run that are shown."""
     version: int = field(default=SPEC_VERSION, metadata=VERSION)
+
+    @property
+    def can_pause(self) -> bool:
+        """Whether its state outlives its workers: in the checkpoint store, or in checkpoints of a restarted script."""
+        return self.checkpoint is not None or self.engine == "torchrun"
 
     @property
     def fixed_size(self) -> bool:

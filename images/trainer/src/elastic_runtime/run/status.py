@@ -61,6 +61,8 @@ class Phase(StrEnum):
     RUNNING = "running"
     SUSPENDED = "suspended"
     """Fewer workers than the minimum; waiting, holding no step back."""
+    PAUSED = "paused"
+    """By request, with no worker; see :attr:`Status.pause`."""
     SUCCEEDED = "succeeded"
     FAILED = "failed"
 
@@ -115,6 +117,8 @@ class EventKind(StrEnum):
     CHECKPOINT_SKIPPED = "checkpoint_skipped"
     """A torn or altered checkpoint was passed over for the one before."""
     SUSPENDED = "suspended"
+    PAUSED = "paused"
+    """No worker is asked for any more until somebody resumes the run."""
     RESUMED = "resumed"
     RESTARTED = "restarted"
     """All ranks were lost; training begins again, from the newest durable checkpoint where one is known."""
@@ -205,6 +209,22 @@ class SizeAsked:
 
     time: datetime
     workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A pause that was asked for, and that nobody has ended."""
+
+    request: str
+    """Name of the request."""
+    by: str = ""
+    """Who has asked, for people; empty: not known."""
+    workers: int = 0
+    """Workers asked for before, with which the run goes on unless somebody names another number."""
+    since: datetime | None = None
+    """Since when the run is paused; None: it still trains, up to a commit that is durable."""
+    refused: str = ""
+    """Why the run was not paused, and goes on; empty: it is, or will be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +320,8 @@ class Status:
     """URI of Horovod's timeline of all worlds, once the run is over; None: not asked for, or not to be had."""
     profiles: tuple[str, ...] = ()
     """URIs of what torch's profiler has seen, one a rank."""
+    pause: Pause | None = field(default=None, metadata=SPARSE)
+    """None: nobody has asked for one, or the last one is over."""
     plan_window: datetime | None = None
     """When that window of the size plan began that was carried out last, or the time outside of all."""
     worker_seconds: Mapping[str, float] = field(default_factory=dict)

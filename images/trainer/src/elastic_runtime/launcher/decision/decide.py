@@ -24,6 +24,7 @@ from elastic_runtime.launcher.decision.facts import (
     StepDown,
 )
 from elastic_runtime.launcher.decision.leaving import ranks_due, staying
+from elastic_runtime.launcher.decision.pausing import pause, paused_phase
 from elastic_runtime.launcher.decision.silence import confirmed, silent
 from elastic_runtime.run.spec import RecoveryMode
 from elastic_runtime.run.status import Phase
@@ -60,6 +61,7 @@ def decide(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float)
         or _silent(facts, clocks, settings, now)
         or _ended_early(facts, clocks, settings, now)
         or _taken(facts)
+        or pause(facts, clocks, settings, now)
         or _limit_reached(facts, clocks, settings, now)
         or _ended_late(facts, clocks, settings, now)
         or _form(facts, clocks, settings, now)
@@ -283,6 +285,8 @@ def _failed(kind: FailureKind, reason: str) -> Decision:
 
 def _short_phase(facts: Facts) -> Phase:
     """Of a run that waits for ranks."""
+    if facts.pause is not None:
+        return paused_phase(facts)
     return Phase.SUSPENDED if facts.trained else Phase.STARTING
 
 
@@ -498,9 +502,10 @@ def observe(clocks: Clocks, facts: Facts, settings: DecisionSettings, now: float
     same_start = clocks.starting_since if starting == clocks.starting else None
     suspects = silent(facts, settings, now)
     same_suspects = clocks.silent_since if suspects == clocks.silent else None
+    is_paused = facts.pause is not None and session is None
     return Clocks(
-        launched=clocks.launched,
-        short_since=_short_since(clocks, facts, now),
+        launched=now if is_paused else clocks.launched,
+        short_since=None if is_paused else _short_since(clocks, facts, now),
         gathering_since=_since(clocks.gathering_since, gathering, now),
         hopeless_since=_since(clocks.hopeless_since, facts.refusal is not None and facts.refusal.hopeless, now),
         forming_since=_since(same_world, session is not None and session.state is SessionState.FORMING, now),
@@ -512,6 +517,7 @@ def observe(clocks: Clocks, facts: Facts, settings: DecisionSettings, now: float
         stage=stage,
         silent_since=_since(same_suspects, bool(suspects), now),
         silent=suspects,
+        pausing_since=_since(clocks.pausing_since, facts.pause is not None and not is_paused, now),
     )
 
 

@@ -103,6 +103,16 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
+class PauseFact:
+    """A pause that is asked for."""
+
+    words: str
+    """For people: by whom, and since when."""
+    age: float = 0.0
+    """Seconds since the run is paused."""
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """How things stand at one moment; how long they have stood so is in :class:`Clocks`."""
 
@@ -141,6 +151,10 @@ class Facts:
     """Ranks of a world that is over whose training had ended, or that ended with code 0."""
     is_consequence: bool = False
     """All ranks that have failed since the last world was complete say that a peer is gone."""
+    pause: PauseFact | None = None
+    """None: nobody has asked for one, or somebody has resumed the run."""
+    stands: bool = False
+    """Ranks wait at a commit that is durable, because of :class:`StopTraining`."""
 
     @property
     def has_world(self) -> bool:
@@ -153,7 +167,7 @@ class Clocks:
     """Since when what lasts has lasted; kept by :func:`.observe.observe`. None: it does not last now."""
 
     launched: float
-    """When the launcher started."""
+    """When the launcher started, or a pause ended."""
     short_since: float | None = None
     """Since when fewer ranks than the minimum train, once trained."""
     gathering_since: float | None = None
@@ -178,6 +192,8 @@ class Clocks:
     """Since when the present ones of :attr:`silent` are."""
     silent: tuple[str, ...] = ()
     """Workers that say nothing while their world stands: :func:`.silence.silent`."""
+    pausing_since: float | None = None
+    """Since when a pause is asked for that waits for the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,8 +280,37 @@ class RefuseSize:
     """Ranks of the last world that worked, to which to go back."""
 
 
+@dataclass(frozen=True, slots=True)
+class StopTraining:
+    """Have all ranks stop at their next commit, or stay where they wait, and one of them make it durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndWorkers:
+    """Have no worker, until somebody asks for some."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusePause:
+    """Forget the pause that is asked for; the run goes on."""
+
+    reason: str
+    """For people."""
+
+
 Action = (
-    OpenSession | ListRanks | GiveUpWorker | ReformWorld | RefuseSize | CloseSession | ReleaseWorker | Finish | StepDown
+    OpenSession
+    | ListRanks
+    | GiveUpWorker
+    | ReformWorld
+    | RefuseSize
+    | CloseSession
+    | ReleaseWorker
+    | Finish
+    | StepDown
+    | StopTraining
+    | EndWorkers
+    | RefusePause
 )
 
 

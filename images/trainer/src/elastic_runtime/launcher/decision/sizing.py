@@ -2,6 +2,9 @@
 
 Whoever asks last wins, a person, a task, or the plan when a window begins. There is one place in which the size stands,
 so the plan writes it there, too, and what cannot be is brought back to what can.
+
+A pause is a request, too. The size that stands there is 0 then, once the launcher has written it: Airflow's side does
+not, since workers go only when their state is durable.
 """
 
 from __future__ import annotations
@@ -13,12 +16,24 @@ from zoneinfo import ZoneInfo
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run.spec import PlanWindow, RunSpec, SizePlan, minutes_of
-from elastic_runtime.run.status import shortened
+from elastic_runtime.run.status import Pause, shortened
 
 _SHOWN = 50
 """Characters of what is no number."""
 _HORIZON = 9
 """Days to look back and forward: every window begins at least once a week."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizeWish:
+    """The newest request for a size, as Airflow's side keeps it with the run."""
+
+    name: str
+    workers: int
+    """The size that it came to; of a pause, the one that was asked for before."""
+    pause: bool = False
+    by: str = ""
+    """Who has asked, for people; empty: not known."""
 
 
 class Sizing:
@@ -27,17 +42,22 @@ class Sizing:
     Args:
         spec: bounds, start, plan.
         window: the beginning of the plan's window that was carried out last, by this launcher or the one before.
+        pause: the pause that the launcher before knew of.
 
     Raises:
         InvalidSettings: the plan's time zone is not known here.
     """
 
-    def __init__(self, spec: RunSpec, window: datetime | None = None) -> None:
+    def __init__(self, spec: RunSpec, window: datetime | None = None, pause: Pause | None = None) -> None:
         self._bounds, self._plan = spec.workers, spec.size_plan
         self.wanted = spec.workers.start
         """Workers."""
         self.write = False
         """Since the last look: have that stand where sizes are asked for."""
+        self.pause = SizeWish(pause.request, pause.workers, True, pause.by) if pause and not pause.refused else None
+        """That is asked for; None: none is, or it is over."""
+        self._refused = pause.request if pause and pause.refused else ""
+        """Name of the request for a pause that could not be."""
         self._planned: Planned | None = None
         self._coming: tuple[tuple[datetime, int], ...] = ()
         self._begun = self.window = window
@@ -48,14 +68,17 @@ class Sizing:
         if self._plan:
             zone_of(self._plan)
 
-    def look(self, asked: int | str | None, now: datetime) -> str | None:
+    def look(self, asked: int | str | None, now: datetime, wish: SizeWish | None = None) -> str | None:
         """Follow what is asked for. Returns what happened, for people; None: nothing.
 
         Args:
             asked: workers that are asked for; text that is no number; None: nothing is there.
             now: aware.
+            wish: the newest request, if it is known: nobody's run is resumed since a document cannot be read.
         """
         self._asked, self.write = asked, False
+        if (note := self._look_at_pause(wish, now)) or self.pause:
+            return note
         if self._plan and (began := self._window_begins(now)):
             self._pending = (asked, self._clamped(began.workers)) if asked != began.workers else None
             if self._pending:
@@ -70,7 +93,7 @@ class Sizing:
         if isinstance(asked, str):
             self._pending = (asked, self.wanted)
             return self._ordered(f"{shortened(asked, _SHOWN)!r} is not a number of workers: {self.wanted} as before")
-        if (within := self._clamped(asked)) != asked:
+        if (within := self._within(asked, wish)) != asked:
             self._pending = (asked, within)
             bounds = f"{self._bounds.minimum} to {self._bounds.maximum}"
             return self._ordered(f"{asked} workers asked for, outside {bounds}: brought back to {within}")
@@ -85,6 +108,33 @@ class Sizing:
     def coming(self, now: datetime) -> tuple[tuple[datetime, int], ...]:
         """Return the sizes that the plan sets in the next days, ascending, with the time of each."""
         return tuple(each for each in self._coming if each[0] > now)
+
+    def refuse_pause(self) -> None:
+        """Forget the pause that is asked for: it cannot be."""
+        assert self.pause is not None
+        self._refused, self.pause = self.pause.name, None
+
+    def _look_at_pause(self, wish: SizeWish | None, now: datetime) -> str | None:
+        """What has become of a pause since the last look, for people."""
+        if wish is None or wish.name == self._refused:
+            return None
+        before, self.pause = self.pause, wish if wish.pause else None
+        if self.pause and not before:
+            return f"a pause asked for, {self.wanted} workers before"
+        return self._resumed(before, wish, now) if before and not self.pause else None
+
+    def _within(self, asked: int, wish: SizeWish | None) -> int:
+        """Workers that can be had. 0 is what this launcher, or the one before, has written for a pause that is over."""
+        return self._clamped(asked or (wish.workers if wish else 0))
+
+    def _resumed(self, before: SizeWish, wish: SizeWish, now: datetime) -> str:
+        """With the size that was named, or the one before the pause; then a window that has begun meanwhile counts."""
+        self.wanted = self._clamped(wish.workers)
+        if self._plan and wish.workers != before.workers:
+            self._window_begins(now)
+        self._pending = (self._asked, self.wanted) if self._asked != self.wanted else None
+        self.write = self._pending is not None
+        return f"resumed with {self.wanted} workers"
 
     def _ordered(self, note: str) -> str:
         assert self._pending is not None

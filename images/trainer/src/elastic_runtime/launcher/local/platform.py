@@ -290,6 +290,7 @@ class LocalPlatform(Platform):
         self._asked: int | str = spec.workers.start
         self._cancel: str | None = None
         self._stacks: str | None = None
+        self._requests: str | None = None
         self._lease = LeaseAge(time.monotonic)
         self._workers = LocalWorkers(folder, spec)
         self._watching: asyncio.Task[None] | None = None
@@ -300,6 +301,8 @@ class LocalPlatform(Platform):
     @override
     def open(self, port: int, on_change: Callable[[], None]) -> None:
         self._on_change = on_change
+        with contextlib.suppress(OSError):  # Before the first worker: the run may be paused.
+            self._read()
         self._workers.open(f"{ADDRESS}:{port}")
         self._watching = asyncio.create_task(self._watch())
 
@@ -318,7 +321,7 @@ class LocalPlatform(Platform):
 
     @override
     def requests(self) -> str | None:
-        return self._folder.requests()
+        return self._requests
 
     @override
     def cancel(self) -> str | None:
@@ -431,14 +434,14 @@ class LocalPlatform(Platform):
             await asyncio.sleep(WATCH_INTERVAL)
 
     def _read(self) -> None:
-        before = self._asked, self._cancel, self._stacks
+        before = self._asked, self._cancel, self._stacks, self._requests
         # The end first: a size that cannot be read keeps nobody from ending the run.
-        for read in (self._read_cancel, self._read_size, self._read_stacks):
+        for read in (self._read_cancel, self._read_requests, self._read_size, self._read_stacks):
             try:
                 read()
             except (RunNotFound, InvalidDocument) as error:
                 log.warning("%s", printable(error))
-        if before != (self._asked, self._cancel, self._stacks):
+        if before != (self._asked, self._cancel, self._stacks, self._requests):
             self._on_change()
 
     def _read_cancel(self) -> None:
@@ -447,8 +450,11 @@ class LocalPlatform(Platform):
     def _read_size(self) -> None:
         workers = self._spec.workers
         self._asked = self._folder.asked_size()
-        if isinstance(self._asked, int):
+        if isinstance(self._asked, int) and self._asked:  # No worker at all: the launcher alone says that.
             self._wanted = min(max(self._asked, workers.minimum), workers.maximum)
+
+    def _read_requests(self) -> None:
+        self._requests = self._folder.requests()
 
     def _read_stacks(self) -> None:
         self._stacks = self._folder.stacks_asked()

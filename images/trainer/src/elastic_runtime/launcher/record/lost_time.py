@@ -30,7 +30,7 @@ class LostSeconds:
         """When the present world was, before any step was told."""
         self._untold = 0.0
         """Seconds for which ranks were connected and told no step, in worlds that are over."""
-        self._has_world = False
+        self._has_world = self._is_paused = False
         self._knows_checkpoints = previous is not None and LostTime.CHECKPOINT in previous.lost_seconds
         if previous is not None:
             self._seconds |= {cause: previous.lost_seconds.get(cause, 0.0) for cause in self._seconds}
@@ -39,6 +39,8 @@ class LostSeconds:
                 self._cause = self._before_waiting = LostTime.RECOVERY
             if previous.phase is Phase.SUSPENDED:
                 self._cause = LostTime.WAITING_FOR_CAPACITY
+            if previous.phase is Phase.PAUSED:
+                self._cause, self._is_paused = None, True
         self._first, self._before = self._before_waiting, dict(self._seconds)
 
     def stepped(self, now: datetime) -> None:
@@ -81,7 +83,16 @@ class LostSeconds:
             self._connected = now
 
     def stands(self, phase: Phase, now: datetime) -> None:
-        """The run's phase, whenever it is decided."""
+        """The run's phase, whenever it is decided. A pause is no loss: nothing is held meanwhile."""
+        if phase is Phase.PAUSED:
+            if not self._is_paused:
+                self._book(now, None)
+            self._is_paused = True
+            return
+        if self._is_paused:
+            self._is_paused = False
+            has_trained = self._last_step or self._untold or self._first is LostTime.RECOVERY
+            self._book(now, LostTime.RESIZE if has_trained else LostTime.STARTING)
         waits = self._cause is LostTime.WAITING_FOR_CAPACITY
         if phase is Phase.SUSPENDED and not waits:
             if self._cause is None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from elastic_runtime.engines.base import HOW_TO_JOIN
 from elastic_runtime.engines.exits import describe
 from elastic_runtime.errors import FailureKind, InvalidDocument
+from elastic_runtime.launcher.decision.facts import PauseFact
+from elastic_runtime.launcher.decision.sizing import SizeWish
 from elastic_runtime.launcher.record import series
 from elastic_runtime.launcher.record.failures import Failures
 from elastic_runtime.launcher.record.hardware import HardwareRecord
@@ -39,6 +41,7 @@ from elastic_runtime.run.status import (
     Event,
     EventKind,
     Outputs,
+    Pause,
     Phase,
     Series,
     SizeAsked,
@@ -51,6 +54,7 @@ from elastic_runtime.tracing.traces import outputs_folder
 
 log = logging.getLogger(__name__)
 
+_WAITS = (Phase.SUSPENDED, Phase.PAUSED)
 _TROUBLE = (EventKind.NOTICE, EventKind.LOST, EventKind.RANK_FAILED, EventKind.SUSPENDED, EventKind.CHECKPOINT_SKIPPED)
 _LEVELS = dict.fromkeys((*_TROUBLE, EventKind.WARNING), logging.WARNING) | {EventKind.LEFT: logging.DEBUG}
 """Of events in the log. That a worker has left follows from the world before, or from the end of the run."""
@@ -102,6 +106,7 @@ class _Standing:
     checkpoint: Checkpoint | None = None
     returned: str | None = None
     outputs: Outputs | None = None
+    pause: Pause | None = None
 
 
 class RunRecord:
@@ -137,6 +142,8 @@ class RunRecord:
         self._told_unhandled = self._cut = False
         self._warned = {event.message for event in previous.events} if previous is not None else set()
         self._starts = 0
+        self._resumes = previous is not None and previous.phase is Phase.PAUSED
+        """The next world is the first after a pause."""
         self._has_checkpoint = previous is not None and previous.checkpoint is not None
         self.rank_failures = self.forced_resets = 0
         """Counters of :class:`~elastic_runtime.run.status.Status`."""
@@ -154,6 +161,7 @@ class RunRecord:
             checkpoint=previous.checkpoint,
             returned=previous.returned,
             outputs=previous.outputs,
+            pause=previous.pause,
         )
         self._asked.extend(previous.asked)
         self._events.extend(previous.events)
@@ -231,10 +239,45 @@ class RunRecord:
         self._standing.phase, self._standing.reason = phase, printable(reason, MAX_REASON)
         if before is phase:
             return
-        if phase is Phase.SUSPENDED:
+        if phase is Phase.PAUSED:
+            self._resumes = True
+            if (pause := self._standing.pause) and pause.since is None:
+                self._standing.pause = replace(pause, since=self._now())
+            self.event(EventKind.PAUSED, reason)
+        elif phase is Phase.SUSPENDED and before is not Phase.PAUSED:
             self.event(EventKind.SUSPENDED, reason)
-        elif before is Phase.SUSPENDED and phase is Phase.RUNNING:
+        elif before in _WAITS and phase is Phase.RUNNING:
             self.event(EventKind.RESUMED, reason)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether no worker is asked for."""
+        return self._standing.phase is Phase.PAUSED
+
+    def asked_to_pause(self, wish: SizeWish | None) -> None:
+        """A pause is asked for; None: none is. One that was refused is told of until there is another."""
+        before = self._standing.pause
+        if wish is not None:
+            since = before.since if before and not before.refused else None
+            self._standing.pause = Pause(wish.name, wish.by, wish.workers, since)
+        elif before is not None and not before.refused:
+            self._standing.pause = None
+
+    def pause_refused(self, reason: str) -> None:
+        """The pause that is asked for cannot be."""
+        if self._standing.pause is not None:
+            self._standing.pause = replace(self._standing.pause, refused=reason)
+        self.event(EventKind.WARNING, f"the run is not paused, and goes on: {reason}")
+
+    def pause_fact(self) -> PauseFact | None:
+        """Return the pause that is asked for, for the decision."""
+        pause = self._standing.pause
+        if pause is None or pause.refused:
+            return None
+        now = self._now()
+        since = pause.since or now
+        words = f"paused{f' by {pause.by}' if pause.by else ''} since {since:%Y-%m-%d %H:%M:%S}Z"
+        return PauseFact(words, max(0.0, (now - since).total_seconds()))
 
     def finish(self, phase: Phase, reason: str, failure: FailureKind | None) -> None:
         """Record the end of the run, with its final phase and the kind of failure, if it failed."""
@@ -254,6 +297,7 @@ class RunRecord:
         standing.generation += 1
         standing.world_size = size
         self._progress.world(size)
+        self._resumes = False
         self.failures.world()
         self.lives.world_complete()
         self._history.append(World(self._now(), size, standing.generation, standing.step))
@@ -380,8 +424,10 @@ class RunRecord:
         return self._starts - 1
 
     def restarted(self, ranks: int, more: str = "") -> None:
-        """A new session begins, after one that was lost; ``more``: of the state that was lost with it."""
+        """A new session begins, after one that was lost, or a pause; ``more``: of the state that was lost with it."""
         self.lives.begins(ranks)
+        if self._resumes:
+            return
         anew = "from the newest checkpoint"
         if not self._has_checkpoint:
             anew = "anew: no checkpoint is known here, so from one that the script finds itself, or the beginning"
@@ -475,6 +521,7 @@ class RunRecord:
             checkpoint=standing.checkpoint,
             returned=standing.returned,
             outputs=standing.outputs,
+            pause=standing.pause,
             history=tuple(self._history),
             asked=tuple(self._asked),
             worker_seconds=self._workers.past_seconds | {worker.name: worker.seconds for worker in present},

@@ -49,21 +49,23 @@ class LastCommit:
     def __init__(self) -> None:
         self._deadline: float | None = None
         self._keeper = ""
+        self._stops = False
         self.commits = CommitInterval()
 
-    def expect_end(self, deadline: float | None, keeper: str = "") -> None:
+    def expect_end(self, deadline: float | None, keeper: str = "", *, stops: bool = False) -> None:
         """Everybody who has the state will be taken at this time; None: no more, somebody else has it too.
 
         Args:
             deadline: of the first of them; of the keeper, if one is named.
             keeper: name of the rank that is to write, when the world is over and all wait for another.
+            stops: the next commit is the last one, whatever the time.
         """
-        self._deadline, self._keeper = deadline, keeper
+        self._deadline, self._keeper, self._stops = deadline, keeper, stops
 
     @property
     def is_expected(self) -> bool:
         """Whether there will be one."""
-        return self._deadline is not None
+        return self._deadline is not None or self._stops
 
     def is_here(self, now: float, write: float, writes: int) -> bool:
         """Whether the commit before ``now`` is the last one that can be made durable in time.
@@ -73,6 +75,8 @@ class LastCommit:
             write: seconds that the last write took.
             writes: how many are under way before this commit's own.
         """
+        if self._stops:
+            return True
         if self._deadline is None or self._has_passed(now):
             return False
         needed = MARGIN + CAUTION * (self.commits.seconds + write * (1 + writes))
@@ -115,7 +119,7 @@ class Notices:
     def _handle(self, word: Handover | CommitDeadline) -> None:
         if isinstance(word, CommitDeadline):
             left = None if word.deadline is None else (word.deadline - utc_now()).total_seconds()
-            self.last_commit.expect_end(None if left is None else self._clock() + left, word.keeper)
+            self.last_commit.expect_end(None if left is None else self._clock() + left, word.keeper, stops=word.stops)
         else:
             self._newest = max(self._newest, word.number or 1 + max(self._newest, self._handled))
 

@@ -15,7 +15,7 @@ from elastic_runtime.checkpoint.checkpoints import Checkpoints, StoredCheckpoint
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import from_json
 from elastic_runtime.errors import ElasticError, StatesDiffer
-from elastic_runtime.protocol.rank_link import CHECKPOINT, Progress, RankLink, TrainingEnded, shared_link
+from elastic_runtime.protocol.rank_link import CHECKPOINT, Progress, RankLink, Stands, TrainingEnded, shared_link
 from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.training.checkpointing.between_commits import BetweenCommits
 from elastic_runtime.training.checkpointing.notices import PAUSE, Notices
@@ -33,6 +33,8 @@ from elastic_runtime.world import current_world
 
 PROGRESS_PAUSE = 0.25
 """Seconds between two words of progress to the agent."""
+STANDING_PAUSE = 1.0
+"""Seconds between two words of ranks that stand."""
 
 
 class ProgressLine:
@@ -142,6 +144,8 @@ class DurableState:
         self._link, self._clock = link or shared_link(), clock
         self._progress = ProgressLine(self._link, clock)
         self._serial = 0
+        self._stood = float("-inf")
+        """When it was told last that ranks stand."""
         self._taken_at = utc_now()
         self._is_writer = self._has_commits = self._ends_at_exit = self._has_prepared = False
         self._may_resume = True
@@ -333,7 +337,15 @@ class DurableState:
                 return False
             if not writer.takes_care_of(self._serial) and not writer.holds_off:
                 self._begin_write(handover=True)
+            self._tell_standing(writer)
         return True
+
+    def _tell_standing(self, writer: CheckpointWriter) -> None:
+        """By the rank that writes: nothing is lost if all end now, once that is so."""
+        now = self._clock()
+        if writer.has_written(self._serial) and now >= self._stood + STANDING_PAUSE:
+            self._stood = now
+            self._link.send(Stands(self._values.step))
 
     def on_wait(self) -> None:
         """For who resets: to be called every so often while this rank waits for the next world. No collective.
@@ -351,6 +363,7 @@ class DurableState:
             if not writer.takes_care_of(self._serial) and not writer.holds_off:
                 self._end_at_exit()
                 self._begin_write(handover=True, if_absent=True)
+            self._tell_standing(writer)
 
     def _write_between(self, handover: bool) -> None:
         """In the thread that does so between two commits: of the last save, which is a commit."""
