@@ -28,6 +28,7 @@ more = ScaleWorkersSensor(task_id="more", training_task_id="train", workers=4)
 FRAGMENTS = [
     Fragment("docs/airflow.md", "SizeWindow(workers=8", after="assert size_plan.otherwise == 2"),
     Fragment("docs/airflow.md", "DeleteTrainingOperator", _TASKS, "assert sweep.is_teardown"),
+    Fragment("docs/pausing.md", "PauseTrainingOperator", after="assert by_night.training_dag_id == 'nightly'"),
     Fragment("docs/configuration.md", "hook.list_runs()", reason="needs runs: tests/unit/provider/test_connection.py"),
     Fragment(
         "docs/results.md", "class Tell",

@@ -33,6 +33,7 @@ PAGES = (
     "docs/kubernetes.md",
     "docs/observing.md",
     "docs/page.md",
+    "docs/pausing.md",
     "docs/project/testing-on-kubernetes.md",
     "docs/reference/provider.md",
     "docs/reference/runtime.md",

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from elastic_runtime.errors import FailureKind, InvalidSettings, OwnershipLost, RunNotFound
+from elastic_runtime.errors import Conflict, FailureKind, InvalidSettings, OwnershipLost, RunNotFound
 from elastic_runtime.run.status import EventKind, Phase, Status, WorkerState
 from elastic_training.clusters.document import SizeRequest
 from elastic_training.clusters.types import (
@@ -171,6 +171,10 @@ def test_a_size_out_of_bounds_is_refused(kind: Kind, workers: int) -> None:
     ref = run(kind.cluster.claim(kind.spec(), OWNER)).ref
     with pytest.raises(InvalidSettings, match="1 to 3"):
         run(kind.cluster.ask(ref, SizeRequest("wish", str(workers))))
+    with pytest.raises(InvalidSettings, match="has no checkpoint store"):
+        run(kind.cluster.pause(ref))
+    with pytest.raises(Conflict, match="is not paused"):
+        run(kind.cluster.resume(ref))
     assert run(kind.cluster.size(ref)) == 1
 
 

@@ -23,7 +23,7 @@ class TrainingFailed(RunFailed, AirflowException):
 
 
 class TrainingCancelled(TrainingFailed, AirflowFailException):
-    """The run was ended on purpose. The task is not retried, because a retry would start it again."""
+    """The run was ended on purpose, or its pause was too long. The task is not retried: that would start it again."""
 
 
 class TrainingHopeless(TrainingFailed, AirflowFailException):
@@ -40,6 +40,7 @@ class TrainingTimedOut(TrainingFailed, AirflowTaskTimeout):
 
 _CLASSES: dict[FailureKind, type[TrainingFailed]] = {
     FailureKind.CANCELLED: TrainingCancelled,
+    FailureKind.MAX_PAUSE_EXCEEDED: TrainingCancelled,
     FailureKind.EXECUTION_TIMEOUT: TrainingTimedOut,
 }
 

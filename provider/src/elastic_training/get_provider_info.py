@@ -133,6 +133,7 @@ def get_provider_info() -> dict[str, Any]:
                     "elastic_training.operators.elastic_torch",
                     "elastic_training.operators.elastic_training",
                     "elastic_training.operators.end_training",
+                    "elastic_training.operators.pause_training",
                     "elastic_training.operators.reclaim_worker",
                     "elastic_training.operators.scale_training",
                 ],

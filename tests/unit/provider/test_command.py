@@ -15,8 +15,8 @@ import pytest
 
 from elastic_runtime.errors import ClusterUnavailable, FailureKind
 from elastic_runtime.run.rundir import RunDir
-from elastic_runtime.run.spec import RunSpec, WorkersSpec
-from elastic_runtime.run.status import WorkerState
+from elastic_runtime.run.spec import CheckpointSpec, RunSpec, WorkersSpec
+from elastic_runtime.run.status import Phase, WorkerState
 from elastic_runtime.run.status_progress import Progress
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.local import LocalCluster
@@ -33,9 +33,12 @@ STUB = Path(__file__).with_name("stub_launcher.py")
 NO_RUN = "no run is named weekly in local. List runs with: elastic-training runs"
 
 
-def claim(cluster: FakeCluster | LocalCluster, name: str) -> RunRef:
+def claim(cluster: FakeCluster | LocalCluster, name: str, checkpoint: CheckpointSpec | None = None) -> RunRef:
     """A run that trains with two of one to four workers."""
-    spec = RunSpec(name=name, uid=f"uid-{name}", command=("python", "train.py"), workers=WorkersSpec(1, 2, 4))
+    spec = RunSpec(
+        *(name, f"uid-{name}", ("python", "train.py"), WorkersSpec(1, 2, 4)),
+        checkpoint=checkpoint,
+    )
     return run(cluster.claim(spec, OWNER.text())).ref
 
 
@@ -109,7 +112,7 @@ def test_scaling(nightly: FakeCluster, word: str, workers: int, capsys: pytest.C
     assert capsys.readouterr().out == f"run nightly-train: {workers} workers asked for\n"
 
 
-@pytest.mark.parametrize("word", ["9", "0", "many"])
+@pytest.mark.parametrize("word", ["9", "-2", "many"])
 def test_a_size_that_cannot_be_is_refused_in_words(
     nightly: FakeCluster, word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,6 +122,32 @@ def test_a_size_that_cannot_be_is_refused_in_words(
     assert said.out == ""
     assert said.err.startswith("elastic-training: workers: ")
     assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["pause", "durable-train"], ["scale", "durable-train", "0"]])
+def test_a_pause_and_its_end(nightly: FakeCluster, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    claim(nightly, "durable-train", CheckpointSpec("file:///store/run"))
+    assert main(words) == 0
+    assert capsys.readouterr().out == "run durable-train: a pause asked for\n"
+    assert nightly.named("durable-train").status.phase is Phase.PAUSED
+    assert main(["scale", "durable-train", "3"]) == 1
+    assert "is paused by " in capsys.readouterr().err
+    assert main(["runs", "--phase", "paused"]) == 0
+    assert "durable-train" in capsys.readouterr().out
+    assert main(["resume", "durable-train", "--workers", "3"]) == 0
+    assert capsys.readouterr().out == "run durable-train: resumed, 3 workers asked for\n"
+    assert nightly.named("durable-train").size == 3
+    assert main(["resume", "durable-train"]) == 1
+    assert capsys.readouterr().err == "elastic-training: the run durable-train is not paused\n"
+
+
+def test_a_pause_that_would_lose_the_state_is_refused_in_words(
+    nightly: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pause", "nightly-train"]) == 1
+    assert capsys.readouterr().err.startswith(
+        "elastic-training: checkpoint_uri: the run nightly-train has no checkpoint "
+    )
 
 
 def test_a_run_that_is_over_is_not_changed(nightly: FakeCluster, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,16 @@ documents = st.builds(
     collected=st.booleans(),
     log_lease=st.none() | st.builds(StoredLogLease, st.just(NOBODY) | words, words),
     requests=st.lists(
-        st.builds(SizeRequest, words, workers=st.integers(1, 9), asked=st.just(BEGAN), done=st.booleans()), max_size=3
+        st.builds(
+            SizeRequest,
+            words,
+            workers=st.integers(1, 9),
+            asked=st.just(BEGAN),
+            done=st.booleans(),
+            pause=st.booleans(),
+            resume=st.booleans(),
+        ),
+        max_size=3,
     ).map(tuple),
     stacks=st.none() | words,
     complete=st.booleans(),

@@ -113,6 +113,15 @@ class TestWhenItIsGone:
         assert judge(waits, after(51 + 299)).phase is Phase.SUSPENDED
         assert judge(waits, after(51 + 301)).failure is FailureKind.MAX_WAIT_EXCEEDED
 
+    def test_a_run_that_is_paused_stays_so_for_as_long_as_it_may(self) -> None:
+        new = pod("new", created=after(51), scheduled=FULL)
+        told = replace(TRAINS, phase=Phase.PAUSED, reason="paused by ada", world_size=0)
+        waits = seen(new, status=told, holder="uid of old")
+        status = judge(waits, after(51 + 301))
+        assert status.phase is Phase.PAUSED
+        assert status.reason.startswith("paused by ada; the launcher is being replaced: ")
+        assert judge(waits, after(51 + 7 * 86400 + 1)).failure is FailureKind.MAX_PAUSE_EXCEEDED
+
     @pytest.mark.parametrize("of", [job("Failed"), job("Complete"), None])
     def test_for_good_the_run_is_lost(self, of: Object | None) -> None:
         status = judge(seen(status=TRAINS, of=of, gone=of is None), after(60))

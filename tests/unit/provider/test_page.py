@@ -135,6 +135,22 @@ class TestChanges:
         assert "9" in answer.json()["message"]
         assert run_in(fake).status.world_size == 2
 
+    def test_a_pause_and_its_end(self, fake: FakeCluster, store: str, client: Browser) -> None:
+        deferred(operator(checkpoint_uri=store, deferrable=True), trying())
+        assert client.post(f"{API}/resume", json=IDS, headers=CHANGING).status_code == 409
+        assert client.post(f"{API}/pause", json=IDS, headers=CHANGING).status_code == 200
+        status = shown(client)["status"]
+        assert (status["phase"], status["pause"]["by"], status["pause"]["workers"]) == ("paused", "ann", 2)
+        assert client.post(f"{API}/scale", json={**IDS, "workers": 3}, headers=CHANGING).status_code == 409
+        assert client.post(f"{API}/resume", json=IDS, headers=CHANGING).status_code == 200
+        assert (run_in(fake).status.world_size, shown(client)["status"].get("pause")) == (2, None)
+
+    def test_a_pause_that_would_lose_the_state(self, fake: FakeCluster, client: Browser) -> None:
+        deferred(operator(deferrable=True), trying())
+        answer = client.post(f"{API}/pause", json=IDS, headers=CHANGING)
+        assert answer.status_code == 422
+        assert "has no checkpoint store" in answer.json()["message"]
+
     def test_a_notice(self, fake: FakeCluster, client: Browser) -> None:
         deferred(operator(deferrable=True), trying())
         worker = run_in(fake).status.workers[0].name

@@ -22,6 +22,8 @@ from elastic_training.retry_policy import TrainingRetryPolicy, failed_try
 from elastic_training.settings import Workers
 
 RANK = FailureKind.RANK_FAILED
+ENDED = (FailureKind.CANCELLED, FailureKind.MAX_PAUSE_EXCEEDED)
+"""On purpose: another try would train what was to stop."""
 failures = st.lists(
     st.builds(Failure, st.sampled_from(FailureKind), st.none() | st.integers(0, 5), st.none() | st.integers(1, 9)),
     min_size=1,
@@ -39,7 +41,7 @@ class TestDecision:
         advice, last = decide_retry(past), past[-1]
         same_step = last.kind is RANK and last.step is not None
         repeated = same_step and any(each.kind is RANK and each.step == last.step for each in past[:-1])
-        assert (advice.outlook is Outlook.NEVER) is (repeated or last.kind in {FailureKind.CANCELLED, *HOPELESS})
+        assert (advice.outlook is Outlook.NEVER) is (repeated or last.kind in {*ENDED, *HOPELESS})
 
     @given(failures)
     def test_what_it_ran_on_costs_seconds_and_never_more_than_a_minute(self, past: list[Failure]) -> None:

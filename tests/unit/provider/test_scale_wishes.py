@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run.spec import WorkersSpec
 from elastic_runtime.run.status import Phase, Series, Status
-from elastic_training.clusters.document import MAX_RELEASED, size_request
+from elastic_training.clusters.document import MAX_RELEASED, SizeRequest, resume_request, size_request
 from elastic_training.scaling.request import ScaleAfter, scale_after
 
 BOUNDS = WorkersSpec(2, 2, 6)
@@ -26,10 +26,30 @@ def test_what_a_wish_comes_to(written: Any, present: int, target: int) -> None:
     assert size_request(written, None, clip=False).target(present, BOUNDS) == target
 
 
-@pytest.mark.parametrize("written", [0, -1, "0", "+0", "-0", "two", "", "++2", "1.5", 1.5, True, "1e3", "9" * 9, [3]])
+@pytest.mark.parametrize("written", [-1, "00", "+0", "-0", "two", "", "++2", "1.5", 1.5, True, "1e3", "9" * 9, [3]])
 def test_what_is_no_size(written: Any) -> None:
     with pytest.raises(InvalidSettings) as caught:
         size_request(written, None, clip=False)
+    assert caught.value.field == "workers"
+
+
+@pytest.mark.parametrize("written", [0, "0", " 0 "])
+def test_no_worker_is_a_pause_whose_target_is_the_size_to_go_back_to(written: Any) -> None:
+    wish = size_request(written, None, clip=True, name="p", by="ada")
+    assert wish == SizeRequest("p", pause=True, by="ada")
+    assert (wish.target(3, BOUNDS), wish.relative) == (3, False)
+
+
+@pytest.mark.parametrize(("written", "target"), [(None, 4), (3, 3), ("max", 6)])
+def test_a_pause_ends_with_the_size_before_it_or_another(written: Any, target: int) -> None:
+    wish = resume_request(written, name="r")
+    assert (wish.resume, wish.pause, wish.target(4, BOUNDS)) == (True, False, target)
+
+
+@pytest.mark.parametrize("written", [0, "0", "+1", "-1", "soon", 1.5])
+def test_what_no_run_can_go_on_with(written: Any) -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        resume_request(written)
     assert caught.value.field == "workers"
 
 

@@ -42,7 +42,7 @@ def slow() -> Iterator[FakeCluster]:
 @pytest.mark.parametrize(
     ("settings", "field"),
     [
-        ({"workers": 0}, "workers"),
+        ({"workers": -1}, "workers"),
         ({"workers": "two"}, "workers"),
         ({"workers": None}, "workers"),
         ({"workers": 3, "release": ["worker-1"]}, "workers"),

@@ -32,8 +32,14 @@ from elastic_runtime.retry import within
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Status
 from elastic_training.clusters.claiming import BeforeTakeover, Claiming
-from elastic_training.clusters.document import RunDocument, SizeRequest, is_worker_name, size_request
-from elastic_training.clusters.place import Place, Scale, checked
+from elastic_training.clusters.document import (
+    RunDocument,
+    SizeRequest,
+    is_worker_name,
+    resume_request,
+    size_request,
+)
+from elastic_training.clusters.place import Place, checked
 from elastic_training.clusters.types import Claim, LogLease, RunRef, RunSummary, Update
 
 TRIES = 20
@@ -124,7 +130,7 @@ class Cluster:
         return (await self._place.observe(await self._read(ref))).status
 
     async def size(self, ref: RunRef) -> int:
-        """Workers asked for; 0 once nothing of the run computes any more. Raises RunNotFound."""
+        """Workers asked for; 0 once nothing of the run computes, for good or in a pause. Raises RunNotFound."""
         scale = await self._place.scale(ref.name)
         await self._read(ref)  # After it: so it was this incarnation's.
         return scale.workers
@@ -149,12 +155,47 @@ class Cluster:
             What it came to, as this call found it: ``done`` if it had been carried out before.
 
         Raises:
-            InvalidSettings: no size, outside the run's bounds, or a worker to give up is not there.
+            InvalidSettings: no size, outside the run's bounds, or a worker to give up is not there; or a pause of a run
+                without a checkpoint store.
+            Conflict: the run is paused, and this does not resume it; or it is not, and this would.
             RunNotFound: no such run, or one that is ending.
         """
         if not isinstance(request, SizeRequest):
             request = size_request(request, name=name or secrets.token_hex(16), by=by)
         return await _ask(self._place, request, lambda: self._read(ref), partial(self._change, ref))
+
+    async def pause(self, ref: RunRef, by: str = "") -> SizeRequest:
+        """Ask for a pause: all workers are given up once the state is durable. Harmless when repeated.
+
+        Args:
+            ref: of the run.
+            by: who asks, for people.
+
+        Raises:
+            InvalidSettings: the run has no checkpoint store.
+            RunNotFound: no such run, or one that is ending.
+        """
+        return await self.ask(ref, 0, by=by)
+
+    async def resume(self, ref: RunRef, workers: int | str | None = None, by: str = "") -> SizeRequest:
+        """End a pause.
+
+        Args:
+            ref: of the run.
+            workers: a size within the run's bounds; None: that before the pause.
+            by: who asks, for people.
+
+        Raises:
+            InvalidSettings: no size, or outside the run's bounds.
+            Conflict: the run is not paused.
+            RunNotFound: no such run, or one that is ending.
+        """
+        return await self.ask(ref, resume_request(workers, name=secrets.token_hex(16), by=by))
+
+    async def paused(self, ref: RunRef) -> SizeRequest | None:
+        """Return the pause that is asked for and goes on. None: there is none. Raises RunNotFound."""
+        found = await self._read(ref)
+        return await _pause_of(self._place, found)
 
     async def known_request(self, ref: RunRef, name: str) -> SizeRequest | None:
         """Return what is known of a request for a size. None: unknown, or too old. Raise RunNotFound."""
@@ -341,30 +382,55 @@ async def _ask(
         noted = found.requested(request.name)
         if noted is not None and noted.done:
             return noted
+        pause = None if noted else await _checked_pause(place, request, found)
         with suppress(Conflict):
             if noted is None:
-                resolved = await _resolved(place, request, scale, found)
+                resolved = await _resolved(place, request, pause.workers if pause else scale.workers, found)
                 found = await change(lambda current: current.asked_for(resolved), found)  # noqa: B023  # called at once
                 noted = found.requested(request.name) or resolved
             for worker in request.release:  # First: then those that go for the smaller size are these.
                 await place.reclaim(found, worker, timedelta(seconds=found.spec.timing.leave_grace))
-            await place.resize(found, scale, noted.workers)
+            if not noted.pause:  # Its workers go when the launcher has their state durable, and not before.
+                await place.resize(found, scale, noted.workers)
             # Killed before this line, the next call sets the same size again; the other way round, it never would.
             await change(lambda current: current.resized(request.name), found)
             return noted
     raise ClusterUnavailable(f"the size of {found.ref.name} is changed by others all the time")
 
 
-async def _resolved(place: Place, request: SizeRequest, scale: Scale, found: RunDocument) -> SizeRequest:
+async def _pause_of(place: Place, found: RunDocument) -> SizeRequest | None:
+    """The pause of a run, unless its launcher has refused it."""
+    if found.pause is None:
+        return None
+    told = (await place.observe(found)).status.pause
+    return None if told and told.request == found.pause.name and told.refused else found.pause
+
+
+async def _checked_pause(place: Place, request: SizeRequest, found: RunDocument) -> SizeRequest | None:
+    """The present pause, if there is one and the request agrees with it. Raises InvalidSettings or Conflict."""
+    name, pause = found.ref.name, await _pause_of(place, found)
+    if request.pause and not found.spec.can_pause:
+        problem = f"the run {name} has no checkpoint store, so a pause would lose its state"
+        raise InvalidSettings("checkpoint_uri", problem, 'Write checkpoint_uri="s3://bucket/runs" in the training')
+    if request.resume and pause is None:
+        raise Conflict(f"the run {name} is not paused")
+    if pause is not None and not (request.pause or request.resume):
+        by = f" by {printable(pause.by)}" if pause.by else ""
+        raise Conflict(f"the run {name} is paused{by}: resume it, with the number of workers that you want")
+    return pause
+
+
+async def _resolved(place: Place, request: SizeRequest, present: int, found: RunDocument) -> SizeRequest:
     """Return the request with the number of workers that it comes to now. Raise InvalidSettings or RunNotFound."""
-    if request.relative and not scale.workers:
+    if not present and (request.relative or not request.size):
         raise RunNotFound(f"the run {found.ref.name} has no workers any more")
-    target = request.target(scale.workers, found.spec.workers)
+    target = request.target(present, found.spec.workers)
     for worker in request.release:
         await _check_present(place, found, worker)
     now = utc_now()
     kept = now.replace(microsecond=now.microsecond // 1000 * 1000)  # As the document will have it.
-    return SizeRequest(request.name, workers=target, asked=kept, done=False, by=request.by[:LONGEST_NAME])
+    came_to = replace(request, size="", clip=False, release=(), workers=target)
+    return replace(came_to, asked=kept, done=False, by=request.by[:LONGEST_NAME])
 
 
 async def _check_present(place: Place, found: RunDocument, worker: str) -> None:

@@ -25,7 +25,7 @@ MAX_REQUESTS = 100
 """Requests for a size that are remembered, the newest."""
 MAX_RELEASED = 100
 """Workers that one request may name."""
-_REMEDY = 'Write a whole number of 1 or more, a change as in "+2" or "-1", "min", or "max"'
+_REMEDY = 'Write a whole number, 0 to pause the training, a change as in "+2" or "-1", "min", or "max"'
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
 
@@ -51,8 +51,12 @@ class SizeRequest:
     """Take the nearer bound for what is outside the training's bounds, instead of refusing it."""
     release: tuple[str, ...] = field(default=(), metadata=SPARSE)
     """Workers that go, without replacement; then ``size`` is minus their number."""
+    pause: bool = field(default=False, metadata=SPARSE)
+    """Give up all workers once the state is durable, until somebody resumes the run; ``size`` is empty."""
+    resume: bool = field(default=False, metadata=SPARSE)
+    """End a pause; with an empty ``size``, with as many workers as before it."""
     workers: int = 0
-    """The size that it came to; 0 in documents that only have names."""
+    """The size that it came to; of a pause, the one to go back to. 0 in documents that only have names."""
     asked: datetime | None = None
     done: bool = True
     """Whether the size was set, once; until then it is to be set to exactly this, whatever is asked for by then."""
@@ -65,16 +69,18 @@ class SizeRequest:
         return self.size[:1] in ("+", "-")
 
     def target(self, present: int, bounds: WorkersSpec) -> int:
-        """Workers to ask for.
+        """Workers to ask for; of a pause, those to go back to.
 
         Args:
-            present: that are asked for now.
+            present: that are asked for now; of a run that is paused, those to go back to.
             bounds: of the training.
 
         Raises:
             InvalidSettings: outside the bounds, and not to be clipped.
         """
         match self.size:
+            case "":
+                return present
             case "min":
                 return bounds.minimum
             case "max":
@@ -105,14 +111,26 @@ def size_request(
     if isinstance(workers, bool) or not isinstance(workers, int | str):
         raise InvalidSettings("workers", f"{workers!r} is not a size", _REMEDY)
     size = str(workers).strip()
-    if isinstance(workers, int) and workers < 1:
-        raise InvalidSettings("workers", f"{workers} is less than 1", _REMEDY)
+    if size == "0":
+        return SizeRequest(name, pause=True, by=by)
+    if isinstance(workers, int) and workers < 0:
+        raise InvalidSettings("workers", f"{workers} is less than 0", _REMEDY)
     if size not in ("min", "max") and not re.fullmatch(r"[+-]?[0-9]{1,6}", size):
         raise InvalidSettings("workers", f"{size!r} is not a size", _REMEDY)
     if size not in ("min", "max") and int(size) == 0:
-        problem = f"{size} is not a change of a size" if size[0] in "+-" else f"{size} is less than 1"
-        raise InvalidSettings("workers", problem, _REMEDY)
+        raise InvalidSettings("workers", f"{size} is not a change of a size", _REMEDY)
     return SizeRequest(name, size, clip, by=by)
+
+
+def resume_request(workers: object = None, *, name: str = "", by: str = "") -> SizeRequest:
+    """Parse the size to go on with after a pause; None: that before the pause. Raise InvalidSettings."""
+    if workers is None:
+        return SizeRequest(name, resume=True, by=by)
+    wanted = size_request(workers, name=name, by=by)
+    if wanted.pause or wanted.relative:
+        problem = f"{workers!r} is not a size to go on with"
+        raise InvalidSettings("workers", problem, 'Write a whole number of 1 or more, "min", or "max"')
+    return replace(wanted, resume=True)
 
 
 def released_names(release: object) -> tuple[str, ...]:
@@ -237,6 +255,12 @@ class RunDocument:
     def requested(self, name: str) -> SizeRequest | None:
         """Return what is known of a request for a size."""
         return next((each for each in self.requests if each.name == name), None)
+
+    @property
+    def pause(self) -> SizeRequest | None:
+        """The request for a pause that nobody has ended. None: there is none."""
+        newest = self.requests[-1] if self.requests else None
+        return newest if newest is not None and newest.pause else None
 
     def asked_for(self, request: SizeRequest) -> Self:
         """Return the document with a size request. An earlier request of the same name stays as it is."""

@@ -25,10 +25,10 @@ from typing import Any
 from elastic_runtime.errors import Conflict, FailureKind, RunNotFound
 from elastic_runtime.run.headline import headline
 from elastic_runtime.run.spec import RunSpec
-from elastic_runtime.run.status import Event, EventKind, Phase, Status, WorkerState, WorkerStatus, World
+from elastic_runtime.run.status import Event, EventKind, Pause, Phase, Status, WorkerState, WorkerStatus, World
 from elastic_training.clusters.claims import Observed, Times
 from elastic_training.clusters.cluster import Cluster
-from elastic_training.clusters.document import RunDocument
+from elastic_training.clusters.document import RunDocument, SizeRequest
 from elastic_training.clusters.place import PolledPlace, Scale
 from elastic_training.clusters.types import LogLines, RunSummary
 
@@ -112,6 +112,7 @@ class FakeCluster(Cluster):
             world_size=world.size,
             target_size=run.size,
             generation=world.generation,
+            pause=None,
             workers=tuple(past + present),
             history=(*run.status.history, world),
         )
@@ -119,6 +120,15 @@ class FakeCluster(Cluster):
     def succeed(self, name: str) -> None:
         """Play launcher: the training ends well."""
         self._end(name, Phase.SUCCEEDED, "all ranks ended with code 0", None)
+
+    def give_up_workers(self, name: str, request: SizeRequest) -> None:
+        """Play launcher: the run is paused, and all workers have left."""
+        run, now = self.named(name), datetime.now(UTC)
+        run.size = 0
+        gone = tuple(replace(each, state=WorkerState.LEFT, since=now) for each in run.status.workers)
+        told = Pause(request.name, request.by, request.workers, now)
+        self.tell(name, EventKind.PAUSED, "paused")
+        self.publish(name, phase=Phase.PAUSED, reason="paused", pause=told, workers=gone, world_size=0, target_size=0)
 
     def fail(self, name: str, kind: FailureKind, reason: str, exit_code: int | None = None) -> None:
         """Play launcher: the training ends badly; or, with ``launcher_lost``, the launcher itself."""
@@ -171,6 +181,8 @@ class _Memory(PolledPlace):
         run = self._run(found)
         run.document = wanted
         run.lease_renewals += wanted.renewed != found.renewed
+        if wanted.pause and wanted.pause != found.pause and self._cluster.automatic:
+            self._cluster.give_up_workers(found.ref.name, wanted.pause)
         asked_to_end = wanted.cancelled is not None and found.cancelled is None and not run.status.phase.final
         if asked_to_end and self._cluster.automatic:
             self._cluster.fail(found.ref.name, FailureKind.CANCELLED, str(wanted.cancelled))

@@ -187,6 +187,16 @@ def _change_routes(app: FastAPI, limiter: Limiter) -> None:
         change = partial(changes.scale, workers=body.workers, person=printable(str(user.get_name()), 100))
         return await limiter.call(done, user, body, f"{body.workers} workers", change)
 
+    @app.post("/api/v1/pause")
+    async def pause(body: Ids, user: User) -> Response:
+        change = partial(changes.pause, person=printable(str(user.get_name()), 100))
+        return await limiter.call(done, user, body, "a pause", change)
+
+    @app.post("/api/v1/resume")
+    async def resume(body: Ids, user: User) -> Response:
+        change = partial(changes.resume, person=printable(str(user.get_name()), 100))
+        return await limiter.call(done, user, body, "the end of a pause", change)
+
     @app.post("/api/v1/notice")
     async def notice(body: Notice, user: User) -> Response:
         change = partial(changes.notice, worker=body.worker, seconds=body.seconds)

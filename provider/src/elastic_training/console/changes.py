@@ -24,6 +24,21 @@ def scale(task: TaskIdentity, workers: int, person: str) -> None:
     _change(task, lambda found: found.cluster.ask(found.ref, workers, by=person))
 
 
+def pause(task: TaskIdentity, person: str) -> None:
+    """Ask for a pause.
+
+    Raises:
+        InvalidSettings: the run has no checkpoint store.
+        ElasticError: there is no run, it is over, or its place does not answer.
+    """
+    _change(task, lambda found: found.cluster.pause(found.ref, by=person))
+
+
+def resume(task: TaskIdentity, person: str) -> None:
+    """End a pause, with as many workers as before it. Raises as :func:`scale` does, and Conflict if there is none."""
+    _change(task, lambda found: found.cluster.resume(found.ref, by=person))
+
+
 def notice(task: TaskIdentity, worker: str, seconds: float) -> None:
     """Send a reclaim notice to a worker, as a drill. Raises as :func:`scale` does."""
     _change(task, lambda found: found.cluster.reclaim(found.ref, worker, timedelta(seconds=seconds)))

@@ -351,7 +351,7 @@ class Follower:
     def _say_way_in(self, status: Status) -> None:
         """Once rank 0 has a worker; again after the run had none, since it is another then."""
         if status.world_size == 0:
-            self._owes_way_in |= status.phase in (Phase.PENDING, Phase.STARTING, Phase.SUSPENDED)
+            self._owes_way_in |= status.phase in (Phase.PENDING, Phase.STARTING, Phase.SUSPENDED, Phase.PAUSED)
         elif self._owes_way_in and (worker := next((each.name for each in status.workers if 0 in each.ranks), None)):
             self._owes_way_in = False
             if words := self._cluster.shell_in(worker):

@@ -72,16 +72,38 @@ class ElasticTrainingHook(BaseHook):
 
         Args:
             name: Name of the run.
-            workers: A number; a change of the requested size, such as ``"+2"``; or ``"min"`` or ``"max"``.
+            workers: A number; a change of the requested size, such as ``"+2"``; or ``"min"`` or ``"max"``. 0: pause.
+
+        Returns:
+            The number that is requested now; of a pause, the one to which :meth:`resume` goes back.
+
+        Raises:
+            InvalidSettings: it is outside of the run's bounds, or the run has no checkpoint store for a pause.
+            Conflict: the run is paused.
+            RunNotFound: there is no such run, or it is ending.
+        """
+        return run(self._scale(name, workers))
+
+    def pause(self, name: str) -> None:
+        """Pause a run, and return without waiting for it. Raise as :meth:`scale` with 0 does."""
+        run(self._scale(name, 0))
+
+    def resume(self, name: str, workers: int | str | None = None) -> int:
+        """Resume a paused run, and return without waiting for it.
+
+        Args:
+            name: Name of the run.
+            workers: A number, ``"min"`` or ``"max"``. None: as many as before the pause.
 
         Returns:
             The number that is requested now.
 
         Raises:
             InvalidSettings: it is outside of the run's bounds.
+            Conflict: the run is not paused.
             RunNotFound: there is no such run, or it is ending.
         """
-        return run(self._scale(name, workers))
+        return run(self._resume(name, workers))
 
     def cancel(self, name: str, reason: str = "a hook was asked to end it") -> None:
         """Ask a run to end, and return without waiting. Documents and checkpoints stay. No effect if it is over.
@@ -96,6 +118,10 @@ class ElasticTrainingHook(BaseHook):
 
     async def _scale(self, name: str, workers: int | str) -> int:
         asked = await self.cluster.ask(await self.cluster.find(name), workers, by="a hook")
+        return asked.workers
+
+    async def _resume(self, name: str, workers: int | str | None) -> int:
+        asked = await self.cluster.resume(await self.cluster.find(name), workers, by="a hook")
         return asked.workers
 
     async def _cancel(self, name: str, reason: str) -> None:

@@ -15,7 +15,7 @@ from elastic_training.airflow.sdk import (
     AirflowSensorTimeout,
     AirflowSkipException,
 )
-from elastic_training.clusters.document import released_names, size_request
+from elastic_training.clusters.document import SizeRequest, released_names, size_request
 from elastic_training.clusters.registry import check_cluster, own_name
 from elastic_training.identity.naming import similar
 from elastic_training.identity.ownership import Owner
@@ -108,12 +108,19 @@ class ScalesTraining:
             raise InvalidSettings("if_finished", problem, "Write 'fail' or 'skip'")
         if not is_template(self.clip):
             parse_bool("clip", self.clip)
+        self._check_size()
+        if isinstance(self.release, list | tuple) and not any(map(is_template, self.release)):
+            released_names(self.release)
+
+    def _check_size(self) -> None:
         if (self.workers is None) == (self.release is None):
             size_request(self.workers, self.release)  # Which says what is wrong.
         if self.workers is not None and not is_template(self.workers):
             size_request(self.workers)
-        if isinstance(self.release, list | tuple) and not any(map(is_template, self.release)):
-            released_names(self.release)
+
+    def _size_request(self, name: str, by: str) -> SizeRequest:
+        """Of this task, after rendering. Raises InvalidSettings."""
+        return size_request(self.workers, self.release, clip=parse_bool("clip", self.clip), name=name, by=by)
 
     def _wait_for_size(self, context: Any, began: datetime, log: Any, *, silent: bool = False) -> ScaleWait:
         """Return the wait of this try for its size. Raise AirflowFailException for values that only rendering shows."""
@@ -130,7 +137,7 @@ class ScalesTraining:
         me = Owner.of(context["ti"])
         name = f"{me.dag_id}/{me.run_id}/{me.task_id}/{me.map_index}"
         by = f"task {me.dag_id}.{me.task_id} of {me.run_id}"
-        request = size_request(self.workers, self.release, clip=parse_bool("clip", self.clip), name=name, by=by)
+        request = self._size_request(name, by)
         if not request.relative:  # A new try may ask again, but must not add again.
             request = replace(request, name=f"{name}/{me.try_number}")
         return ScaleRequest(

@@ -73,6 +73,8 @@ def decide_retry(failures: Sequence[Failure], *, soon: RetryPolicy = DELAYS, sam
     last = failures[-1]
     if last.kind is FailureKind.CANCELLED:
         return RetryAdvice(Outlook.NEVER, "somebody has ended the run")
+    if last.kind is FailureKind.MAX_PAUSE_EXCEEDED:
+        return RetryAdvice(Outlook.NEVER, "nobody has resumed the run: clear the task to go on from its checkpoint")
     if last.kind in HOPELESS:
         return RetryAdvice(Outlook.NEVER, f"{last.kind}: another try would end the same way")
     if last.kind in SOON:

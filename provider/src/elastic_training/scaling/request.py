@@ -16,11 +16,12 @@ from typing import Any
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import time_to_text
 from elastic_runtime.errors import ElasticError, InvalidSettings, PermanentError, RetryableError, RunNotFound
-from elastic_runtime.run.status import MAX_METRIC_NAME, Phase, Status
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.run.status import MAX_METRIC_NAME, EventKind, Phase, Status
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.document import SizeRequest
 from elastic_training.clusters.registry import cluster_called
-from elastic_training.clusters.types import StatusChanged
+from elastic_training.clusters.types import RunRef, StatusChanged
 from elastic_training.following.follow import Log, summary
 from elastic_training.lifecycle.training_task import TrainingTask
 from elastic_training.outcome.steps import REMEDY
@@ -177,11 +178,36 @@ def judge(status: Status, asked: SizeRequest, slots: int, present: int, release:
     return Verdict(ScaleState.REACHED, text, result(status, asked)) if there else Verdict(ScaleState.WAITING, text)
 
 
+def judge_pause(status: Status, asked: SizeRequest, pause: SizeRequest | None) -> Verdict:
+    """Return the progress of a request for a pause of a run that has not ended.
+
+    Args:
+        status: of the run.
+        asked: the request.
+        pause: the present pause; None: there is none, or none any more.
+    """
+    known = status.pause
+    if known is not None and known.request == asked.name and known.refused:
+        return Verdict(ScaleState.INVALID, f"the training run {status.run} was not paused: {known.refused}")
+    if pause is None:
+        return Verdict(ScaleState.OVERRULED, f"the training run {status.run} has been resumed since")
+    staying = [each.name for each in status.workers if not each.state.gone]
+    if status.phase is not Phase.PAUSED or staying:
+        text = f"{status.phase}: {status.reason}"
+        return Verdict(ScaleState.WAITING, f"{text}; {', '.join(staying)} are still there" if staying else text)
+    seconds = None
+    if asked.asked and known and known.since:
+        seconds = round(max(0.0, (known.since - asked.asked).total_seconds()), 3)
+    return Verdict(ScaleState.REACHED, status.reason, told(status, asked) | {"world_size": 0, "seconds": seconds})
+
+
 def had(status: Status, asked: SizeRequest, slots: int) -> bool:
-    """Whether a run that is over has trained in the size that was asked for, and nobody was there to see it."""
+    """Whether a run that is over has had the size, or the pause, that was asked for, and nobody was there to see it."""
     if not asked.done or asked.asked is None or not asked.workers:
         return False
     since = asked.asked
+    if asked.pause:
+        return any(event.kind is EventKind.PAUSED and event.time >= since for event in status.events)
     before = [world.size for world in status.history if world.time < since][-1:]
     return asked.workers * slots in (*before, *(world.size for world in status.history if world.time >= since))
 
@@ -196,14 +222,15 @@ def result(status: Status, asked: SizeRequest, ranks: int | None = None) -> dict
 
     Returns:
         ``workers``, ``world_size`` (ranks), ``run``, ``asked_at`` (RFC 3339), and ``seconds`` from then to the first
-        world of that size, by the clocks of Airflow's machine and the launcher's; 0 if it was there before.
+        world of that size, by the clocks of Airflow's machine and the launcher's; 0 if it was there before. Of a
+        pause, ``workers`` are 0.
     """
     seconds, ranks = None, status.world_size if ranks is None else ranks
     if asked.asked is not None:
         begun = [each.time for each in status.history if each.size == ranks and each.time >= asked.asked]
         seconds = round((begun[0] - asked.asked).total_seconds(), 3) if begun else 0.0
     return {
-        "workers": asked.workers,
+        "workers": 0 if asked.pause else asked.workers,
         "world_size": ranks,
         "run": status.run,
         "asked_at": time_to_text(asked.asked) if asked.asked else None,
@@ -234,28 +261,65 @@ class ScaleRequest:
         """
         ref = await self.training.find(cluster)
         spec, status = await cluster.spec(ref), await cluster.status(ref)
+        if verdict := await self._before_asking(cluster, ref, spec, status):
+            return verdict
+        asked = await cluster.ask(ref, self.size_request)
+        words = "asked for a pause" if asked.pause else f"asked for {asked.workers} workers"
+        if not self.wait:
+            return Verdict(ScaleState.REACHED, words, told(status, asked))
+        if not asked.done:
+            return Verdict(ScaleState.WAITING, f"{words}; {status.world_size} ranks train")
+        pause = await cluster.paused(ref)
+        if asked.pause:
+            return judge_pause(status, asked, pause)
+        if pause:
+            return Verdict(ScaleState.WAITING, f"the training is paused: {status.reason}")
+        return judge(status, asked, spec.workers.slots, await cluster.size(ref), self.size_request.release)
+
+    async def _before_asking(self, cluster: Cluster, ref: RunRef, spec: RunSpec, status: Status) -> Verdict | None:
+        """Return the verdict about a training that is not to be asked now, or any more. None: it is."""
         if status.phase.final:
             asked_before, slots = await cluster.known_request(ref, self.size_request.name), spec.workers.slots
             if asked_before and had(status, asked_before, slots):
-                ranks = asked_before.workers * slots
+                ranks = 0 if asked_before.pause else asked_before.workers * slots
                 text = f"the training run {status.run} has {status.phase}, and had {ranks} ranks before"
                 return Verdict(ScaleState.REACHED, text, result(status, asked_before, ranks))
-            wanted = "it released them" if self.size_request.release else f"it had the size {self.size_request.size}"
+            goal = _goal(self.size_request)
             return Verdict(
-                ScaleState.ENDED, f"the training run {status.run} has {status.phase} ({status.reason}) before {wanted}"
+                ScaleState.ENDED, f"the training run {status.run} has {status.phase} ({status.reason}) before {goal}"
             )
-        if status.phase in (Phase.PENDING, Phase.STARTING):
+        if status.phase in (Phase.PENDING, Phase.STARTING) and not self._is_about_pause:
             self.size_request.target(spec.workers.start, spec.workers)  # A bad one is told now.
             return Verdict(ScaleState.WAITING, f"the training has not begun: {status.reason}")
         if missing := self.after.missing(status):
             return Verdict(ScaleState.WAITING, missing)
-        asked = await cluster.ask(ref, self.size_request)
-        if not self.wait:
-            return Verdict(ScaleState.REACHED, f"asked for {asked.workers} workers", told(status, asked))
-        if not asked.done:
-            words = f"asked for {asked.workers} workers; {status.world_size} ranks train"
-            return Verdict(ScaleState.WAITING, words)
-        return judge(status, asked, spec.workers.slots, await cluster.size(ref), self.size_request.release)
+        if self.size_request.resume and await self._has_nothing_to_resume(cluster, ref):
+            there = SizeRequest(self.size_request.name, workers=status.target_size)
+            return Verdict(ScaleState.REACHED, f"the training run {status.run} is not paused", told(status, there))
+        return None
+
+    def missing(self, status: Status) -> str:
+        """Return another text whenever a look at this status may say something else, its :func:`summary` apart."""
+        after = self.after.missing(status)
+        if not self.size_request.pause:
+            return f"{after}"
+        return f"{after} {status.pause} {[each.name for each in status.workers if not each.state.gone]}"
+
+    async def _has_nothing_to_resume(self, cluster: Cluster, ref: RunRef) -> bool:
+        return not (await cluster.paused(ref) or await cluster.known_request(ref, self.size_request.name))
+
+    @property
+    def _is_about_pause(self) -> bool:
+        return self.size_request.pause or self.size_request.resume
+
+
+def _goal(request: SizeRequest) -> str:
+    """For people: what the training was to have done."""
+    if request.release:
+        return "it released them"
+    if request.pause:
+        return "it was paused"
+    return f"it had the size {request.size}" if request.size else "it was resumed"
 
 
 def told(status: Status, asked: SizeRequest) -> dict[str, Any]:
@@ -361,7 +425,7 @@ class ScaleWait:
             async with aclosing(cluster.watch(ref, None, min(BEAT, interval))) as updates:
                 async for update in updates:
                     if isinstance(update, StatusChanged):
-                        seen = f"{summary(update.status)} {self.request.after.missing(update.status)}"
+                        seen = f"{summary(update.status)} {self.request.missing(update.status)}"
                     if seen != told:
                         told = seen
                         verdict = await self.check()

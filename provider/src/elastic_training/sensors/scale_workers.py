@@ -41,8 +41,9 @@ class ScaleWorkersSensor(ScalesTraining, BaseSensorOperator):
 
     Args:
         training_task_id: Id of the training's task. Templated.
-        workers: Number of workers; or a change of the number that is asked for at the first look, ``"+2"`` or ``"-1"``,
-            which retries do not make again; or ``"min"`` or ``"max"`` of the training. Templated.
+        workers: Number of workers, 0 to pause the training; or a change of the number that is asked for at the first
+            look, ``"+2"`` or ``"-1"``, which retries do not make again; or ``"min"`` or ``"max"`` of the training.
+            Templated.
         release: Instead of ``workers``: names of workers to give up without replacement. They get a notice. Templated.
         clip: Take the nearer bound for a size outside of the training's; otherwise such a size fails. Templated.
         after_step: Ask once the training has reached this global step. All of ``after_…`` that are given must hold.

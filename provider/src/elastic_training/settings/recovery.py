@@ -24,6 +24,8 @@ class Recovery(Settings):
     """Longest time with too few workers before the run fails."""
     start_timeout: Duration = timedelta(minutes=10)
     """Longest time from the launcher's start to the first training."""
+    max_pause: Duration = timedelta(days=7)
+    """Longest pause before the run fails, without another try; 0: no limit."""
     reset_limit: IntOrTemplate | None = None
     """Most resets forced by lost workers or failed ranks; resizes do not count. None: no limit."""
     rank_failures: IntOrTemplate = 10
@@ -51,6 +53,7 @@ class Recovery(Settings):
             mode=member_of("recovery.mode", self.mode, RecoveryMode),
             max_wait=seconds_of("recovery.max_wait", self.max_wait),
             start_timeout=seconds_of("recovery.start_timeout", self.start_timeout),
+            max_pause=seconds_of("recovery.max_pause", self.max_pause, zero=True),
             reset_limit=None if limit is None else whole_number("recovery.reset_limit", limit, least=0),
             rank_failures=whole_number("recovery.rank_failures", self.rank_failures, least=0),
             notices=member_of("recovery.notices", self.notices, NoticeService),

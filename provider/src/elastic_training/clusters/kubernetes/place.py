@@ -47,6 +47,7 @@ _SAID_BY_READERS = (
     FailureKind.POD_REFUSED,
     FailureKind.START_TIMEOUT,
     FailureKind.MAX_WAIT_EXCEEDED,
+    FailureKind.MAX_PAUSE_EXCEEDED,
     FailureKind.LAUNCHER_LOST,
     FailureKind.LAUNCHER_ERROR,
 )

@@ -78,8 +78,10 @@ def _of_a_run(places: list[str], arguments: Namespace) -> int:
             head = replace(chosen.found.headline, reason=hide(chosen.found.headline.reason))
             status = without_secrets(run(chosen.cluster.status(chosen.ref)), hide)
             print_run(replace(chosen.found, headline=head), status, as_json=arguments.json)
-        case "scale":
+        case "scale" | "pause":
             run(scale(chosen, arguments.workers))
+        case "resume":
+            run(resume(chosen, arguments.workers))
         case "notice":
             run(notice(chosen, arguments.worker, arguments.seconds))
         case "stacks":
@@ -121,15 +123,28 @@ def _write(page: str, path: str | None) -> None:
 
 
 async def scale(chosen: Chosen, workers: str) -> None:
-    """Ask for a number of workers.
+    """Ask for a number of workers; 0: for a pause.
 
     Raises:
-        InvalidSettings: it is not a size, or outside the run's bounds.
-        Conflict: the run is over.
+        InvalidSettings: it is not a size, outside the run's bounds, or a pause of a run without a checkpoint store.
+        Conflict: the run is over, or paused.
     """
     await _check_alive(chosen)
     asked = await chosen.cluster.ask(chosen.ref, workers, by=_person())
-    print_line(f"run {chosen.ref.name}: {asked.workers} workers asked for")
+    what = "a pause" if asked.pause else f"{asked.workers} workers"
+    print_line(f"run {chosen.ref.name}: {what} asked for")
+
+
+async def resume(chosen: Chosen, workers: str | None) -> None:
+    """Go on with a paused run.
+
+    Raises:
+        InvalidSettings: it is not a size, or outside the run's bounds.
+        Conflict: the run is over, or not paused.
+    """
+    await _check_alive(chosen)
+    asked = await chosen.cluster.resume(chosen.ref, workers, by=_person())
+    print_line(f"run {chosen.ref.name}: resumed, {asked.workers} workers asked for")
 
 
 async def notice(chosen: Chosen, worker: str, seconds: float) -> None:

@@ -7,9 +7,10 @@ count down then, so they are applied here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from elastic_runtime.documents import from_json
 from elastic_runtime.errors import FailureKind, InvalidDocument
@@ -119,11 +120,16 @@ def _replacing(seen: Seen, status: Status, now: datetime) -> Status:
         reason = "another launcher takes over"
     else:
         why = diagnosis.about(seen.pods, seen.events, seen.job, now)
-        limit = seen.root.spec.recovery.max_wait
+        recovery, kind = seen.root.spec.recovery, FailureKind.MAX_WAIT_EXCEEDED
+        limit = recovery.max_wait
+        if status.phase is Phase.PAUSED:
+            limit, kind = recovery.max_pause or math.inf, FailureKind.MAX_PAUSE_EXCEEDED
         since = max([status.updated, *_times(seen.pods)])
-        if failure := _hopeless(why, since, limit, now, FailureKind.MAX_WAIT_EXCEEDED):
+        if failure := _hopeless(why, since, limit, now, kind):
             return _failed(seen, *failure)
         reason = f"the launcher is being replaced: {why}" if why else "the launcher is being replaced"
+    if status.phase is Phase.PAUSED:
+        return replace(status, reason=f"{status.reason}; {reason}")
     return replace(status, phase=Phase.SUSPENDED, reason=reason, world_size=0)
 
 
@@ -132,7 +138,7 @@ def _hopeless(
 ) -> tuple[FailureKind, str] | None:
     if why is not None and why.fatal:
         return _kind(why), str(why)
-    if now > since + timedelta(seconds=limit):
+    if (now - since).total_seconds() > limit:
         return late, f"no launcher has run for {limit:g} s: {why or 'Kubernetes does not say why'}"
     return None
 
