@@ -55,8 +55,10 @@ export function fetchRuns(query: URLSearchParams): Promise<RunsPage> {
   return ask(`runs?${query}`);
 }
 
+export type Change = "scale" | "pause" | "resume" | "notice" | "end";
+
 /** Change a run. The header is one that a form of another site cannot send. */
-export async function change(what: "scale" | "notice" | "end", ids: TaskIds, more: object): Promise<void> {
+export async function change(what: Change, ids: TaskIds, more: object): Promise<void> {
   await ask(what, {
     method: "POST",
     headers: { "Content-Type": "application/json", "X-Elastic-Training": "1" },

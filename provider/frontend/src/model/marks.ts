@@ -11,6 +11,7 @@ const CATEGORIES: Record<string, Category> = {
   restarted: "loss",
   suspended: "loss",
   handover: "handover",
+  paused: "resize",
   scaled: "resize",
   size_asked: "resize",
 };

@@ -89,6 +89,7 @@ export interface Status {
   events: RunEvent[];
   history: { time: string; size: number; generation: number; step: number | null }[];
   asked: { time: string; workers: number }[];
+  pause?: { workers: number; since: string | null; refused: string } | null;
 }
 
 export interface CostLine {

@@ -8,7 +8,7 @@ import type { RunRow } from "../model/types";
 import { stepOf } from "../model/unknown";
 
 const PAGE = 50;
-const PHASES = ["pending", "starting", "running", "suspended", "succeeded", "failed"];
+const PHASES = ["pending", "starting", "running", "suspended", "paused", "succeeded", "failed"];
 const COLUMNS = [
   ["name", "Run"],
   ["phase", "Phase"],

@@ -1,12 +1,14 @@
 import { useEffect, useRef, useState } from "preact/hooks";
-import { change } from "../model/api";
-import type { TaskIds } from "../model/types";
+import { type Change, change } from "../model/api";
+import type { Status, TaskIds } from "../model/types";
 
 /** Seconds that a drill leaves a worker. */
 const DRILL = 30;
 
 export interface Changes {
   scale: (workers: number) => void;
+  pause: () => void;
+  resume: () => void;
   notice: (worker: string) => void;
   end: () => void;
   busy: boolean;
@@ -17,7 +19,7 @@ export interface Changes {
 export function useChanges(ids: TaskIds, after: () => void): Changes {
   const [busy, setBusy] = useState(false);
   const [said, setSaid] = useState("");
-  async function ask(what: "scale" | "notice" | "end", more: object, done: string): Promise<void> {
+  async function ask(what: Change, more: object, done: string): Promise<void> {
     setBusy(true);
     try {
       await change(what, ids, more);
@@ -30,6 +32,8 @@ export function useChanges(ids: TaskIds, after: () => void): Changes {
   }
   return {
     scale: (workers) => void ask("scale", { workers }, `${workers} workers are asked for`),
+    pause: () => void ask("pause", {}, "A pause is asked for: workers go once the state is durable"),
+    resume: () => void ask("resume", {}, "The run has been asked to go on"),
     notice: (worker) => void ask("notice", { worker, seconds: DRILL }, `${worker} has a notice of ${DRILL} s`),
     end: () => void ask("end", {}, "The run has been asked to end"),
     busy,
@@ -39,11 +43,13 @@ export function useChanges(ids: TaskIds, after: () => void): Changes {
 
 interface Props {
   changes: Changes;
-  target: number;
+  status: Status;
   limits: { minimum: number; maximum: number } | null;
 }
 
-export function Controls({ changes, target, limits }: Props) {
+export function Controls({ changes, status, limits }: Props) {
+  const pause = status.pause && !status.pause.refused ? status.pause : null;
+  const target = pause ? pause.workers : status.target_size;
   const [workers, setWorkers] = useState(String(target));
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => setWorkers(String(target)), [target]);
@@ -67,10 +73,13 @@ export function Controls({ changes, target, limits }: Props) {
             onInput={(event) => setWorkers(event.currentTarget.value)}
           />
         </label>
-        <button type="submit" disabled={changes.busy}>
+        <button type="submit" disabled={changes.busy || pause !== null}>
           Scale
         </button>
       </form>
+      <button type="button" disabled={changes.busy} onClick={pause ? changes.resume : changes.pause}>
+        {pause ? "Resume" : "Pause"}
+      </button>
       <button type="button" class="dangerous" disabled={changes.busy} onClick={() => dialog.current?.showModal()}>
         End the run…
       </button>
