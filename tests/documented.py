@@ -165,6 +165,11 @@ torch.nn.init.zeros_(model.weight)
         _TRAINING + "\ndef evaluate():\n    print('evaluated')\n", "", "evaluated",
     ),
     Recipe(
+        "busy", "docs/training-script.md", "at_most=3600", "hand",
+        "model, evaluate = 'a model', print",
+        says="a model",
+    ),
+    Recipe(
         "outputs", "docs/training-script.md", "figure.savefig", "hand",
         "class figure:\n    savefig = staticmethod(lambda path: path.write_text('drawn'))\n",
         "print(sorted(path.name for path in outputs().iterdir()))", "['loss.png']",

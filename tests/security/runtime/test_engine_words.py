@@ -13,7 +13,7 @@ from elastic_runtime.launcher.agent_reports import AgentReports
 from elastic_runtime.launcher.worker_pool import WorkerPool
 from elastic_runtime.net.framing import decode_line
 from elastic_runtime.protocol.rank_link import EngineWord, TotalSteps, encode_rank_message
-from elastic_runtime.protocol.wire import Hello, RankSaid
+from elastic_runtime.protocol.wire import Hello, RankSaid, RankState
 from elastic_runtime.run.spec import RecoverySpec
 
 WORD = decode_line(encode_rank_message(EngineWord({"type": "peer_lost", "world": 1})))
@@ -36,7 +36,7 @@ def scene() -> SimpleNamespace:
     told: list[Any] = []
     record: Any = SimpleNamespace(rank_said=lambda message, _worker: told.append(message))
     platform: Any = SimpleNamespace(came=lambda _worker: None)
-    reports = AgentReports(pool, record, no, platform, lambda: session, lambda: None, no)  # type: ignore[arg-type, return-value]
+    reports = AgentReports(pool, record, no, platform, lambda: session, lambda: None, no, no)  # type: ignore[arg-type, return-value]
     connection = SimpleNamespace(hello=Hello("worker-0", "node", 1, 1, "lo"))
     loop = SimpleNamespace(time=lambda: 0.0)
     return SimpleNamespace(session=session, told=told, pool=pool, reports=reports, connection=connection, loop=loop)
@@ -58,9 +58,11 @@ def test_nobody_speaks_for_a_rank_that_does_not_run_there(
     scene: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     come(scene, monkeypatch)
+    told = [WORD, {"type": "busy", "what": "x", "seconds": 9.0}, {"type": "standing", "commits": 1}]
     for process in ("worker-1.0.0~0", "worker-0.0.1~0"):
-        with pytest.raises(InvalidDocument):
-            scene.reports.said(scene.connection, RankSaid(process, WORD))
+        for message in (*(RankSaid(process, word) for word in told), RankState(process, True)):
+            with pytest.raises(InvalidDocument, match="no rank"):
+                scene.reports.said(scene.connection, message)
     assert scene.session.heard_of == []
 
 

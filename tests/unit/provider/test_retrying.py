@@ -113,8 +113,9 @@ class TestFailedTry:
         assert isinstance(raised, TrainingHopeless) is hopeless
 
     @pytest.mark.parametrize("policy", [None, TrainingRetryPolicy()])
-    def test_a_refusal_of_the_launcher_is_not_retried(self, policy: TrainingRetryPolicy | None) -> None:
-        status = final_status(FailureKind.LAUNCHER_ERROR)
+    @pytest.mark.parametrize("kind", [FailureKind.LAUNCHER_ERROR, FailureKind.STANDSTILL])
+    def test_what_ends_the_same_is_not_retried(self, kind: FailureKind, policy: TrainingRetryPolicy | None) -> None:
+        status = final_status(kind)
         raised = failed_try(status, (), policy, tries_left=True, hopeless=False)
         assert isinstance(raised, TrainingHopeless)
         assert raised.failures[-1].final

@@ -41,6 +41,8 @@ from elastic_training.settings.values import parse_bool
         (lambda: Recovery(rank_failures=-1), "recovery.rank_failures"),
         (lambda: Recovery(lease=-1), "recovery.lease"),
         (lambda: Recovery(unwatched=0), "recovery.unwatched"),
+        (lambda: Recovery(standstill=-1), "recovery.standstill"),
+        (lambda: Recovery(standstill="never"), "recovery.standstill"),
         (lambda: Checkpoints(every=0), "checkpoints.every"),
         (lambda: Checkpoints(keep=0), "checkpoints.keep"),
     ],
@@ -85,6 +87,10 @@ def test_time_spans_are_seconds_for_the_launcher() -> None:
     spec = Recovery(mode="fixed", max_wait=timedelta(minutes=2), start_timeout="90", reset_limit="3").spec()
     assert (spec.mode, spec.max_wait, spec.start_timeout, spec.reset_limit) == (RecoveryMode.FIXED, 120.0, 90.0, 3)
     assert Recovery(lease=0).timing() == Timing(lease=0.0)
+    assert Recovery().spec().standstill is None
+    assert Recovery(standstill=0).spec().standstill == 0.0
+    assert Recovery(standstill=timedelta(minutes=5)).spec().standstill == 300.0
+    assert Recovery(standstill="{{ 90 }}").rendered(lambda text: text.strip("{ }")).spec().standstill == 90.0
 
 
 def test_a_metadata_service_is_named_or_left_to_the_cluster() -> None:

@@ -17,7 +17,7 @@ from elastic_runtime.checkpoint.file import FileStore
 from elastic_runtime.checkpoint.store import Draft, open_store
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import OwnershipLost, StoreUnavailable
-from elastic_runtime.protocol.rank_link import CheckpointWritten, CommitDeadline, RankMessage, Stands
+from elastic_runtime.protocol.rank_link import CheckpointWritten, CommitDeadline, RankMessage, TrainingStopped
 from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.torch import DurableState, load_checkpoint
 from elastic_runtime.torch.family import TORCH
@@ -238,10 +238,10 @@ class TestState:
         stand.meanwhile = meanwhile
         stand.train(2)
         assert (stand.state.step, stand.looks) == (4, 1000), "and trains on where it is withdrawn"
-        kinds = [type(each) for each in heard if isinstance(each, CheckpointWritten | Stands)]
-        assert kinds[:2] == [CheckpointWritten, Stands], "nobody ends a commit that is not durable"
-        told = [each for each in heard if isinstance(each, Stands)]
-        assert set(told) == {Stands(3)}
+        kinds = [type(each) for each in heard if isinstance(each, CheckpointWritten | TrainingStopped)]
+        assert kinds[:2] == [CheckpointWritten, TrainingStopped], "nobody ends a commit that is not durable"
+        told = [each for each in heard if isinstance(each, TrainingStopped)]
+        assert set(told) == {TrainingStopped(3)}
         assert 40 <= len(told) <= 60, "again and again, for another launcher"
 
     def test_only_a_commit_is_stood_at(self, stand: Stand) -> None:
@@ -269,7 +269,7 @@ class TestWaiting:
         stand.wait(50)
         messages = stand.agent.heard()
         assert [(each.step, each.handover) for each in messages if isinstance(each, CheckpointWritten)] == [(3, True)]
-        assert {each for each in messages if isinstance(each, Stands)} == {Stands(3)}
+        assert {each for each in messages if isinstance(each, TrainingStopped)} == {TrainingStopped(3)}
 
     def test_what_is_written_is_the_commit_and_not_what_the_step_after_it_has_left(self, stand: Stand) -> None:
         stand.state = DurableState(

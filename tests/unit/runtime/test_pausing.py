@@ -28,7 +28,7 @@ from elastic_runtime.protocol.rank_link import (
     Progress,
     RankMessage,
     Resumed,
-    Stands,
+    TrainingStopped,
     encode_rank_message,
 )
 from elastic_runtime.protocol.wire import (
@@ -218,7 +218,7 @@ async def pause_at_step_11(site: Site) -> Status:
     assert (status.phase, status.world_size, site.place.wanted_) == (Phase.RUNNING, 2, 2)
     assert status.reason == "to be paused at the next commit, once that is durable"
     site.first.says(written(11))
-    site.first.says(Stands(11))
+    site.first.says(TrainingStopped(11))
     return await site.until(lambda status: status.phase is Phase.PAUSED and not site.agents)
 
 

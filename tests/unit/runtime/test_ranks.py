@@ -20,7 +20,7 @@ from elastic_runtime.agent.rank_links import MAX_LINKS
 from elastic_runtime.agent.zygote import LEFTOVER_GRACE
 from elastic_runtime.clock import utc_now
 from elastic_runtime.protocol.rank_link import RANK_FD, RANK_SOCKET, Handover, RankLink, short_path
-from elastic_runtime.protocol.wire import RankExited, RankSaid, Ready
+from elastic_runtime.protocol.wire import RankExited, RankSaid, RankState, Ready
 from elastic_runtime.world import WORLD
 from tests.unit.runtime.worker_bench import SOON, Worker, code, with_worker
 
@@ -39,6 +39,13 @@ def gone(pid: int) -> None:
     except psutil.NoSuchProcess:
         return
     raise AssertionError(f"{process} is still there")
+
+
+def stop(pid: int) -> None:
+    """Stop that process, until the kernel says so."""
+    os.kill(pid, signal.SIGSTOP)
+    while psutil.Process(pid).status() != psutil.STATUS_STOPPED:
+        pass
 
 
 STUBBORN = code("import signal, time; signal.signal(15, signal.SIG_IGN); print('ready'); time.sleep(600)")
@@ -304,6 +311,27 @@ class TestLink:
             worker.ranks.tell(Handover("worker-7", utc_now()))
             await worker.until(lambda: worker.code("a") is not None)
             assert worker.lines("a", "stdout") == ["['worker-7']"]
+
+        with_worker(True, test)
+
+    def test_a_rank_is_asked_where_it_stands_and_its_agent_whether_it_runs(self) -> None:
+        rank = """if True:
+            from elastic_runtime.protocol.rank_link import shared_link
+            from elastic_runtime.script.standing import ledger
+            shared_link().set_engine_callbacks(lambda _: None, lambda: None, lambda: None)
+            ledger().commits(7)
+            print("ready", flush=True)
+            while True: pass"""
+
+        async def test(worker: Worker) -> None:
+            pids = [await worker.start(name, code(rank)) for name in ("a", "b")]
+            stop(pids[1])
+            worker.ranks.dump_stacks(ask=True)
+            await worker.until(lambda: any(each.message["type"] == "standing" for each in worker.of(RankSaid)))
+            assert worker.of(RankState) == [RankState("a", False), RankState("b", True)]
+            [answer] = [each for each in worker.of(RankSaid) if each.message["type"] == "standing"]
+            assert (answer.rank_id, answer.message["commits"], answer.message["step"]) == ("a", 1, 7)
+            assert answer.message["waits"] is False
 
         with_worker(True, test)
 

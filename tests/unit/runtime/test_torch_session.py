@@ -134,6 +134,22 @@ async def test_a_world_that_breaks_while_it_settles_on_a_commit_agrees_on_none(b
 
 
 @scene
+async def test_a_world_that_is_broken_up_forms_anew_of_the_same_ranks(bench: Bench) -> None:
+    session = bench.session
+    session.open(("a", "b"), 1)
+    await bench.form(1, "a", "b")
+    session.break_up()
+    assert session.fact.state is SessionState.FORMING
+    assert bench.heard("a") == bench.heard("b") == [WorldBroken(1)]
+    session.break_up()
+    assert bench.heard("a") == [], "it is broken already"
+    for rank_id in ("a", "b"):
+        bench.say(rank_id, ReadyForWorld())
+    assert bench.heard("a") == [EnterWorld(2, 0, 2, in_vain=1)]
+    assert (session.fact.holders, bench.exits) == (("a", "b"), [])
+
+
+@scene
 async def test_who_has_a_part_of_the_state_stays_until_it_could_give_it(bench: Bench) -> None:
     bench.session.open(("a", "b"), 1)
     await bench.form(1, "a", "b")

@@ -41,6 +41,8 @@ class FailureKind(StrEnum):
     """Paused for longer than ``recovery.max_pause``."""
     RESET_LIMIT = "reset_limit"
     """More forced resets than ``recovery.reset_limit``."""
+    STANDSTILL = "standstill"
+    """The training stood still at the same step twice, by the same rank's fault or by nobody's."""
     CANCELLED = "cancelled"
     """Somebody asked for the end."""
     ABANDONED = "abandoned"

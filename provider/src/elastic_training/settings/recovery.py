@@ -39,6 +39,9 @@ class Recovery(Settings):
     """Which metadata service announces that a machine will be taken, beside SIGTERM: ``aws``, ``aws-rebalance``
     (recommendations to rebalance count too), ``gcp``, ``azure``, ``alibaba``, ``none``; ``auto``: on Kubernetes the one
     that is found, on this machine none."""
+    standstill: Duration | None = None
+    """Longest time without a commit, while ranks with a state train, before the rank at fault is replaced. None: ten
+    minutes, or 20 times the longest recent time between two commits if that is more; 0: no limit."""
 
     def __post_init__(self) -> None:
         known = self.known()
@@ -48,7 +51,7 @@ class Recovery(Settings):
     @all_known()
     def spec(self) -> RecoverySpec:
         """For the launcher. Raises InvalidSettings."""
-        limit = self.reset_limit
+        limit, still = self.reset_limit, self.standstill
         return RecoverySpec(
             mode=member_of("recovery.mode", self.mode, RecoveryMode),
             max_wait=seconds_of("recovery.max_wait", self.max_wait),
@@ -57,6 +60,7 @@ class Recovery(Settings):
             reset_limit=None if limit is None else whole_number("recovery.reset_limit", limit, least=0),
             rank_failures=whole_number("recovery.rank_failures", self.rank_failures, least=0),
             notices=member_of("recovery.notices", self.notices, NoticeService),
+            standstill=None if still is None else seconds_of("recovery.standstill", still, zero=True),
         )
 
     @all_known()

@@ -92,6 +92,10 @@ class HubSession:
     def reform(self) -> None:
         """There is no need: a world is made of those who are ready, and is complete at once."""
 
+    def break_up(self) -> None:
+        """Whoever waits for others need not."""
+        self._break_up()
+
     def open(self, ranks: tuple[str, ...], minimum: int) -> None:
         self._listening = socket.create_server(self._address)
         self._tasks.begin(self._listen())

@@ -372,8 +372,8 @@ class Agent:
                     saving.add_done_callback(self._stops.discard)
                 case SaveTraces():
                     self._send(TracesSaved())
-                case DumpStacks():
-                    ranks.dump_stacks()
+                case DumpStacks(ask):
+                    ranks.dump_stacks(ask=ask)
                 case Hosts():
                     ranks.in_world(message)
                 case Release(reason):

@@ -45,6 +45,14 @@ def _process(pid: int) -> psutil.Process | None:
         return None
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a signal or a debugger has stopped that process."""
+    try:
+        return psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+    except psutil.Error:
+        return False
+
+
 def _counters() -> Mapping[str, Any]:
     counters: Mapping[str, Any] = psutil.net_io_counters(pernic=True)
     return counters

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from elastic_runtime.agent.hardware import is_stopped
 from elastic_runtime.agent.rank_links import RankLinks
 from elastic_runtime.agent.scripts import new_folder
 from elastic_runtime.agent.zygote import LEFTOVER_GRACE, ZygoteClient
@@ -35,11 +36,22 @@ from elastic_runtime.protocol.rank_link import (
     OUTPUTS,
     RANK_SOCKET,
     AgentWord,
+    AskStanding,
     decode_rank_message,
     encode_rank_message,
 )
 from elastic_runtime.protocol.rank_names import RankName
-from elastic_runtime.protocol.wire import AgentMessage, Host, Hosts, Output, RankExited, RankSaid, RankStarted, Ready
+from elastic_runtime.protocol.wire import (
+    AgentMessage,
+    Host,
+    Hosts,
+    Output,
+    RankExited,
+    RankSaid,
+    RankStarted,
+    RankState,
+    Ready,
+)
 from elastic_runtime.script.stacks import SIGNAL as STACK_SIGNAL
 
 # Lines of a rank's output, with those of a progress bar among them, which never ends its line but rewrites it. Pure.
@@ -288,10 +300,14 @@ class Ranks:
         if rank_id in self._ranks:
             self._zygote.signal(rank_id, number, alone=alone)
 
-    def dump_stacks(self) -> None:
-        """Have every rank write on stderr where it stands, as far as it can."""
+    def dump_stacks(self, *, ask: bool = False) -> None:
+        """Have every rank write on stderr where it stands, as far as it can; see :class:`~.wire.DumpStacks`."""
         for rank_id in self._ranks:
             self.signal(rank_id, STACK_SIGNAL)
+        if ask:
+            for rank_id, rank in self._ranks.items():
+                self._send(RankState(rank_id, rank.pid is not None and is_stopped(rank.pid)))
+            self.tell(AskStanding())
 
     def in_world(self, world: Hosts) -> None:
         """Have every rank find these in the hostfile."""

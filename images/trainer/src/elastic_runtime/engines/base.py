@@ -189,6 +189,9 @@ class Session(Protocol):
         :attr:`SessionFact.holders`. If no world is forming, only the first of :attr:`SessionFact.starting` are stopped.
         """
 
+    def break_up(self) -> None:
+        """Have the present world, which is complete, end as if a rank were lost, and its ranks form another."""
+
     async def close(self, grace: float) -> None:
         """End it; every rank is stopped, and has ended when this returns.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from elastic_runtime.protocol.rank_link import shared_link
 from elastic_runtime.script import kept_outputs
+from elastic_runtime.script.standing import ledger
 
 
 def through_worlds(
@@ -55,6 +56,7 @@ def into_world(state: Any, *, is_new: bool = True, has_same: bool = False) -> No
         is_new: it was in another world before.
         has_same: so have all others, already.
     """
+    ledger().in_world()
     if is_new:
         state.on_reset()
     kept_outputs.in_world()

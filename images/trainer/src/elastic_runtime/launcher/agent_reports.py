@@ -16,12 +16,14 @@ from elastic_runtime.launcher.gathering import Gathering
 from elastic_runtime.launcher.platform import Platform
 from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.launcher.record.run_record import RunRecord
+from elastic_runtime.launcher.standstills import Standstills
 from elastic_runtime.launcher.worker_pool import Worker, WorkerPool
 from elastic_runtime.pace import Pace
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol.plausible import check_rank
 from elastic_runtime.protocol.rank_link import (
     BatchSize,
+    Busy,
     CheckpointWritten,
     EngineWord,
     LocalRankRead,
@@ -29,9 +31,10 @@ from elastic_runtime.protocol.rank_link import (
     OutputsSaved,
     Progress,
     Returned,
-    Stands,
+    Standing,
     TotalSteps,
     TrainingEnded,
+    TrainingStopped,
     TrainsUnjoined,
     decode_rank_message,
 )
@@ -43,6 +46,7 @@ from elastic_runtime.protocol.wire import (
     RankExited,
     RankSaid,
     RankStarted,
+    RankState,
     Ready,
     TracesSaved,
 )
@@ -63,7 +67,7 @@ class AgentReports:
     """Pass messages of agents on to pool, record, log and session.
 
     Args:
-        pool, record, output, platform, gathering: where it goes.
+        pool, record, output, platform, gathering, standstills: where it goes.
         session: the present one; None while there is none.
         on_change: called when there may be something to decide.
     """
@@ -77,9 +81,11 @@ class AgentReports:
         session: Callable[[], Session | None],
         on_change: Callable[[], None],
         gathering: Gathering,
+        standstills: Standstills,
     ) -> None:
         self._pool, self._record, self._output, self._platform = pool, record, output, platform
         self._session, self._on_change, self._gathering = session, on_change, gathering
+        self._standstills = standstills
         self._tidings: dict[str, Pace] = {}
         self._engine_words: dict[str, Pace] = {}
 
@@ -119,6 +125,9 @@ class AgentReports:
                 self._pool.rank_exited(worker, message)
             case RankSaid(process, plain):
                 self._rank_said(worker, process, plain)
+            case RankState(process, stopped):
+                self._pool.check_running(worker, process)
+                self._standstills.runs(_rank_id(process), stopped=stopped)
             case TracesSaved():
                 self._gathering.saved(worker.name, message)
                 return
@@ -152,11 +161,11 @@ class AgentReports:
         if isinstance(message, EngineWord):
             self._engine_word(worker, process, message)
             return
-        if isinstance(message, TrainingEnded | Stands):
+        if isinstance(message, TrainingEnded | TrainingStopped):
             self._waits(worker, process, message)
             return
-        if isinstance(message, LocalRankRead | TrainsUnjoined):
-            self._script_does(worker, message)
+        if isinstance(message, Busy | Standing | LocalRankRead | TrainsUnjoined):
+            self._script_does(worker, process, message)
             return
         if isinstance(message, Progress) and (session := self._session()):
             session.committed()
@@ -170,15 +179,20 @@ class AgentReports:
         if isinstance(message, CheckpointWritten):
             self._pool.leave_time.wrote(message.seconds)
 
-    def _waits(self, worker: Worker, process: str, message: TrainingEnded | Stands) -> None:
+    def _waits(self, worker: Worker, process: str, message: TrainingEnded | TrainingStopped) -> None:
         if isinstance(message, TrainingEnded):
             self._pool.training_ended(worker, process, message)
         else:
             self._pool.check_running(worker, process)
             self._pool.stands = True
 
-    def _script_does(self, worker: Worker, message: LocalRankRead | TrainsUnjoined) -> None:
-        if isinstance(message, TrainsUnjoined):
+    def _script_does(
+        self, worker: Worker, process: str, message: Busy | Standing | LocalRankRead | TrainsUnjoined
+    ) -> None:
+        if isinstance(message, Busy | Standing):
+            self._pool.check_running(worker, process)
+            self._standstills.said(_rank_id(process), message)
+        elif isinstance(message, TrainsUnjoined):
             self._record.trains_unjoined()
         elif self._pool.shares_host(worker):
             self._record.local_rank_read()
@@ -188,7 +202,7 @@ class AgentReports:
         if self._engine_words[worker.name].pay(1):
             raise InvalidDocument("more words to the engine than ranks have to say")
         if session := self._session():
-            session.heard(str(RankName.parse(process).rank), message.word)
+            session.heard(_rank_id(process), message.word)
 
     def will_be_taken(self, worker: Worker, source: str, deadline: datetime, *, punctual: bool = False) -> None:
         """Have every rank hear that a worker will be taken, and again when its deadline has come nearer."""
@@ -207,4 +221,8 @@ class AgentReports:
     def _rank(self, process: str) -> int | None:
         """The rank that a process has in the present world, or had in the last."""
         session = self._session()
-        return session.rank_of.get(str(RankName.parse(process).rank)) if session else None
+        return session.rank_of.get(_rank_id(process)) if session else None
+
+
+def _rank_id(process: str) -> str:
+    return str(RankName.parse(process).rank)

@@ -31,6 +31,7 @@ _TOLD = frozenset(
         EventKind.PAUSED,
         EventKind.RESUMED,
         EventKind.RESTARTED,
+        EventKind.STANDSTILL,
     }
 )
 _LONGEST = 120

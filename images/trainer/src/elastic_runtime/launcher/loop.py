@@ -21,10 +21,12 @@ from elastic_runtime.launcher.certificate_expiry import CertificateExpiry
 from elastic_runtime.launcher.decision.decide import decide, observe
 from elastic_runtime.launcher.decision.facts import (
     Action,
+    AskRanks,
     Clocks,
     CloseSession,
     DecisionSettings,
     Ending,
+    EndStandstill,
     EndWorkers,
     Facts,
     Finish,
@@ -50,6 +52,7 @@ from elastic_runtime.launcher.record.output import OutputLog, ProgressLines
 from elastic_runtime.launcher.record.run_record import RunRecord
 from elastic_runtime.launcher.script_imports import check_frameworks
 from elastic_runtime.launcher.stack_dumps import StackDumps
+from elastic_runtime.launcher.standstills import Standstills
 from elastic_runtime.launcher.worker_pool import TellingAgain, WorkerPool
 from elastic_runtime.net import certificates
 from elastic_runtime.printable import printable
@@ -122,9 +125,17 @@ class Launcher:
         self._engine = find_engine(spec.engine)
         self._session: Session | None = None
         self._gathering = Gathering(spec)
+        self._standstills = Standstills(self._loop.time)
         self._scraping = scraping(spec.observe, self._status)
         self._reports = AgentReports(
-            self._pool, self._record, output, platform, lambda: self._session, self._changed.set, self._gathering
+            self._pool,
+            self._record,
+            output,
+            platform,
+            lambda: self._session,
+            self._changed.set,
+            self._gathering,
+            self._standstills,
         )
         reports = self._reports
         self._server = AgentServer(
@@ -191,6 +202,7 @@ class Launcher:
     def _collect(self) -> Facts:
         self._look_at_workers()
         self._look_at_size()
+        ranks = self._session.rank_of if self._session else {}
         facts = Facts(
             wanted=self._wanted,
             workers=self._pool.facts(),
@@ -209,7 +221,10 @@ class Launcher:
             commits=self._pool.leave_time.commits,
             leave_time=self._pool.leave_time.seconds(),
             ending=self._ending(),
-            ended=self._pool.ended(session.rank_of) if (session := self._session) else None,
+            ended=self._pool.ended(ranks),
+            excused=self._standstills.excused(ranks),
+            inquiry=self._standstills.inquiry(ranks),
+            stalls=self._standstills.stalls,
             is_consequence=self._record.failures.is_consequence,
             pause=self._record.pause_fact(),
             stands=self._pool.stands,
@@ -331,7 +346,7 @@ class Launcher:
             self._last_commit_told = told
             self._pool.tell_last_commit(word)
 
-    async def _carry_out(self, action: Action) -> None:  # noqa: C901  # one case an action
+    async def _carry_out(self, action: Action) -> None:  # noqa: C901, PLR0912  # one case an action
         log.debug("%s", printable(action))
         match action:
             case OpenSession(ranks, minimum):
@@ -359,6 +374,12 @@ class Launcher:
             case ReformWorld():
                 if self._session:
                     self._session.reform()
+            case AskRanks(reason):
+                self._standstills.asks(self._record.step)
+                count = self._pool.dump_stacks(ask=True)
+                self._record.event(EventKind.STANDSTILL, f"{reason}; the stacks of {count} ranks are in the log")
+            case EndStandstill():
+                self._end_standstill(action)
             case RefuseSize(size, before):
                 self._refuse(size, before)
             case CloseSession():
@@ -378,6 +399,14 @@ class Launcher:
                 self._refuse_pause(reason)
             case _:
                 assert isinstance(action, StopTraining), "the others are handled by the loop"
+
+    def _end_standstill(self, action: EndStandstill) -> None:
+        self._standstills.acts(action.stall)
+        self._record.event(EventKind.STANDSTILL, action.reason, step=action.stall.step)
+        for rank_id in action.rank_ids:
+            self._pool.stop_rank(rank_id)
+        if self._session and not action.rank_ids:
+            self._session.break_up()
 
     async def _finish(self, action: Finish, reason: str) -> Status:
         reason += await self._save_state(action.failure)
@@ -475,7 +504,7 @@ class Launcher:
         return self._record.checkpoint != before
 
     def _with_cause(self, end: Finish, reason: str) -> str:
-        if end.phase is not Phase.FAILED or end.failure in _ASKED_FOR:
+        if end.phase is not Phase.FAILED or end.failure in (*_ASKED_FOR, FailureKind.STANDSTILL):
             return reason
         if first := self._record.failures.first:
             return f"{reason}; {first.summary}{self._record.advice}"
@@ -527,6 +556,7 @@ class Launcher:
         self._record.forced_resets += self._disturbed
         self._disturbed = False
         self._pool.new_world()
+        self._standstills.new_world(members)
         self._record.world(members)
 
     def _rank_exited(self, rank_id: str, code: int, expected: bool) -> None:

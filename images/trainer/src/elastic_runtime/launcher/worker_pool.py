@@ -243,10 +243,10 @@ class WorkerPool(RankRunner):
                 worker.hosts = self._hosts
                 worker.connection.send(self._hosts)
 
-    def dump_stacks(self) -> int:
-        """Have every rank write where it stands. Returns how many there are."""
+    def dump_stacks(self, *, ask: bool = False) -> int:
+        """Have every rank write where it stands; with ``ask`` also say so. Returns how many there are."""
         for worker in self.workers.values():
-            worker.connection.send(DumpStacks())
+            worker.connection.send(DumpStacks(ask))
         return sum(len(worker.ranks) for worker in self.workers.values())
 
     def training_ended(self, worker: Worker, process: str, said: TrainingEnded) -> None:

@@ -15,8 +15,11 @@ from elastic_runtime.documents import parse_json
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol.rank_link import (
+    LONGEST_BUSY,
+    MAX_PLACE,
     MAX_RETURNED,
     BatchSize,
+    Busy,
     CheckpointFailed,
     CheckpointSkipped,
     CheckpointWritten,
@@ -26,9 +29,10 @@ from elastic_runtime.protocol.rank_link import (
     RankMessage,
     Resumed,
     Returned,
-    Stands,
+    Standing,
     TotalSteps,
     TrainingEnded,
+    TrainingStopped,
 )
 from elastic_runtime.protocol.rank_names import RankName
 from elastic_runtime.protocol.wire import (
@@ -39,6 +43,7 @@ from elastic_runtime.protocol.wire import (
     RankExited,
     RankSaid,
     RankStarted,
+    RankState,
     TracesSaved,
 )
 from elastic_runtime.run.rundir import ReclaimNotice
@@ -110,7 +115,7 @@ def check_agent(message: AgentMessage, worker: str, slots: int) -> None:
             check_owner(process, worker, slots)
             _demand(-255 <= code <= 255, "code", code, "not the exit status of a process")
             _demand(0.0 <= ago <= DAY, "ago", ago, "out of range")
-        case RankSaid(process):
+        case RankSaid(process) | RankState(process):
             check_owner(process, worker, slots)
         case Output(process, stream, lines):
             check_owner(process, worker, slots)
@@ -158,10 +163,10 @@ def check_owner(process: str, worker: str, slots: int) -> None:
     _demand(own, "rank_id", process, f"not a rank of {worker}")
 
 
-def check_rank(message: RankMessage) -> None:
+def check_rank(message: RankMessage) -> None:  # noqa: C901  # one case a message
     """Raises InvalidDocument for what no rank has to say: the script that sends it is the user's, not ours."""
     match message:
-        case Progress(step) | CheckpointFailed(step) | Stands(step):
+        case Progress(step) | CheckpointFailed(step) | TrainingStopped(step):
             _step(step)
         case Metrics():
             _metrics(message)
@@ -174,6 +179,11 @@ def check_rank(message: RankMessage) -> None:
             _step(step)
         case BatchSize() | TotalSteps():
             _size(message)
+        case Busy(what, seconds):
+            _text("what", what)
+            _demand(0.0 <= seconds <= LONGEST_BUSY, "seconds", seconds, "out of range")
+        case Standing():
+            _standing(message)
         case Resumed(uri, step):
             _uri(uri)
             _step(step)
@@ -185,6 +195,19 @@ def check_rank(message: RankMessage) -> None:
         case Returned(value):
             _demand(len(value) <= MAX_RETURNED, "value", value, f"longer than {MAX_RETURNED} characters")
             _json(value)
+
+
+def _standing(message: Standing) -> None:
+    _count("commits", message.commits)
+    _count("collectives", message.collectives)
+    _demand(0.0 <= message.idle <= SECONDS, "idle", message.idle, "out of range")
+    _text("place", message.place)
+    if message.step is not None:
+        _step(message.step)
+
+
+def _text(name: str, text: str) -> None:
+    _demand(text == printable(text, MAX_PLACE), name, text, f"not a line of at most {MAX_PLACE} characters")
 
 
 def _metrics(message: Metrics) -> None:

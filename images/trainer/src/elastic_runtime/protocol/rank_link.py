@@ -44,6 +44,10 @@ SLOT = "ELASTIC_RUNTIME_SLOT"
 SCRIPTS = "ELASTIC_SCRIPTS"
 """Folder of the files that came with the run; unset when there are none."""
 MAX_RETURNED = 8192
+LONGEST_BUSY = 86400.0
+"""Seconds that a rank may be busy."""
+MAX_PLACE = 100
+"""Characters of the place at which a rank stands, and of what it is busy with."""
 _LAST_WORD = 1.0
 """Seconds that the link's thread has to end, once it is closed."""
 FIXED_SIZE = "ELASTIC_RUNTIME_FIXED_SIZE"
@@ -162,7 +166,7 @@ class TrainingEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Stands:
+class TrainingStopped:
     """All ranks of the world wait at their last commit, or the keeper holds it, and it is durable; sent repeatedly."""
 
     step: int
@@ -179,6 +183,34 @@ class TrainsUnjoined:
 
 
 @dataclass(frozen=True, slots=True)
+class Busy:
+    """The rank commits nothing for so long, and that is right: see :func:`elastic_runtime.script.standing.busy`."""
+
+    what: str
+    """For people; empty: it is busy no more."""
+    seconds: float
+    """From now on, :data:`LONGEST_BUSY` at most; 0: it is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The rank's answer to :class:`AskStanding`."""
+
+    commits: int
+    """That it has begun in this world."""
+    collectives: int | None = None
+    """That it has begun in this world, of its framework's own groups. None: not known."""
+    step: int | None = None
+    """Global step of the newest commit that it has begun."""
+    idle: float = 0.0
+    """Seconds since that, or since the world began."""
+    waits: bool = False
+    """Whether its training thread is inside a framework, where ranks wait for each other."""
+    place: str = ""
+    """Lines of the script at which that thread stands, the innermost first; empty: not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineWord:
     """Message between the run's engine in the rank and in the launcher, in both directions. Only they can read it."""
 
@@ -187,6 +219,7 @@ class EngineWord:
 
 RankMessage = (
     BatchSize
+    | Busy
     | Progress
     | Metrics
     | EngineWord
@@ -198,7 +231,8 @@ RankMessage = (
     | OutputsSaved
     | Resumed
     | Returned
-    | Stands
+    | TrainingStopped
+    | Standing
     | TrainingEnded
     | TrainsUnjoined
 )
@@ -233,7 +267,12 @@ class MayEnd:
     """Agent to rank, to :class:`TrainingEnded`: all others have ended theirs, or the world is broken; go on."""
 
 
-AgentWord = Handover | CommitDeadline | EngineWord | MayEnd
+@dataclass(frozen=True, slots=True)
+class AskStanding:
+    """Agent to rank: answer with :class:`Standing` at once, in the thread that reads this."""
+
+
+AgentWord = Handover | CommitDeadline | EngineWord | MayEnd | AskStanding
 _OF_AGENTS: messages.Vocabulary[AgentWord] = messages.Vocabulary(AgentWord)
 _OF_BOTH: messages.Vocabulary[RankMessage | AgentWord] = messages.Vocabulary(RankMessage | AgentWord)
 
@@ -276,6 +315,8 @@ class RankLink:
         """Workers that were said to be taken, and when."""
         self.last_commit = CommitDeadline(None)
         """The newest of these words."""
+        self.on_asked: Callable[[], None] = lambda: None
+        """Called in the link's thread, if there is one, upon :class:`AskStanding`."""
         self._may_end = False
         self._read_ahead: queue.SimpleQueue[AgentWord] | None = None
         """What a thread has read that :meth:`hear` is to find; None: there is no such thread."""
@@ -413,6 +454,9 @@ class RankLink:
                         if engine is not None:
                             engine.hear(word.word)
                         continue
+                    if isinstance(word, AskStanding):
+                        self.on_asked()
+                        continue
                     if isinstance(word, Handover):
                         for watcher in tuple(self._watchers):
                             watcher(word)
@@ -431,7 +475,7 @@ class RankLink:
         with self._reading:
             words = list(self._read(socket.MSG_DONTWAIT))
             for word in words:
-                if not isinstance(word, EngineWord):
+                if not isinstance(word, EngineWord | AskStanding):
                     ahead.put(word)
         return words
 

@@ -79,6 +79,15 @@ class RankSaid:
 
 
 @dataclass(frozen=True, slots=True)
+class RankState:
+    """Agent, to :class:`DumpStacks` with ``ask``: the state of that rank's process."""
+
+    rank_id: str
+    stopped: bool
+    """By a signal (SIGSTOP), or by a debugger."""
+
+
+@dataclass(frozen=True, slots=True)
 class Output:
     """Agent: lines that a rank wrote."""
 
@@ -173,6 +182,9 @@ class SaveTraces:
 class DumpStacks:
     """Launcher: have each of your ranks write on stderr where it stands."""
 
+    ask: bool = field(default=False, metadata=SPARSE)
+    """And have each say it (:class:`~elastic_runtime.protocol.rank_link.AskStanding`); say yourself whether it runs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Host:
@@ -198,7 +210,9 @@ class Release:
     reason: str
 
 
-AgentMessage = Hello | Ready | RankStarted | RankExited | RankSaid | Output | Heartbeat | ReclaimNotice | TracesSaved
+AgentMessage = (
+    Hello | Ready | RankStarted | RankExited | RankSaid | RankState | Output | Heartbeat | ReclaimNotice | TracesSaved
+)
 LauncherMessage = (
     Welcome
     | StartRank

@@ -11,9 +11,11 @@ from elastic_runtime.errors import FailureKind
 from elastic_runtime.launcher.decision.decide import decide, observe
 from elastic_runtime.launcher.decision.facts import (
     Action,
+    AskRanks,
     Clocks,
     CloseSession,
     DecisionSettings,
+    EndStandstill,
     EndWorkers,
     Facts,
     Finish,
@@ -254,8 +256,8 @@ class _Simulation:
                 self._session, self._end, self._failure = None, reason, failure
                 if self._job.steps is not None:  # Without, what the oracle does meanwhile counts, to the trace's end.
                     self._timeline.stop()
-            case StepDown() | RefuseSize() | GiveUpWorker():
-                raise AssertionError("other launchers, scripts that refuse a size and silence are not simulated")
+            case StepDown() | RefuseSize() | GiveUpWorker() | AskRanks() | EndStandstill():
+                raise AssertionError("other launchers, scripts that refuse a size, and silence are not simulated")
             case StopTraining() | EndWorkers() | RefusePause():
                 raise AssertionError("no run is paused in a simulation")
             case _:

@@ -168,6 +168,11 @@ class Shipment:
         return replace(self, packed="")
 
 
+LEAST_STANDSTILL = 600.0
+"""Seconds: see :attr:`RecoverySpec.standstill`."""
+STANDSTILL = 20.0
+
+
 @dataclass(frozen=True, slots=True)
 class RecoverySpec:
     """Settings for lost workers and failing ranks. Times are in seconds."""
@@ -191,6 +196,14 @@ class RecoverySpec:
     """A slot whose rank has run for so long, or that has not failed for so long, is forgiven its earlier failures."""
     notices: NoticeService = NoticeService.AUTO
     """Where the agents listen for reclaim notices, beside SIGTERM."""
+    standstill: float | None = None
+    """Longest time without a commit of a world whose ranks have a state, before the rank at fault is replaced. None:
+    :data:`LEAST_STANDSTILL`, or :data:`STANDSTILL` times the run's usual interval if that is longer; 0: no limit."""
+
+    def __post_init__(self) -> None:
+        if self.standstill is not None and self.standstill < 0:
+            remedy = "Write seconds, or 0 for no limit"
+            raise InvalidSettings("recovery.standstill", f"{self.standstill:g} s is less than 0", remedy)
 
 
 RESTART_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")

@@ -124,6 +124,8 @@ class EventKind(StrEnum):
     """All ranks were lost; training begins again, from the newest durable checkpoint where one is known."""
     STACKS = "stacks"
     """Somebody has asked where the ranks stand; it is in the log."""
+    STANDSTILL = "standstill"
+    """No rank commits any more; then: which rank is at fault, and is replaced."""
     WARNING = "warning"
     """Problem of the script that costs steps or may fail. The message has the remedy."""
     FINISHED = "finished"

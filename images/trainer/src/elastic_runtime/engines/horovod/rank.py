@@ -35,6 +35,7 @@ from elastic_runtime.protocol.rank_link import FIXED_SIZE, RANK_SOCKET, LocalRan
 from elastic_runtime.run.observe import TRACES
 from elastic_runtime.script import kept_outputs
 from elastic_runtime.script.leaving import call_back
+from elastic_runtime.script.standing import ledger
 
 while_waiting: list[Callable[[], None]] = []
 """Called every :data:`HOOK_INTERVAL` seconds while this rank waits for the next world, connected to nobody."""
@@ -342,6 +343,7 @@ def _have_notices_heard() -> None:
 
     @functools.wraps(check)
     def check_host_updates(self: State) -> None:
+        ledger().commits()
         call_back()
         check(self)
 

@@ -33,6 +33,7 @@ from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.protocol.rank_link import LocalRankRead, RankLink, shared_link
 from elastic_runtime.script import kept_outputs
 from elastic_runtime.script.leaving import call_back
+from elastic_runtime.script.standing import ledger
 
 _TENSOR = "torch.distributed.tensor"
 
@@ -107,6 +108,7 @@ class Rank:
         self._link = link
         self._channel: Channel | None = None
         if link.connected:
+            ledger().collectives = collectives_begun
             self._channel = Channel(link, self._another, self._broken)
             self._wrappers.watch()
             watch_waits(self.is_broken)
@@ -291,6 +293,12 @@ class Rank:
         call_back()
         if hasattr(self._state, "on_wait"):
             self._state.on_wait()
+
+
+def collectives_begun() -> int:
+    """Of all process groups of this rank that the script uses; in any thread."""
+    groups: list[Any] = list(distributed_c10d._world.pg_map)
+    return sum(group._get_sequence_number_for_group() for group in groups)
 
 
 def _backend() -> str:

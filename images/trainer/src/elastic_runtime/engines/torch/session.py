@@ -194,6 +194,12 @@ class TorchSession(Session):
         world.broken = True
         self._consider()
 
+    @override
+    def break_up(self) -> None:
+        if self._state is SessionState.SETTLED:
+            self._world.broken = True
+            self._consider()
+
     def _stop_late(self, rank_id: str, why: str) -> None:
         if rank_id not in self._world.late:
             rank = self.rank_of.get(rank_id)

@@ -119,6 +119,10 @@ class TorchrunSession(Session):
         """Do nothing: without :attr:`SessionFact.holders`, this is not called."""
 
     @override
+    def break_up(self) -> None:
+        """Likewise."""
+
+    @override
     def open(self, ranks: tuple[str, ...], minimum: int) -> None:
         self.list_ranks(ranks, minimum)
 

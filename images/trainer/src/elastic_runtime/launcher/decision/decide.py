@@ -26,6 +26,7 @@ from elastic_runtime.launcher.decision.facts import (
 from elastic_runtime.launcher.decision.leaving import ranks_due, staying
 from elastic_runtime.launcher.decision.pausing import pause, paused_phase
 from elastic_runtime.launcher.decision.silence import confirmed, silent
+from elastic_runtime.launcher.decision.standstill import decide_standstill
 from elastic_runtime.run.spec import RecoveryMode
 from elastic_runtime.run.status import Phase
 
@@ -309,7 +310,11 @@ def _form(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float) 
         then = _see_it_ended(session, clocks, settings, now)
     else:
         due = ranks_due(facts, settings, now) & set(session.listed)
-        then = _change(session, wish, due) or _see_it_train(facts, session, clocks, settings, now)
+        then = (
+            _change(session, wish, due)
+            or decide_standstill(facts, settings, now)
+            or _see_it_train(facts, session, clocks, settings, now)
+        )
     return Decision((*released, *then.actions), then.phase, then.reason)
 
 

@@ -5,6 +5,7 @@ All times are seconds of one monotonic clock.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -62,6 +63,67 @@ class CommitFact:
     def usual(self) -> float:
         """Seconds within which the next one comes, unless ranks evaluate, or wait."""
         return CAUTION * self.longest
+
+
+@dataclass(frozen=True, slots=True)
+class RankStanding:
+    """What is known of a rank whose world has stopped to commit, after it was asked."""
+
+    rank: int
+    rank_id: str
+    worker: str
+    slot: str
+    """Name of its place, which its replacement will have, too."""
+    answered: bool = False
+    """What follows was told by its process. An answer needs a thread of it that runs."""
+    commits: int = 0
+    """That it has begun in this world."""
+    collectives: int | None = None
+    """Likewise; None: not known."""
+    waits: bool = False
+    """It is inside a framework, where ranks wait for each other."""
+    place: str = ""
+    """Lines of the script, the innermost first."""
+    stopped: bool = False
+    """Its process is, as its agent says."""
+
+    @property
+    def known(self) -> bool:
+        """Whether nothing more is to be waited for."""
+        return self.answered or self.stopped
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """A standstill after which ranks were replaced, or none was and the world was formed anew."""
+
+    step: int | None
+    """Global step of the newest commit that any rank had begun."""
+    ranks: tuple[int, ...] = ()
+    """Those at fault, as numbers of the world. Empty: nobody."""
+    slots: tuple[str, ...] = ()
+    """Likewise, as names of places."""
+
+    def repeats(self, other: Stall) -> bool:
+        """Whether this is the same standstill as that one: at the same known step, by the same rank."""
+        if self.step is None or self.step != other.step:
+            return False
+        shared = {*self.ranks, *self.slots} & {*other.ranks, *other.slots}
+        return bool(shared) or not (self.ranks or other.ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """What the ranks of a world were asked, since they had stopped to commit."""
+
+    asked: float
+    """When."""
+    ranks: tuple[RankStanding, ...]
+    """By rank."""
+    step: int | None = None
+    """As :attr:`Stall.step` has it."""
+    acted: float | None = None
+    """When ranks were stopped because of it; None: none was."""
 
 
 class LeadershipState(StrEnum):
@@ -143,6 +205,12 @@ class Facts:
     """When each worker's agent was heard last, by worker."""
     commits: CommitFact | None = None
     """None: there is no world, or no two commits were seen."""
+    excused: float = -math.inf
+    """Until when a lack of commits is explained: ranks were busy, or have told when asked that they commit."""
+    inquiry: Inquiry | None = None
+    """The newest in the present world."""
+    stalls: tuple[Stall, ...] = ()
+    """Standstills that were acted upon, over the whole run."""
     leave_time: float | None = None
     """Seconds that ranks need to leave a world, at most, as measured in this run; None: not known."""
     ending: Ending | None = None
@@ -244,6 +312,25 @@ class ReformWorld:
 
 
 @dataclass(frozen=True, slots=True)
+class AskRanks:
+    """Ask all ranks of the world where they stand, and have their stacks in the log."""
+
+    reason: str
+    """For people."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndStandstill:
+    """Stop the ranks at fault, so that the others form another world; or have all form another, if nobody is."""
+
+    stall: Stall
+    rank_ids: tuple[str, ...]
+    """Those at fault."""
+    reason: str
+    """For people."""
+
+
+@dataclass(frozen=True, slots=True)
 class CloseSession:
     """Forget the session, which has ended or is of no use any more; its remaining ranks are stopped."""
 
@@ -303,6 +390,8 @@ Action = (
     | ListRanks
     | GiveUpWorker
     | ReformWorld
+    | AskRanks
+    | EndStandstill
     | RefuseSize
     | CloseSession
     | ReleaseWorker

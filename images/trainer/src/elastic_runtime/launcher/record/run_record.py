@@ -56,7 +56,8 @@ log = logging.getLogger(__name__)
 
 _WAITS = (Phase.SUSPENDED, Phase.PAUSED)
 _TROUBLE = (EventKind.NOTICE, EventKind.LOST, EventKind.RANK_FAILED, EventKind.SUSPENDED, EventKind.CHECKPOINT_SKIPPED)
-_LEVELS = dict.fromkeys((*_TROUBLE, EventKind.WARNING), logging.WARNING) | {EventKind.LEFT: logging.DEBUG}
+_WARNED = (*_TROUBLE, EventKind.STANDSTILL, EventKind.WARNING)
+_LEVELS = dict.fromkeys(_WARNED, logging.WARNING) | {EventKind.LEFT: logging.DEBUG}
 """Of events in the log. That a worker has left follows from the world before, or from the end of the run."""
 LOCAL_RANK = (
     "several ranks of a host have the local rank 0, since each sees its own devices alone. That is right for choosing "

@@ -15,8 +15,16 @@ from elastic_runtime.checkpoint.checkpoints import Checkpoints, StoredCheckpoint
 from elastic_runtime.clock import utc_now
 from elastic_runtime.documents import from_json
 from elastic_runtime.errors import ElasticError, StatesDiffer
-from elastic_runtime.protocol.rank_link import CHECKPOINT, Progress, RankLink, Stands, TrainingEnded, shared_link
+from elastic_runtime.protocol.rank_link import (
+    CHECKPOINT,
+    Progress,
+    RankLink,
+    TrainingEnded,
+    TrainingStopped,
+    shared_link,
+)
 from elastic_runtime.run.spec import CheckpointSpec
+from elastic_runtime.script.standing import ledger
 from elastic_runtime.training.checkpointing.between_commits import BetweenCommits
 from elastic_runtime.training.checkpointing.notices import PAUSE, Notices
 from elastic_runtime.training.checkpointing.parts import part_writers, read_parts
@@ -35,6 +43,8 @@ PROGRESS_PAUSE = 0.25
 """Seconds between two words of progress to the agent."""
 STANDING_PAUSE = 1.0
 """Seconds between two words of ranks that stand."""
+LOADING = 3600.0
+"""Seconds for which a load counts as one, and not as a standstill."""
 
 
 class ProgressLine:
@@ -248,6 +258,7 @@ class DurableState:
             OwnershipLost: on rank 0, if a checkpoint was refused because the run has a newer owner.
             StatesDiffer: on all ranks, if they were compared and do not have the same state.
         """
+        ledger().commits(int(self.step))
         self.save()
         self._check_commit()
         self._has_commits = True
@@ -345,7 +356,7 @@ class DurableState:
         now = self._clock()
         if writer.has_written(self._serial) and now >= self._stood + STANDING_PAUSE:
             self._stood = now
-            self._link.send(Stands(self._values.step))
+            self._link.send(TrainingStopped(self._values.step))
 
     def on_wait(self) -> None:
         """For who resets: to be called every so often while this rank waits for the next world. No collective.
@@ -458,7 +469,9 @@ class DurableState:
             return
         self._may_resume = False
         self._checkpoints.claim()
-        if self._spec.resume and take_newest(self._checkpoints, self._read, self._values, self._link):
+        with ledger().busy("loading a checkpoint", LOADING):
+            found = self._spec.resume and take_newest(self._checkpoints, self._read, self._values, self._link)
+        if found:
             self.save()
 
     def _snapshot(self) -> Snapshot:

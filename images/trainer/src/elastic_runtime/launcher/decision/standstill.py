@@ -1,0 +1,220 @@
+"""Whether a world stands still though all its ranks live, and by whose fault; pure.
+
+A rank that skips a collective, sleeps, or hangs in its own code keeps the others waiting, and closes no connection. So
+a world whose ranks have a state and do not commit for too long is asked where its ranks stand. Who differs from the
+others is at fault, is named and stopped; the others go on from the last commit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from elastic_runtime.engines.base import SessionState
+from elastic_runtime.errors import FailureKind
+from elastic_runtime.launcher.decision.facts import (
+    AskRanks,
+    Decision,
+    DecisionSettings,
+    EndStandstill,
+    Facts,
+    Finish,
+    GiveUpWorker,
+    Inquiry,
+    RankStanding,
+    Stall,
+)
+from elastic_runtime.run.spec import LEAST_STANDSTILL, STANDSTILL
+from elastic_runtime.run.status import Phase
+
+FIRST = 2.0
+"""How many times the limit counts for the first commit of a world, with which a script may compile."""
+AT_WORK = 3.0
+"""The same where all ranks are at work and none waits for another, as in an evaluation that is not named."""
+ANSWER = 10.0
+"""Seconds in which ranks answer. One whose process runs does so at once, unless its machine is busy."""
+MOST_NAMED = 4
+"""Ranks that a message names."""
+HINT = "If it evaluates, loads or compiles, put that under elastic_runtime.busy()"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Who is at fault."""
+
+    ranks: tuple[RankStanding, ...]
+    """Never all of them. Empty: nobody, as far as can be known."""
+    why: str
+    """For people, with the ranks' names."""
+    at_work: bool = False
+    """No rank waits for another."""
+
+
+def limit_of(facts: Facts, settings: DecisionSettings) -> float | None:
+    """Seconds without a commit after which the present world stands still. None: it is not judged.
+
+    Judged is a complete world whose ranks have a state, which they can go on from, in a run that commits. Ranks that
+    are about to end have limits of their own, and so have those that will all be taken.
+    """
+    session, commits, asked = facts.session, facts.commits, settings.recovery.standstill
+    if session is None or session.state is not SessionState.SETTLED or not session.holders or commits is None:
+        return None
+    if facts.ending is not None or facts.ended is not None or asked == 0:
+        return None
+    listed = set(session.listed)
+    homes = [each for each in facts.workers if listed.intersection(slot.rank_id for slot in each.slots)]
+    if homes and all(each.leaving for each in homes):
+        return None  # They may wait at their last commit for others that take over.
+    limit = max(LEAST_STANDSTILL, STANDSTILL * commits.longest) if asked is None else asked
+    return limit if commits.begun else FIRST * limit
+
+
+def decide_standstill(facts: Facts, settings: DecisionSettings, now: float) -> Decision | None:
+    """Return what follows from a standstill. None: there is none.
+
+    Args:
+        facts: how things stand.
+        settings: what was asked for.
+        now: seconds of the same clock as all times.
+    """
+    limit = limit_of(facts, settings)
+    if limit is None or facts.commits is None:
+        return None
+    since = max(facts.commits.last, facts.excused)
+    if now - since <= limit:
+        return None
+    stands = f"no rank has committed for more than {limit:.0f} s"
+    inquiry = facts.inquiry
+    if inquiry is None or inquiry.asked < since + limit / 2:  # The newest commit may have been told when asked.
+        return _ask(stands)
+    if inquiry.acted is not None:
+        return _follow_up(facts, inquiry, inquiry.acted, stands, settings, now)
+    if now - inquiry.asked <= ANSWER and not all(each.known for each in inquiry.ranks):
+        return Decision((), Phase.RUNNING, f"{stands}: the ranks are asked where they stand")
+    verdict = judge(inquiry.ranks)
+    if verdict.at_work:
+        patience = AT_WORK * limit
+        if now - since <= patience:
+            then = f"unless one commits, they form a new world after {patience:.0f} s. {HINT}"
+            return Decision((), Phase.RUNNING, f"{stands}: {verdict.why}; {then}")
+        if inquiry.asked <= since + patience:
+            return _ask(f"no rank has committed for more than {patience:.0f} s")
+    return _end(facts, inquiry, verdict, stands)
+
+
+def _ask(stands: str) -> Decision:
+    reason = f"{stands}: the ranks are asked where they stand"
+    return Decision((AskRanks(reason),), Phase.RUNNING, reason)
+
+
+def _end(facts: Facts, inquiry: Inquiry, verdict: Verdict, stands: str) -> Decision:
+    ranks = verdict.ranks
+    stall = Stall(inquiry.step, tuple(each.rank for each in ranks), tuple(each.slot for each in ranks))
+    at = "" if stall.step is None else f" at step {stall.step}"
+    if any(stall.repeats(each) for each in facts.stalls):
+        reason = f"the training stands still{at} for the second time: {verdict.why}"
+        return Decision((Finish(Phase.FAILED, FailureKind.STANDSTILL),), Phase.FAILED, reason)
+    then = "all form a new world" if not ranks else "it is replaced" if len(ranks) == 1 else "they are replaced"
+    reason = f"{stands}{at}: {verdict.why}; {then}"
+    action = EndStandstill(stall, tuple(each.rank_id for each in ranks), reason)
+    return Decision((action,), Phase.RUNNING, reason)
+
+
+def _follow_up(
+    facts: Facts, inquiry: Inquiry, acted: float, stands: str, settings: DecisionSettings, now: float
+) -> Decision:
+    """A process that no signal ends holds its world up further: then its worker goes."""
+    verdict = judge(inquiry.ranks)
+    reason = f"{stands}: {verdict.why}"
+    if now - acted <= settings.timing.stop_grace + settings.timing.forming:
+        return Decision((), Phase.RUNNING, reason)
+    held = {each.worker for each in verdict.ranks}
+    lost = [each.name for each in facts.workers if each.name in held]
+    actions = tuple(GiveUpWorker(name, "its rank stands still, and does not end") for name in lost)
+    return Decision(actions, Phase.RUNNING, reason)
+
+
+# Whose fault it is.
+
+
+def judge(ranks: Sequence[RankStanding]) -> Verdict:
+    """Find the ranks at fault, by the first of these in which some differ from the others.
+
+    1. The process is stopped.
+    2. The process does not answer.
+    3. The rank is in code of the script while others wait in a collective, and has begun no more collectives than they.
+    4. Most ranks have begun the same number of commits, or of collectives: a rank has begun another.
+    5. All wait, and most at the same line of the script: a rank waits at another, in another collective.
+
+    Args:
+        ranks: of the world, all of those that were asked.
+    """
+    stopped = [each for each in ranks if each.stopped]
+    if _some(stopped, ranks):
+        return _at_fault(stopped, lambda _: "its process is stopped")
+    mute = [each for each in ranks if not each.answered]
+    if _some(mute, ranks):
+        return _at_fault(mute, lambda _: "its process does not answer")
+    if mute or stopped:
+        return Verdict((), f"{'all processes are stopped' if stopped else 'no rank answers'}")
+    waiting = [each for each in ranks if each.waits]
+    working = [each for each in ranks if not each.waits and not _has_begun_more(each, waiting)]
+    if _some(working, ranks) and waiting:
+        return _at_fault(working, lambda each: f"{_stands(each)}, while others wait in a collective")
+    counted = _by_count(ranks, "commits", lambda each: each.commits)
+    counted = counted or _by_count(ranks, "collectives", lambda each: each.collectives)
+    if counted:
+        return counted
+    if not waiting:
+        return Verdict((), f"no rank waits for another: {_all_of(ranks)}", at_work=True)
+    usual = _most([each.place for each in ranks if each.place], len(ranks))
+    elsewhere = [each for each in ranks if each.place != usual]
+    if usual and elsewhere:
+        return _at_fault(elsewhere, lambda each: f"{_stands(each)}, and the others at {usual}")
+    return Verdict((), f"each rank waits for the others: {_all_of(ranks)}")
+
+
+def _some(found: Sequence[RankStanding], ranks: Sequence[RankStanding]) -> bool:
+    return 0 < len(found) < len(ranks)
+
+
+def _has_begun_more(rank: RankStanding, waiting: Sequence[RankStanding]) -> bool:
+    """Than one that waits, so that it is not this rank that is waited for: its collective may run on a GPU."""
+    known = [each.collectives for each in waiting if each.collectives is not None]
+    return rank.collectives is not None and bool(known) and rank.collectives > min(known)
+
+
+def _by_count(ranks: Sequence[RankStanding], what: str, count: Callable[[RankStanding], int | None]) -> Verdict | None:
+    counts = [count(each) for each in ranks]
+    usual = _most([each for each in counts if each is not None], len(ranks))
+    if usual is None or None in counts:
+        return None
+    others = [each for each in ranks if count(each) != usual]
+    if not others:
+        return None
+    return _at_fault(others, lambda each: f"it has begun {count(each)} {what} in this world, the others {usual}")
+
+
+def _most(values: Sequence[object], of: int) -> object:
+    """Return the value that more than half have; None: there is none."""
+    (value, times), *_ = Counter(values).most_common(1) or [(None, 0)]
+    return value if 2 * times > of else None
+
+
+def _at_fault(ranks: Sequence[RankStanding], why: Callable[[RankStanding], str]) -> Verdict:
+    told = [f"rank {each.rank} ({each.rank_id}): {why(each)}" for each in ranks]
+    return Verdict(tuple(ranks), _listed(told))
+
+
+def _all_of(ranks: Sequence[RankStanding]) -> str:
+    return _listed([f"rank {each.rank} {_stands(each)}" for each in ranks])
+
+
+def _stands(rank: RankStanding) -> str:
+    return f"stands at {rank.place}" if rank.place else "stands at an unknown line"
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = len(texts) - MOST_NAMED
+    return ", ".join([*texts[:MOST_NAMED], *([f"{more} more"] if more > 0 else [])])

@@ -1,0 +1,147 @@
+"""Where this rank stands, for a launcher that asks because its world has stopped to commit; and what may take long.
+
+A script says that it evaluates, loads or compiles by :func:`busy`. The rank's answer is sent by the thread that reads
+the link, so a rank that waits inside a collective answers, too. One whose process is stopped, or that holds Python's
+lock, does not, which is an answer as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from types import FrameType
+
+from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.pace import Pace
+from elastic_runtime.printable import printable
+from elastic_runtime.protocol.rank_link import LONGEST_BUSY, MAX_PLACE, Busy, RankLink, Standing, shared_link
+
+_WAITING = ("torch.distributed", "torch.autograd", "horovod", "tensorflow.python", "elastic_runtime.engines")
+"""Modules in which a rank is while it waits for the others' part in a collective."""
+_FOREIGN = frozenset({"elastic_runtime", "horovod", "keras", "tensorflow", "torch", *sys.stdlib_module_names})
+"""Packages whose lines are not the script's own. Other libraries count as the script's: they do not wait for ranks."""
+_DEEPEST = 1000
+"""Frames that are looked at."""
+_LINES = 3
+"""Lines of the script that are told: a collective may be in a function that is called from several places."""
+_TOLD, _TOLD_AT_ONCE = 1.0, 20.0
+"""Words about :func:`busy` that a rank sends in a second, and at once; the rest is told when the launcher asks."""
+
+
+class Ledger:
+    """What this process has begun in its world, and what it is busy with.
+
+    Args:
+        link: to the agent.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, link: RankLink, clock: Callable[[], float] = time.monotonic) -> None:
+        self._link, self._clock = link, clock
+        self._thread = threading.main_thread().ident
+        self._commits, self._last = 0, clock()
+        self._step: int | None = None
+        self._lock, self._tokens = threading.Lock(), itertools.count()
+        self._open: dict[int, tuple[str, float]] = {}
+        self._pace = Pace(_TOLD, _TOLD_AT_ONCE, clock)
+        self.collectives: Callable[[], int | None] = lambda: None
+        """Returns how many collectives this rank has begun in its world, if its engine counts them."""
+        link.on_asked = self.answer
+
+    def in_world(self) -> None:
+        """This thread trains in another world from now on."""
+        self._thread = threading.get_ident()
+        self._commits, self._last = 0, self._clock()
+
+    def commits(self, step: int | None = None) -> None:
+        """A commit has begun, of this global step; None: the state does not count steps."""
+        self._commits, self._step, self._last = self._commits + 1, step, self._clock()
+
+    @contextlib.contextmanager
+    def busy(self, what: str, at_most: float) -> Iterator[None]:
+        """Have the launcher know; see :func:`busy`."""
+        token = next(self._tokens)
+        with self._lock:
+            self._open[token] = what, self._clock() + at_most
+        told = self._pace.take()
+        if told:
+            self._tell()
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._open[token]
+            if told:
+                self._tell()
+
+    def answer(self) -> None:
+        """Tell the launcher where this rank stands; in any thread."""
+        self._tell()
+        waits, place = _place(sys._current_frames().get(self._thread or 0))
+        idle = max(0.0, self._clock() - self._last)
+        self._link.send(Standing(self._commits, self._collectives(), self._step, idle, waits, place))
+
+    def _collectives(self) -> int | None:
+        with contextlib.suppress(Exception):  # Of a framework whose world may be ending.
+            return self.collectives()
+        return None
+
+    def _tell(self) -> None:
+        with self._lock:
+            last = max(self._open.values(), key=lambda each: each[1], default=("", 0.0))
+        self._link.send(Busy(last[0], max(0.0, last[1] - self._clock()) if last[0] else 0.0))
+
+
+def _place(frame: FrameType | None) -> tuple[bool, str]:
+    """Whether a thread waits for other ranks, and the lines of the script at which it stands, the innermost first."""
+    waits, lines = False, list[str]()
+    for _ in range(_DEEPEST):
+        if frame is None or len(lines) == _LINES:
+            break
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] not in _FOREIGN:
+            lines.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
+        elif not lines:
+            waits = waits or any(module == each or module.startswith(f"{each}.") for each in _WAITING)
+        frame = frame.f_back
+    return waits, printable(" < ".join(lines), MAX_PLACE)
+
+
+@contextlib.contextmanager
+def busy(what: str, *, at_most: timedelta | float) -> Iterator[None]:
+    """Say that this rank commits nothing for a while, and that this is right: an evaluation, a load, a compilation.
+
+    While the block runs, a run without commits does not count as standing still (``recovery.standstill``); the time
+    counts from its end, or from ``at_most`` if that is earlier. Blocks may be nested and in any thread: the latest of
+    their limits counts. One rank that says so is enough: the others may wait for it. Nothing is interrupted when the
+    time is over. Without an agent, nothing happens.
+
+    Args:
+        what: what it does, as in ``"evaluation"``; up to 100 characters are told.
+        at_most: longest time that it takes: a timedelta, or seconds. More than 0, and a day at most.
+
+    Raises:
+        InvalidSettings: one of them is something else.
+    """
+    seconds: object = at_most.total_seconds() if isinstance(at_most, timedelta) else at_most
+    named: object = what
+    if not isinstance(named, str) or not named.strip():
+        raise InvalidSettings("busy.what", f"{what!r} is not a text", 'Name it, as in busy("evaluation", at_most=900)')
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= LONGEST_BUSY:
+        problem = f"{at_most!r} is not a time of more than 0 s, and of a day at most"
+        raise InvalidSettings("busy.at_most", problem, "Write a timedelta or seconds, as in at_most=900")
+    with ledger().busy(printable(what, MAX_PLACE), float(seconds)):
+        yield
+
+
+@cache
+def ledger() -> Ledger:
+    """Return that of this process."""
+    return Ledger(shared_link())
