@@ -232,6 +232,7 @@ def test_the_same_rank_at_the_same_step_twice_is_the_end(before: Stall, again: b
         assert decision.reason.startswith(
             "the training stands still at step 20 for the second time: rank 1 (b): stands"
         )
+        assert decision.reason.endswith("put that under elastic_runtime.busy()"), "it may be a long evaluation"
 
 
 def test_a_world_that_stands_still_twice_by_nobodys_fault_is_the_end() -> None:

@@ -113,7 +113,8 @@ def _end(facts: Facts, inquiry: Inquiry, verdict: Verdict, stands: str) -> Decis
     stall = Stall(inquiry.step, tuple(each.rank for each in ranks), tuple(each.slot for each in ranks))
     at = "" if stall.step is None else f" at step {stall.step}"
     if any(stall.repeats(each) for each in facts.stalls):
-        reason = f"the training stands still{at} for the second time: {verdict.why}"
+        hint = f". {HINT}" if all(each.answered for each in ranks) else ""
+        reason = f"the training stands still{at} for the second time: {verdict.why}{hint}"
         return Decision((Finish(Phase.FAILED, FailureKind.STANDSTILL),), Phase.FAILED, reason)
     then = "all form a new world" if not ranks else "it is replaced" if len(ranks) == 1 else "they are replaced"
     reason = f"{stands}{at}: {verdict.why}; {then}"
