@@ -129,8 +129,6 @@ class LocalKind(Kind):
 class SqliteKind(LocalKind):
     """The place of docs/extending.md; as on this machine, real launchers, agents and ranks."""
 
-    tells_who_asked = False
-
     def __init__(self, folder: Path, python: str) -> None:
         super().__init__(folder, python)
         self.cluster = Cluster(SqlitePlace(folder / "place", python))

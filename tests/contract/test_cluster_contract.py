@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from elastic_runtime.errors import Conflict, FailureKind, InvalidSettings, OwnershipLost, RunNotFound
+from elastic_runtime.run.spec import CheckpointSpec
 from elastic_runtime.run.status import EventKind, Phase, Status, WorkerState
 from elastic_training.clusters.document import SizeRequest
 from elastic_training.clusters.types import (
@@ -176,6 +177,24 @@ def test_a_size_out_of_bounds_is_refused(kind: Kind, workers: int) -> None:
     with pytest.raises(Conflict, match="is not paused"):
         run(kind.cluster.resume(ref))
     assert run(kind.cluster.size(ref)) == 1
+
+
+def test_a_paused_run_has_no_worker_until_it_is_resumed(kind: Kind) -> None:
+    """Before its first world: what ranks do at a commit that is to be durable is the launcher's, wherever they are."""
+    spec = replace(kind.spec(start=2), checkpoint=CheckpointSpec("file:///tmp/elastic-training-contract"))
+    ref = run(kind.cluster.claim(spec, OWNER)).ref
+    run(kind.cluster.pause(ref, by="ada"))
+
+    def paused(status: Status) -> bool:
+        return status.phase is Phase.PAUSED and all(worker.state.gone for worker in status.workers)
+
+    status = until(kind, ref, paused)
+    assert status.pause is not None
+    assert (status.pause.workers, run(kind.cluster.size(ref))) == (2, 0)
+    run(kind.cluster.resume(ref))
+    assert until(kind, ref, training(2)).pause is None
+    kind.finish(ref)
+    assert until(kind, ref, over).phase is Phase.SUCCEEDED
 
 
 def test_a_reclaimed_worker_leaves_and_the_others_train_on(kind: Kind) -> None:

@@ -22,7 +22,14 @@ from elastic_runtime.run.status import Phase, Status
 from elastic_training.clusters.claims import Observed, Times
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.document import RunDocument
-from elastic_training.clusters.local import kill_session, process_lives, read_lines, read_starter, start_launcher
+from elastic_training.clusters.local import (
+    kill_session,
+    process_lives,
+    read_lines,
+    read_starter,
+    start_launcher,
+    write_document,
+)
 from elastic_training.clusters.place import PolledPlace, Scale, in_thread
 from elastic_training.clusters.types import LogLines, RunSummary
 
@@ -88,14 +95,7 @@ class SqlitePlace(PolledPlace):
     @in_thread
     def change(self, found: RunDocument, wanted: RunDocument) -> RunDocument:
         changed, run = self._write(found, wanted), self._run(found)
-        # What the launcher wants to know of it.
-        run.lease.touch()
-        if changed.cancelled is not None:
-            run.ask_to_end(changed.cancelled)
-        if changed.watched:
-            run.watched.touch()
-        else:
-            run.watched.unlink(missing_ok=True)
+        write_document(run, found, changed)  # What the launcher wants to know of it.
         return changed
 
     @in_thread
