@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from elastic_runtime.errors import FailureKind
+from elastic_runtime.run.deadline import DeadlineSpec
 from elastic_runtime.run.spec import CheckpointSpec, Timing
 from elastic_runtime.run.status import EventKind, Phase
 from tests.local.conftest import Start
@@ -59,6 +60,21 @@ def test_a_run_that_is_asked_to_end_writes_a_checkpoint_first(start: Start, tmp_
     assert status.reason == "cancelled: the task was cleared"
     assert status.checkpoint is not None
     assert status.checkpoint.step >= 10
+
+
+def test_a_run_that_reaches_its_budget_writes_a_checkpoint_first(start: Start, tmp_path: Path) -> None:
+    seldom = CheckpointSpec((tmp_path / "checkpoints").as_uri(), every=3600)
+    deadline = DeadlineSpec(budget=38.0, price=3600.0)  # A dollar a second, and 30 s are for the end.
+    script = Script("exact.py", epochs=1000, step_seconds=0.05)
+    run = start(script, (1, 1, 1), checkpoint=seldom, deadline=deadline)
+    status = run.end()
+    assert (status.phase, status.failure) == (Phase.FAILED, FailureKind.BUDGET)
+    assert status.reason.startswith("the budget of 38.00 $ is reached: ")
+    assert status.checkpoint is not None
+    assert status.checkpoint.step == status.step
+    assert status.deadline is not None
+    assert status.deadline.spent is not None
+    assert 8.0 <= status.deadline.spent < 38.0
 
 
 def test_a_run_whose_folder_is_deleted_ends(start: Start, tmp_path: Path) -> None:

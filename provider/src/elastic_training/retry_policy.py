@@ -20,8 +20,8 @@ class TrainingRetryPolicy(RetryPolicy):
     """Retry in seconds if the training itself was well, and not at all if it would fail the same way.
 
     ``launcher_lost`` and ``max_wait_exceeded`` are retried after seconds, whatever the task's ``retry_delay`` is. A
-    rank that failed at one step twice is not retried. ``launcher_error`` is never retried, with or without a policy.
-    Other failures follow the task's settings. ``retries`` limits all tries.
+    rank that failed at one step twice is not retried. ``launcher_error`` and ``budget`` are never retried, with or
+    without a policy. Other failures follow the task's settings. ``retries`` limits all tries.
 
     Airflow uses policies since 3.3. In older versions, an ElasticHorovodOperator with this policy does not retry the
     second failure at a step either, but waits for ``retry_delay`` before every other try, because Airflow has no other

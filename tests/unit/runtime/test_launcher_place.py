@@ -38,6 +38,7 @@ from elastic_runtime.protocol.wire import (
     StopRank,
     encode,
 )
+from elastic_runtime.run.deadline import DeadlineSpec
 from elastic_runtime.run.spec import CheckpointSpec, RestartSpec, WorkersSpec
 from elastic_runtime.run.status import Checkpoint, EventKind, Phase, Status, World
 from tests.unit.runtime.agent_bench import SOON
@@ -305,6 +306,18 @@ class TestWhileRanksWait:
             assert status.checkpoint == Checkpoint("file:///c/1", 20, THEN)
 
         launched(tls, test, spec=replace(RUN, checkpoint=CheckpointSpec("file:///c")))
+
+    def test_a_run_that_reaches_its_budget_has_them_write_before_it_ends(self, tls: Path) -> None:
+        async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
+            await self.begin(place, worker)
+            status = await self.end_once_written(worker, running)
+            assert (status.phase, status.failure) == (Phase.FAILED, FailureKind.BUDGET)
+            assert status.reason.startswith("the budget of 31.00 $ is reached")
+            assert status.checkpoint == Checkpoint("file:///c/1", 20, THEN)
+
+        # A dollar a second, and 30 s are for the end.
+        deadline = DeadlineSpec(budget=31.0, price=3600.0)
+        launched(tls, test, spec=replace(RUN, checkpoint=CheckpointSpec("file:///c"), deadline=deadline))
 
     def test_a_run_without_a_store_is_cancelled_at_once(self, tls: Path) -> None:
         async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:

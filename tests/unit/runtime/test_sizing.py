@@ -151,7 +151,7 @@ def test_a_size_that_cannot_be_had_is_brought_back_until_somebody_asks_anew() ->
     world.look()
     world.asked = 3
     assert world.look() == 3
-    world.sizing.go_back(2)
+    world.sizing.order(2)
     assert world.look() == 2 == world.asked
     assert (world.look(), world.note) == (2, None)
     world.asked = 3

@@ -43,6 +43,8 @@ class FailureKind(StrEnum):
     """More forced resets than ``recovery.reset_limit``."""
     STANDSTILL = "standstill"
     """The training stood still at the same step twice, by the same rank's fault or by nobody's."""
+    BUDGET = "budget"
+    """The run has cost what it may: ``deadline.budget``."""
     CANCELLED = "cancelled"
     """Somebody asked for the end."""
     ABANDONED = "abandoned"

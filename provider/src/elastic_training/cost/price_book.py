@@ -51,6 +51,22 @@ def read_book(given: Any) -> Mapping[str, Price] | None:
         raise InvalidSettings("price_book", str(error), remedy) from None
 
 
+def worker_price(given: Any, machine: str | None, *, spot: bool) -> float | None:
+    """Return the price of a worker that has a machine of its own, in dollars an hour. None: the book has none.
+
+    Args:
+        given: as :func:`read_book`.
+        machine: instance type; None: not known.
+        spot: whether it is spot capacity.
+
+    Raises:
+        InvalidSettings: as :func:`read_book`.
+    """
+    prices = (read_book(given) or {}).values()
+    price = next((each for each in prices if each.instance == machine), None)
+    return None if price is None else float(price.spot if spot else price.on_demand)
+
+
 def check_price_book(given: Any) -> None:
     """Check at DAG parse that a price book is a text. Raise InvalidSettings."""
     if given is not None and not is_template(given) and not isinstance(given, str):

@@ -47,6 +47,7 @@ from elastic_training.operators.training_arguments import OnFinish, TrainingArgu
 from elastic_training.outcome.result import result_document
 from elastic_training.redaction.free_text import without_secrets
 from elastic_training.redaction.values import masked
+from elastic_training.settings.deadline import Deadline
 from elastic_training.settings.jupyter import Jupyter
 from elastic_training.settings.observe import Observe
 from elastic_training.settings.pods import Pods
@@ -96,6 +97,7 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         checkpoints: How often they are written, and how many stay. Templated.
         recovery: What happens when workers are lost. Templated.
         size_plan: Number of workers by time of day; the launcher follows it. Templated.
+        deadline: When the training shall be done, and what it may cost; not with a ``size_plan``. Templated.
         cluster: Place of the workers. ``"local"``: processes on this machine. ``"CONNECTION"`` or
             ``"CONNECTION/NAMESPACE"``: an Airflow connection of type elastic_training or kubernetes. Other packages can
             add places. Templated.
@@ -154,6 +156,7 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         "checkpoints",
         "recovery",
         "size_plan",
+        "deadline",
         "cluster",
         "image",
         "pods",
@@ -171,7 +174,7 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         "command": "bash",
         **dict.fromkeys(
             (
-                *("workers", "checkpoints", "recovery", "size_plan", "pods"),
+                *("workers", "checkpoints", "recovery", "size_plan", "deadline", "pods"),
                 *("environment", "scripts", "observe", "jupyter"),
             ),
             "json",
@@ -194,6 +197,7 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         checkpoints: Checkpoints | Mapping[str, Any] | Any | None = None,
         recovery: Recovery | Mapping[str, Any] | Any | None = None,
         size_plan: SizePlan | Any | None = None,
+        deadline: Deadline | Mapping[str, Any] | Any | None = None,
         cluster: str | Any = LOCAL,
         kubernetes_conn_id: str | Any | None = None,
         image: str | Any | None = None,
@@ -232,7 +236,7 @@ class ElasticTrainingOperator(StartsRuns, EndsRuns, TrainingArguments, RendersSe
         self.checkpoint_conn_id = checkpoint_conn_id
         self.checkpoints = checkpoints
         self.recovery = recovery
-        self.size_plan = size_plan
+        self.size_plan, self.deadline = size_plan, deadline
         self.cluster = cluster
         self.image = image
         self.pods = pods

@@ -12,15 +12,17 @@ from typing import Any, ClassVar
 from uuid import uuid4
 
 from elastic_runtime.agent.devices import pools
+from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.run.deadline import DeadlineSpec
 from elastic_runtime.run.shipment import pack
-from elastic_runtime.run.spec import RunSpec, check_hostfile, has_fixed_size
+from elastic_runtime.run.spec import RunSpec, check_hostfile, check_one_of, has_fixed_size
 from elastic_training.airflow.versions import folder_of
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.location import LOCAL
 from elastic_training.clusters.registry import check_cluster, cluster_called, has_pods, location
 from elastic_training.concurrency.bridge import run
-from elastic_training.cost.price_book import check_price_book, read_book
+from elastic_training.cost.price_book import check_price_book, read_book, worker_price
 from elastic_training.identity.naming import run_name
 from elastic_training.kubernetes_syntax import image as image_name
 from elastic_training.lifecycle.clearing import OnClear
@@ -38,6 +40,7 @@ from elastic_training.operators.checks import (
 from elastic_training.operators.lineage import ReportsLineage
 from elastic_training.operators.mapped import check_partial
 from elastic_training.redaction.values import masked, parts_known, remember_secrets, secrets_in
+from elastic_training.settings.deadline import Deadline
 from elastic_training.settings.jupyter import jupyter_of
 from elastic_training.settings.observe import Observe
 from elastic_training.settings.pods import Pods, pods_of
@@ -76,6 +79,7 @@ class TrainingArguments(ReportsLineage):
     checkpoints: Any
     recovery: Any
     size_plan: Any
+    deadline: Any
     cluster: Any
     image: Any
     pods: Any
@@ -125,6 +129,7 @@ class TrainingArguments(ReportsLineage):
         if not is_template(self.checkpoints):
             self.checkpoints = self._checkpoints()
         self._check_plan()
+        self._check_deadline()
         self._check_observe()
         self._check_texts()
         check_scripts(self.scripts, self._script_roots())
@@ -165,6 +170,26 @@ class TrainingArguments(ReportsLineage):
         self.size_plan = plan = self._plan()
         if isinstance(self.workers, Workers):
             plan.check_known(self.workers)
+
+    def _deadline(self) -> Deadline:
+        example = 'Deadline(by="06:00", time_zone="Europe/Berlin", budget=40.0)'
+        return settings_of(Deadline, "deadline", self.deadline, example)
+
+    def _check_deadline(self) -> None:
+        if self.deadline is None or is_template(self.deadline):
+            return
+        self.deadline = found = self._deadline()
+        if not is_template(self.size_plan):
+            check_one_of(self.size_plan, found)
+        if isinstance(self.workers, Workers):
+            found.check_known(self.workers)
+
+    def _deadline_spec(self) -> DeadlineSpec | None:
+        if self.deadline is None:
+            return None
+        workers = self._workers()
+        spot = parse_bool("workers.spot", workers.spot)
+        return self._deadline().spec(utc_now(), worker_price(self.price_book, workers.machine, spot=spot))
 
     def _observe(self) -> Observe:
         return settings_of(Observe, "observe", self.observe, "Observe(timeline=True)")
@@ -244,6 +269,7 @@ class TrainingArguments(ReportsLineage):
             log_limit=self.log_limit,
             timing=timing,
             size_plan=None if self.size_plan is None else self._plan().spec(),
+            deadline=self._deadline_spec(),
             scripts=pack(files) if files else None,
             observe=observe,
             hostfile=self.hostfile or None,

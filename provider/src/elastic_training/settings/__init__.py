@@ -5,6 +5,7 @@ when the DAG file is parsed is checked then; what comes later is checked in ``ex
 complaints are :class:`~elastic_runtime.errors.InvalidSettings`, with the field's name and the remedy.
 """
 
+from elastic_training.settings.deadline import Deadline
 from elastic_training.settings.horovod_knobs import Horovod
 from elastic_training.settings.jupyter import Jupyter
 from elastic_training.settings.observe import Observe, Prometheus
@@ -15,6 +16,7 @@ from elastic_training.settings.workers import Workers
 
 __all__ = [
     "Checkpoints",
+    "Deadline",
     "Horovod",
     "Jupyter",
     "Observe",

@@ -129,7 +129,7 @@ class SizePlan(Settings):
         return spec.SizePlan(self.timezone, whole_number("size_plan.otherwise", self.otherwise, least=1), windows)
 
 
-def check_zone(name: object) -> None:
+def check_zone(name: object, field: str = "size_plan.timezone") -> None:
     """Raises InvalidSettings when there is no such time zone."""
     try:
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*", name):
@@ -137,7 +137,7 @@ def check_zone(name: object) -> None:
         pendulum.timezone(name)
     except (InvalidTimezone, ValueError, OSError):
         remedy = "Write a name of the IANA database, as in 'Asia/Shanghai'"
-        raise InvalidSettings("size_plan.timezone", f"{name!r} is not a time zone", remedy) from None
+        raise InvalidSettings(field, f"{name!r} is not a time zone", remedy) from None
 
 
 def weekdays(days: object) -> tuple[int, ...]:

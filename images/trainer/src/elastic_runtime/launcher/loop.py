@@ -18,6 +18,7 @@ from elastic_runtime.errors import FailureKind
 from elastic_runtime.launcher.agent_reports import AgentReports
 from elastic_runtime.launcher.agents import AgentServer
 from elastic_runtime.launcher.certificate_expiry import CertificateExpiry
+from elastic_runtime.launcher.deadline_watch import DeadlineWatch
 from elastic_runtime.launcher.decision.decide import decide, observe
 from elastic_runtime.launcher.decision.facts import (
     Action,
@@ -68,7 +69,7 @@ PUBLISH_INTERVAL = 0.2
 """Seconds between two writings of the status, at least; the final one is written at once."""
 FIGURES_INTERVAL = 1.0
 """The same where nothing but figures is new: with many workers, a writing takes a hundredth of a second."""
-_ASKED_FOR = (FailureKind.CANCELLED, FailureKind.ABANDONED)
+_ASKED_FOR = (FailureKind.CANCELLED, FailureKind.ABANDONED, FailureKind.BUDGET)
 """Ends whose cause is not what ranks have written last."""
 HANDOVER_TIMEOUT = 10.0
 """Seconds to wait for a durable checkpoint before this launcher makes way for another one."""
@@ -144,6 +145,7 @@ class Launcher:
         self._clocks = Clocks(launched=self._loop.time())
         self._disturbed = False
         self._sizing = Sizing(spec, previous.plan_window, previous.pause) if previous else Sizing(spec)
+        self._deadline = DeadlineWatch(spec, self._record, self._sizing, utc_now, previous)
         self._wanted = spec.workers.start
         self._askers = Askers()
         self._last_commit_told: tuple[CommitDeadline, int] = (CommitDeadline(None), 0)
@@ -194,6 +196,7 @@ class Launcher:
                 self._stacks.look()
                 expiry.look()
                 self._progress.look(self._record, self._output.lines)
+                self._deadline.look()
                 self._publish()
                 await self._next_change()
         finally:
@@ -225,6 +228,7 @@ class Launcher:
             excused=self._standstills.excused(ranks),
             inquiry=self._standstills.inquiry(ranks),
             stalls=self._standstills.stalls,
+            over_budget=self._deadline.over_budget(len(self._pool.workers)),
             is_consequence=self._record.failures.is_consequence,
             pause=self._record.pause_fact(),
             stands=self._pool.stands,
@@ -251,11 +255,13 @@ class Launcher:
         asked, requests = self._platform.asked(), self._platform.requests()
         wish = self._askers.newest(requests)
         before = self._sizing.pause
-        if note := self._sizing.look(asked, utc_now(), wish):
+        note = self._sizing.look(asked, utc_now(), wish)
+        then = self._deadline.size_seen(asked=note is not None)
+        if note:
             who = self._askers.who(requests, asked)
             if wish and before != self._sizing.pause:
                 who = wish.by
-            self._record.event(EventKind.SIZE_ASKED, f"{note}, by {who}" if who else note)
+            self._record.event(EventKind.SIZE_ASKED, f"{note}, by {who}{then}" if who else f"{note}{then}")
         self._record.asked_to_pause(self._sizing.pause)
         if self._sizing.pause and not self._spec.can_pause:
             self._refuse_pause("there is no checkpoint store, so the state would be lost")
@@ -272,7 +278,7 @@ class Launcher:
         words, slots = self._record.failures.words(tuple(ranks)), self._spec.workers.slots
         self._record.lives.refuse(size)
         if size == self._wanted * slots:
-            self._sizing.go_back(before // slots)
+            self._sizing.order(before // slots)
         self._record.event(
             EventKind.WARNING,
             f"the script failed in a world of {size} ranks before its first step: {words[:200]}. The run goes back to "
@@ -460,7 +466,8 @@ class Launcher:
         if trains and failure is FailureKind.EARLY_EXIT:
             return ""  # There will be no other commit.
         if self._spec.checkpoint is None:
-            return "" if failure in _ASKED_FOR else "; there is no checkpoint store, so the state is lost"
+            lost = failure not in _ASKED_FOR or failure is FailureKind.BUDGET
+            return "; there is no checkpoint store, so the state is lost" if lost else ""
         max_wait = HANDOVER_TIMEOUT if trains else self._spec.timing.forming
         written, step = self._record.checkpoint, self._status().step
         if written is not None and step is not None and written.step >= step:
@@ -538,7 +545,8 @@ class Launcher:
             wanted, coming = 0, ()
         status = self._record.status(self._pool.workers.values(), ranks, wanted, coming)
         traces = self._gathering
-        return replace(status, plan_window=self._sizing.window, timeline=traces.timeline, profiles=traces.profiles)
+        told = replace(status, plan_window=self._sizing.window, deadline=self._deadline.told())
+        return replace(told, timeline=traces.timeline, profiles=traces.profiles)
 
     def _publish(self) -> None:
         news = self._record.news, self._pool.facts(), self._wanted

@@ -13,6 +13,7 @@ from typing import Any
 
 from elastic_runtime.documents import to_json
 from elastic_runtime.errors import FailureKind
+from elastic_runtime.run.deadline import DeadlineStatus
 from elastic_runtime.run.status import MAX_MESSAGE, Phase, Series, Status, Usage, shortened
 from elastic_runtime.run.status_progress import Progress
 
@@ -49,6 +50,7 @@ class Headline:
     generation: int = 0
     step: int | None = None
     progress: Progress | None = None
+    deadline: DeadlineStatus | None = None
     usage: tuple[Usage, ...] = ()
 
 
@@ -57,6 +59,7 @@ def without_figures(status: Status) -> Status:
     workers = tuple(replace(each, seconds=0.0, **_NO_FIGURES) for each in status.workers)
     told = replace(status, updated=_NEVER, worker_seconds={}, usage=(), workers=workers, hardware={}, lost_seconds={})
     told = replace(told, step=None, progress=None, paces=(), metrics={}, series={})
+    told = replace(told, deadline=told.deadline.without_figures() if told.deadline else None)
     return replace(told, throughput=Series(), sample_throughput=Series())
 
 

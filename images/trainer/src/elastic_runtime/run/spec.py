@@ -16,6 +16,7 @@ from typing import Self
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.marks import SPARSE, VERSION
+from elastic_runtime.run.deadline import DeadlineSpec
 from elastic_runtime.run.observe import ObserveSpec
 
 SPEC_VERSION = 1
@@ -318,6 +319,12 @@ class Timing:
     """The launcher's loop runs at least so often, and at once on every change."""
 
 
+def check_one_of(size_plan: object, deadline: object) -> None:
+    """Raises InvalidSettings if there are both: each sets the size."""
+    if size_plan is not None and deadline is not None:
+        raise InvalidSettings("deadline", "there is a size_plan, too, and each sets the size", "Write one of the two")
+
+
 def has_fixed_size(workers: WorkersSpec, recovery: RecoverySpec) -> bool:
     """Whether nobody can ask for another number of workers, and fewer do not train."""
     return recovery.mode is RecoveryMode.FIXED and workers.minimum == workers.maximum
@@ -351,6 +358,8 @@ class RunSpec:
     Kubernetes it counts for each launcher anew."""
     size_plan: SizePlan | None = None
     """When it is to have which size; None: ``workers.start`` until somebody asks for another."""
+    deadline: DeadlineSpec | None = None
+    """When it is to be done, and what it may cost. None: as ``workers`` and ``size_plan`` say."""
     scripts: Shipment | None = None
     """Files that every worker lays down before it starts a rank. The ranks' working directory, unless they have
     another, and on their PYTHONPATH."""
@@ -385,6 +394,7 @@ class RunSpec:
             )
         if self.size_plan:
             self.size_plan.check(self.workers)
+        check_one_of(self.size_plan, self.deadline)
         if self.observe.saves and self.checkpoint is None:
             problem = "its files are kept beside the checkpoints, and no checkpoint store is set"
             raise InvalidSettings("observe", problem, 'Write checkpoint_uri="s3://bucket/runs"')

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from elastic_runtime.errors import FailureKind
 from elastic_runtime.marks import SPARSE, VERSION
+from elastic_runtime.run.deadline import DeadlineStatus
 from elastic_runtime.run.status_failure import FirstFailure
 from elastic_runtime.run.status_figures import GpuFigures, Hardware
 from elastic_runtime.run.status_progress import Pace, Progress
@@ -99,7 +100,7 @@ class EventKind(StrEnum):
     STARTED = "started"
     """The first world trains."""
     SIZE_ASKED = "size_asked"
-    """Somebody asked for another number of workers."""
+    """Somebody asked for another number of workers, or the deadline did."""
     SCALED = "scaled"
     """A new world trains; ``world_size`` tells how large."""
     NOTICE = "notice"
@@ -128,6 +129,8 @@ class EventKind(StrEnum):
     """No rank commits any more; then: which rank is at fault, and is replaced."""
     WARNING = "warning"
     """Problem of the script that costs steps or may fail. The message has the remedy."""
+    DEADLINE = "deadline"
+    """What stands in the way of deadline or budget has changed."""
     FINISHED = "finished"
     """Final: succeeded or failed."""
 
@@ -326,6 +329,8 @@ class Status:
     """None: nobody has asked for one, or the last one is over."""
     plan_window: datetime | None = None
     """When that window of the size plan began that was carried out last, or the time outside of all."""
+    deadline: DeadlineStatus | None = None
+    """None: the run has neither deadline nor budget."""
     worker_seconds: Mapping[str, float] = field(default_factory=dict)
     """Seconds that each worker, past or present, was here. Of more than :data:`MAX_WORKER_SECONDS`, the earliest are
     summed under :data:`EARLIER_WORKERS`."""

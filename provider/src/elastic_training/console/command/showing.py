@@ -7,6 +7,7 @@ from dataclasses import asdict
 from datetime import datetime
 
 from elastic_runtime.documents import to_plain
+from elastic_runtime.run.deadline import deadline_words
 from elastic_runtime.run.status import Status
 from elastic_runtime.run.status_failure import without_quotes
 from elastic_runtime.run.status_progress import progress_words
@@ -80,6 +81,8 @@ def _facts(each: FoundRun, status: Status) -> Iterator[tuple[str, object]]:
     yield "step", f"{step}: the script reports none" if status.tells_no_step else step
     if status.progress is not None:
         yield "progress", "; ".join(filter(None, (progress_words(status.progress), status.progress.basis)))
+    if status.deadline is not None:
+        yield "deadline", deadline_words(status.deadline)
     if status.metrics:
         yield "metrics", ", ".join(f"{name} {value:.4g}" for name, value in status.metrics.items())
     for name in ("started", "updated", "finished"):

@@ -240,6 +240,8 @@ def _silent(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float
 def _unwanted(facts: Facts, settings: DecisionSettings) -> Decision | None:
     if facts.cancel is not None:
         return _failed(FailureKind.CANCELLED, f"cancelled: {facts.cancel}")
+    if facts.over_budget is not None:
+        return _failed(FailureKind.BUDGET, facts.over_budget)
     if not settings.timing.lease or facts.lease_age is None:
         return None
     if facts.lease_age > settings.timing.lease:

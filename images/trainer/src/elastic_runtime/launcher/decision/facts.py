@@ -217,6 +217,8 @@ class Facts:
     """Ranks of a world that trains, which wait for the end of the others' training."""
     ended: Ending | None = None
     """Ranks of a world that is over whose training had ended, or that ended with code 0."""
+    over_budget: str | None = None
+    """Why the run may cost nothing more: :func:`.deadline.over_budget`."""
     is_consequence: bool = False
     """All ranks that have failed since the last world was complete say that a peer is gone."""
     pause: PauseFact | None = None

@@ -100,8 +100,8 @@ class Sizing:
         before, self.wanted = self.wanted, asked
         return None if asked == before else f"{asked} workers asked for, {before} before"
 
-    def go_back(self, workers: int) -> None:
-        """Have that many in the place of what is asked for now, which cannot be had."""
+    def order(self, workers: int) -> None:
+        """Have that many in the place of what is asked for now, until somebody asks for another number."""
         self.wanted = self._clamped(workers)
         self._pending = (self._asked, self.wanted)
 

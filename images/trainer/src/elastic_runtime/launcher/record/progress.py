@@ -53,6 +53,8 @@ class ProgressRecord:
         self._by_script = known is not None and known.by_script
         self.paces = Paces(previous.paces if previous else ())
         """Measured so far."""
+        self._situation: Situation | None = None
+        """Of the newest status. None: the steps that are left are not known, or the run is over."""
         self._stepped: datetime | None = None
         """When the present world has told its last step."""
         self._short_of, self._short_since = 0, now
@@ -104,7 +106,7 @@ class ProgressRecord:
         missing = max(0, sizes.wanted - sizes.ranks)
         if missing > self._short_of:
             self._short_since = now
-        self._short_of = missing
+        self._short_of, self._situation = missing, None
         if self._total is None or step is None:
             return None
         step = max(0, step)
@@ -116,24 +118,35 @@ class ProgressRecord:
             return replace(found, basis="more steps were made than the script told of")
         trained = sum(each.seconds for each in self.paces.told())
         between = lost.get(LostTime.RESIZE, 0.0) + lost.get(LostTime.RECOVERY, 0.0)
-        left = time_left(
-            self.paces.measured(),
-            Situation(
-                left=self._total - step,
-                ranks=sizes.ranks,
-                wanted=sizes.wanted,
-                planned=tuple((_between(now, begin), ranks) for begin, ranks in sizes.planned),
-                minimum=sizes.wanted if self._fixed else self._workers.minimum * self._workers.slots,
-                short=_between(self._short_since, now) if missing else 0.0,
-                leaving=tuple((_between(now, deadline), taken) for deadline, taken in sizes.leaving),
-                since_step=_between(self._stepped, now) if self._stepped else 0.0,
-                interrupted=between / trained if trained else 0.0,
-            ),
+        self._situation = Situation(
+            left=self._total - step,
+            ranks=sizes.ranks,
+            wanted=sizes.wanted,
+            planned=tuple((_between(now, begin), ranks) for begin, ranks in sizes.planned),
+            minimum=sizes.wanted if self._fixed else self._workers.minimum * self._workers.slots,
+            short=_between(self._short_since, now) if missing else 0.0,
+            leaving=tuple((_between(now, deadline), taken) for deadline, taken in sizes.leaving),
+            since_step=_between(self._stepped, now) if self._stepped else 0.0,
+            interrupted=between / trained if trained else 0.0,
         )
+        left = time_left(self.paces.measured(), self._situation)
         if not isinstance(left, TimeLeft):
             return replace(found, basis=left)
         seconds, least, most = (round(each, 1) for each in (left.seconds, left.least, left.most))
         return replace(found, seconds=seconds, least=least, most=most, basis=left.basis)
+
+    @property
+    def steps_known(self) -> bool:
+        """Whether it is known how many steps are left, as of the newest status."""
+        return self._situation is not None
+
+    def with_ranks(self, ranks: int) -> TimeLeft | None:
+        """Estimate the time left as of the newest status, if so many ranks were wanted. None: there is no estimate."""
+        if self._situation is None:
+            return None
+        then = replace(self._situation, wanted=ranks, minimum=ranks if self._fixed else self._situation.minimum)
+        left = time_left(self.paces.measured(), then)
+        return left if isinstance(left, TimeLeft) else None
 
 
 def leaving_ranks(workers: Iterable[Worker], ranks: Mapping[str, int]) -> list[tuple[datetime, int]]:

@@ -129,6 +129,8 @@ class RunRecord:
         self._progress = ProgressRecord(spec, now(), self._warn_once, previous)
         self.time_left: Progress | None = None
         """Progress of the newest status. None: the script has not told how many steps it has."""
+        self.worker_seconds = 0.0
+        """Of all workers, present and past, as of the newest status."""
         self._asked: deque[SizeAsked] = deque(maxlen=MAX_SIZES_ASKED)
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self._history: deque[World] = deque(maxlen=MAX_HISTORY)
@@ -177,6 +179,11 @@ class RunRecord:
         rates = self._figures.throughput.values
         standing = self._standing
         return standing.step, self._figures.metrics, rates[-1] if rates else None, standing.world_size, self.time_left
+
+    @property
+    def estimates(self) -> ProgressRecord:
+        """The progress of the newest status, for estimates with other sizes."""
+        return self._progress
 
     @property
     def step(self) -> int | None:
@@ -493,6 +500,8 @@ class RunRecord:
         later = [(begin, workers * slots) for begin, workers in planned]
         sizes = Sizes(standing.world_size, wanted * slots, later, leaving_ranks(here, ranks))
         self.time_left = self._progress.told(standing.step, standing.phase, sizes, lost, now)
+        usage = self._machine_time.usage(here, now)
+        self.worker_seconds = sum(each.seconds for each in usage)
         first = None if standing.phase is Phase.SUCCEEDED else self.failures.first
         return Status(
             run=self._spec.name,
@@ -526,7 +535,7 @@ class RunRecord:
             history=tuple(self._history),
             asked=tuple(self._asked),
             worker_seconds=self._workers.past_seconds | {worker.name: worker.seconds for worker in present},
-            usage=self._machine_time.usage(here, now),
+            usage=usage,
             starts=self._starts,
             rank_failures=self.rank_failures,
             forced_resets=self.forced_resets,
