@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from elastic_runtime.errors import ClusterUnavailable, FailureKind
+from elastic_runtime.run.deadline import DeadlineStatus
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import CheckpointSpec, RunSpec, WorkersSpec
 from elastic_runtime.run.status import Phase, WorkerState
@@ -77,6 +78,13 @@ def test_the_time_left_is_shown(nightly: FakeCluster, capsys: pytest.CaptureFixt
     assert [line.split(maxsplit=1)[1] for line in capsys.readouterr().out.splitlines() if "progress:" in line] == [
         words
     ]
+
+
+def test_deadline_and_budget_are_shown(nightly: FakeCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    nightly.publish("nightly-train", deadline=DeadlineStatus(budget=40.0, spent=12.4, words="it costs 46.00 $"))
+    assert main(["show", "nightly-train"]) == 0
+    shown = [line.split(maxsplit=1)[1] for line in capsys.readouterr().out.splitlines() if "deadline:" in line]
+    assert shown == ["12.40 $ spent, of 40.00 $; it costs 46.00 $"]
 
 
 def test_a_place_that_does_not_answer_hides_no_other(nightly: FakeCluster, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,6 +24,7 @@ from elastic_runtime.errors import FailureKind, InvalidDocument, InvalidSettings
 from elastic_runtime.net.framing import MAX_LINE, LineReader, LineSplitter
 from elastic_runtime.protocol import rank_link, wire
 from elastic_runtime.rehearsal import trace_files
+from elastic_runtime.run.deadline import DeadlineSpec, DeadlineStatus
 from elastic_runtime.run.headline import Headline, headline
 from elastic_runtime.run.rundir import LauncherProcess, ReclaimNotice, RunDir
 from elastic_runtime.run.runobjects import Term
@@ -52,7 +53,11 @@ from tests.security.runtime.hostile_checkpoints import signed
 pytestmark = [pytest.mark.filterwarnings("ignore:Generating overly large repr"), pytest.mark.timeout(600)]
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
-SPEC = RunSpec("run", "uid", ("python", "train.py"), checkpoint=CheckpointSpec("file:///checkpoints/run"))
+SPEC = RunSpec(
+    *("run", "uid", ("python", "train.py")),
+    checkpoint=CheckpointSpec("file:///checkpoints/run"),
+    deadline=DeadlineSpec(NOON, 2.0, 0.5),
+)
 GPU = GpuFigures(0, "GPU", 1.0, 1, 2)
 STATUS = Status(
     run="run",
@@ -63,6 +68,7 @@ STATUS = Status(
     finished=NOON,
     failure=FailureKind.RANK_FAILED,
     progress=Progress(9, 44.4, 5.0, 4.0, 6.0, "measured"),
+    deadline=DeadlineStatus(NOON, 2.0, 1.0, "late", NOON),
     paces=(Pace(2, 4, 4.0),),
     metrics={"loss": 0.5},
     series={"loss": Series(1, (1,), (0.0,), (0.5,))},

@@ -86,6 +86,7 @@ class DeadlineWatch:
             self._record.event(EventKind.DEADLINE, decision.words, level=level)
         before = self._sizing.wanted
         if decision.workers != before:
+            self._known = decision.workers
             self._sizing.order(decision.workers)
             words = f"{decision.workers} workers by the deadline, {before} before: {decision.why}"
             self._record.event(EventKind.SIZE_ASKED, words)

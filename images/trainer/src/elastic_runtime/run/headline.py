@@ -29,7 +29,7 @@ _NO_FIGURES: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """A run at a glance: less than 16 KiB of JSON, as a rule less than one.
+    """A run at a glance: less than 17 KiB of JSON, as a rule less than one.
 
     Fields without a docstring are those of the status.
     """
