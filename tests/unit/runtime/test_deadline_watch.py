@@ -36,6 +36,8 @@ class Run:
     clock: Clock = field(default_factory=Clock)
     asked: int = 1
     previous: Status | None = None
+    shortage: tuple[datetime, datetime] = (NOON, NOON)
+    """While one worker can be had."""
     bounds: WorkersSpec = field(default_factory=lambda: WorkersSpec(1, 1, 8))
 
     def __post_init__(self) -> None:
@@ -70,6 +72,8 @@ class Run:
     def second(self) -> None:
         self.clock.tick(1.0)
         wanted = self.sizing.wanted
+        if self.shortage[0] <= self.clock.now < self.shortage[1]:
+            wanted = min(wanted, 1)
         self.short = self.short + 1 if len(self.here) < wanted else 0.0
         if len(self.here) > wanted or self.short >= STARTS:
             self.resize(wanted)
@@ -121,6 +125,14 @@ class TestByATime:
             f"{run.sizes()[1]} workers by the deadline, 1 before: with "
         )
 
+    def test_it_catches_up_after_a_shortage(self) -> None:
+        run = Run(DeadlineSpec(after(60)), shortage=(after(10), after(35)))
+        run.go(after(9))
+        before = run.sizing.wanted
+        status = run.go()
+        assert run.clock.now <= after(60)
+        assert before < max(each.workers for each in status.asked if each.time > after(35))
+
     def test_one_that_is_ahead_gives_workers_up(self) -> None:
         run = Run(DeadlineSpec(after(80)), bounds=WorkersSpec(1, 6, 8), asked=6)
         run.go()
@@ -171,10 +183,10 @@ class TestByATime:
 
     def test_the_next_launcher_takes_the_size_of_the_one_before_for_nobodys(self) -> None:
         run = Run(DeadlineSpec(after(60)))
-        status = run.go(after(10))
+        status = run.go(after(8))
         successor = Run(run.deadline, clock=run.clock, asked=run.asked, previous=status)
         successor.look()
-        assert (status.target_size, successor.sizing.wanted) == (run.asked, run.asked)
+        assert status.target_size == run.asked != run.bounds.start
         now = successor.watch.told()
         assert now is not None
         assert now.held_until is None

@@ -109,6 +109,7 @@ class DeadlineWatch:
             worker_seconds=self._record.worker_seconds,
             sizes=sizes if any(each.workers == wanted for each in sizes) else (),
             measured=measured,
+            missing=estimates.missing,
             steps_known=estimates.steps_known,
             held_until=self._held_until,
             trouble=self._trouble,

@@ -21,6 +21,9 @@ missing workers are there. θ is taken at a lower bound: ``d(n)`` is halfway fro
   it makes as many steps for a dollar as each dollar that is left has to buy, ``(θ(n) - θ(n - 1)) / p >= W / R``. This
   has θ at an upper bound, halfway to the interval's other end, so that a size that has not trained is tried.
 
+A look asks for at most :data:`GROWTH` times as many workers, and for no more while some are missing. So each size
+on the way is measured, and tells more of the next one.
+
 **Hysteresis.** A size is kept as long as it is between the size that is needed now and the one that were needed with
 :data:`MARGIN` times the durations or costs; without a deadline, as long as it is the best with ``MARGIN * θ(n)``. So
 estimates that vary by 5 % do not change it to and fro.
@@ -47,6 +50,8 @@ HOLD = timedelta(hours=1)
 """For which a size is kept that somebody else has asked for."""
 MARGIN = 1.15
 """More than the ratio of two estimates that are 5 % off, one to each side."""
+GROWTH = 2
+"""How many times as many workers one look may ask for."""
 ENDING = 30.0
 """Seconds that workers are still there after the stop at a budget, at most: hand-over, and end of the ranks."""
 MOST_SIZES = 100
@@ -115,6 +120,8 @@ class DeadlineFacts:
     """By workers, those that can be had: of :func:`compared`, with :attr:`wanted`. Empty: there is no estimate."""
     measured: float = 0.0
     """Seconds for which the pace was measured so far."""
+    missing: bool = False
+    """Fewer workers train than are wanted."""
     steps_known: bool = True
     """It is known how many steps are left."""
     held_until: datetime | None = None
@@ -147,8 +154,10 @@ def decide(facts: DeadlineFacts, settings: DeadlineSettings, now: datetime) -> D
     if not facts.sizes:
         return _unknown(facts, settings, now)
     held = facts.held_until is not None and now < facts.held_until
-    workers = facts.wanted if held else _chosen(facts, settings, now)
-    return _told(workers, facts, settings.deadline, now, held=held)
+    aim = facts.wanted if held else _aim(facts, settings, now)
+    most = max(facts.wanted, min(aim, facts.wanted if facts.missing else GROWTH * facts.wanted))
+    workers = min(aim, max(each.workers for each in facts.sizes if each.workers <= most))
+    return _told(workers, aim, facts, settings.deadline, now, held=held)
 
 
 def compared(workers: WorkersSpec, wanted: int) -> Sequence[int]:
@@ -186,7 +195,7 @@ def _dollars_left(facts: DeadlineFacts, deadline: DeadlineSpec) -> float | None:
     return None if deadline.budget is None or dollars is None else deadline.budget - dollars
 
 
-def _chosen(facts: DeadlineFacts, settings: DeadlineSettings, now: datetime) -> int:
+def _aim(facts: DeadlineFacts, settings: DeadlineSettings, now: datetime) -> int:
     deadline, wanted, sizes = settings.deadline, facts.wanted, facts.sizes
     dollars, price = _dollars_left(facts, deadline), (deadline.price or 0.0) / HOUR
     found = []
@@ -251,9 +260,13 @@ def _unknown(facts: DeadlineFacts, settings: DeadlineSettings, now: datetime) ->
     return DeadlineDecision(facts.wanted, "", frozenset(trouble), shortened("; ".join(words), MAX_WORDS))
 
 
-def _told(workers: int, facts: DeadlineFacts, deadline: DeadlineSpec, now: datetime, *, held: bool) -> DeadlineDecision:
-    size, before = _of(facts.sizes, workers), _of(facts.sizes, facts.wanted)
-    trouble, words = set(), [f"with {_workers(workers)}, it {_outcome(size, facts, deadline, now)}"]
+def _told(
+    workers: int, aim: int, facts: DeadlineFacts, deadline: DeadlineSpec, now: datetime, *, held: bool
+) -> DeadlineDecision:
+    def ends(number: int) -> str:
+        return f"with {_workers(number)}, it {_outcome(_of(facts.sizes, number), facts, deadline, now)}"
+
+    size, trouble, words = _of(facts.sizes, aim), set(), [ends(aim)]
     if deadline.by is not None:
         seconds, by = (deadline.by - now).total_seconds(), _clock(deadline.by, now, deadline)
         if seconds <= 0:
@@ -261,14 +274,12 @@ def _told(workers: int, facts: DeadlineFacts, deadline: DeadlineSpec, now: datet
             words.append(f"the deadline {by} has passed")
         elif size.surely * _margin(Trouble.LATE, facts) > seconds:
             trouble.add(Trouble.LATE)
-            words.append(f"that is after {by}{_way_out(workers, facts, deadline, seconds, held=held)}")
+            words.append(f"that is after {by}{_way_out(aim, facts, deadline, seconds, held=held)}")
     dollars = _dollars_left(facts, deadline)
     if dollars is not None and _cost(size.workers, size.surely, deadline) * _margin(Trouble.COSTLY, facts) > dollars:
         trouble.add(Trouble.COSTLY)
         words.append(f"that is more than the budget of {deadline.budget:.2f} $, at which it will be stopped")
-    why = ""
-    if workers != facts.wanted:
-        why = f"{words[0]}; with {before.workers}, it {_outcome(before, facts, deadline, now)}"
+    why = "" if workers == facts.wanted else f"{ends(workers)}; {ends(facts.wanted)}"
     return DeadlineDecision(workers, why, frozenset(trouble), shortened("; ".join(words), MAX_WORDS))
 
 

@@ -140,6 +140,11 @@ class ProgressRecord:
         """Whether it is known how many steps are left, as of the newest status."""
         return self._situation is not None
 
+    @property
+    def missing(self) -> bool:
+        """Whether fewer ranks trained than were wanted, at the newest status."""
+        return self._situation is not None and self._situation.ranks < self._situation.wanted
+
     def with_ranks(self, ranks: int) -> TimeLeft | None:
         """Estimate the time left as of the newest status, if so many ranks were wanted. None: there is no estimate."""
         if self._situation is None:
