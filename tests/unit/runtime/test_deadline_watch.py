@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from elastic_runtime.launcher.deadline_watch import DeadlineWatch
-from elastic_runtime.launcher.decision.sizing import Sizing
+from elastic_runtime.launcher.decision.sizing import SizeWish, Sizing
 from elastic_runtime.launcher.record.run_record import RunRecord
 from elastic_runtime.launcher.worker_pool import Worker
 from elastic_runtime.protocol.rank_link import Progress, TotalSteps
@@ -35,6 +35,7 @@ class Run:
     """The script tells how many steps it has."""
     clock: Clock = field(default_factory=Clock)
     asked: int = 1
+    wish: SizeWish | None = None
     previous: Status | None = None
     shortage: tuple[datetime, datetime] = (NOON, NOON)
     """While one worker can be had."""
@@ -59,7 +60,7 @@ class Run:
         return self.status()
 
     def look(self) -> None:
-        note = self.sizing.look(self.asked, self.clock.now)
+        note = self.sizing.look(self.asked, self.clock.now, self.wish)
         then = self.watch.size_seen(asked=note is not None)
         if note:
             self.record.event(EventKind.SIZE_ASKED, note + then)
@@ -168,6 +169,14 @@ class TestByATime:
         assert run.said()[-1].endswith("and this size was asked for")
         run.go(after(73))
         assert run.sizing.wanted > before
+
+    def test_a_pause_is_left_alone(self) -> None:
+        run = Run(DeadlineSpec(after(60)), wish=SizeWish("1", 1, pause=True))
+        run.go(after(5))
+        assert run.said(EventKind.SIZE_ASKED) == ["a pause asked for, 1 workers before"]
+        run.wish = SizeWish("2", 1)
+        run.go(after(6))
+        assert run.sizing.wanted > 1
 
     def test_the_next_launcher_keeps_it_as_long(self) -> None:
         run = Run(DeadlineSpec(after(100)), steps=14400)

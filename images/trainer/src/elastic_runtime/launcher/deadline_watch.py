@@ -74,7 +74,7 @@ class DeadlineWatch:
     def look(self) -> None:
         """Have the size set, and changes told, if a look is due."""
         now = self._now()
-        if self._settings is None or (self._due is not None and now < self._due):
+        if self._settings is None or self._sizing.pause or (self._due is not None and now < self._due):
             return
         decision = decide(self._facts(self._settings.workers), self._settings, now)
         if not decision.words:
