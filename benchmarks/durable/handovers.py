@@ -116,13 +116,13 @@ class _Rounds:
         """Wait until all is well, and give rank 0's worker its notice. None: it was gone before a checkpoint was."""
         status = self._until("two ranks train", self._all_well)
         worker = next(each.name for each in status.workers if 0 in each.ranks)
-        written = sum(event.kind is EventKind.HANDOVER for event in status.events)
         begin = time.time()
         self._run.write_notice(worker, ReclaimNotice("benchmark", utc_now() + timedelta(seconds=deadline)))
 
         def gone() -> tuple[datetime | None, datetime] | None:
             events = self._status().events
-            durable = [event.time for event in events if event.kind is EventKind.HANDOVER][written:]
+            written = [event.time for event in events if event.kind is EventKind.HANDOVER]
+            durable = [each for each in written if each.timestamp() >= begin]  # A status has the newest events alone.
             ends = (EventKind.LEFT, EventKind.LOST)
             left = [event.time for event in events if event.kind in ends and event.worker == worker]
             return (durable[0] if durable else None, left[0]) if left else None
