@@ -147,7 +147,7 @@ def test_templates_and_mappings_are_checked_when_they_are_rendered() -> None:
     assert spec is not None
     assert (spec.budget, spec.price) == (40.0, 0.5)
     task.deadline = written.rendered(lambda text: {**values, "{{ by }}": "late"}.get(text, text))
-    with pytest.raises(InvalidSettings, match="is no time"):
+    with pytest.raises(InvalidSettings, match="is not a time"):
         task.spec("run")
     operator(deadline=Deadline(by="{{ data_interval_end }}"))
     assert operator(deadline={"by": "06:00", "time_zone": "UTC"}).deadline == Deadline(by="06:00", time_zone="UTC")

@@ -1,4 +1,4 @@
-"""Tasks, and whoever asks a cluster, that pause a training and resume it."""
+"""Tasks and calls that pause a training and resume it."""
 
 from __future__ import annotations
 

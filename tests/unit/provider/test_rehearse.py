@@ -141,7 +141,7 @@ class TestWithoutAFile:
             (("--start", "1", "--steps", "9", "--market", "g6"), "--market: g6 may be aws/g6.xlarge, aws/g6e.2xlarge"),
             (("--start", "1", "--steps", "9", "--trace", "none.csv", *WORDS), "none.csv: cannot be read as a trace"),
             (("--start", "1", "--steps", "9", "--cost", "x=1", *WORDS), "costs.x: there is no such cost"),
-            (("--start", "1", "--steps", "9", "--efficiency", "0.2", *WORDS), "efficiency: 0.2 is no efficiency"),
+            (("--start", "1", "--steps", "9", "--efficiency", "0.2", *WORDS), "efficiency: 0.2 is not an efficiency"),
             (("--min", "3", "--start", "2", "--steps", "9", *WORDS), "workers.min: 3 is more than workers.start"),
             (("--start", "1", "--steps", "99999999", *WORDS), "--days: the work takes 1157.4 days"),
             (("--start", "1", "--steps", "9", "--task", "train", *WORDS), "--task: a DAG file and a task belong"),
@@ -242,7 +242,7 @@ class TestAFile:
                 "--task: the file has no task none. It has any, asked, bare, mapped, other and others",
             ),
             (("--task", "other"), "--dag: nightly, weekly have a task other"),
-            (("--task", "other", "--dag", "weekly"), "--task: other is no training"),
+            (("--task", "other", "--dag", "weekly"), "--task: other is not a training"),
             (("--task", "train", "--dag", "daily"), "--dag: the file has no DAG daily. It has nightly, weekly"),
         ],
     )

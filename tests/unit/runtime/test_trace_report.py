@@ -60,7 +60,7 @@ class TestProgram:
             (["none.csv"], "none.csv"),
             (["--instance", "aws/none"], "aws/none is not in the price book"),
             (["--cost", "none=3"], "there is no such cost"),
-            (["--efficiency", "2"], "2.0 is no efficiency"),
+            (["--efficiency", "2"], "2.0 is not an efficiency"),
         ],
     )
     def test_says_what_is_wrong(self, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str) -> None:

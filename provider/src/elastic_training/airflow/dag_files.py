@@ -1,4 +1,4 @@
-"""Reads a DAG file as Airflow's DAG processor does: at a terminal, where whoever calls it may run its code anyway."""
+"""Reads a DAG file as Airflow's DAG processor does: at a terminal, where the caller may run its code anyway."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def task_of_file(path: Path, task_id: str, dag_id: str | None = None) -> Any:
 
 def _dags(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
-        raise InvalidSettings("DAG", f"{printable(path)} is no file", "Write the path of a DAG file")
+        raise InvalidSettings("DAG", f"{printable(path)} is not a file", "Write the path of a DAG file")
     try:
         module = import_module("airflow.dag_processing.dagbag")
     except ImportError:  # Airflow 2, and 3.0

@@ -75,7 +75,7 @@ class Deadline(Settings):
             moment = by if isinstance(by, datetime) else datetime.fromisoformat(str(by))
         except ValueError:
             remedy = 'Write a time of day, "06:00", or a date and time, "2026-11-28T06:00"'
-            raise _unclear(by, "is no time", remedy) from None
+            raise _unclear(by, "is not a time", remedy) from None
         if moment.tzinfo is None and zone is None:
             raise _unclear(by, "has no time zone", 'Write time_zone="Europe/Berlin"')
         moment = moment if moment.tzinfo else moment.replace(tzinfo=zone)

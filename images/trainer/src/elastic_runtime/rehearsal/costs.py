@@ -43,7 +43,7 @@ class Costs:
     def __post_init__(self) -> None:
         for each in fields(self):
             if not 0 <= getattr(self, each.name) <= _MOST:
-                problem = f"{getattr(self, each.name)} is no number of seconds"
+                problem = f"{getattr(self, each.name)} is not a number of seconds"
                 raise InvalidSettings(f"costs.{each.name}", problem, "Write 0 or more")
 
     def scaled(self, factor: float) -> Costs:

@@ -21,7 +21,7 @@ class Scaling:
 
     def __post_init__(self) -> None:
         if not 0.5 < self.efficiency <= 1:
-            problem = f"{self.efficiency} is no efficiency of a doubling"
+            problem = f"{self.efficiency} is not an efficiency of a doubling"
             raise InvalidSettings("efficiency", problem, "Write a number above 0.5, to 1")
 
     def rate(self, workers: int) -> float:

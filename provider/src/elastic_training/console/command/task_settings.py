@@ -62,7 +62,7 @@ def settings_in(path: Path, task_id: str, dag_id: str | None) -> TaskSettings:
     task = task_of_file(path, task_id, dag_id)
     kind = getattr(task, "operator_class", type(task))
     if not (isinstance(kind, type) and issubclass(kind, ElasticTrainingOperator)):
-        raise InvalidSettings("--task", f"{task_id} is no training", "Write the id of an ElasticTorchOperator, …")
+        raise InvalidSettings("--task", f"{task_id} is not a training", "Write the id of an ElasticTorchOperator, …")
     found = TaskSettings(task.dag_id, task_id)
     _workers(found, _given(task, "workers"))
     _recovery(found, _given(task, "recovery"))

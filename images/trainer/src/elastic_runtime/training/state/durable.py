@@ -41,8 +41,8 @@ from elastic_runtime.world import current_world
 
 PROGRESS_PAUSE = 0.25
 """Seconds between two words of progress to the agent."""
-STANDING_PAUSE = 1.0
-"""Seconds between two words of ranks that stand."""
+STOPPED_INTERVAL = 1.0
+"""Seconds between two messages that training has stopped at a durable commit."""
 LOADING = 3600.0
 """Seconds for which a load counts as one, and not as a standstill."""
 
@@ -154,8 +154,8 @@ class DurableState:
         self._link, self._clock = link or shared_link(), clock
         self._progress = ProgressLine(self._link, clock)
         self._serial = 0
-        self._stood = float("-inf")
-        """When it was told last that ranks stand."""
+        self._told_stopped = float("-inf")
+        """When that was told last."""
         self._taken_at = utc_now()
         self._is_writer = self._has_commits = self._ends_at_exit = self._has_prepared = False
         self._may_resume = True
@@ -348,14 +348,14 @@ class DurableState:
                 return False
             if not writer.takes_care_of(self._serial) and not writer.holds_off:
                 self._begin_write(handover=True)
-            self._tell_standing(writer)
+            self._tell_stopped(writer)
         return True
 
-    def _tell_standing(self, writer: CheckpointWriter) -> None:
+    def _tell_stopped(self, writer: CheckpointWriter) -> None:
         """By the rank that writes: nothing is lost if all end now, once that is so."""
         now = self._clock()
-        if writer.has_written(self._serial) and now >= self._stood + STANDING_PAUSE:
-            self._stood = now
+        if writer.has_written(self._serial) and now >= self._told_stopped + STOPPED_INTERVAL:
+            self._told_stopped = now
             self._link.send(TrainingStopped(self._values.step))
 
     def on_wait(self) -> None:
@@ -374,7 +374,7 @@ class DurableState:
             if not writer.takes_care_of(self._serial) and not writer.holds_off:
                 self._end_at_exit()
                 self._begin_write(handover=True, if_absent=True)
-            self._tell_standing(writer)
+            self._tell_stopped(writer)
 
     def _write_between(self, handover: bool) -> None:
         """In the thread that does so between two commits: of the last save, which is a commit."""

@@ -71,7 +71,7 @@ class StateValues:
         Args:
             world: the present one.
             has_commits: whether what this rank has was committed.
-            trusts: what is replicated has not to be sent to ranks of which the engine knows that they have it already.
+            trusts: what is replicated need not be sent to ranks that the engine knows to have it.
 
         Raises:
             InvalidSettings: on a rank that cannot take it.
