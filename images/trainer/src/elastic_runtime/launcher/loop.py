@@ -32,7 +32,6 @@ from elastic_runtime.launcher.decision.facts import (
     Facts,
     Finish,
     GiveUpWorker,
-    LeadershipState,
     ListRanks,
     OpenSession,
     ReformWorld,
@@ -51,6 +50,7 @@ from elastic_runtime.launcher.platform import Platform
 from elastic_runtime.launcher.record.askers import Askers
 from elastic_runtime.launcher.record.output import OutputLog, ProgressLines
 from elastic_runtime.launcher.record.run_record import RunRecord
+from elastic_runtime.launcher.saving import ASKED_FOR, HANDOVER_TIMEOUT, Saving
 from elastic_runtime.launcher.script_imports import check_frameworks
 from elastic_runtime.launcher.stack_dumps import StackDumps
 from elastic_runtime.launcher.standstills import Standstills
@@ -60,7 +60,7 @@ from elastic_runtime.printable import printable
 from elastic_runtime.protocol.rank_link import CommitDeadline
 from elastic_runtime.run.shipment import unpack
 from elastic_runtime.run.spec import RunSpec
-from elastic_runtime.run.status import Checkpoint, EventKind, Phase, Status
+from elastic_runtime.run.status import EventKind, Phase, Status
 from elastic_runtime.run.status_failure import LAST_WORDS
 
 log = logging.getLogger(__name__)
@@ -69,12 +69,6 @@ PUBLISH_INTERVAL = 0.2
 """Seconds between two writings of the status, at least; the final one is written at once."""
 FIGURES_INTERVAL = 1.0
 """The same where nothing but figures is new: with many workers, a writing takes a hundredth of a second."""
-_ASKED_FOR = (FailureKind.CANCELLED, FailureKind.ABANDONED, FailureKind.BUDGET)
-"""Ends whose cause is not what ranks have written last."""
-HANDOVER_TIMEOUT = 10.0
-"""Seconds to wait for a durable checkpoint before this launcher makes way for another one."""
-SCRIPT_TIMEOUT = 20.0
-"""Seconds to wait for the script's own one, at most: a launcher's pod has 30 from its notice to its end."""
 
 
 class Launcher:
@@ -125,6 +119,7 @@ class Launcher:
         used = previous.worker_seconds if previous else ()
         self._engine = find_engine(spec.engine)
         self._session: Session | None = None
+        self._saving = Saving(spec, self._pool, self._record, platform, lambda: self._session, self._new_change)
         self._gathering = Gathering(spec)
         self._standstills = Standstills(self._loop.time)
         self._scraping = scraping(spec.observe, self._status)
@@ -321,17 +316,6 @@ class Launcher:
             if deadline is not None and (worker.deadline is None or deadline < worker.deadline):
                 self._reports.will_be_taken(worker, "the cluster", deadline)
 
-    def _last_word(self, by: datetime | None = None) -> CommitDeadline | None:
-        """To ranks that wait for a world; None while none do."""
-        fact = self._session.fact if self._session else None
-        if fact is None or fact.state not in (SessionState.WAITING, SessionState.FORMING) or fact.holders is None:
-            return None
-        word = self._pool.last_word(fact.holders, by)
-        there = [each for each in fact.holders if each not in fact.awaited]
-        if there and word.keeper in fact.awaited:
-            return self._pool.last_word(there, by)  # Who has not come cannot write.
-        return word
-
     def _tell_last_commit(self) -> None:
         """To be told again to each new world, some ranks of which are new."""
         fact = self._session.fact if self._session else None
@@ -346,7 +330,7 @@ class Launcher:
                 if worker.deadline is not None:
                     self._pool.hand_over(worker.name, worker.deadline)
         listed, stops = fact.listed if fact else (), self._stop_by is not None
-        word = self._last_word(self._stop_by) or CommitDeadline(self._pool.last_commit_by(listed), stops=stops)
+        word = self._saving.last_word(self._stop_by) or CommitDeadline(self._pool.last_commit_by(listed), stops=stops)
         told = (word, self._record.generation if word.deadline or stops else 0)
         if told != self._last_commit_told:
             self._last_commit_told = told
@@ -389,7 +373,7 @@ class Launcher:
             case RefuseSize(size, before):
                 self._refuse(size, before)
             case CloseSession():
-                self._state_lost = "" if self._pool.stands else await self._save_state(None)
+                self._state_lost = "" if self._pool.stands else await self._saving.save_state(None)
                 await self._end_session()
             case ReleaseWorker(name):
                 self._pool.release(name, "no rank of this worker is in the world any more")
@@ -415,7 +399,7 @@ class Launcher:
             self._session.break_up()
 
     async def _finish(self, action: Finish, reason: str) -> Status:
-        reason += await self._save_state(action.failure)
+        reason += await self._saving.save_state(action.failure)
         await self._end_session()
         self._record.no_world()
         self._platform.publish(self._status())
@@ -435,9 +419,9 @@ class Launcher:
     async def _step_down(self, handover: bool) -> Status:
         """The workers stay; their agents dial again, and find the next launcher."""
         if handover and self._session and self._session.fact.restarts:
-            await self._have_script_save(self._session)
+            await self._saving.have_script_save(self._session)
         elif handover and self._spec.checkpoint:
-            await self._hand_over(HANDOVER_TIMEOUT)
+            await self._saving.hand_over(HANDOVER_TIMEOUT)
         self._output.end()
         status = self._status()
         self._platform.publish(status)
@@ -445,73 +429,8 @@ class Launcher:
         await self._server.close()
         return status
 
-    async def _have_script_save(self, session: Session) -> None:
-        """Ask ranks that are restarted for each world to write their checkpoint: they end with this launcher."""
-        session.list_ranks((), 1)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(self._spec.restart.grace, SCRIPT_TIMEOUT)):
-                while session.fact.outcome is None:
-                    self._changed.clear()
-                    await self._next_change()
-
-    async def _save_state(self, failure: FailureKind | None) -> str:
-        """Have a rank that has the state write it before its session is closed. Returns for people what is lost."""
-        fact = self._session.fact if self._session else None
-        if self._session and fact and fact.outcome is None and fact.restarts and failure in _ASKED_FOR:
-            await self._have_script_save(self._session)
-            return ""
-        if fact is None or fact.outcome is not None or not fact.holders:
-            return ""
-        trains = fact.state not in (SessionState.WAITING, SessionState.FORMING)
-        if trains and failure is FailureKind.EARLY_EXIT:
-            return ""  # There will be no other commit.
-        if self._spec.checkpoint is None:
-            lost = failure not in _ASKED_FOR or failure is FailureKind.BUDGET
-            return "; there is no checkpoint store, so the state is lost" if lost else ""
-        max_wait = HANDOVER_TIMEOUT if trains else self._spec.timing.forming
-        written, step = self._record.checkpoint, self._status().step
-        if written is not None and step is not None and written.step >= step:
-            return ""  # As far as anybody has told, nothing is newer.
-        if trains and step is None and failure in _ASKED_FOR:
-            return ""  # No rank has committed anything, or the script never does.
-        if await self._hand_over(max_wait):
-            return ""
-        return f"; no rank could write the state within {max_wait:.0f} s: what came after that checkpoint is lost"
-
-    async def _hand_over(self, max_wait: float) -> bool:
-        """Have the state durable, if that can be had in so many seconds. Returns whether it is.
-
-        Ranks that wait for a world are asked in turn, those first that are known to look for words: one that is stopped
-        does not write.
-        """
-        before, fact = self._record.checkpoint, self._session.fact if self._session else None
-        if fact is None or self._last_word() is None:
-            self._pool.hand_over("the launcher", utc_now() + timedelta(seconds=max_wait))
-            return await self._is_written(before, max_wait)
-        by = utc_now() + timedelta(seconds=max_wait)
-        words = [self._pool.last_word((rank_id,), by) for rank_id in fact.waiting or fact.holders or ()]
-        keepers = [word for word in words if word.keeper]
-        for word in keepers:
-            self._pool.tell_last_commit(word)
-            if await self._is_written(before, max_wait / len(keepers)):
-                return True
-        return False
-
-    async def _is_written(self, before: Checkpoint | None, max_wait: float) -> bool:
-        """Whether there is another checkpoint within so many seconds, unless somebody ends the run meanwhile."""
-        asked = self._platform.cancel()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max_wait):
-                while self._record.checkpoint == before:
-                    lost = self._platform.leadership() is LeadershipState.LOST
-                    if lost or self._platform.cancel() != asked or not self._pool.has_ranks:
-                        return False
-                    self._changed.clear()
-                    await self._next_change()
-        return self._record.checkpoint != before
-
     def _with_cause(self, end: Finish, reason: str) -> str:
-        if end.phase is not Phase.FAILED or end.failure in (*_ASKED_FOR, FailureKind.STANDSTILL):
+        if end.phase is not Phase.FAILED or end.failure in (*ASKED_FOR, FailureKind.STANDSTILL):
             return reason
         if first := self._record.failures.first:
             return f"{reason}; {first.summary}{self._record.advice}"
@@ -531,6 +450,10 @@ class Launcher:
             await self._scraping.close()
         await self._server.close()
         await self._platform.close()
+
+    async def _new_change(self) -> None:
+        self._changed.clear()
+        await self._next_change()
 
     async def _next_change(self) -> None:
         timing = self._spec.timing

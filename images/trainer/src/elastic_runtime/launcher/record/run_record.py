@@ -13,12 +13,13 @@ from elastic_runtime.engines.exits import describe
 from elastic_runtime.errors import FailureKind, InvalidDocument
 from elastic_runtime.launcher.decision.facts import PauseFact
 from elastic_runtime.launcher.decision.sizing import SizeWish
-from elastic_runtime.launcher.record import series
 from elastic_runtime.launcher.record.failures import Failures
+from elastic_runtime.launcher.record.figures import Figures
 from elastic_runtime.launcher.record.hardware import HardwareRecord
 from elastic_runtime.launcher.record.lives import Lives
 from elastic_runtime.launcher.record.lost_time import LostSeconds
 from elastic_runtime.launcher.record.machine_time import MachineTime
+from elastic_runtime.launcher.record.misuse import LOCAL_RANK, UNJOINED, UNJOINED_ELSEWHERE
 from elastic_runtime.launcher.record.output import CheckpointLines
 from elastic_runtime.launcher.record.progress import ProgressRecord, Sizes, leaving_ranks
 from elastic_runtime.launcher.record.tracebacks import expects_torchrun, tells_of_torn_file
@@ -33,8 +34,6 @@ from elastic_runtime.run.status import (
     MAX_EVENTS,
     MAX_HISTORY,
     MAX_MESSAGE,
-    MAX_METRIC_NAME,
-    MAX_METRICS,
     MAX_REASON,
     MAX_SIZES_ASKED,
     Checkpoint,
@@ -43,7 +42,6 @@ from elastic_runtime.run.status import (
     Outputs,
     Pause,
     Phase,
-    Series,
     SizeAsked,
     Status,
     WorkerState,
@@ -59,37 +57,8 @@ _TROUBLE = (EventKind.NOTICE, EventKind.LOST, EventKind.RANK_FAILED, EventKind.S
 _WARNED = (*_TROUBLE, EventKind.STANDSTILL, EventKind.WARNING)
 _LEVELS = dict.fromkeys(_WARNED, logging.WARNING) | {EventKind.LEFT: logging.DEBUG}
 """Of events in the log. That a worker has left follows from the world before, or from the end of the run."""
-LOCAL_RANK = (
-    "several ranks of a host have the local rank 0, since each sees its own devices alone. That is right for choosing "
-    "a device, but what the script does `if local_rank == 0`, as to write a file, each of them does: ask for rank 0 "
-    "instead"
-)
-"""A warning of the run."""
-UNJOINED_ELSEWHERE = (
-    "the script trains, but is in no world of this run: each rank trains a model of its own. Call what makes the "
-    "engine's world before the first step"
-)
-UNJOINED = {
-    "torchrun": (
-        "the script trains without a process group: each rank trains a model of its own, so more ranks change nothing, "
-        "and report() is ignored. Call torch.distributed.init_process_group() before the first step. Lightning's "
-        'Trainer needs devices=, num_nodes= and strategy="ddp". If ranks are to train apart, ignore this'
-    ),
-    "torch": (
-        "the script trains outside of elastic.run: each rank trains a model of its own, the run stays in `starting`, "
-        "and report() is ignored. Decorate the training function with @elastic.run and call it with the state. If the "
-        "script is written for torchrun, pass restart=Restart()"
-    ),
-    "horovod": (
-        "the script trains without hvd.init(): each rank trains a model of its own, the run stays in `starting`, and "
-        "report() is ignored. Call hvd.init(), and train in a function that is decorated with @hvd.elastic.run"
-    ),
-}
-"""A warning of the run, by engine: see :mod:`elastic_runtime.script.unjoined`."""
 MOST_MEMBERS = 8
 """Ranks of a world that are named in its event."""
-SHORTEST = 1.0
-"""Seconds over which the throughput is measured, at least: words of ranks come in bunches on a busy machine."""
 
 
 @dataclass(slots=True)
@@ -540,56 +509,3 @@ class RunRecord:
             rank_failures=self.rank_failures,
             forced_resets=self.forced_resets,
         )
-
-
-# The figures that ranks report: the newest of each, and how they went over the steps.
-
-
-class Figures:
-    """Fields are as in the status.
-
-    Args:
-        previous: the status of the launcher before, whose figures are continued.
-    """
-
-    def __init__(self, previous: Status | None) -> None:
-        self.metrics: dict[str, float] = dict(previous.metrics) if previous else {}
-        self.series: Mapping[str, Series] = previous.series if previous else {}
-        self.throughput = previous.throughput if previous else Series()
-        self.sample_throughput = previous.sample_throughput if previous else Series()
-        self.samples: float | None = None
-        """Of a step, over all ranks; None: not told."""
-        self._too_many = False
-        self._measured: tuple[int, datetime] | None = None
-        """Step and time from which the throughput is measured next."""
-
-    def report(self, values: Mapping[str, float], step: int | None, now: datetime) -> None:
-        """Values of that step; None: nobody knows of which."""
-        values = {printable(name, MAX_METRIC_NAME): value for name, value in values.items()}
-        self.metrics.update(values)
-        if len(self.metrics) > MAX_METRICS and not self._too_many:
-            self._too_many = True
-            log.warning("more than %d metrics are reported: of the others, the oldest are left out", MAX_METRICS)
-        while len(self.metrics) > MAX_METRICS:
-            self.metrics.pop(next(iter(self.metrics)))
-        if step is not None:
-            self.series = series.noted(self.series, values, step, now)
-
-    def progress(self, step: int, now: datetime) -> None:
-        """The training has come to that step."""
-        before, since = self._measured or (step, now)
-        seconds = (now - since).total_seconds()
-        if step > before and seconds >= SHORTEST:
-            rate = (step - before) / seconds
-            self.throughput = series.extended(self.throughput, step, now, rate)
-            if self.samples is not None:
-                self.sample_throughput = series.extended(self.sample_throughput, step, now, rate * self.samples)
-        if self._measured is None or step < before or seconds >= SHORTEST:
-            self._measured = step, now
-
-    def go_back(self, step: int) -> None:
-        """The training goes on from that step: what was told of later ones is undone."""
-        self._measured = None
-        self.throughput = series.rewound(self.throughput, step)
-        self.sample_throughput = series.rewound(self.sample_throughput, step)
-        self.series = {name: series.rewound(each, step) for name, each in self.series.items()}

@@ -1,0 +1,31 @@
+"""Warnings of a run whose script does not use what its engine gives it as it is meant."""
+
+from __future__ import annotations
+
+LOCAL_RANK = (
+    "several ranks of a host have the local rank 0, since each sees its own devices alone. That is right for choosing "
+    "a device, but what the script does `if local_rank == 0`, as to write a file, each of them does: ask for rank 0 "
+    "instead"
+)
+"""A warning of the run."""
+UNJOINED_ELSEWHERE = (
+    "the script trains, but is in no world of this run: each rank trains a model of its own. Call what makes the "
+    "engine's world before the first step"
+)
+UNJOINED = {
+    "torchrun": (
+        "the script trains without a process group: each rank trains a model of its own, so more ranks change nothing, "
+        "and report() is ignored. Call torch.distributed.init_process_group() before the first step. Lightning's "
+        'Trainer needs devices=, num_nodes= and strategy="ddp". If ranks are to train apart, ignore this'
+    ),
+    "torch": (
+        "the script trains outside of elastic.run: each rank trains a model of its own, the run stays in `starting`, "
+        "and report() is ignored. Decorate the training function with @elastic.run and call it with the state. If the "
+        "script is written for torchrun, pass restart=Restart()"
+    ),
+    "horovod": (
+        "the script trains without hvd.init(): each rank trains a model of its own, the run stays in `starting`, and "
+        "report() is ignored. Call hvd.init(), and train in a function that is decorated with @hvd.elastic.run"
+    ),
+}
+"""A warning of the run, by engine: see :mod:`elastic_runtime.script.unjoined`."""
