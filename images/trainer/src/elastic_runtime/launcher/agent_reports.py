@@ -69,6 +69,7 @@ class AgentReports:
     Args:
         pool, record, output, platform, gathering, standstills: where it goes.
         session: the present one; None while there is none.
+        wanted: workers that are asked for now.
         on_change: called when there may be something to decide.
     """
 
@@ -79,12 +80,13 @@ class AgentReports:
         output: OutputLog,
         platform: Platform,
         session: Callable[[], Session | None],
+        wanted: Callable[[], int],
         on_change: Callable[[], None],
         gathering: Gathering,
         standstills: Standstills,
     ) -> None:
         self._pool, self._record, self._output, self._platform = pool, record, output, platform
-        self._session, self._on_change, self._gathering = session, on_change, gathering
+        self._session, self._wanted, self._on_change, self._gathering = session, wanted, on_change, gathering
         self._standstills = standstills
         self._tidings: dict[str, Pace] = {}
         self._engine_words: dict[str, Pace] = {}
@@ -205,18 +207,26 @@ class AgentReports:
             session.heard(_rank_id(process), message.word)
 
     def will_be_taken(self, worker: Worker, source: str, deadline: datetime, *, punctual: bool = False) -> None:
-        """Have every rank hear that a worker will be taken, and again when its deadline has come nearer."""
+        """Have every rank hear that a worker will be taken, and again when its deadline has come nearer.
+
+        Not of one that leaves because fewer are wanted: the others keep the state in memory, and would write it for
+        nothing, beside their first steps.
+        """
         if worker.released:
             return  # Its own end, which we have asked for ourselves.
         left, is_first = max(timedelta(0), deadline - utc_now()).total_seconds(), worker.deadline is None
         if not self._pool.record_deadline(worker, deadline, left, punctual=punctual):
             return  # Everybody has heard.
         if is_first:
-            worker.step_at_notice = self._record.step
-            self._record.event(
-                EventKind.NOTICE, f"{worker.name} will be taken in {left:.0f} s ({printable(source, 60)})", worker.name
-            )
-        self._pool.hand_over(worker.name, deadline)
+            session = self._session()
+            trained_on = self._pool.train_on(session.rank_of if session else {})
+            worker.surplus = len(trained_on) >= self._wanted()
+            worker.step_at_notice = None if worker.surplus else self._record.step
+            why = "fewer are wanted; " if worker.surplus else ""
+            words = f"{worker.name} will be taken in {left:.0f} s ({why}{printable(source, 60)})"
+            self._record.event(EventKind.NOTICE, words, worker.name)
+        if not worker.surplus:
+            self._pool.hand_over(worker.name, deadline)
 
     def _rank(self, process: str) -> int | None:
         """The rank that a process has in the present world, or had in the last."""

@@ -129,6 +129,7 @@ class Launcher:
             output,
             platform,
             lambda: self._session,
+            lambda: self._wanted,
             self._changed.set,
             self._gathering,
             self._standstills,
@@ -198,8 +199,8 @@ class Launcher:
             await self._close()
 
     def _collect(self) -> Facts:
-        self._look_at_workers()
         self._look_at_size()
+        self._look_at_workers()
         ranks = self._session.rank_of if self._session else {}
         facts = Facts(
             wanted=self._wanted,

@@ -72,7 +72,9 @@ class Worker:
     punctual: bool = False
     """All its notices are (:attr:`.ReclaimNotice.punctual`)."""
     step_at_notice: int | None = None
-    """That the training had reached when its notice came."""
+    """That the training had reached when its notice came. None: nothing is handed over for it."""
+    surplus: bool = False
+    """When its notice came, as many others trained on as are wanted."""
     released: bool = False
     ranks: dict[str, int | None] = field(default_factory=dict)
     """Process ids of the rank processes here, by process name."""
@@ -198,6 +200,15 @@ class WorkerPool(RankRunner):
         self._notices += 1
         for worker in self.workers.values():
             worker.connection.send(Handover(leaving, deadline, self._notices))
+
+    def train_on(self, ranks: Mapping[str, int]) -> list[Worker]:
+        """Return workers with ranks of the present world that nobody takes.
+
+        Args:
+            ranks: rank by rank id, of that world.
+        """
+        members = {worker.name: worker for rank_id in ranks if (worker := self.worker_of(rank_id))}
+        return [each for each in members.values() if each.deadline is None and not each.released]
 
     def last_commit_by(self, listed: Iterable[str]) -> datetime | None:
         """When nobody will have the state any more: the first deadline, where each worker of a world has one.
