@@ -232,36 +232,6 @@ async def rank_started(worker: Worker) -> None:
     worker.writer.write(encode(RankStarted(message.rank_id, 8)))
 
 
-@pytest.mark.parametrize(("wanted", "first"), [(2, "v"), (1, "w")])
-def test_nothing_is_handed_over_for_a_worker_that_leaves_because_fewer_are_wanted(
-    tls: Path, monkeypatch: pytest.MonkeyPatch, wanted: int, first: str
-) -> None:
-    """Of two that get a notice one after the other: the first has to do with a size that was asked for, or not."""
-    monkeypatch.setattr(loop, "find_engine", lambda _name: SimpleNamespace(session=TrainingSession))
-
-    async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
-        place.wanted_ = 2
-        other = await Worker.dial(tls, place.port, "v")
-        other.writer.write(encode(Ready(warm=False)))
-        try:
-            await rank_started(worker)
-            await place.until(lambda status: sum(8 in each.pids for each in status.workers) == 1)
-            place.wanted_ = wanted
-            for name in ("v", "w"):
-                place.deadlines[name] = utc_now().replace(microsecond=0) + timedelta(seconds=30)
-                place.on_change()
-                await place.until(lambda status, name=name: _has_notice(status, name))  # type: ignore[misc]
-            assert await worker.hear_handover() == Handover(first, place.deadlines[first], 1)
-        finally:
-            other.writer.transport.abort()
-
-    launched(tls, test, spec=replace(RUN, workers=WorkersSpec(1, 2, 2)))
-
-
-def _has_notice(status: Status, worker: str) -> bool:
-    return any(event.kind is EventKind.NOTICE and event.worker == worker for event in status.events)
-
-
 class WaitingSession:
     """Of an engine whose worlds have ended, and whose ranks wait for another."""
 
@@ -284,18 +254,6 @@ class WaitingSession:
     async def close(self, _grace: float) -> None:
         for run in self.runs:
             run.cancel()
-
-
-class TrainingSession(WaitingSession):
-    """Of an engine whose first world trains."""
-
-    @property
-    def fact(self) -> SessionFact:
-        return SessionFact(SessionState.SETTLED, tuple(self.rank_of), holders=tuple(self.rank_of))
-
-    def open(self, ranks: tuple[str, ...], minimum: int) -> None:
-        super().open(ranks, minimum)
-        del self.rank_of["lost.0.0"]
 
 
 class TestWhileRanksWait:
@@ -395,6 +353,36 @@ def test_ranks_that_have_committed_nothing_are_not_waited_for_when_a_run_is_canc
             assert (await running).reason == "cancelled: enough"
 
     launched(tls, test, spec=replace(RUN, checkpoint=CheckpointSpec("file:///c")))
+
+
+@pytest.mark.parametrize(("wanted", "first"), [(2, "v"), (1, "w")])
+def test_nothing_is_handed_over_for_a_worker_that_leaves_because_fewer_are_wanted(
+    tls: Path, monkeypatch: pytest.MonkeyPatch, wanted: int, first: str
+) -> None:
+    """Of two that get a notice one after the other: the first has to do with a size that was asked for, or not."""
+    monkeypatch.setattr(loop, "find_engine", lambda _name: SimpleNamespace(session=TrainingSession))
+
+    async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
+        place.wanted_ = 2
+        other = await Worker.dial(tls, place.port, "v")
+        other.writer.write(encode(Ready(warm=False)))
+        try:
+            await rank_started(worker)
+            await place.until(lambda status: sum(8 in each.pids for each in status.workers) == 1)
+            place.wanted_ = wanted
+            for name in ("v", "w"):
+                place.deadlines[name] = utc_now().replace(microsecond=0) + timedelta(seconds=30)
+                place.on_change()
+                await place.until(lambda status, name=name: _has_notice(status, name))  # type: ignore[misc]
+            assert await worker.hear_handover() == Handover(first, place.deadlines[first], 1)
+        finally:
+            other.writer.transport.abort()
+
+    launched(tls, test, spec=replace(RUN, workers=WorkersSpec(1, 2, 2)))
+
+
+def _has_notice(status: Status, worker: str) -> bool:
+    return any(event.kind is EventKind.NOTICE and event.worker == worker for event in status.events)
 
 
 class LateSession(WaitingSession):
