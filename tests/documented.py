@@ -196,7 +196,7 @@ torch.nn.init.zeros_(model.weight)
         "print(f'step {state.step}')", "step 20",
     ),
     Recipe(
-        "lightning", "docs/torchrun.md", "torch.lightning import", "frameworks",
+        "lightning", "docs/frameworks.md", "torch.lightning import", "frameworks",
         _INTERRUPTED + """
 from lightning.pytorch import LightningModule
 
@@ -220,7 +220,7 @@ model, data = Model(), torch.utils.data.DataLoader(torch.randn(24, 4), batch_siz
         "print(f'step {trainer.global_step} of which {_calls} now')",
     ),
     Recipe(
-        "transformers", "docs/torchrun.md", "torch.transformers import", "frameworks",
+        "transformers", "docs/frameworks.md", "torch.transformers import", "frameworks",
         _INTERRUPTED + """
 from transformers import LlamaConfig, LlamaForCausalLM, TrainerCallback, TrainingArguments
 
@@ -250,7 +250,7 @@ arguments = TrainingArguments(
         "print(f'step {trainer.state.global_step} of which {_calls} now')",
     ),
     Recipe(
-        "accelerate", "docs/torchrun.md", "torch.accelerate import", "frameworks",
+        "accelerate", "docs/frameworks.md", "torch.accelerate import", "frameworks",
         _INTERRUPTED + """
 from accelerate import Accelerator
 

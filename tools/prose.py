@@ -28,6 +28,7 @@ PAGES = (
     "docs/examples.md",
     "docs/extending.md",
     "docs/failures.md",
+    "docs/frameworks.md",
     "docs/getting-started.md",
     "docs/gpus.md",
     "docs/kubernetes.md",

@@ -11,9 +11,10 @@ import pytest
 
 from tests.local.conftest import start
 
-__all__ = ["SCRIPTS", "deepspeed_operations", "start"]
+__all__ = ["EXAMPLES", "SCRIPTS", "deepspeed_operations", "start"]
 
 SCRIPTS = Path(__file__).parent / "scripts"
+EXAMPLES = Path(__file__).parents[2] / "dags" / "examples" / "frameworks"
 
 
 @pytest.fixture(scope="session")

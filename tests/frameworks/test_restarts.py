@@ -1,4 +1,4 @@
-"""Trainings with Accelerate, DeepSpeed, Lightning, Megatron-Core and Transformers: sizes, a notice, and a loss."""
+"""The examples for Accelerate, DeepSpeed, Lightning, Megatron-Core and Transformers: sizes, a notice, and a loss."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from elastic_runtime.run.spec import RecoverySpec, RestartSpec
 from elastic_runtime.run.status import EventKind, Status
 from elastic_runtime.torch.whole import SIZES
-from tests.frameworks.conftest import SCRIPTS
+from tests.frameworks.conftest import EXAMPLES, SCRIPTS
 from tests.local.conftest import Start
 from tests.local.harness import ScriptedRun
 from tests.paced import Script
@@ -25,7 +25,7 @@ STEPS = 16
 @pytest.mark.parametrize("name", ["accelerate", "lightning", "transformers"])
 def test_no_step_is_lost_by_a_planned_change(start: Start, tmp_path: Path, name: str, signal: str) -> None:
     """SIGTERM is what Restart has by default, and what Lightning handles itself."""
-    goes_through_sizes_a_notice_and_a_loss(start, tmp_path, name, signal)
+    goes_through_sizes_a_notice_and_a_loss(start, tmp_path, name, signal=signal)
 
 
 @pytest.mark.timeout(200)
@@ -34,7 +34,7 @@ def test_a_loss_costs_what_came_after_the_last_checkpoint_of_every_few_steps(
     start: Start, tmp_path: Path, name: str
 ) -> None:
     (tmp_path / "stand-8").touch()
-    run = begin(start, tmp_path, name, SAVE_EVERY="3")
+    run = begin(start, tmp_path, name, "--save-every=3")
     run.until((tmp_path / "at-8").exists, "it stands at 8")
     run.until_status(lambda status: status.reason == "2 ranks train", "the status knows of 2 ranks")
     run.kill_rank(0)
@@ -55,7 +55,7 @@ def kept(folder: Path) -> set[str]:
 def test_torn_checkpoints_are_passed_over(start: Start, tmp_path: Path, name: str) -> None:
     """One that a SIGKILL has cut off in its write, after the step 6, and later one that was whole, of the step 9."""
     (tmp_path / "stand-11").touch()
-    run = begin(start, tmp_path, name, SAVE_EVERY="3", TORN_AT="6")
+    run = begin(start, tmp_path, name, "--save-every=3", TORN_AT="6")
     run.until((tmp_path / "at-11").exists, "it stands at 11")
     begun = (tmp_path / "torn").read_text().splitlines()
     assert "step-000000006" not in str(begun)
@@ -83,7 +83,7 @@ def test_deepspeed_goes_on_from_its_universal_checkpoint(
     start: Start, tmp_path: Path, stage: int, deepspeed_operations: str
 ) -> None:
     made = {"TORCH_EXTENSIONS_DIR": deepspeed_operations}
-    trains_as_if_undisturbed(start, tmp_path, "deepspeed", STAGE=str(stage), **made)
+    trains_as_if_undisturbed(start, tmp_path, "deepspeed", f"--stage={stage}", **made)
 
 
 @pytest.mark.timeout(400)
@@ -92,13 +92,13 @@ def test_megatron_goes_on_from_its_distributed_checkpoint(start: Start, tmp_path
     trains_as_if_undisturbed(start, tmp_path, "megatron", ELASTIC_RUNTIME_PRELOAD="megatron.core")
 
 
-def trains_as_if_undisturbed(start: Start, folder: Path, name: str, **environment: str) -> None:
+def trains_as_if_undisturbed(start: Start, folder: Path, name: str, *options: str, **environment: str) -> None:
     """The losses of a run with all of it are those of a run without."""
     changed, alone = folder / "changed", folder / "alone"
     for each in (changed, alone):
         each.mkdir()
-    goes_through_sizes_a_notice_and_a_loss(start, changed, name, **environment)
-    begin(start, alone, name, **environment).succeed()
+    goes_through_sizes_a_notice_and_a_loss(start, changed, name, *options, **environment)
+    begin(start, alone, name, *options, **environment).succeed()
     assert losses(changed) == {step: pytest.approx(loss, abs=1e-5) for step, loss in losses(alone).items()}
 
 
@@ -108,13 +108,16 @@ def losses(folder: Path) -> dict[int, float]:
     return {int(step): float(loss) for step, loss in lines}
 
 
-def begin(start: Start, folder: Path, name: str, signal: str = "SIGUSR1", **environment: str) -> ScriptedRun:
-    """Of that framework's script."""
+def begin(
+    start: Start, folder: Path, name: str, *options: str, signal: str = "SIGUSR1", **environment: str
+) -> ScriptedRun:
+    """Of that framework's example, with these options more."""
+    example = (str(EXAMPLES / f"train_{name}.py"), f"--folder={folder}/checkpoints", f"--steps={STEPS}")
     return start(
         Script("none"),
         (1, 2, 3),
         engine="torchrun",
-        command=("python", str(SCRIPTS / f"with_{name}.py")),
+        command=("python", str(SCRIPTS / "steered.py"), *example, *options),
         restart=RestartSpec(signal, grace=60.0),
         recovery=RecoverySpec(backoff=0.5),
         environment={
@@ -135,11 +138,11 @@ def pids_of(status: Status) -> list[int]:
 
 
 def goes_through_sizes_a_notice_and_a_loss(
-    start: Start, folder: Path, name: str, signal: str = "SIGUSR1", **environment: str
+    start: Start, folder: Path, name: str, *options: str, signal: str = "SIGUSR1", **environment: str
 ) -> None:
     for step in (3, 6, 9, 12, 14):
         (folder / f"stand-{step}").touch()
-    run = begin(start, folder, name, signal, **environment)
+    run = begin(start, folder, name, *options, signal=signal, **environment)
 
     def stands(step: int, size: int) -> None:
         run.until((folder / f"at-{step}").exists, f"it stands at {step}")

@@ -1,14 +1,12 @@
-"""How a test steers these scripts: by files in a folder, as it does ``plain_torchrun.py``."""
+"""How a test steers a script: by files in a folder, as it does ``plain_torchrun.py``."""
 
 from __future__ import annotations
 
 import os
 import resource
 import signal
-import sys
 import time
 from pathlib import Path
-from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -17,9 +15,7 @@ from elastic_runtime.protocol.rank_link import RESTART_SIGNAL
 from elastic_runtime.torch import restarts
 
 FOLDER = Path(os.environ["STEERED"])
-STEPS = 16
 SIGNAL = signal.Signals[os.environ.get(RESTART_SIGNAL, "SIGTERM")]
-SAVE_EVERY = int(os.environ.get("SAVE_EVERY", "0")) or None
 TORN_AT, TORN_BYTES = int(os.environ.get("TORN_AT", "0")), 1000
 
 
@@ -61,11 +57,3 @@ def note_loss(step: int, loss: torch.Tensor) -> None:
     if dist.get_rank() == 0:
         with (FOLDER / "losses").open("a") as losses:
             losses.write(f"{step} {mean.item()}\n")
-
-
-def end() -> NoReturn:
-    """Without the end of C++'s own threads, at which ZeRO 3 was seen to abort once: that would count as a loss."""
-    dist.barrier()
-    dist.destroy_process_group()
-    sys.stdout.flush()
-    os._exit(0)

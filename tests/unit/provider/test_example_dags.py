@@ -44,3 +44,12 @@ def test_the_form_bounds_its_numbers() -> None:
     for name, value in {"epochs": 0, "rate": 0, "batch_size": 64, "min_workers": 5}.items():
         with pytest.raises(ValueError, match="Failed validating"):
             dag.params.get_param(name).resolve(value)
+
+
+def test_scripts_of_frameworks_take_the_options_that_their_dags_give_them() -> None:
+    for dag in dags(FOLDER / "frameworks.py"):
+        [script] = dag.get_task("train").scripts
+        words = [word.split("=")[0] for word in dag.get_task("train").command if word.startswith("--")]
+        text = (FOLDER / script).read_text()
+        assert words
+        assert all(f'add_argument("{word}"' in text for word in words), script

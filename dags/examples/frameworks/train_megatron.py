@@ -1,11 +1,15 @@
-"""A small GPT as one trains it with Megatron-Core, split in two where the world is even; on CPUs, by Gloo.
+"""Train a small GPT with Megatron-Core, restarted where it was at each change of the workers; on CPUs, by Gloo.
 
-What some ranks save, others load by its distributed checkpoint, however the model is split there. Of this package it
-has where checkpoints are, and whether all ranks are to write one and end. Megatron's own optimizers need CUDA.
+``train_megatron.py --folder FOLDER``. The model is split in two where the world is even. What some ranks save, others
+load by its distributed checkpoint, however the model is split there. Of the runtime it has where checkpoints are,
+whether all ranks are to write one and end, and the report. Megatron's own optimizers need CUDA.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -22,8 +26,8 @@ from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.tensor_parallel.random import CudaRNGStatesTracker
 from megatron.core.transformer.transformer_config import TransformerConfig
-from steering import FOLDER, STEPS, done, end, note_loss
 
+from elastic_runtime.torch import report
 from elastic_runtime.torch.restarts import RestartRequest, newest_checkpoint, write_checkpoint
 
 BATCH, WORDS, LENGTH = 12, 32, 16
@@ -96,6 +100,7 @@ def train(wrapped: DistributedDataParallel, optimizer: torch.optim.Optimizer, st
 
 def main() -> None:
     """One rank, in one world."""
+    options = parse_arguments()
     dist.init_process_group("gloo")
     split = 2 - dist.get_world_size() % 2
     parallel_state.initialize_model_parallel(tensor_model_parallel_size=split)
@@ -104,7 +109,7 @@ def main() -> None:
     wrapped = DistributedDataParallel(config, DistributedDataParallelConfig(overlap_grad_reduce=False), model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     step = 0
-    if found := newest_checkpoint(FOLDER / "checkpoints"):
+    if found := newest_checkpoint(options.folder):
         path, step = found
         load(model, optimizer, path, step)
 
@@ -112,15 +117,25 @@ def main() -> None:
         path.mkdir(exist_ok=True)
         dist_checkpointing.save(states(model, optimizer), str(path))
 
-    while step < STEPS:
+    while step < options.steps:
         loss = train(wrapped, optimizer, step)
         step += 1
-        note_loss(step, loss)
-        done(step)
+        report(step, of=options.steps, loss=loss.detach())
         if request.agreed():
-            write_checkpoint(FOLDER / "checkpoints", step, write)
+            write_checkpoint(options.folder, step, write)
             break
-    end()
+    dist.barrier()
+    dist.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)  # Without the end of C++'s own threads.
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Raises SystemExit with what is wrong."""
+    parser = argparse.ArgumentParser(description="One rank of a training with Megatron-Core.")
+    parser.add_argument("--folder", type=Path, required=True, help="of checkpoints, which every worker sees")
+    parser.add_argument("--steps", type=int, default=200, help="optimizer steps")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":  # Writers of its checkpoints are processes that import this file.
