@@ -63,7 +63,7 @@ lint-types: setup
 	    tests/wheels/airflow_2.py tests/wheels/table.py tests/wheels/__main__.py tests/manifests/__main__.py \
 	    tests/tutorial/__main__.py tests/compose
 	$(TRAINER)/mypy --cache-dir=.mypy_cache/trainer --exclude '^benchmarks/deferred' \
-	    images/trainer/src benchmarks tools/gpu_check.py dags/digits dags/digits_train.py dags/examples/circle.py dags/examples/points_in_s3.py \
+	    images/trainer/src benchmarks tools/gpu_check.py dags/digits dags/digits_train.py dags/examples/circle.py dags/examples/circle_in_shards.py dags/examples/points_in_s3.py \
 	    tests/chaos tests/soak tests/engines/distribution/hub_engine
 
 lint-imports: setup

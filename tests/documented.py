@@ -102,6 +102,34 @@ class Transformer(torch.nn.Module):
 def loss_of(model, inputs, labels):
     return (model(inputs) - labels).square().mean()
 """
+_SHARDS = """
+import torch
+from elastic_runtime import Shards
+from elastic_runtime.torch import DurableState, elastic
+
+def build_model():
+    torch.manual_seed(0)
+    return torch.nn.Linear(2, 1)
+
+def samples_of(shard):
+    return zip(*read(shard))
+
+def read(shard):
+    generator = torch.Generator().manual_seed(shard.index)
+    return torch.randn(3, 2, generator=generator), torch.randn(3, 1, generator=generator)
+
+def loss_of(model, inputs, labels):
+    return (model(inputs) - labels).square().mean()
+
+elastic.init()
+model, trained = build_model(), 0
+state = DurableState(model=model)
+shards = Shards(10, per_step=4, seed=0, state=state)
+
+def train_on(inputs, labels):
+    global trained
+    trained += len(labels)
+"""
 _INTERRUPTED = """
 import os, pathlib, signal
 import torch
@@ -194,6 +222,36 @@ torch.nn.init.zeros_(model.weight)
     Recipe(
         "sharded", "docs/training-script.md", "ShardedState(build)", "sharded", _SHARDED,
         "print(f'step {state.step}')", "step 20",
+    ),
+    Recipe("shards", "docs/shards.md", "def add_up", "hand", _SHARDS, "print(f'step {state.step}')", "step 625"),
+    Recipe(
+        "shards in a loader", "docs/shards.md", "IterableDataset", "hand", _SHARDS,
+        "print(f'step {state.step}, {trained} samples')", "step 3, 30 samples",
+    ),
+    Recipe(
+        "shards in tf.data", "docs/shards.md", "from_generator", "tensorflow",
+        """
+        import horovod.tensorflow as hvd
+        import tensorflow as tf
+        from elastic_runtime import Shards
+        from elastic_runtime.tensorflow import DurableState
+
+        hvd.init()
+        trained, state = 0, DurableState(tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)]))
+        shards = Shards(10, per_step=4, seed=0, state=state)
+
+        def samples_of(shard):
+            return [([float(shard.index), 0.0], 1.0)] * 3
+
+        def train_on(inputs, labels):
+            global trained
+            trained += len(labels)
+        """,
+        "print(f'step {state.step}, {trained} samples')", "step 3, 30 samples",
+    ),
+    Recipe(
+        "local SGD", "docs/shards.md", "step.taken / step.size", "hand", _SHARDS,
+        "print(f'step {state.step}')", "step 3",
     ),
     Recipe(
         "lightning", "docs/frameworks.md", "torch.lightning import", "frameworks",

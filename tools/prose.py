@@ -39,6 +39,7 @@ PAGES = (
     "docs/reference/provider.md",
     "docs/reference/runtime.md",
     "docs/results.md",
+    "docs/shards.md",
     "docs/tensorflow.md",
     "docs/torchrun.md",
     "docs/training-script.md",

@@ -21,7 +21,7 @@ from tests.airflow.real_airflow import REPOSITORY, Airflow, stack_without, train
 
 pytestmark = pytest.mark.timeout(600)
 DAG_IDS = (
-    *("example_nightly", "example_form", "example_rates"),
+    *("example_nightly", "example_form", "example_rates", "example_shards"),
     *("example_long_training", "example_resize", "example_spot"),
 )
 EXAMPLE_TIMEOUT = 400.0
@@ -96,6 +96,7 @@ def runs(airflow: Airflow) -> dict[str, Run]:
         "rates": Run(airflow, "example_rates", rates=[0.0001, 0.05]),
         "form": Run(airflow, "example_form", min_workers=3, start_workers=2),
         "spot": Run(airflow, "example_spot"),
+        "shards": Run(airflow, "example_shards"),
     }
 
 
@@ -111,6 +112,12 @@ def test_the_best_of_several_rates_is_found(runs: dict[str, Run]) -> None:
     best = run.xcom("best")
     assert best["accuracy"] > 0.9, "0.0001 does not come so far"
     assert Path(best["checkpoint"].removeprefix("file://")).is_dir()
+
+
+def test_ranks_take_shards(runs: dict[str, Run]) -> None:
+    run = runs["shards"]
+    assert run.over() == "success", run.tasks()
+    assert run.xcom()["steps"] == 50
 
 
 def test_another_dag_gives_a_training_more_workers(airflow: Airflow) -> None:

@@ -13,13 +13,18 @@ from elastic_runtime.launcher.agent_reports import AgentReports
 from elastic_runtime.launcher.worker_pool import WorkerPool
 from elastic_runtime.net.framing import decode_line
 from elastic_runtime.protocol.rank_link import EngineWord, TotalSteps, encode_rank_message
-from elastic_runtime.protocol.wire import Hello, RankSaid, RankState
+from elastic_runtime.protocol.shards import ShardGiven
+from elastic_runtime.protocol.wire import GiveShard, Hello, RankSaid, RankState
 from elastic_runtime.run.spec import RecoverySpec
 
 WORD = decode_line(encode_rank_message(EngineWord({"type": "peer_lost", "world": 1})))
 
+SHARD = {"type": "shard_wanted", "stream": "step", "digest": "x", "step": 1, "size": 4, "number": 0}
+
 
 class Session:
+    fact = SimpleNamespace(world=1)
+
     def __init__(self) -> None:
         self.heard_of: list[str] = []
         self.rank_of = {"worker-0.0.0": 0}
@@ -37,7 +42,8 @@ def scene() -> SimpleNamespace:
     record: Any = SimpleNamespace(rank_said=lambda message, _worker: told.append(message))
     platform: Any = SimpleNamespace(came=lambda _worker: None)
     reports = AgentReports(pool, record, no, platform, lambda: session, lambda: None, no, no)  # type: ignore[arg-type, return-value]
-    connection = SimpleNamespace(hello=Hello("worker-0", "node", 1, 1, "lo"))
+    sent: list[Any] = []
+    connection = SimpleNamespace(hello=Hello("worker-0", "node", 1, 1, "lo"), send=sent.append, sent=sent)
     loop = SimpleNamespace(time=lambda: 0.0)
     return SimpleNamespace(session=session, told=told, pool=pool, reports=reports, connection=connection, loop=loop)
 
@@ -58,12 +64,31 @@ def test_nobody_speaks_for_a_rank_that_does_not_run_there(
     scene: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     come(scene, monkeypatch)
-    told = [WORD, {"type": "busy", "what": "x", "seconds": 9.0}, {"type": "standing", "commits": 1}]
+    told = [WORD, {"type": "busy", "what": "x", "seconds": 9.0}, {"type": "standing", "commits": 1}, SHARD]
     for process in ("worker-1.0.0~0", "worker-0.0.1~0"):
         for message in (*(RankSaid(process, word) for word in told), RankState(process, True)):
             with pytest.raises(InvalidDocument, match="no rank"):
                 scene.reports.said(scene.connection, message)
     assert scene.session.heard_of == []
+
+
+def test_only_a_rank_of_the_world_gets_shards_and_only_possible_ones(
+    scene: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    come(scene, monkeypatch)
+    process, sent = "worker-0.0.0~0", scene.connection.sent
+    scene.reports.said(scene.connection, RankSaid(process, {**SHARD, "serial": 7}))
+    assert sent == [GiveShard(process, ShardGiven(7, 0))]
+    impossible: list[dict[str, Any]] = [
+        {"step": 10**30}, {"size": 0}, {"size": 10**6}, {"number": -1}, {"number": 5}, {"serial": -1},
+        {"stream": "x" * 200}, {"digest": "\x1b[2J"}, {"step": "1"},
+    ]  # fmt: skip
+    for fields in impossible:
+        with pytest.raises(InvalidDocument):
+            scene.reports.said(scene.connection, RankSaid(process, {**SHARD, **fields}))
+    scene.session.rank_of = {}
+    scene.reports.said(scene.connection, RankSaid(process, SHARD))
+    assert len(sent) == 1
 
 
 def test_a_flood_is_refused(scene: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,8 @@ import json
 import os
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 import pytest
@@ -25,6 +27,7 @@ from elastic_runtime.protocol.rank_link import (
     decode_rank_message,
     encode_rank_message,
 )
+from elastic_runtime.protocol.shards import ShardGiven, ShardWanted
 
 WANTED = Handover("worker-1", datetime(2026, 1, 2, tzinfo=UTC))
 LAST = CommitDeadline(datetime(2026, 1, 3, tzinfo=UTC))
@@ -154,3 +157,26 @@ def test_a_rank_that_has_ended_its_training_waits_until_it_may_go_on(has_thread:
 
 def test_a_rank_without_an_agent_ends_at_once() -> None:
     RankLink(None).end_together(12, lambda: None)
+
+
+def test_a_rank_takes_the_answer_to_its_request_alone() -> None:
+    ours, agents = socket.socketpair()
+    link, wanted = RankLink(ours), ShardWanted("step", "digest", step=3, size=8, number=0)
+
+    def answer() -> None:
+        lines = LineReader()
+        for number, positions in enumerate(([4, 4], [5])):  # Two answers: it was repeated.
+            (asked,) = lines.feed(agents.recv(65536))
+            assert asked == {"type": "shard_wanted", **asdict(replace(wanted, serial=number + 1))}
+            for position in positions:
+                agents.sendall(encode_rank_message(ShardGiven(number + 1, position)))
+
+    with agents, ThreadPoolExecutor() as threads:
+        answered = threads.submit(answer)
+        assert [link.take_shard(wanted).position for _ in range(2)] == [4, 5]
+        answered.result()
+        agents.shutdown(socket.SHUT_RDWR)
+        link.hear()
+        with pytest.raises(ConnectionError):
+            link.take_shard(wanted)
+    link.close()

@@ -40,6 +40,7 @@ from elastic_runtime.protocol.rank_link import OWN_LOCAL_RANK, CommitDeadline, E
 from elastic_runtime.protocol.wire import (
     AgentMessage,
     DumpStacks,
+    GiveShard,
     Heartbeat,
     Hello,
     Hosts,
@@ -364,8 +365,8 @@ class Agent:
                     ranks.tell(message)
                 case TellRank(rank_id, word):
                     ranks.tell_one(rank_id, EngineWord(word))
-                case LetEnd(rank_id):
-                    ranks.tell_one(rank_id, MayEnd())
+                case LetEnd(rank_id) | GiveShard(rank_id):
+                    ranks.tell_one(rank_id, message.given if isinstance(message, GiveShard) else MayEnd())
                 case SaveTraces() if self._saving:
                     saving = asyncio.create_task(self._saving.obey(message, self._send))
                     self._stops.add(saving)

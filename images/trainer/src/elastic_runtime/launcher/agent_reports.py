@@ -12,6 +12,7 @@ from elastic_runtime.clock import utc_now
 from elastic_runtime.engines.base import Session
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.launcher.agents import AgentConnection
+from elastic_runtime.launcher.decision.shard_queues import ShardQueues
 from elastic_runtime.launcher.gathering import Gathering
 from elastic_runtime.launcher.platform import Platform
 from elastic_runtime.launcher.record.output import OutputLog
@@ -39,8 +40,10 @@ from elastic_runtime.protocol.rank_link import (
     decode_rank_message,
 )
 from elastic_runtime.protocol.rank_names import RankName
+from elastic_runtime.protocol.shards import ShardWanted
 from elastic_runtime.protocol.wire import (
     AgentMessage,
+    GiveShard,
     Heartbeat,
     Output,
     RankExited,
@@ -88,6 +91,7 @@ class AgentReports:
         self._pool, self._record, self._output, self._platform = pool, record, output, platform
         self._session, self._wanted, self._on_change, self._gathering = session, wanted, on_change, gathering
         self._standstills = standstills
+        self._shards = ShardQueues()
         self._tidings: dict[str, Pace] = {}
         self._engine_words: dict[str, Pace] = {}
 
@@ -100,7 +104,7 @@ class AgentReports:
         self._engine_words[connection.hello.worker] = Pace(ENGINE_WORDS, ENGINE_WORDS_AT_ONCE, now)
         self._on_change()
 
-    def said(self, connection: AgentConnection, message: AgentMessage) -> None:  # noqa: C901  # one case a message
+    def said(self, connection: AgentConnection, message: AgentMessage) -> None:  # noqa: C901, PLR0912  # one case a message
         """Handle a connected worker's message, in the order of sending. Raise InvalidDocument if it is implausible."""
         worker = self._pool.workers[connection.hello.worker]
         match message:
@@ -125,6 +129,9 @@ class AgentReports:
             case RankExited(process, ago=ago):
                 self._record.failures.ended(process, ago)
                 self._pool.rank_exited(worker, message)
+            case RankSaid(process, {"type": "shard_wanted"} as plain):
+                self._shard_wanted(worker, process, plain)
+                return
             case RankSaid(process, plain):
                 self._rank_said(worker, process, plain)
             case RankState(process, stopped):
@@ -198,6 +205,16 @@ class AgentReports:
             self._record.trains_unjoined()
         elif self._pool.shares_host(worker):
             self._record.local_rank_read()
+
+    def _shard_wanted(self, worker: Worker, process: str, plain: Mapping[str, Any]) -> None:
+        message = decode_rank_message(plain)
+        assert isinstance(message, ShardWanted), "by its type"
+        check_rank(message)
+        self._pool.check_running(worker, process)
+        session, rank_id = self._session(), _rank_id(process)
+        if session and rank_id in session.rank_of:  # Else its world is over, and it is about to be ended.
+            given = self._shards.take((session, session.fact.world), rank_id, message)
+            worker.connection.send(GiveShard(process, given))
 
     def _engine_word(self, worker: Worker, process: str, message: EngineWord) -> None:
         self._pool.check_running(worker, process)  # Nobody speaks for a rank of another worker.

@@ -35,6 +35,7 @@ from elastic_runtime.protocol.rank_link import (
     TrainingStopped,
 )
 from elastic_runtime.protocol.rank_names import RankName
+from elastic_runtime.protocol.shards import MOST_SHARDS, ShardWanted
 from elastic_runtime.protocol.wire import (
     AgentMessage,
     Heartbeat,
@@ -184,6 +185,8 @@ def check_rank(message: RankMessage) -> None:  # noqa: C901  # one case a messag
             _demand(0.0 <= seconds <= LONGEST_BUSY, "seconds", seconds, "out of range")
         case Standing():
             _standing(message)
+        case ShardWanted():
+            _shard(message)
         case Resumed(uri, step):
             _uri(uri)
             _step(step)
@@ -204,6 +207,15 @@ def _standing(message: Standing) -> None:
     _text("place", message.place)
     if message.step is not None:
         _step(message.step)
+
+
+def _shard(message: ShardWanted) -> None:
+    _count("serial", message.serial)
+    _text("stream", message.stream)
+    _text("digest", message.digest)
+    _count("step", message.step)
+    _demand(1 <= message.size <= MOST_SHARDS, "size", message.size, "out of range")
+    _demand(0 <= message.number <= message.size, "number", message.number, "out of range")
 
 
 def _text(name: str, text: str) -> None:

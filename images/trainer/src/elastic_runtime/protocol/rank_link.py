@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import os
 import queue
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from typing import Any
 
 from elastic_runtime.net.framing import LineReader
 from elastic_runtime.protocol import messages
+from elastic_runtime.protocol.shards import SHARD_REPEAT, ShardGiven, ShardWanted
 
 RANK_FD = "ELASTIC_RUNTIME_RANK_FD"
 """File descriptor of the rank's end."""
@@ -231,6 +233,7 @@ RankMessage = (
     | OutputsSaved
     | Resumed
     | Returned
+    | ShardWanted
     | TrainingStopped
     | Standing
     | TrainingEnded
@@ -272,7 +275,7 @@ class AskStanding:
     """Agent to rank: answer with :class:`Standing` at once, in the thread that reads this."""
 
 
-AgentWord = Handover | CommitDeadline | EngineWord | MayEnd | AskStanding
+AgentWord = Handover | CommitDeadline | EngineWord | MayEnd | AskStanding | ShardGiven
 _OF_AGENTS: messages.Vocabulary[AgentWord] = messages.Vocabulary(AgentWord)
 _OF_BOTH: messages.Vocabulary[RankMessage | AgentWord] = messages.Vocabulary(RankMessage | AgentWord)
 
@@ -328,6 +331,8 @@ class RankLink:
         self._is_over = False
         """The thread has read the last word."""
         self._handing, self._reading = threading.Lock(), threading.Lock()
+        self._asking, self._shards = threading.Lock(), queue.SimpleQueue[ShardGiven]()
+        self._asked = itertools.count(1)
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> RankLink:
@@ -405,6 +410,27 @@ class RankLink:
             while_waiting()
             if not self._may_end:
                 time.sleep(END_LOOK)
+
+    def take_shard(self, wanted: ShardWanted) -> ShardGiven:
+        """Ask for a shard, and wait for the answer; from any thread.
+
+        Args:
+            wanted: its serial is set here.
+
+        Raises:
+            ConnectionError: the agent is gone, and with it the run.
+        """
+        with self._asking:
+            wanted = replace(wanted, serial=next(self._asked))
+            self._read_in_thread()
+            while self.connected:
+                self.send(wanted)
+                with contextlib.suppress(queue.Empty):
+                    while True:  # A request that was repeated has two answers.
+                        given = self._shards.get(timeout=SHARD_REPEAT)
+                        if given.serial == wanted.serial:
+                            return given
+        raise ConnectionError("the agent of this rank is gone")
 
     def set_engine_callbacks(
         self, hear: Callable[[Mapping[str, Any]], None], disconnected: Callable[[], None], noticed: Callable[[], None]
@@ -500,7 +526,10 @@ class RankLink:
             if not data:
                 return self._close_connection()
             for plain in self._lines.feed(data):
-                if word := _OF_AGENTS.read(plain):
+                word = _OF_AGENTS.read(plain)
+                if isinstance(word, ShardGiven):
+                    self._shards.put(word)
+                elif word:
                     yield word
 
     def close(self) -> None:

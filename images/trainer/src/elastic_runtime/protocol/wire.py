@@ -16,6 +16,7 @@ from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.marks import SPARSE, VERSION
 from elastic_runtime.protocol import messages
 from elastic_runtime.protocol.rank_link import CommitDeadline, Handover
+from elastic_runtime.protocol.shards import ShardGiven
 from elastic_runtime.run.rundir import ReclaimNotice
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status_figures import GpuFigures
@@ -170,6 +171,14 @@ class LetEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class GiveShard:
+    """Launcher: tell that rank this."""
+
+    rank_id: str
+    given: ShardGiven
+
+
+@dataclass(frozen=True, slots=True)
 class SaveTraces:
     """Launcher: save what your ranks have left, and say what."""
 
@@ -221,6 +230,7 @@ LauncherMessage = (
     | CommitDeadline
     | TellRank
     | LetEnd
+    | GiveShard
     | SaveTraces
     | DumpStacks
     | Hosts

@@ -60,6 +60,11 @@ class Ledger:
         self._thread = threading.get_ident()
         self._commits, self._last = 0, self._clock()
 
+    @property
+    def begun(self) -> int:
+        """Commits that this process has begun in its world."""
+        return self._commits
+
     def commits(self, step: int | None = None) -> None:
         """A commit has begun, of this global step; None: the state does not count steps."""
         self._commits, self._step, self._last = self._commits + 1, step, self._clock()

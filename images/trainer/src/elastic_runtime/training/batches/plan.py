@@ -125,7 +125,7 @@ class BatchPlan:
 
     def share(self, step: int, rank: int, ranks: int) -> Share:
         """Return the share of ``rank`` of ``ranks`` at global step ``step`` (from 1)."""
-        batch = self._batch(step)
+        batch = self.batch(step)
         return self._share(step, batch[share(len(batch), rank, ranks)], batch, ranks)
 
     def micro_shares(self, step: int, rank: int, ranks: int, size: int) -> list[Share]:
@@ -133,12 +133,13 @@ class BatchPlan:
 
         At least one: where there are fewer parts than ranks, an empty one stands in.
         """
-        batch = self._batch(step)
+        batch = self.batch(step)
         parts = [batch[begin : begin + size] for begin in range(0, len(batch), size)]
         own = parts[share(len(parts), rank, ranks)] or [batch[:0]]
         return [self._share(step, part, batch, ranks) for part in own]
 
-    def _batch(self, step: int) -> Indices:
+    def batch(self, step: int) -> Indices:
+        """Return the samples of global step ``step``, from 1, over all ranks."""
         epoch, position = divmod(step - 1, self.steps_per_epoch)
         order = epoch_order(self.samples, self.seed, epoch, self.shuffle)
         return order[position * self.size : (position + 1) * self.size]

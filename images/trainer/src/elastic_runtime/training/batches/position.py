@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.protocol.rank_link import BatchSize, TotalSteps, shared_link
@@ -71,6 +71,9 @@ class BatchPosition:
         InvalidSettings: an argument cannot work.
     """
 
+    counts_samples: ClassVar[bool] = True
+    """Whether the plan's samples are those of the training, and not other units of work."""
+
     def __init__(
         self,
         samples: int,
@@ -102,7 +105,7 @@ class BatchPosition:
         step = getattr(self.state, self.position, None)
         if type(step) is not int or step < 0:
             problem = f"the state's attribute {self.position!r} is {step!r}, not a count of steps"
-            raise InvalidSettings("GlobalBatches.state", problem, f"Make the state with {self.position}=0")
+            raise InvalidSettings(f"{type(self).__name__}.state", problem, f"Make the state with {self.position}=0")
         return step
 
     def move_to(self, step: int) -> None:
@@ -147,6 +150,7 @@ class BatchPosition:
         samples = min(samples, self.plan.size)  # Those that drop_last leaves out are not trained on.
         if world.rank == 0 and samples != self._told:
             self._told = samples
-            shared_link().send(BatchSize(samples))
+            if self.counts_samples:
+                shared_link().send(BatchSize(samples))
             if self.position == STEP:
                 shared_link().send(TotalSteps(self.plan.steps, by_script=False))

@@ -1,0 +1,122 @@
+"""Count shards that are lost or repeated in what is committed, while ranks are killed and resized.
+
+::
+
+    .venv-trainer/bin/python benchmarks/shards.py --rounds 20 --engine torch --engine horovod
+
+Each round trains once over 10,000 shards, first by ``Shards`` and then by a plain ``DistributedSampler``. Every other
+worker takes three times as long for a shard. Every few seconds, a rank is killed or another size asked for. The state
+counts how often each shard is in it (``tests/local/scripts/counted.py``), so the last one says what was committed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "images/trainer/src")]
+
+from elastic_runtime.run.spec import RecoverySpec  # noqa: E402
+from elastic_runtime.run.status import EventKind, Phase  # noqa: E402
+from tests.local.harness import ScriptedRun  # noqa: E402
+from tests.paced import Script  # noqa: E402
+
+COUNT, PER_STEP, SECONDS = 10_000, 40, 0.004
+EVERY = 2.0, 4.0
+"""Seconds between two disturbances."""
+MOST = 4
+"""Workers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of one training."""
+
+    seconds: float
+    worlds: int
+    kills: int
+    lost: int
+    """Shards that are not in the last commit."""
+    repeated: int
+    """Shards that are in it more than once."""
+    by_slow: float
+    """Part of all shards that slow workers were given."""
+
+
+def train(folder: Path, engine: str, rng: random.Random, *, plain: bool) -> Outcome:
+    """Once over all shards."""
+    begun = time.monotonic()
+    environment = {"SHARDS": json.dumps([COUNT, PER_STEP, SECONDS, plain])}
+    recovery = RecoverySpec(backoff=0.1, rank_failures=1000)
+    run = ScriptedRun(
+        folder, Script("counted.py"), (1, 3, MOST), environment=environment, engine=engine, recovery=recovery
+    )
+    kills = 0
+    try:
+        run.start()
+        run.trains(3)
+        while not run.is_over():
+            time.sleep(rng.uniform(*EVERY))
+            status = run.status()
+            if status.world_size > 1 and rng.random() < 0.5:
+                with suppress(AssertionError, ProcessLookupError, IndexError):  # That world is over already.
+                    run.kill_rank(rng.randrange(status.world_size))
+                    kills += 1
+            else:
+                run.resize(rng.randint(2, MOST))
+        status = run.status()
+        if status.phase is not Phase.SUCCEEDED:
+            raise SystemExit(run.report("no success"))
+        files = {each.name: each.read_text().splitlines() for each in (folder / "notes").iterdir()}
+        notes = {name: [json.loads(line) for line in lines] for name, lines in files.items()}
+        counts = next(note["counts"] for each in notes.values() for note in each if "counts" in note)
+        taken = {name: sum("took" in note for note in each) for name, each in notes.items()}
+        slow = sum(times for name, times in taken.items() if int(name.split(".")[0].rpartition("-")[2]) % 2)
+        worlds = sum(event.kind is EventKind.SCALED for event in status.events) + 1
+        return Outcome(
+            time.monotonic() - begun,
+            worlds,
+            kills,
+            sum(each == 0 for each in counts),
+            sum(each > 1 for each in counts),
+            slow / sum(taken.values()),
+        )
+    finally:
+        run.close()
+        shutil.rmtree(folder)
+
+
+def main() -> None:
+    """Run the rounds, with a line for each training."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--plain-rounds", type=int, default=3, help="rounds that also train by a DistributedSampler")
+    parser.add_argument("--engine", action="append", choices=["torch", "horovod"], help="default: torch")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    rng = random.Random(options.seed)  # noqa: S311
+    print("engine   by                  round  seconds  worlds  kills  lost  repeated  by slow workers", flush=True)
+    with tempfile.TemporaryDirectory() as base:
+        for engine in options.engine or ["torch"]:
+            for round_ in range(options.rounds):
+                for plain in (False, True)[: 1 + (round_ < options.plain_rounds)]:
+                    found = train(Path(base, "round"), engine, rng, plain=plain)
+                    by = "DistributedSampler" if plain else "Shards"
+                    print(
+                        f"{engine:8} {by:19} {round_:5}  {found.seconds:7.1f}  {found.worlds:6}  {found.kills:5}  "
+                        f"{found.lost:4}  {found.repeated:8}  {found.by_slow:.2f}",
+                        flush=True,
+                    )
+
+
+if __name__ == "__main__":
+    main()

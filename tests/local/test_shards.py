@@ -1,0 +1,54 @@
+"""Shards of ranks that are lost, and of all at once: each is once in the state at the end."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from elastic_runtime.run.spec import CheckpointSpec, RecoverySpec
+from tests.local.conftest import Start
+from tests.paced import Script
+
+pytestmark = pytest.mark.timeout(120)
+PER_STEP = 12
+
+
+def test_each_shard_is_committed_once_through_losses_and_sizes(start: Start, tmp_path: Path) -> None:
+    checkpoint = CheckpointSpec((tmp_path / "checkpoints").as_uri(), every=0.1)
+    run = start(
+        Script("counted.py", freezes=(5,), holds=(10, 15)),
+        (1, 3, 3),
+        engine="torch",
+        checkpoint=checkpoint,
+        recovery=RecoverySpec(backoff=0.1),
+        environment={"SHARDS": json.dumps([PER_STEP * 20, PER_STEP, 0.0, False])},
+    )
+    run.at(5)
+    worlds = run.trains(3)
+
+    def taken(step: int) -> int:
+        return sum("took" in note and note["step"] == step for note in run.notes())
+
+    run.until(lambda: taken(6) == PER_STEP, "two ranks have all shards of the step, and wait for the first")
+    run.kill_rank(1)
+    run.go(5)
+    run.until_status(lambda status: len(status.history) > worlds and status.world_size == 3, "three ranks again")
+    run.at(10)
+    run.resize(2)
+    run.trains(2)
+    run.go(10)
+    run.at(15)
+    run.until_status(lambda status: status.checkpoint and status.checkpoint.step == 15, "a checkpoint of step 15")
+    run.kill_ranks(0, 1)
+
+    run.succeed()
+
+    ends = [note["counts"] for note in run.notes() if "counts" in note]
+    assert ends == [[1] * PER_STEP * 20] * len(ends)
+    assert ends
+    times = Counter(note["step"] for note in run.notes() if "took" in note)
+    assert times[6] == 2 * PER_STEP
+    assert sum(times.values()) == 21 * PER_STEP
