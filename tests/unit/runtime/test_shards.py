@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from elastic_runtime import Shards
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.launcher.decision.shard_queues import MOST_STREAMS, ShardQueues
+from elastic_runtime.protocol.rank_link import RankLink
 from elastic_runtime.protocol.shards import ShardGiven, ShardWanted
 from elastic_runtime.script.standing import ledger
 from tests.examples import rewarding
@@ -37,14 +39,14 @@ class Launcher:
         def take(wanted: ShardWanted) -> ShardGiven:
             return self.queues.take(self.world, name, wanted)
 
-        return SimpleNamespace(connected=True, take_shard=take)
+        return SimpleNamespace(had_agent=True, take_shard=take)
 
 
 def shards_of(launcher: Launcher, name: str = "a", step: int = 0, **settings: Any) -> Shards:
     """The shards of one rank, whose state is at that step."""
     state = SimpleNamespace(step=step)
-    given = {"count": 6, "per_step": 3, "seed": 0, "state": state, "world": SimpleNamespace(rank=0, size=2), **settings}
-    return Shards(link=launcher.link(name), **given)
+    given = {"count": 6, "per_step": 3, "seed": 0, "state": state, "world": SimpleNamespace(rank=0, size=2)}
+    return Shards(**{"link": launcher.link(name), **given, **settings})
 
 
 class Training:
@@ -148,6 +150,7 @@ def test_a_step_that_others_have_left_has_nothing_more() -> None:
         queues.take(1, "a", replace(WANTED, number=number))
     assert queues.take(1, "a", replace(WANTED, step=2)).position == 0
     assert queues.take(1, "b", WANTED) == ShardGiven(0)
+    assert "goes back to step 1" in queues.take(1, "a", WANTED).refused
 
 
 @pytest.mark.parametrize(
@@ -200,7 +203,7 @@ def test_a_loader_s_own_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_without_a_launcher_ranks_divide_each_step() -> None:
-    alone: Any = SimpleNamespace(connected=False)
+    alone: Any = SimpleNamespace(had_agent=False)
     seen = Counter[tuple[int, int]]()
     for rank in range(3):
         shards = Shards(
@@ -209,6 +212,16 @@ def test_without_a_launcher_ranks_divide_each_step() -> None:
         seen.update((step.step, shard.index) for step in shards for shard in step)
     assert sorted(index for _, index in seen) == list(range(5))
     assert Counter(step for step, _ in seen) == {1: 4, 2: 1}
+
+
+def test_a_rank_without_its_agent_takes_nothing_by_itself() -> None:
+    ours, agents = socket.socketpair()
+    link = RankLink(ours)
+    agents.close()
+    link.hear()
+    step = next(iter(shards_of(Launcher(), link=link)))
+    with pytest.raises(ConnectionError):
+        next(step)
 
 
 def test_a_shard_has_its_name_and_its_samples() -> None:

@@ -308,6 +308,8 @@ class RankLink:
 
     def __init__(self, sock: socket.socket | None) -> None:
         self._socket, self._sending, self._lines = sock, threading.Lock(), LineReader()
+        self.had_agent = sock is not None
+        """Whether there is an agent, or was one: this process is a rank of a run."""
         self.listener: Callable[[RankMessage], None] = lambda _message: None
         """Hears what is sent, too, in the sender's thread."""
         self.writes_checkpoints = False
@@ -360,7 +362,7 @@ class RankLink:
         except OSError as error:
             sock.close()
             raise ConnectionError(f"this process cannot take part in the run: no agent: {error}") from error
-        self._socket = sock
+        self._socket, self.had_agent = sock, True
 
     @property
     def connected(self) -> bool:

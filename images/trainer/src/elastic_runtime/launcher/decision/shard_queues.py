@@ -60,6 +60,8 @@ class ShardQueues:
         if wanted.digest != step.first.digest:
             return _refuse(wanted, "this rank's shards are not those of the other ranks, by number, names or settings")
         if wanted.step < step.first.step:
+            if rank_id in step.given:
+                return _refuse(wanted, f"the rank goes back to step {wanted.step} without a rollback")
             return ShardGiven(wanted.serial)  # Others go on when that step has none left.
         if wanted.step > step.first.step:
             if left := step.first.size - step.begun:

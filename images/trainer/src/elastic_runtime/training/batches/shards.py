@@ -172,10 +172,11 @@ class Shards(BatchPosition):
         def from_launcher(number: int) -> int | None:
             given = self._link.take_shard(ShardWanted(self.position, self._digest, step, size, number))
             if given.refused:
-                raise InvalidSettings("Shards", given.refused, "Make them the same on all ranks, and use up each step")
+                remedy = "Iterate over each step once, to its end, with the same shards on all ranks"
+                raise InvalidSettings("Shards", given.refused, remedy)
             return given.position
 
-        return from_launcher if self._link.connected else divided
+        return from_launcher if self._link.had_agent else divided
 
 
 def _checked(names: object) -> tuple[str, ...]:
