@@ -31,7 +31,7 @@ from tests.local.harness import ScriptedRun  # noqa: E402
 from tests.paced import Script  # noqa: E402
 
 COUNT, PER_STEP, SECONDS = 10_000, 40, 0.004
-EVERY = 2.0, 4.0
+EVERY = 3.0, 6.0
 """Seconds between two disturbances."""
 MOST = 4
 """Workers."""
