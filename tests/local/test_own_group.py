@@ -94,7 +94,7 @@ import torch.distributed as dist
 from elastic_runtime.engines.torch import own_group
 from elastic_runtime.torch import DurableState, elastic
 
-own_group.COLLECTIVE_TIMEOUT = timedelta(seconds=1)
+own_group.WATCHED_TIMEOUT = timedelta(seconds=1)
 
 
 class Slow(DurableState):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,31 @@ from tests.local.conftest import Start
 from tests.paced import Script, Undisturbed, sizes_of
 
 pytestmark = pytest.mark.timeout(120)
+BUSY = """
+import time
+from datetime import timedelta
+import torch
+import torch.distributed as dist
+from elastic_runtime import busy
+from elastic_runtime.engines.torch import own_group
+from elastic_runtime.torch import DurableState, elastic
+
+own_group.set_timeout(timedelta(seconds=1))  # As of a rank without a state.
+
+
+@elastic.run
+def train(state):
+    while state.step < 4:
+        if state.step == 2 and dist.get_rank() == 1:
+            with busy("evaluation", at_most=60):
+                time.sleep(3)
+        dist.all_reduce(torch.ones(1))
+        state.step += 1
+        state.commit()
+
+
+train(DurableState(model=torch.nn.Linear(1, 1)))
+"""
 
 
 def test_a_rank_that_stands_still_is_named_and_replaced_alone(start: Start, undisturbed: Undisturbed) -> None:
@@ -40,3 +66,12 @@ def test_a_rank_that_stands_still_is_named_and_replaced_alone(start: Start, undi
     assert {each.name for each in status.workers} == {*others, asleep}
     assert set(run.ledger().steps().items()) == {(step, 1) for step in range(1, 71)}
     undisturbed.assert_same(run)
+
+
+def test_no_collective_ends_while_the_others_wait_for_a_rank_that_is_busy(start: Start, tmp_path: Path) -> None:
+    script = tmp_path / "busy.py"
+    script.write_text(BUSY)
+    run = start(Script("none"), (2, 2, 2), engine="torch", command=("python", str(script)))
+    status = run.finish()
+    assert (status.phase, status.generation, status.step) == (Phase.SUCCEEDED, 1, 4), run.report("succeeded")
+    assert run.events(EventKind.RANK_FAILED, EventKind.STANDSTILL) == []

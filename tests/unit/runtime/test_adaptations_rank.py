@@ -207,6 +207,23 @@ class TestReset:
         until(lambda: len(session.heard) == 4, "all is said")
         assert session.heard == [ReadyForWorld(), Connected(1), ReadyForWorld(), Connected(2)]
 
+    @pytest.mark.parametrize(("asked", "seconds"), [(None, "172800"), ("90", "90")])
+    def test_collectives_wait_without_end_for_nobody(
+        self,
+        horovod_calls: SimpleNamespace,
+        meet: Meet,
+        monkeypatch: pytest.MonkeyPatch,
+        asked: str | None,
+        seconds: str,
+    ) -> None:
+        name = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
+        monkeypatch.setenv(name, asked)
+        if not asked:
+            monkeypatch.delenv(name)
+        meet(EnterWorld(1, 0, 1))
+        adaptation.Rank(horovod.torch.mpi_ops).init()
+        assert (horovod_calls.log, os.environ[name]) == (["init"], seconds)
+
     def test_calls_its_hooks_while_the_old_world_is_connected(
         self, horovod_calls: SimpleNamespace, meet: Meet, monkeypatch: pytest.MonkeyPatch
     ) -> None:

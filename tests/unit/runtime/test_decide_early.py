@@ -5,16 +5,17 @@ from __future__ import annotations
 import pytest
 
 from elastic_runtime.errors import FailureKind
-from elastic_runtime.launcher.decision.facts import Clocks, Decision, Ending
+from elastic_runtime.launcher.decision.facts import Clocks, CommitFact, Decision, Ending
 from elastic_runtime.run.status import Phase
+from elastic_runtime.run.waits import LAST_WRITE
 from tests.unit.runtime.decide_bench import FRESH, NOW, SETTLED, USUAL, A, B, decide_now, facts, failed, session, since
 
 EARLY = "a rank ended while others were still training: rank 1 ended its training at step 12"
 BOUND = 5 * USUAL.timing.forming
 
 
-def decided(ending: Ending, clocks: Clocks = FRESH) -> Decision:
-    return decide_now(facts(2, A, B, session=session(SETTLED, "a", "b"), ending=ending), clocks=clocks)
+def decided(ending: Ending, clocks: Clocks = FRESH, **more: object) -> Decision:
+    return decide_now(facts(2, A, B, session=session(SETTLED, "a", "b"), ending=ending, **more), clocks=clocks)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,22 @@ def test_all_that_have_ended_at_one_step_go_on() -> None:
     ending = Ending(((0, 12), (1, 12)), (), step=12)
     assert ending.together
     assert decided(ending, since(ending_since=NOW - BOUND - 1)).phase is Phase.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("more", "phase"),
+    [
+        ({}, Phase.FAILED),
+        ({"commits": CommitFact(NOW - LAST_WRITE - 1, 1.0)}, Phase.FAILED),
+        ({"commits": CommitFact(NOW - 1, 1.0)}, Phase.RUNNING),
+        ({"commits": CommitFact(NOW - LAST_WRITE - 1, 1.0), "excused": NOW - 1}, Phase.RUNNING),
+    ],
+    ids=["stuck", "stuck-since-the-last-commit", "trains-once-more", "busy"],
+)
+def test_all_that_have_ended_have_a_day_without_a_commit(more: dict[str, object], phase: Phase) -> None:
+    ending = Ending(((0, 12), (1, 12)), (), step=12)
+    assert decided(ending, since(ending_since=NOW - LAST_WRITE), **more).phase is Phase.RUNNING
+    assert decided(ending, since(ending_since=NOW - LAST_WRITE - 1), **more).phase is phase
 
 
 def test_a_state_without_a_step_says_so() -> None:

@@ -9,8 +9,8 @@ import pytest
 from elastic_runtime.engines.base import SessionFact
 from elastic_runtime.launcher.decision.decide import choose_ranks
 from elastic_runtime.launcher.decision.facts import Decision, ListRanks, WorkerFact
-from elastic_runtime.launcher.decision.leaving import MARGIN, TO_END, TOGETHER
 from elastic_runtime.run.status import Phase
+from elastic_runtime.run.waits import LEAVE_MARGIN, LEAVE_TOGETHER, TO_END
 from tests.unit.runtime.decide_bench import (
     NOW,
     SETTLED,
@@ -29,7 +29,7 @@ from tests.unit.runtime.decide_bench import (
 
 TAKES = 10.0
 """Seconds that ranks need to leave."""
-SOON = TAKES + MARGIN
+SOON = TAKES + LEAVE_MARGIN
 ABC = session(SETTLED, "a", "b", "c")
 TRAIN = Decision((), Phase.RUNNING, "3 ranks train")
 
@@ -83,7 +83,7 @@ def without(*ranks: str) -> Decision:
         Row(
             "one leaves, and another one little later",
             facts(
-                *(3, A, noticed("b", SOON + TOGETHER), noticed("c", SOON)),
+                *(3, A, noticed("b", SOON + LEAVE_TOGETHER), noticed("c", SOON)),
                 session=replace(ABC, minimum=1),
                 leave_time=TAKES,
             ),
@@ -92,7 +92,7 @@ def without(*ranks: str) -> Decision:
         ),
         Row(
             "one leaves, and another one has time",
-            facts(3, A, noticed("b", SOON + TOGETHER + 1), noticed("c", SOON), session=ABC, leave_time=TAKES),
+            facts(3, A, noticed("b", SOON + LEAVE_TOGETHER + 1), noticed("c", SOON), session=ABC, leave_time=TAKES),
             without("a", "b"),
         ),
     ]
@@ -115,7 +115,7 @@ def test_newcomers_take_the_places_and_one_hands_the_state_on() -> None:
 @pytest.mark.parametrize(("left", "ranks"), [(0.1, ("a", "b")), (0.0, ("a",))])
 def test_ranks_that_are_restarted_need_time_for_the_scripts_own_checkpoint(left: float, ranks: tuple[str, ...]) -> None:
     restarts = SessionFact(SETTLED, ("a", "b"), restarts=True, minimum=1)
-    needs = USUAL.restart_grace + TO_END + MARGIN
+    needs = USUAL.restart_grace + TO_END + LEAVE_MARGIN
     given = facts(2, A, noticed("b", needs + left), session=restarts, leave_time=None)
     assert choose_ranks(given, settings(minimum=1), NOW) == ranks
 

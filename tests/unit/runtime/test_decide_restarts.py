@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from elastic_runtime.engines.base import SessionFact, SessionOutcome
 from elastic_runtime.launcher.decision.facts import CloseSession, Decision, Facts, ListRanks, WorkerFact
-from elastic_runtime.launcher.decision.leaving import TO_END
 from elastic_runtime.run.spec import RecoveryMode
 from elastic_runtime.run.status import Phase
+from elastic_runtime.run.waits import TO_END
 from tests.unit.runtime.decide_bench import NOW, SETTLED, A, B, C, Row, by_its_words, ended, facts, settings, worker
 
 GRACE = 25.0

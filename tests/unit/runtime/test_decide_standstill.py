@@ -149,6 +149,72 @@ def test_the_first_commit_of_a_world_has_twice_as_long() -> None:
     assert asks(given(0.0, commits=CommitFact(NOW - 121.0, 0.5, begun=False)))
 
 
+def unpaced(quiet: float, **more: object) -> Facts:
+    """No two commits were seen in this run."""
+    return given(0.0, **{"commits": CommitFact(NOW - quiet, None, begun=False), **more})
+
+
+def quietly(asked: Sequence[RankStanding], ago: float = 1.0, **more: object) -> Inquiry:
+    return replace(inquiry(asked, ago), quiet=True, **more)  # type: ignore[arg-type]
+
+
+def test_before_the_second_commit_of_a_run_ranks_are_asked_without_a_word_in_the_log() -> None:
+    assert not asks(unpaced(119.0))
+    [ask] = decided(unpaced(121.0)).actions
+    assert ask == AskRanks("the ranks train", quiet=True)
+    moves = unpaced(180.0, inquiry=quietly(ranks(r1=AT_WORK), 50.0))
+    assert decided(moves) == Decision((), Phase.RUNNING, "3 ranks train"), "the next question is not due"
+    assert decided(replace(moves, inquiry=quietly(ranks(r1=AT_WORK), 61.0))).actions == (ask,)
+
+
+def test_a_rank_that_does_not_move_is_asked_aloud_and_then_the_rank_at_fault_is_stopped() -> None:
+    still = unpaced(182.0, inquiry=quietly(ranks(r1=AT_WORK), proves=True))
+    [ask] = decided(still).actions
+    assert isinstance(ask, AskRanks)
+    assert not ask.quiet
+    assert ask.reason.startswith("no rank has committed for more than 120 s")
+    [end] = decided(replace(still, inquiry=replace(inquiry(ranks(r1=AT_WORK)), proves=True))).actions
+    assert isinstance(end, EndStandstill)
+    assert end.rank_ids == ("b",)
+
+
+WORKING = tuple(replace(each, waits=False) for each in ranks())
+
+
+@pytest.mark.parametrize("known", [quietly(WORKING, proves=True), inquiry(WORKING), inquiry(ranks(r1=AT_WORK))])
+def test_a_script_that_takes_its_time_is_left_alone_for_a_day(known: Inquiry) -> None:
+    """As one that compiles, or commits after each epoch of hours."""
+    assert decided(unpaced(86000.0, inquiry=known)).actions == ()
+    loud = replace(known, quiet=False)
+    assert isinstance(decided(unpaced(86401.0, inquiry=loud)).actions[0], EndStandstill)
+    plain = session(SETTLED, "a", "b", "c")
+    assert decided(unpaced(10**6, inquiry=known, session=replace(plain, holders=None))).actions == (), "nobody can know"
+
+
+def test_a_world_that_is_about_to_have_its_state_is_judged_and_a_plain_loop_is_not() -> None:
+    plain = replace(session(SETTLED, "a", "b", "c"), holders=None)
+    assert asks(given(0.0, commits=CommitFact(NOW - 121.0, 0.5, begun=False), session=plain))
+    assert not asks(given(10**6, session=plain))
+
+
+def test_ranks_that_are_restarted_are_not_judged() -> None:
+    assert not asks(given(999.0, session=replace(session(SETTLED, "a", "b", "c"), restarts=True)))
+
+
+def test_one_that_may_write_its_last_checkpoint_has_a_day() -> None:
+    ended = Ending(((0, 9),), (1, 2))
+    assert not asks(given(86399.0, ended=ended))
+    assert asks(given(86401.0, ended=ended))
+
+
+@pytest.mark.parametrize(("told", "again"), [(7, True), (8, False)])
+def test_where_steps_are_not_known_it_is_the_same_standstill_without_a_commit_between(told: int, again: bool) -> None:
+    known = given(62.0, inquiry=replace(inquiry(ranks(r1=AT_WORK)), step=None), stalls=(Stall(None, (1,), told=7),))
+    commits = replace(known.commits, told=told) if known.commits else None
+    actions = decided(replace(known, commits=commits)).actions
+    assert (actions == (Finish(Phase.FAILED, FailureKind.STANDSTILL),)) is again
+
+
 def test_time_counts_from_the_end_of_what_ranks_were_busy_with() -> None:
     assert not asks(given(500.0, excused=NOW + 3000.0))
     assert not asks(given(500.0, excused=NOW - 59.0))
@@ -164,7 +230,6 @@ LEAVING = [worker(name, leaving=True) for name in "abc"]
         pytest.param(given(999.0, commits=None), id="a-script-that-never-commits"),
         pytest.param(given(999.0, session=session(SETTLED, "a", "b", "c", holders=())), id="no-state-to-go-on-from"),
         pytest.param(given(999.0, ending=Ending(((0, 9),), (1, 2))), id="ranks-that-end"),
-        pytest.param(given(999.0, ended=Ending(((0, 9),), (1, 2))), id="a-training-that-has-ended"),
         pytest.param(given(999.0, workers=tuple(LEAVING)), id="all-will-be-taken"),
         *(
             pytest.param(given(999.0, session=session(each, "a", "b", "c")), id=each)

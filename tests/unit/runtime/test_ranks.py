@@ -21,6 +21,7 @@ from elastic_runtime.agent.zygote import LEFTOVER_GRACE
 from elastic_runtime.clock import utc_now
 from elastic_runtime.protocol.rank_link import RANK_FD, RANK_SOCKET, Handover, RankLink, short_path
 from elastic_runtime.protocol.wire import RankExited, RankSaid, RankState, Ready
+from elastic_runtime.script.stacks import SIGNAL as STACK_SIGNAL
 from elastic_runtime.world import WORLD
 from tests.unit.runtime.worker_bench import SOON, Worker, code, with_worker
 
@@ -332,6 +333,19 @@ class TestLink:
             [answer] = [each for each in worker.of(RankSaid) if each.message["type"] == "standing"]
             assert (answer.rank_id, answer.message["commits"], answer.message["step"]) == ("a", 1, 7)
             assert answer.message["waits"] is False
+
+        with_worker(True, test)
+
+    def test_a_quiet_question_leaves_nothing_in_the_log(self) -> None:
+        async def test(worker: Worker) -> None:
+            signals: list[int] = []
+            await worker.start("a", code("print('ready', flush=True); import time; time.sleep(60)"))
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(worker.ranks, "signal", lambda _rank, number: signals.append(number))
+                worker.ranks.dump_stacks(ask=True, quiet=True)
+                assert (worker.of(RankState), signals) == ([RankState("a", False)], [])
+                worker.ranks.dump_stacks()
+                assert signals == [STACK_SIGNAL]
 
         with_worker(True, test)
 

@@ -17,7 +17,6 @@ from elastic_runtime.errors import InvalidDocument, InvalidSettings
 from elastic_runtime.net.framing import LineReader
 from elastic_runtime.protocol.plausible import check_rank
 from elastic_runtime.protocol.rank_link import (
-    LONGEST_BUSY,
     MAX_PLACE,
     AskStanding,
     Busy,
@@ -27,6 +26,7 @@ from elastic_runtime.protocol.rank_link import (
     decode_rank_message,
     encode_rank_message,
 )
+from elastic_runtime.run.waits import LONGEST_BUSY
 from elastic_runtime.script import standing
 from elastic_runtime.script.standing import Ledger, busy
 from elastic_runtime.torch import DurableState

@@ -5,16 +5,21 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
-from torch.distributed import DistBackendError
+from torch.distributed import Backend, DistBackendError, distributed_c10d
+from torch.distributed.distributed_c10d import _get_default_timeout
 
+from elastic_runtime.engines.torch import own_group
 from elastic_runtime.engines.torch import rank as ranks
 from elastic_runtime.engines.torch.channel import Channel, StoreTimeout, WorldLost
 from elastic_runtime.engines.torch.rank import Rank
 from elastic_runtime.protocol.rank_link import RankLink
+from elastic_runtime.run.waits import ANSWER, AT_WORK, LEAST_STANDSTILL, LONGEST_BUSY
 
+WATCHED = own_group.WATCHED_TIMEOUT
 OF_PEERS = (
     DistBackendError("NCCL"),
     RuntimeError("[gloo] Connection closed by peer"),
@@ -67,6 +72,27 @@ def test_what_nccl_has_brought_in_a_broken_world_is_not(rank: Rank, monkeypatch:
     in_a_world_of_two(rank, monkeypatch, has_nccl=True, is_broken=True)
     with pytest.raises(WorldLost):
         rank.settle()
+
+
+def test_collectives_outlast_the_watchdog_and_whatever_a_rank_is_busy_with() -> None:
+    limits = LONGEST_BUSY + AT_WORK * LEAST_STANDSTILL + ANSWER
+    assert own_group.WATCHED_TIMEOUT.total_seconds() > limits > own_group.COLLECTIVE_TIMEOUT.total_seconds()
+
+
+def test_a_rank_with_a_state_waits_for_longer_in_all_groups(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From before it loads its state on: the others wait then."""
+    set_: list[timedelta] = []
+    made = SimpleNamespace(_set_default_timeout=set_.append)
+    monkeypatch.setattr(ranks, "_set_pg_timeout", set_.append)
+    monkeypatch.setattr(rank, "enter", lambda: None)
+    for name in ("default_pg_timeout", "default_pg_nccl_timeout"):
+        monkeypatch.setattr(distributed_c10d, name, timedelta(minutes=10))
+    monkeypatch.setattr(own_group._present, "timeout", own_group.COLLECTIVE_TIMEOUT)
+    monkeypatch.setattr(own_group._present, "group", made)
+    monkeypatch.setattr(ranks, "through_worlds", lambda *_: own_group.timeout())
+    assert rank.run(SimpleNamespace(on_hosts_updated=lambda _: None), lambda: None, in_place=False) == WATCHED
+    assert set_ == [WATCHED, WATCHED]
+    assert _get_default_timeout(Backend("gloo")) == _get_default_timeout(Backend("nccl")) == WATCHED
 
 
 def in_a_world_of_two(rank: Rank, monkeypatch: pytest.MonkeyPatch, *, has_nccl: bool, is_broken: bool) -> None:

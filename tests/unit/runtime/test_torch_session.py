@@ -77,6 +77,18 @@ async def test_members_hear_again_where_another_one_is_to_leave(bench: Bench) ->
 
 
 @scene
+async def test_newcomers_are_named_until_they_are_ready_and_stopped_on_request(bench: Bench) -> None:
+    bench.session.open(("a",), 1)
+    await bench.form(1, "a")
+    bench.session.list_ranks(("a", "b"), 1)
+    await turns()
+    assert (bench.session.fact.starting, bench.session.fact.prepares) == (("b",), True)
+    bench.session.reform()
+    assert (bench.workers.stopped, bench.session.fact.starting) == (["b"], ())
+    assert bench.session.fact.state is SessionState.SETTLED
+
+
+@scene
 async def test_who_is_replaced_leaves_when_the_newcomer_is_ready(bench: Bench) -> None:
     bench.session.open(("a", "b"), 1)
     await bench.form(1, "a", "b")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from elastic_runtime.launcher.decision.facts import CAUTION as LEAVE_CAUTION
-from elastic_runtime.launcher.decision.leaving import MARGIN as LEAVE_MARGIN
 from elastic_runtime.rehearsal.account import Cause
 from elastic_runtime.rehearsal.policy import Policy
 from elastic_runtime.rehearsal.simulator import TICK
 from elastic_runtime.rehearsal.trace import Notices
 from elastic_runtime.run.spec import Timing
-from elastic_runtime.training.checkpointing.notices import CAUTION, MARGIN
+from elastic_runtime.run.waits import COMMIT_CAUTION, LEAVE_MARGIN, NOTICE_CAUTION, NOTICE_MARGIN
 from tests.unit.runtime.trace_bench import COSTS, ELASTIC, FIXED, RESTART, STOCK, job, run, trace, with_costs
 
 STAYS = (0.0, 1000.0)
@@ -36,7 +34,7 @@ class TestChanges:
         assert (outcome.planned_resets, outcome.forced_resets, outcome.lost_steps) == (1, 0, 0)
         assert Cause.REDONE not in outcome.account.missed
         # The seconds that it is taken to need are idle, but for what it needs of them.
-        needs = LEAVE_MARGIN + LEAVE_CAUTION * (job(1, 3).step_work / 3 + COSTS.checkpoint_write + COSTS.leave)
+        needs = LEAVE_MARGIN + COMMIT_CAUTION * (job(1, 3).step_work / 3 + COSTS.checkpoint_write + COSTS.leave)
         assert outcome.account.missed[Cause.LEFT_EARLY] == pytest.approx(needs, abs=5)
         assert needs < 30, "of 120"
 
@@ -104,7 +102,7 @@ class TestTheWholeFleet:
         outcome = run(self.MADE, ELASTIC, job(1, 2), Notices(1.0, 120.0))
         assert (outcome.sessions, outcome.lost_steps) == (2, 0)
         # All stand at the last commit that could be made durable, no longer than that may take (last_commit.py).
-        most = MARGIN + CAUTION * (2 + COSTS.checkpoint_write) + 2
+        most = NOTICE_MARGIN + NOTICE_CAUTION * (2 + COSTS.checkpoint_write) + 2
         assert 0 < outcome.account.paused[Cause.STANDING] <= most
 
     def test_gone_before_a_checkpoint_could_be_written_it_starts_anew(self) -> None:

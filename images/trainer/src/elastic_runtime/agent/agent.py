@@ -373,8 +373,8 @@ class Agent:
                     saving.add_done_callback(self._stops.discard)
                 case SaveTraces():
                     self._send(TracesSaved())
-                case DumpStacks(ask):
-                    ranks.dump_stacks(ask=ask)
+                case DumpStacks(ask, quiet):
+                    ranks.dump_stacks(ask=ask, quiet=quiet)
                 case Hosts():
                     ranks.in_world(message)
                 case Release(reason):

@@ -300,9 +300,9 @@ class Ranks:
         if rank_id in self._ranks:
             self._zygote.signal(rank_id, number, alone=alone)
 
-    def dump_stacks(self, *, ask: bool = False) -> None:
+    def dump_stacks(self, *, ask: bool = False, quiet: bool = False) -> None:
         """Have every rank write on stderr where it stands, as far as it can; see :class:`~.wire.DumpStacks`."""
-        for rank_id in self._ranks:
+        for rank_id in () if quiet else self._ranks:
             self.signal(rank_id, STACK_SIGNAL)
         if ask:
             for rank_id, rank in self._ranks.items():

@@ -91,8 +91,9 @@ class SessionFact:
     arrived: tuple[str, ...] = ()
     """Rank ids that wait for these there."""
     starting: tuple[str, ...] = ()
-    """Rank ids that were started for the next world and are not ready for it, the first one first, if the engine has a
-    limit for that while a world trains."""
+    """Rank ids that were started for the next world and are not ready for it, the first one first."""
+    prepares: bool = False
+    """The script runs for as long as it likes before its rank is ready: it joins a world with its training function."""
 
 
 class RankRunner(Protocol):

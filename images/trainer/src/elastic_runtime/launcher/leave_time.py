@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from elastic_runtime.launcher.decision.facts import CAUTION, CommitFact
+from elastic_runtime.launcher.decision.facts import CommitFact
+from elastic_runtime.run.waits import COMMIT_CAUTION, COMMIT_OVERDUE
 
 GAPS = 50
 """Times between commits that count: the latest ones."""
 LATEST = 5
 """Writes and departures that count."""
-OVERDUE = 5.0
-"""Seconds that a commit may be late, besides, until nobody knows when it comes: ranks evaluate, or wait."""
 
 
 def time_to_leave(commit: float, write: float, departure: float) -> float:
@@ -23,7 +22,7 @@ def time_to_leave(commit: float, write: float, departure: float) -> float:
         write: of a checkpoint.
         departure: from the request to leave to the world without them.
     """
-    return CAUTION * (commit + write + departure)
+    return COMMIT_CAUTION * (commit + write + departure)
 
 
 class LeaveTime:
@@ -44,6 +43,7 @@ class LeaveTime:
         """When the present world was complete, or rank 0 has told of a commit of it; None: there is no world."""
         self._committed = False
         """Rank 0 has told of a commit of the present world."""
+        self._told = 0
 
     def committed(self) -> None:
         """Rank 0 has told of a commit, as it does a few times a second at most."""
@@ -51,6 +51,7 @@ class LeaveTime:
         if self._last is not None and self._committed:
             self._gaps.append(now - self._last)
         self._last, self._committed = now, True
+        self._told += 1
 
     def wrote(self, seconds: float) -> None:
         """A checkpoint took so long to write."""
@@ -69,14 +70,16 @@ class LeaveTime:
 
     @property
     def commits(self) -> CommitFact | None:
-        """How the present world commits. None: there is no world, or no two commits were seen yet."""
-        if self._last is None or not self._gaps:
+        """How the present world commits. None: there is no world."""
+        if self._last is None:
             return None
-        return CommitFact(self._last, max(self._gaps), self._committed)
+        return CommitFact(self._last, max(self._gaps, default=None), self._committed, self._told)
 
     def seconds(self) -> float | None:
         """Return the estimate in seconds; None: no two commits were seen yet, or the next is overdue."""
         commits = self.commits
-        if commits is None or self._now() - commits.last > commits.usual + OVERDUE:
+        if commits is None or commits.longest is None:
+            return None
+        if self._now() - commits.last > commits.usual + COMMIT_OVERDUE:
             return None
         return time_to_leave(commits.longest, max(self._writes, default=0.0), max(self._departures, default=0.0))

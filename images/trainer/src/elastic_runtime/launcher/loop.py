@@ -41,7 +41,6 @@ from elastic_runtime.launcher.decision.facts import (
     StepDown,
     StopTraining,
 )
-from elastic_runtime.launcher.decision.silence import LOOK
 from elastic_runtime.launcher.decision.sizing import Sizing
 from elastic_runtime.launcher.gathering import Gathering
 from elastic_runtime.launcher.notebook import check_jupyter
@@ -62,6 +61,7 @@ from elastic_runtime.run.shipment import unpack
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import EventKind, Phase, Status
 from elastic_runtime.run.status_failure import LAST_WORDS
+from elastic_runtime.run.waits import LOOK_BEATS
 
 log = logging.getLogger(__name__)
 
@@ -365,10 +365,11 @@ class Launcher:
             case ReformWorld():
                 if self._session:
                     self._session.reform()
-            case AskRanks(reason):
-                self._standstills.asks(self._record.step)
-                count = self._pool.dump_stacks(ask=True)
-                self._record.event(EventKind.STANDSTILL, f"{reason}; the stacks of {count} ranks are in the log")
+            case AskRanks(reason, quiet):
+                self._standstills.asks(self._record.step, quiet=quiet)
+                count = self._pool.dump_stacks(ask=True, quiet=quiet)
+                if not quiet:
+                    self._record.event(EventKind.STANDSTILL, f"{reason}; the stacks of {count} ranks are in the log")
             case EndStandstill():
                 self._end_standstill(action)
             case RefuseSize(size, before):
@@ -459,7 +460,7 @@ class Launcher:
     async def _next_change(self) -> None:
         timing = self._spec.timing
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK * timing.heartbeat if self._clocks.silent else timing.tick):
+            async with asyncio.timeout(LOOK_BEATS * timing.heartbeat if self._clocks.silent else timing.tick):
                 await self._changed.wait()
 
     def _status(self) -> Status:

@@ -23,6 +23,21 @@ class _Asked:
     answers: dict[str, Standing] = field(default_factory=dict)
     stopped: set[str] = field(default_factory=set)
     acted: float | None = None
+    quiet: bool = False
+    before: _Asked | None = None
+    """The question before, in the same world."""
+
+    def proves(self, rank_id: str) -> bool:
+        """Whether a rank has not moved since the question before."""
+        if self.before is None:
+            return False
+        if rank_id in self.stopped & self.before.stopped:
+            return True
+        now, then = self.answers.get(rank_id), self.before.answers.get(rank_id)
+        if now is None or then is None:
+            return now is then
+        same = now.collectives is not None and now.collectives == then.collectives and now.commits == then.commits
+        return same and now.waits and then.waits
 
 
 class Standstills:
@@ -61,7 +76,8 @@ class Standstills:
         steps = [each.step for each in asked.answers.values() if each.step is not None]
         step = max(steps, default=asked.step)
         ranks = tuple(self._standing(asked, each, rank_of[each]) for each in order)
-        return Inquiry(asked.time, ranks, step, asked.acted)
+        proves = any(asked.proves(each) for each in order)
+        return Inquiry(asked.time, ranks, step, asked.acted, asked.quiet, proves)
 
     def _standing(self, asked: _Asked, rank_id: str, rank: int) -> RankStanding:
         name = RankName.parse(rank_id)
@@ -82,13 +98,15 @@ class Standstills:
         self._asked = None
         self._busy = {rank_id: until for rank_id, until in self._busy.items() if rank_id in members}
 
-    def asks(self, step: int | None) -> None:
+    def asks(self, step: int | None, *, quiet: bool = False) -> None:
         """All ranks are asked now.
 
         Args:
             step: the newest that was told.
+            quiet: as :attr:`.AskRanks.quiet` has it.
         """
-        self._asked = _Asked(self._now(), step)
+        before = self._asked and replace(self._asked, before=None)
+        self._asked = _Asked(self._now(), step, quiet=quiet, before=before)
 
     def acts(self, stall: Stall) -> None:
         """Ranks are stopped, or their world is broken up, because of this one."""

@@ -254,10 +254,10 @@ class WorkerPool(RankRunner):
                 worker.hosts = self._hosts
                 worker.connection.send(self._hosts)
 
-    def dump_stacks(self, *, ask: bool = False) -> int:
-        """Have every rank write where it stands; with ``ask`` also say so. Returns how many there are."""
+    def dump_stacks(self, *, ask: bool = False, quiet: bool = False) -> int:
+        """Have every rank write where it stands, if not ``quiet``; with ``ask`` also say so. Returns their number."""
         for worker in self.workers.values():
-            worker.connection.send(DumpStacks(ask))
+            worker.connection.send(DumpStacks(ask, quiet))
         return sum(len(worker.ranks) for worker in self.workers.values())
 
     def training_ended(self, worker: Worker, process: str, said: TrainingEnded) -> None:

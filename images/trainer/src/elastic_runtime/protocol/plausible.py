@@ -15,7 +15,6 @@ from elastic_runtime.documents import parse_json
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol.rank_link import (
-    LONGEST_BUSY,
     MAX_PLACE,
     MAX_RETURNED,
     BatchSize,
@@ -49,6 +48,7 @@ from elastic_runtime.protocol.wire import (
 )
 from elastic_runtime.run.rundir import ReclaimNotice
 from elastic_runtime.run.status import MAX_GPU_NAME
+from elastic_runtime.run.waits import LONGEST_BUSY
 
 COUNT = 2**53
 """Steps, bytes: whole numbers that every reader of JSON keeps."""

@@ -46,8 +46,6 @@ SLOT = "ELASTIC_RUNTIME_SLOT"
 SCRIPTS = "ELASTIC_SCRIPTS"
 """Folder of the files that came with the run; unset when there are none."""
 MAX_RETURNED = 8192
-LONGEST_BUSY = 86400.0
-"""Seconds that a rank may be busy."""
 MAX_PLACE = 100
 """Characters of the place at which a rank stands, and of what it is busy with."""
 _LAST_WORD = 1.0
@@ -191,7 +189,7 @@ class Busy:
     what: str
     """For people; empty: it is busy no more."""
     seconds: float
-    """From now on, :data:`LONGEST_BUSY` at most; 0: it is over."""
+    """From now on, :data:`.LONGEST_BUSY` at most; 0: it is over."""
 
 
 @dataclass(frozen=True, slots=True)

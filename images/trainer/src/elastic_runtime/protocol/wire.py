@@ -193,6 +193,8 @@ class DumpStacks:
 
     ask: bool = field(default=False, metadata=SPARSE)
     """And have each say it (:class:`~elastic_runtime.protocol.rank_link.AskStanding`); say yourself whether it runs."""
+    quiet: bool = field(default=False, metadata=SPARSE)
+    """Write nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from elastic_runtime.rehearsal.costs import Costs
 from elastic_runtime.rehearsal.progress import Progress
 from elastic_runtime.rehearsal.scaling import Scaling
 from elastic_runtime.rehearsal.timeline import Event, Timeline
-from elastic_runtime.training.checkpointing.notices import CAUTION, MARGIN, RECLAIM_TIMEOUT, LastCommit
+from elastic_runtime.run.waits import NOTICE_CAUTION, NOTICE_MARGIN, RECLAIM_TIMEOUT
+from elastic_runtime.training.checkpointing.notices import LastCommit
 
 _EARLY = 0.01
 """Seconds. A commit that is so much too early is a matter of rounding."""
@@ -259,7 +260,7 @@ class Session:
         if self._deadline is None or self._timeline.now > self._deadline + RECLAIM_TIMEOUT:
             return math.inf
         write = self._costs.checkpoint_write * (1 + self._checkpoints.under_way)
-        return self._deadline - MARGIN - CAUTION * (self._interval + write) - self._timeline.now
+        return self._deadline - NOTICE_MARGIN - NOTICE_CAUTION * (self._interval + write) - self._timeline.now
 
     @property
     def _is_last(self) -> bool:

@@ -169,11 +169,6 @@ class Shipment:
         return replace(self, packed="")
 
 
-LEAST_STANDSTILL = 600.0
-"""Seconds: see :attr:`RecoverySpec.standstill`."""
-STANDSTILL = 20.0
-
-
 @dataclass(frozen=True, slots=True)
 class RecoverySpec:
     """Settings for lost workers and failing ranks. Times are in seconds."""
@@ -199,7 +194,8 @@ class RecoverySpec:
     """Where the agents listen for reclaim notices, beside SIGTERM."""
     standstill: float | None = None
     """Longest time without a commit of a world whose ranks have a state, before the rank at fault is replaced. None:
-    :data:`LEAST_STANDSTILL`, or :data:`STANDSTILL` times the run's usual interval if that is longer; 0: no limit."""
+    :data:`.LEAST_STANDSTILL`, or :data:`.STANDSTILL_INTERVALS` times the run's usual interval if that is longer; 0: no
+    limit."""
 
     def __post_init__(self) -> None:
         if self.standstill is not None and self.standstill < 0:

@@ -21,7 +21,8 @@ from types import FrameType
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.pace import Pace
 from elastic_runtime.printable import printable
-from elastic_runtime.protocol.rank_link import LONGEST_BUSY, MAX_PLACE, Busy, RankLink, Standing, shared_link
+from elastic_runtime.protocol.rank_link import MAX_PLACE, Busy, RankLink, Standing, shared_link
+from elastic_runtime.run.waits import LONGEST_BUSY
 
 _WAITING = ("torch.distributed", "torch.autograd", "horovod", "tensorflow.python", "elastic_runtime.engines")
 """Modules in which a rank is while it waits for the others' part in a collective."""

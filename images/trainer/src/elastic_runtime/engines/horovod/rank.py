@@ -33,6 +33,7 @@ from elastic_runtime.engines.torch.channel import Channel, WorldLost
 from elastic_runtime.engines.torch.messages import AnotherWanted, Offered
 from elastic_runtime.protocol.rank_link import FIXED_SIZE, RANK_SOCKET, LocalRankRead, RankLink, shared_link
 from elastic_runtime.run.observe import TRACES
+from elastic_runtime.run.waits import LONGEST_COLLECTIVE
 from elastic_runtime.script import kept_outputs
 from elastic_runtime.script.leaving import call_back
 from elastic_runtime.script.standing import ledger
@@ -203,6 +204,8 @@ class Rank:
         if met is None:
             self._init(*args, **kwargs)
             return
+        # Without it, the others wait without end for a rank that the launcher cannot find: before the first commits.
+        os.environ.setdefault("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", f"{LONGEST_COLLECTIVE:.0f}")
         met.next_world()
         self._connect(met, *args, **kwargs)
 

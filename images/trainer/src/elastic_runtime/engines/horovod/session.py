@@ -15,13 +15,12 @@ class HorovodSession(TorchSession):
     """Of a script that may never call ``hvd.init()``, and whose ranks end one after the other."""
 
     may_be_alone = True
+    prepares = False
 
     @property
     @override
     def fact(self) -> SessionFact:
         fact, facts = super().fact, self._facts()
-        starting = [each for each in worlds.starting(facts) if facts.members and each not in self._world.late]
-        fact = replace(fact, starting=tuple(sorted(starting, key=lambda each: facts.running[each].started)))
         if fact.state is not SessionState.FORMING or not facts.members:
             return fact
         # Nothing tells of a rank that hangs: where none is back, all may be in a long evaluation.

@@ -19,10 +19,14 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, Store
 from torch.distributed.distributed_c10d import _get_default_store
 
+from elastic_runtime.run.waits import LONGEST_COLLECTIVE
+
 CONNECTING = timedelta(seconds=30)
 """For which a rank waits for the others of its world while they connect."""
 COLLECTIVE_TIMEOUT = timedelta(minutes=10)
-"""For which a rank waits for others that are there, but do not come."""
+"""For which a rank without a state waits for others that are there, but do not come: the launcher does not look."""
+WATCHED_TIMEOUT = timedelta(seconds=LONGEST_COLLECTIVE)
+"""The same of a rank with a state, or that loads it."""
 AT_EXIT = 5.0
 """Seconds for which a process that ends waits for its groups' ends."""
 _MOST_SENDING = 1000
@@ -37,6 +41,7 @@ class _Present:
         self.group: ProcessGroupGloo | None = None
         self.store: Store | None = None
         """Of its default group, which nobody holds here, or it would not end."""
+        self.timeout = COLLECTIVE_TIMEOUT
         self.sending: deque[Any] = deque(maxlen=_MOST_SENDING)
         """Collectives that :func:`keep` holds until they end."""
 
@@ -77,6 +82,18 @@ def connect(store: Store, rank: int, size: int) -> None:
     _present.group, _present.store = _made(store, rank, size), _get_default_store()
 
 
+def set_timeout(timeout: timedelta) -> None:
+    """Let collectives of this group wait for so long, in this world and the next ones."""
+    _present.timeout = timeout
+    if _present.group is not None:
+        _present.group._set_default_timeout(timeout)
+
+
+def timeout() -> timedelta:
+    """Return what :func:`set_timeout` has set; :data:`COLLECTIVE_TIMEOUT` at first."""
+    return _present.timeout
+
+
 def keep(*sending: Any) -> None:
     """Keep the work of a message that is not waited for: Gloo closes a connection if it is dropped before sending.
 
@@ -102,7 +119,7 @@ def _wait_for_ends() -> None:
 
 def _made(store: Store, rank: int, size: int) -> ProcessGroupGloo:
     group = ProcessGroupGloo(PrefixStore(_PREFIX, store), rank, size, CONNECTING)
-    group._set_default_timeout(COLLECTIVE_TIMEOUT)
+    group._set_default_timeout(_present.timeout)
     return group
 
 

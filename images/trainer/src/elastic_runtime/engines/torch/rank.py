@@ -9,6 +9,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import cache
 from typing import Any
 
@@ -25,7 +26,7 @@ from elastic_runtime.engines.torch.channel import Channel, StoreTimeout, WorldLo
 from elastic_runtime.engines.torch.communicators import abort_communicators, complete_collectives
 from elastic_runtime.engines.torch.cutting import Cutting, Standstill
 from elastic_runtime.engines.torch.messages import AnotherWanted, EnterWorld
-from elastic_runtime.engines.torch.own_group import COLLECTIVE_TIMEOUT, CONNECTING
+from elastic_runtime.engines.torch.own_group import CONNECTING
 from elastic_runtime.engines.torch.parallel import Wrappers
 from elastic_runtime.engines.torch.sending import Stuck, watch_waits
 from elastic_runtime.engines.torch.store import AgentStore
@@ -141,6 +142,7 @@ class Rank:
         train = ending_with_its_word(state, settled)
         try:
             self.enter()
+            self._set_timeout(own_group.WATCHED_TIMEOUT)
             whole = functools.partial(self._train, train)
             return through_worlds(state, whole, WorldChanges, self.is_loss, self._reset, self._synced)
         finally:
@@ -257,10 +259,20 @@ class Rank:
             with store.connecting(rank, size):
                 dist.init_process_group(_backend(), store=store, rank=rank, world_size=size, timeout=CONNECTING)
                 own_group.connect(store, rank, size)
-        _set_pg_timeout(COLLECTIVE_TIMEOUT)
+        self._set_timeout(own_group.timeout())
         self._sockets.notice_silence()
         self._wrappers.rebuild(has_same=place.same_state)
         channel.connected()
+
+    def _set_timeout(self, timeout: timedelta) -> None:
+        """Of this world's collectives, and of the next ones'."""
+        if self._channel is None:
+            return  # Nobody looks after a world that is made by hand.
+        _set_pg_timeout(timeout)
+        own_group.set_timeout(timeout)
+        for name in ("default_pg_timeout", "default_pg_nccl_timeout"):  # Of groups that the script makes.
+            if getattr(distributed_c10d, name) is not None:
+                setattr(distributed_c10d, name, timeout)
 
     def _destroy(self) -> None:
         self._wrappers.release()

@@ -24,11 +24,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import Work
 
-from elastic_runtime.engines.torch.own_group import COLLECTIVE_TIMEOUT, keep, own_group
+from elastic_runtime.engines.torch.own_group import keep, own_group, timeout
+from elastic_runtime.run.waits import LAST_WRITE
 
 LOOK = timedelta(seconds=1)
-LAST_WRITE = timedelta(days=1)
-"""For which ranks wait at the end for one that writes the last checkpoint."""
 _DATA, _ANSWERS = 0, 1
 """Tags of messages, and of answers to them."""
 
@@ -37,7 +36,7 @@ class Stuck(RuntimeError):
     """A collective of a broken world does not end; its process group cannot be taken down either."""
 
 
-def wait_for(work: Any, is_broken: Callable[[], bool], max_wait: timedelta | None = COLLECTIVE_TIMEOUT) -> None:
+def wait_for(work: Any, is_broken: Callable[[], bool], max_wait: timedelta | None = None) -> None:
     """Until a collective of Gloo's has ended. Raises what that does; Stuck, some time after the world has broken.
 
     Args:
@@ -83,8 +82,8 @@ def meet(is_broken: Callable[[], bool]) -> None:
         is_broken: whether the world is.
     """
     options = dist.AllreduceOptions()
-    options.timeout = LAST_WRITE
-    wait_for(own_group().allreduce([torch.zeros(1)], options), is_broken, LAST_WRITE)
+    options.timeout = timedelta(seconds=LAST_WRITE)
+    wait_for(own_group().allreduce([torch.zeros(1)], options), is_broken, options.timeout)
 
 
 def add_up(tensor: Tensor, is_broken: Callable[[], bool]) -> None:
@@ -162,7 +161,7 @@ def _byte() -> Tensor:
 
 def _wait(works: Any) -> None:
     for work in works:
-        work.wait(COLLECTIVE_TIMEOUT)
+        work.wait(timeout())
 
 
 def watch_waits(is_broken: Callable[[], bool]) -> None:
@@ -182,10 +181,10 @@ def watch_waits(is_broken: Callable[[], bool]) -> None:
     wait = Work.wait
 
     @wraps(wait)
-    def watched(work: Work, *timeout: Any, **named: Any) -> bool:
-        if timeout or named or not _is_collective(work):
-            return wait(work, *timeout, **named)
-        wait_for(work, is_broken, max_wait=None)
+    def watched(work: Work, *given: Any, **named: Any) -> bool:
+        if given or named or not _is_collective(work):
+            return wait(work, *given, **named)
+        wait_for(work, is_broken)
         return True
 
     Work.wait = watched  # type: ignore[method-assign, assignment]

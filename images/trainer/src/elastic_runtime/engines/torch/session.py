@@ -106,6 +106,8 @@ class TorchSession(Session):
 
     may_be_alone = False
     """See :attr:`.worlds.Facts.may_be_alone`."""
+    prepares = True
+    """See :attr:`.SessionFact.prepares`."""
 
     def __init__(self, runner: RankRunner, callbacks: SessionCallbacks) -> None:
         self._runner, self._callbacks = runner, callbacks
@@ -141,7 +143,14 @@ class TorchSession(Session):
             waiting=tuple(each for each in facts.holders if facts.running[each].ready),
             hung=facts.all_hung,
             stage=Stage.CONNECTING if self._is_whole() or waits else Stage.RETURNING,
+            starting=self._starting(facts),
+            prepares=self.prepares,
         )
+
+    def _starting(self, facts: Facts) -> tuple[str, ...]:
+        """Newcomers to a world that was complete before, the first one first."""
+        found = [each for each in worlds.starting(facts) if facts.members and each not in self._world.late]
+        return tuple(sorted(found, key=lambda each: facts.running[each].started))
 
     @property
     @override

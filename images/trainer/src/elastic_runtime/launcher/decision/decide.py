@@ -29,16 +29,12 @@ from elastic_runtime.launcher.decision.silence import confirmed, silent
 from elastic_runtime.launcher.decision.standstill import decide_standstill
 from elastic_runtime.run.spec import RecoveryMode
 from elastic_runtime.run.status import Phase
+from elastic_runtime.run.waits import ENDING, LAST_WRITE, SAME_NOTICE
 
 _Candidate = tuple[bool, int, str]
 """Whether it is about to go, its place in the order, its rank id."""
-ENDING = 5
-"""For how many times ``timing.forming`` ranks that have ended their training wait for the others: rank 0 may still
-evaluate or save something."""
 EARLY = "a rank ended while others were still training"
 ALONE = "the script has ended with code 0 before its ranks had met"
-AS_LONG = 1.0
-"""Seconds by which two notices of one event may differ."""
 MAX_NAMED = 3
 """Rank ids that a reason names."""
 
@@ -137,7 +133,7 @@ def choose_keeper(ends: Mapping[str, float | None]) -> str | None:
     known = [end for end in ends.values() if end is not None]
     if not known or len(known) < len(ends):
         return None
-    longest = max(known) - AS_LONG
+    longest = max(known) - SAME_NOTICE
     return next(rank_id for rank_id, end in ends.items() if end is not None and end >= longest)
 
 
@@ -195,9 +191,14 @@ def _said(rank: int, step: int | None) -> str:
 
 def _ended_early(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float) -> Decision | None:
     """Ranks whose training functions have returned would be waited for by the others' collectives for ever."""
-    ending = facts.ending
-    if ending is None or ending.together:
+    if (ending := facts.ending) is None:
         return None
+    waited = now - (now if clocks.ending_since is None else clocks.ending_since)
+    if ending.together:
+        quiet = min(waited, now - max(facts.commits.last, facts.excused)) if facts.commits else waited
+        if quiet <= LAST_WRITE:  # It may train once more.
+            return None
+        return _failed(FailureKind.RANK_FAILED, f"no rank has ended {quiet:.0f} s after all had ended their training")
     (rank, step), *others = ending.ended
     early = f"{EARLY}: {_said(rank, step)}"
     for other, at in others:
@@ -205,7 +206,6 @@ def _ended_early(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: 
             return _failed(FailureKind.EARLY_EXIT, f"{early}, and rank {other} at step {at}")
     if step is not None and ending.step is not None and ending.step > step:
         return _failed(FailureKind.EARLY_EXIT, f"{early}, and rank 0 has committed step {ending.step}")
-    waited = now - (now if clocks.ending_since is None else clocks.ending_since)
     if waited > ENDING * settings.timing.forming:
         rest = " and ".join(map(str, ending.training))
         have = f"ranks {rest} have" if len(ending.training) > 1 else f"rank {rest} has"
@@ -362,7 +362,7 @@ def _see_it_train(
 ) -> Decision:
     """A world that is complete goes on, unless ranks that were started for it do not get ready."""
     started = now - (now if clocks.starting_since is None else clocks.starting_since)
-    if started > settings.timing.forming:
+    if started > ready_bound(session, settings):
         late = f"{named(session.starting)} did not get ready for a world within {started:.0f} s of the start"
         return Decision((ReformWorld(),), Phase.RUNNING, late)
     trains = f"{len(session.listed)} ranks train"
@@ -453,6 +453,12 @@ def bound_of(session: SessionFact, settings: DecisionSettings) -> Bound | None:
     if session.stage is Stage.RETURNING and session.awaited and not session.arrived:
         return Bound(max(forming, settings.recovery.max_wait), closes=True)
     return Bound(2 * forming, closes=True) if session.given_up else Bound(forming, closes=False)
+
+
+def ready_bound(session: SessionFact, settings: DecisionSettings) -> float:
+    """Return the seconds that ranks have from their start until they are ready for a world while others train."""
+    recovery = settings.recovery
+    return max(recovery.start_timeout, recovery.max_wait) if session.prepares else settings.timing.forming
 
 
 def named(rank_ids: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from elastic_runtime.engines.base import SessionFact, SessionState, Stage
 from elastic_runtime.errors import FailureKind
 from elastic_runtime.run.spec import RecoverySpec, Timing, WorkersSpec
 from elastic_runtime.run.status import Phase
+from elastic_runtime.run.waits import COMMIT_CAUTION
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +45,23 @@ class WorkerFact:
     """It is there until then: see :attr:`.ReclaimNotice.punctual`."""
 
 
-CAUTION = 2.0
-"""How many times as long as the longest of the latest ones the next may take."""
-
-
 @dataclass(frozen=True, slots=True)
 class CommitFact:
     """How the present world commits, as far as rank 0 tells, which is a few times a second at most."""
 
     last: float
     """When it told of one, or the world was complete."""
-    longest: float
-    """Seconds between two of the latest commits, at most."""
+    longest: float | None
+    """Seconds between two of the latest commits, at most; None: no two were seen in this run."""
     begun: bool = True
     """It has committed. Its first step may take longer than others."""
+    told: int = 0
+    """Commits that were told of, over the whole run."""
 
     @property
     def usual(self) -> float:
-        """Seconds within which the next one comes, unless ranks evaluate, or wait."""
-        return CAUTION * self.longest
+        """Seconds within which the next one comes, unless ranks evaluate, or wait; infinite if nobody knows."""
+        return math.inf if self.longest is None else COMMIT_CAUTION * self.longest
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +102,15 @@ class Stall:
     """Those at fault, as numbers of the world. Empty: nobody."""
     slots: tuple[str, ...] = ()
     """Likewise, as names of places."""
+    told: int = 0
+    """:attr:`CommitFact.told` at that time."""
 
     def repeats(self, other: Stall) -> bool:
-        """Whether this is the same standstill as that one: at the same known step, by the same rank."""
-        if self.step is None or self.step != other.step:
+        """Whether this is the same standstill as that one: by the same rank, at the same step.
+
+        If steps are not known, it is the same if no commit was told of since.
+        """
+        if self.step != other.step or (self.step is None and self.told != other.told):
             return False
         shared = {*self.ranks, *self.slots} & {*other.ranks, *other.slots}
         return bool(shared) or not (self.ranks or other.ranks)
@@ -124,6 +128,10 @@ class Inquiry:
     """As :attr:`Stall.step` has it."""
     acted: float | None = None
     """When ranks were stopped because of it; None: none was."""
+    quiet: bool = False
+    """Nothing of it is in the log."""
+    proves: bool = False
+    """A rank has not moved since the inquiry before: it waits in the same collective, is stopped or does not answer."""
 
 
 class LeadershipState(StrEnum):
@@ -204,7 +212,7 @@ class Facts:
     heard: Mapping[str, float] = field(default_factory=dict)
     """When each worker's agent was heard last, by worker."""
     commits: CommitFact | None = None
-    """None: there is no world, or no two commits were seen."""
+    """None: there is no world."""
     excused: float = -math.inf
     """Until when a lack of commits is explained: ranks were busy, or have told when asked that they commit."""
     inquiry: Inquiry | None = None
@@ -319,6 +327,8 @@ class AskRanks:
 
     reason: str
     """For people."""
+    quiet: bool = False
+    """Have nothing in the log: it is not known whether anything is wrong."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from elastic_runtime.launcher.decision.facts import DecisionSettings, Facts, WorkerFact
-
-TO_END = 2.0
-"""Seconds before a worker is taken by which its ranks have written their checkpoint and ended, where they have to."""
-MARGIN = 5.0
-"""Seconds that clocks of two machines may differ, messages take, and processes to end."""
-TOGETHER = 5.0
-"""Seconds by which a worker leaves earlier, if another one leaves: one change of the world instead of two."""
+from elastic_runtime.run.waits import LEAVE_MARGIN, LEAVE_TOGETHER, TO_END
 
 
 def staying(facts: Facts, settings: DecisionSettings, now: float) -> frozenset[str]:
@@ -24,7 +18,7 @@ def staying(facts: Facts, settings: DecisionSettings, now: float) -> frozenset[s
         if (moment := _leaves_at(worker, facts, settings)) is not None
         for rank_id in listed.intersection(slot.rank_id for slot in worker.slots)
     }
-    until = now + TOGETHER if any(moment <= now for moment in moments.values()) else now
+    until = now + LEAVE_TOGETHER if any(moment <= now for moment in moments.values()) else now
     return frozenset(rank_id for rank_id, moment in moments.items() if moment > until)
 
 
@@ -34,7 +28,7 @@ def _leaves_at(worker: WorkerFact, facts: Facts, settings: DecisionSettings) -> 
     needed = _to_write(settings) if restarts else facts.leave_time
     if worker.gone_at is None or not worker.punctual or needed is None:
         return None
-    return worker.gone_at - needed - MARGIN
+    return worker.gone_at - needed - LEAVE_MARGIN
 
 
 def ranks_due(facts: Facts, settings: DecisionSettings, now: float) -> frozenset[str]:

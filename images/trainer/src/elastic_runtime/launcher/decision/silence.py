@@ -8,15 +8,7 @@ from __future__ import annotations
 
 from elastic_runtime.engines.base import SessionState
 from elastic_runtime.launcher.decision.facts import Clocks, DecisionSettings, Facts
-
-BEATS = 1.5
-"""Heartbeats that a worker has left out: it is suspected."""
-CONFIRMED = 1.0
-"""Heartbeats for which it has been suspected: it is lost."""
-ON_TIME = 1.5
-"""Heartbeats within which another worker was heard: this launcher hears."""
-LOOK = 0.2
-"""Heartbeats from one look to the next while a worker is suspected."""
+from elastic_runtime.run.waits import CONFIRMING_BEATS, HEARD_BEATS, SILENT_BEATS
 
 
 def silent(facts: Facts, settings: DecisionSettings, now: float) -> tuple[str, ...]:
@@ -30,16 +22,16 @@ def silent(facts: Facts, settings: DecisionSettings, now: float) -> tuple[str, .
     listed = set(session.listed)
     of_world = [each.name for each in facts.workers if listed.intersection(slot.rank_id for slot in each.slots)]
     heard = {name: facts.heard[name] for name in of_world if name in facts.heard}
-    if not any(now - moment <= ON_TIME * beat for moment in heard.values()):
+    if not any(now - moment <= HEARD_BEATS * beat for moment in heard.values()):
         return ()
     # Commits that had stopped before say nothing: ranks evaluate.
     return tuple(
-        name for name, moment in heard.items() if now - moment > BEATS * beat and commits.last >= moment - usual
+        name for name, moment in heard.items() if now - moment > SILENT_BEATS * beat and commits.last >= moment - usual
     )
 
 
 def confirmed(clocks: Clocks, settings: DecisionSettings, now: float) -> tuple[str, ...]:
     """Those of them that have been suspected for long enough."""
-    if clocks.silent_since is None or now - clocks.silent_since < CONFIRMED * settings.timing.heartbeat:
+    if clocks.silent_since is None or now - clocks.silent_since < CONFIRMING_BEATS * settings.timing.heartbeat:
         return ()
     return clocks.silent

@@ -25,15 +25,17 @@ from elastic_runtime.launcher.decision.facts import (
     RankStanding,
     Stall,
 )
-from elastic_runtime.run.spec import LEAST_STANDSTILL, STANDSTILL
 from elastic_runtime.run.status import Phase
+from elastic_runtime.run.waits import (
+    ANSWER,
+    AT_WORK,
+    FIRST_COMMIT,
+    LAST_WRITE,
+    LEAST_STANDSTILL,
+    LONGEST_BUSY,
+    STANDSTILL_INTERVALS,
+)
 
-FIRST = 2.0
-"""How many times the limit counts for the first commit of a world, with which a script may compile."""
-AT_WORK = 3.0
-"""The same where all ranks are at work and none waits for another, as in an evaluation that is not named."""
-ANSWER = 10.0
-"""Seconds in which ranks answer. One whose process runs does so at once, unless its machine is busy."""
 MOST_NAMED = 4
 """Ranks that a message names."""
 HINT = "If it evaluates, loads or compiles, put that under elastic_runtime.busy()"
@@ -54,20 +56,25 @@ class Verdict:
 def limit_of(facts: Facts, settings: DecisionSettings) -> float | None:
     """Seconds without a commit after which the present world stands still. None: it is not judged.
 
-    Judged is a complete world whose ranks have a state, which they can go on from, in a run that commits. Ranks that
-    are about to end have limits of their own, and so have those that will all be taken.
+    Judged is a complete world whose ranks have a state, which they can go on from, or are about to have one. Ranks that
+    are about to end have limits of their own, and so have those that will all be taken, or have the state in the
+    script's own checkpoints.
     """
     session, commits, asked = facts.session, facts.commits, settings.recovery.standstill
-    if session is None or session.state is not SessionState.SETTLED or not session.holders or commits is None:
+    if session is None or session.state is not SessionState.SETTLED or session.restarts or commits is None:
         return None
-    if facts.ending is not None or facts.ended is not None or asked == 0:
+    if session.holders == () or (session.holders is None and commits.begun):
+        return None
+    if facts.ending is not None or asked == 0:
         return None
     listed = set(session.listed)
     homes = [each for each in facts.workers if listed.intersection(slot.rank_id for slot in each.slots)]
     if homes and all(each.leaving for each in homes):
         return None  # They may wait at their last commit for others that take over.
-    limit = max(LEAST_STANDSTILL, STANDSTILL * commits.longest) if asked is None else asked
-    return limit if commits.begun else FIRST * limit
+    limit = max(LEAST_STANDSTILL, STANDSTILL_INTERVALS * (commits.longest or 0.0)) if asked is None else asked
+    if facts.ended is not None:  # It may write its last checkpoint.
+        return max(limit, LAST_WRITE)
+    return limit if commits.begun and commits.longest is not None else FIRST_COMMIT * limit
 
 
 def decide_standstill(facts: Facts, settings: DecisionSettings, now: float) -> Decision | None:
@@ -79,38 +86,46 @@ def decide_standstill(facts: Facts, settings: DecisionSettings, now: float) -> D
         now: seconds of the same clock as all times.
     """
     limit = limit_of(facts, settings)
-    if limit is None or facts.commits is None:
-        return None
-    since = max(facts.commits.last, facts.excused)
-    if now - since <= limit:
+    if limit is None or facts.commits is None or now - (since := max(facts.commits.last, facts.excused)) <= limit:
         return None
     stands = f"no rank has committed for more than {limit:.0f} s"
     inquiry = facts.inquiry
     if inquiry is None or inquiry.asked < since + limit / 2:  # The newest commit may have been told when asked.
-        return _ask(stands)
+        return _ask(stands, quiet=facts.commits.longest is None)
     if inquiry.acted is not None:
         return _follow_up(facts, inquiry, inquiry.acted, stands, settings, now)
     if now - inquiry.asked <= ANSWER and not all(each.known for each in inquiry.ranks):
-        return Decision((), Phase.RUNNING, f"{stands}: the ranks are asked where they stand")
-    verdict = judge(inquiry.ranks)
+        return None if inquiry.quiet else Decision((), Phase.RUNNING, f"{stands}: the ranks are asked where they stand")
+    return _judged(facts, inquiry, limit, now - since, now)
+
+
+def _judged(facts: Facts, inquiry: Inquiry, limit: float, quiet: float, now: float) -> Decision | None:
+    """What follows from the answers, after so many seconds without a commit."""
+    verdict, stands = judge(inquiry.ranks), f"no rank has committed for more than {limit:.0f} s"
+    if facts.commits is None or facts.commits.longest is None:
+        # Nobody knows how long a step of this script takes: what proves a standstill is a rank that has not moved.
+        overdue = facts.session is not None and bool(facts.session.holders) and quiet > LONGEST_BUSY
+        if not overdue and (verdict.at_work or not inquiry.proves):
+            return _ask(stands, quiet=True) if now - inquiry.asked > limit / FIRST_COMMIT else None
+        return _ask(stands) if inquiry.quiet else _end(facts, inquiry, verdict, stands)
     if verdict.at_work:
         patience = AT_WORK * limit
-        if now - since <= patience:
+        if quiet <= patience:
             then = f"unless one commits, they form a new world after {patience:.0f} s. {HINT}"
             return Decision((), Phase.RUNNING, f"{stands}: {verdict.why}; {then}")
-        if inquiry.asked <= since + patience:
+        if inquiry.asked <= now - quiet + patience:
             return _ask(f"no rank has committed for more than {patience:.0f} s")
     return _end(facts, inquiry, verdict, stands)
 
 
-def _ask(stands: str) -> Decision:
-    reason = f"{stands}: the ranks are asked where they stand"
-    return Decision((AskRanks(reason),), Phase.RUNNING, reason)
+def _ask(stands: str, *, quiet: bool = False) -> Decision:
+    reason = "the ranks train" if quiet else f"{stands}: the ranks are asked where they stand"
+    return Decision((AskRanks(reason, quiet),), Phase.RUNNING, reason)
 
 
 def _end(facts: Facts, inquiry: Inquiry, verdict: Verdict, stands: str) -> Decision:
-    ranks = verdict.ranks
-    stall = Stall(inquiry.step, tuple(each.rank for each in ranks), tuple(each.slot for each in ranks))
+    ranks, told = verdict.ranks, facts.commits.told if facts.commits else 0
+    stall = Stall(inquiry.step, tuple(each.rank for each in ranks), tuple(each.slot for each in ranks), told)
     at = "" if stall.step is None else f" at step {stall.step}"
     if any(stall.repeats(each) for each in facts.stalls):
         hint = f". {HINT}" if all(each.answered for each in ranks) else ""

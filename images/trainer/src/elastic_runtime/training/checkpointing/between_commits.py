@@ -13,11 +13,12 @@ from collections.abc import Callable
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.protocol.rank_link import Handover, RankLink
-from elastic_runtime.training.checkpointing.notices import CAUTION, MARGIN, CommitInterval
+from elastic_runtime.run.waits import NOTICE_CAUTION, NOTICE_MARGIN
+from elastic_runtime.training.checkpointing.notices import CommitInterval
 from elastic_runtime.training.checkpointing.writer import CheckpointWriter
 
 LEAST_WAIT = 1.0
-"""Seconds that the training thread has to reach a commit, at least; else :data:`.CAUTION` times its last interval."""
+"""Seconds that the training thread has for a commit, at least; or :data:`.NOTICE_CAUTION` times its last interval."""
 SHARE = 0.25
 """Of the time from a notice to its deadline, which the training thread has at most."""
 LONGEST_LOOK = 5.0
@@ -54,7 +55,7 @@ class Overdue:
     @property
     def wait(self) -> float:
         """Seconds that the training thread has to reach a commit."""
-        return max(LEAST_WAIT, CAUTION * self._commits.seconds)
+        return max(LEAST_WAIT, NOTICE_CAUTION * self._commits.seconds)
 
     def for_notice(self, write: float) -> float | None:
         """When to write because of a notice; None: there is none.
@@ -67,7 +68,7 @@ class Overdue:
         latest = min(
             max(self._noticed, self._commits.last or self._noticed) + self.wait,
             self._noticed + SHARE * (self._deadline - self._noticed),
-            self._deadline - MARGIN - CAUTION * write,
+            self._deadline - NOTICE_MARGIN - NOTICE_CAUTION * write,
         )
         return max(self._noticed, latest)
 

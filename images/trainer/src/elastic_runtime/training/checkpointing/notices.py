@@ -11,14 +11,9 @@ from collections.abc import Callable
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.protocol.rank_link import CommitDeadline, Handover, RankLink
+from elastic_runtime.run.waits import NOTICE_CAUTION, NOTICE_MARGIN, RECLAIM_TIMEOUT
 from elastic_runtime.script.leaving import call_back
 
-MARGIN = 1.0
-"""Seconds that clocks of two machines may differ, and messages take."""
-CAUTION = 1.5
-"""How many times the last commit interval and the last write the next ones are taken to last."""
-RECLAIM_TIMEOUT = 10.0
-"""Seconds after a deadline at which nobody was taken: training goes on."""
 PAUSE = 0.05
 """Seconds between two looks of ranks that stand."""
 
@@ -79,7 +74,7 @@ class LastCommit:
             return True
         if self._deadline is None or self._has_passed(now):
             return False
-        needed = MARGIN + CAUTION * (self.commits.seconds + write * (1 + writes))
+        needed = NOTICE_MARGIN + NOTICE_CAUTION * (self.commits.seconds + write * (1 + writes))
         return now + needed >= self._deadline
 
     def is_held_by(self, rank: str, now: float) -> bool:
