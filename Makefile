@@ -107,6 +107,7 @@ test-local: setup ## real Horovod runs on this machine, from the launcher down
 	$(call pytest,$(TRAINER),local,$(PAIRS) tests/local)
 
 test-long: setup ## more variants of tests of `make test`; a quarter of an hour, not a part of it
+	$(call pytest,$(TRAINER),long-unit,-m long tests/unit/runtime/test_forming_model.py)
 	$(call pytest,$(TRAINER),long-local,-m long $(PAIRS) tests/local)
 	$(call pytest,$(AIRFLOW),long-airflow,-m long tests/airflow)
 

@@ -8,23 +8,49 @@ from enum import StrEnum
 
 from elastic_runtime.engines.base import SessionFact, SessionOutcome, SessionState, Stage
 from elastic_runtime.engines.torch.worlds import Facts, RankFact, absent, starting
-from elastic_runtime.launcher.decision.facts import Clocks, DecisionSettings
+from elastic_runtime.engines.torchrun import worlds as restarts
+from elastic_runtime.launcher.decision.facts import Clocks, DecisionSettings, Inquiry, Stall
 from elastic_runtime.run.spec import RecoveryMode, RecoverySpec, Timing, WorkersSpec
 
 FORMING, SETTLED, WAITING, ENDED = SessionState.FORMING, SessionState.SETTLED, SessionState.WAITING, SessionState.ENDED
 WORKERS = 3
 FORMING_TIME = 3.0
-MAX_WAIT = 8.0
-"""For which ranks that hold the state are waited for while none of them has come back. It ends no run here."""
+MAX_WAIT = 12.0
+START_TIMEOUT = 16.0
+STANDSTILL = 4.0
+COLLECTIVE = 60.0
+"""After which a collective ends, though nothing has happened."""
+SILENCE = 5.0
+"""After which an agent is lost that says nothing."""
 BACKOFF = 1.0
 
 
 def settings_for(minimum: int, mode: RecoveryMode = RecoveryMode.ELASTIC) -> DecisionSettings:
-    """Short times: what waits, waits for a few ticks. Those that end a run are out of reach: an end is no recovery."""
-    recovery = RecoverySpec(mode, max_wait=MAX_WAIT, start_timeout=1000.0, rank_failures=1000)
-    return DecisionSettings(
-        WorkersSpec(minimum, minimum, WORKERS), recovery, Timing(lease=0.0, gather=2.0, forming=FORMING_TIME)
+    """Short times: what waits, waits for a few ticks."""
+    recovery = RecoverySpec(
+        mode, max_wait=MAX_WAIT, start_timeout=START_TIMEOUT, rank_failures=1000, standstill=STANDSTILL
     )
+    timing = Timing(lease=0.0, gather=2.0, forming=FORMING_TIME, stop_grace=1.0, agent_silence=SILENCE)
+    return DecisionSettings(WorkersSpec(minimum, minimum, WORKERS), recovery, timing)
+
+
+class Engine(StrEnum):
+    """Whose rules apply."""
+
+    HOROVOD = "horovod"
+    TORCH = "torch"
+    TORCHRUN = "torchrun"
+
+
+class Hang(StrEnum):
+    """How a rank takes no part any more."""
+
+    STOPPED = "stopped"
+    """Its process is, as by SIGSTOP."""
+    ASLEEP = "asleep"
+    """Its script waits for something that never comes; threads of its process answer."""
+    SILENT = "silent"
+    """So is its machine: no connection is closed, and nothing comes."""
 
 
 class Phase(StrEnum):
@@ -50,7 +76,7 @@ class Rank:
     """Index of the worker on which it runs."""
     synced: bool = False
     """Whether it has the state, and has said so."""
-    stalled: bool = False
+    hang: Hang | None = None
 
     @property
     def fact(self) -> RankFact:
@@ -68,6 +94,8 @@ class Worker:
     leaving: bool = False
     incarnation: int = 0
     usable_at: float = 0.0
+    silent_for: float | None = None
+    """Seconds since something was heard of it; None: it can be heard."""
 
     @property
     def name(self) -> str:
@@ -80,7 +108,7 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What the real one keeps: :class:`elastic_runtime.engines.torch.session.TorchSession`."""
+    """What the real ones keep: :class:`elastic_runtime.engines.torch.session.TorchSession` and its like."""
 
     state: SessionState
     listed: tuple[str, ...]
@@ -99,6 +127,28 @@ class Session:
     elastic: bool = True
     """Its ranks go on in another world; else they fail when a peer is lost, and nobody holds a state."""
     world: int = 0
+    engine: Engine = Engine.HOROVOD
+    outcome: SessionOutcome | None = None
+    begun: frozenset[str] = frozenset()
+    """torchrun: members whose processes have begun with the script."""
+    interrupted: bool = False
+    """torchrun: all are to write their checkpoint and end."""
+    killed: bool = False
+    """torchrun: all that are left are to end at once."""
+
+    @property
+    def restart_facts(self) -> restarts.Facts:
+        return restarts.Facts(
+            self.listed,
+            frozenset(self.listed),
+            self.minimum,
+            self.members,
+            self.begun,
+            frozenset(each for each in self.members if each not in self.ranks),
+            dict(self.exits),
+            interrupted=self.interrupted,
+            waited=True,
+        )
 
     @property
     def facts(self) -> Facts:
@@ -111,19 +161,31 @@ class Session:
             broken=self.broken,
             had_state=self.had_state,
             hurries=self.hurries,
-            may_be_alone=True,
+            may_be_alone=self.engine is Engine.HOROVOD,
         )
 
     @property
     def fact(self) -> SessionFact:
+        if self.engine is Engine.TORCHRUN:
+            begins = not self.interrupted and all(each in self.ranks for each in self.members)
+            return SessionFact(
+                self.state,
+                self.listed,
+                self.outcome,
+                world=self.world,
+                minimum=self.minimum,
+                restarts=True,
+                stage=Stage.CONNECTING if begins else Stage.LEAVING,
+            )
         facts = self.facts
         whole = not self.broken and all(each in self.ranks for each in self.members)
         waits = not absent(facts, told_broken=True)
-        awaited = absent(facts, told_broken=self.told_broken) if self.state is FORMING else ()
+        named = self.state is FORMING and self.engine is Engine.HOROVOD
+        awaited = absent(facts, told_broken=self.told_broken) if named else ()
         return SessionFact(
             self.state,
             self.listed,
-            SessionOutcome.LOST if self.state is ENDED else None,
+            self.outcome,
             world=self.world,
             holders=facts.holders if self.had_state else None,
             minimum=self.minimum,
@@ -131,14 +193,15 @@ class Session:
             waiting=tuple(each for each in facts.holders if facts.running[each].ready),
             stage=Stage.CONNECTING if whole or waits else Stage.RETURNING,
             awaited=awaited,
-            arrived=tuple(each for each in facts.here if self.state is FORMING and each not in awaited),
+            arrived=tuple(each for each in facts.here if named and each not in awaited),
             starting=starting(facts) if self.members else (),
+            prepares=self.engine is Engine.TORCH,
         )
 
     @property
-    def has_stalled(self) -> bool:
-        """A member hears nothing and says nothing: collectives with it, and ``hvd.init()``, time out."""
-        return any(self.ranks[each].stalled for each in self.members if each in self.ranks)
+    def hangs(self) -> set[Hang | None]:
+        """How its members that run do, if they hang."""
+        return {self.ranks[each].hang for each in self.members if each in self.ranks} - {None}
 
     def phases(self) -> set[Phase]:
         return {self.ranks[each].phase for each in self.members if each in self.ranks}
@@ -165,8 +228,22 @@ class State:
     clocks: Clocks = field(default_factory=lambda: Clocks(launched=0.0))
     disturbances: int = 0
     """That may still come."""
+    hangs: tuple[frozenset[Hang], int] = (frozenset(), 0)
+    """How ranks may come to hang, as one of these, and how many at once."""
+    has_hung: bool = False
+    """Some have."""
     elastic: bool = True
     """See :class:`Session`."""
+    engine: Engine = Engine.HOROVOD
+    quiet: float = 0.0
+    """Seconds since the last commit, or since the world was complete."""
+    commits: int = 2
+    """Of the run, up to two: the first ones take as long as they like."""
+    begun: bool = True
+    """The present world has committed."""
+    inquiry: Inquiry | None = None
+    stalls: tuple[Stall, ...] = ()
+    """Those without a commit since."""
     lost: str = ""
     """How a state was lost that a living rank had."""
     ended: str = ""
@@ -175,7 +252,8 @@ class State:
     @property
     def key(self) -> object:
         session = self.session.key if self.session else None
-        return (self.wanted, self.workers, session, self.trained, self.clocks, self.disturbances, self.lost, self.ended)
+        others = (getattr(self, each.name) for each in fields(self) if each.name not in ("settings", "session"))
+        return (session, *others)
 
     @property
     def trains(self) -> bool:
@@ -184,7 +262,7 @@ class State:
         if session is None or session.state is not SETTLED:
             return False
         wished = set(session.listed) == set(session.members) or len(session.listed) < session.minimum
-        if session.has_stalled or not (wished or not self.elastic):
+        if session.hangs or not (wished or not self.elastic):
             return False
         alive = [session.ranks.get(each) for each in session.members]
         return all(
@@ -193,22 +271,57 @@ class State:
 
 
 def at_rest(
-    minimum: int, size: int, disturbances: int, mode: RecoveryMode = RecoveryMode.ELASTIC, *, elastic: bool = True
+    minimum: int,
+    size: int,
+    disturbances: int,
+    mode: RecoveryMode = RecoveryMode.ELASTIC,
+    *,
+    elastic: bool = True,
+    engine: Engine = Engine.HOROVOD,
 ) -> State:
     """So many workers, and all of them train."""
     workers = tuple(Worker(index, here=index < size, ready=index < size) for index in range(WORKERS))
     members = tuple(worker.rank_id for worker in workers[:size])
+    elastic = elastic and engine is not Engine.TORCHRUN
     ranks = {each: Rank(Phase.TRAIN, index, synced=elastic) for index, each in enumerate(members)}
     least = size if mode is RecoveryMode.FIXED else minimum
-    session = Session(SETTLED, members, least, ranks, members, had_state=elastic, elastic=elastic, world=1)
-    settings = settings_for(minimum, mode)
-    return State(settings, size, workers, session, trained=True, disturbances=disturbances, elastic=elastic)
+    session = Session(
+        *(SETTLED, members, least, ranks, members),
+        had_state=elastic,
+        elastic=elastic,
+        world=1,
+        engine=engine,
+        begun=frozenset(members),
+    )
+    return replace(
+        at_start(minimum, size, disturbances, elastic=elastic, engine=engine),
+        settings=settings_for(minimum, mode),
+        workers=workers,
+        session=session,
+        trained=True,
+        commits=2,
+        begun=True,
+    )
 
 
-def at_start(minimum: int, size: int, disturbances: int, *, elastic: bool = True) -> State:
+def at_start(
+    minimum: int, size: int, disturbances: int, *, elastic: bool = True, engine: Engine = Engine.HOROVOD
+) -> State:
     """Nobody is there."""
     workers = tuple(Worker(index, here=False, ready=False) for index in range(WORKERS))
-    return State(settings_for(minimum), size, workers, disturbances=disturbances, elastic=elastic)
+    return State(
+        *(settings_for(minimum), size, workers),
+        disturbances=disturbances,
+        elastic=elastic and engine is not Engine.TORCHRUN,
+        engine=engine,
+        commits=0,
+        begun=False,
+    )
+
+
+def hanging(state: State, *kinds: Hang, at_once: int = WORKERS) -> State:
+    """With ranks that may come to hang so."""
+    return replace(state, hangs=(frozenset(kinds), at_once))
 
 
 def place_of(state: State, rank_id: str) -> int | None:

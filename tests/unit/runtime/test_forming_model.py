@@ -1,9 +1,9 @@
-"""Every order in which up to three workers can be disturbed while their worlds form: see :mod:`.forming_model`.
+"""Every order in which up to three workers can be disturbed, and their ranks come to hang: see :mod:`.forming_model`.
 
 A search over all states, not a sample. From each of them the run must train again when it is left alone, in bounded
-time and without an end; and a state that a living rank has must never be given up for an older one.
+time; and a state that a living rank has must never be given up for an older one. A run ends only if ranks hang.
 
-More disturbances one after another take minutes::
+More disturbances one after another take minutes: ``make test-long``, and ::
 
     FORMING_DISTURBANCES=2 python -m pytest tests/unit/runtime/test_forming_model.py
 """
@@ -13,18 +13,34 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from elastic_runtime.launcher.decision import standstill
 from elastic_runtime.run.spec import RecoveryMode
+from elastic_runtime.run.waits import ANSWER, AT_WORK, FIRST_COMMIT
 from tests.unit.runtime.forming_model import disturbed, max_wait, progress
-from tests.unit.runtime.forming_state import FORMING_TIME, MAX_WAIT, State, at_rest, at_start
+from tests.unit.runtime.forming_state import (
+    COLLECTIVE,
+    FORMING_TIME,
+    MAX_WAIT,
+    STANDSTILL,
+    WORKERS,
+    Engine,
+    Hang,
+    State,
+    Worker,
+    at_rest,
+    at_start,
+    hanging,
+)
 
 MOST_TICKS = MAX_WAIT + 3 * FORMING_TIME + 12
 """The wait for ranks of which none comes back, three stages of a world, a time to gather, and backoffs."""
 MORE = int(os.environ.get("FORMING_DISTURBANCES", "1"))
-Step = tuple[str, int]
-"""What happens, and the number of the state that follows."""
+Step = tuple[str, int, float]
+"""What happens, the number of the state that follows, and the seconds until then."""
 Schedule = Callable[[list[Step]], Step]
 
 
@@ -41,8 +57,10 @@ class Search:
             number = queue.popleft()
             state = self.states[number]
             going = list(progress(state)) or list(max_wait(state))
-            self.undisturbed.append([(name, self._number(after, number, name, queue)) for name, after in going])
-            for name, after in disturbed(state):
+            self.undisturbed.append(
+                [(name, self._number(after, number, name, queue), seconds) for name, after, seconds in going]
+            )
+            for name, after, _ in disturbed(state):
                 self._number(after, number, name, queue)
 
     def _number(self, state: State, before: int, name: str, queue: deque[int]) -> int:
@@ -61,27 +79,27 @@ class Search:
             names.append(name)
         names = [*reversed(names), "-- left alone --"]
         while schedule and not self.states[number].trains and len(names) < 80 and self.undisturbed[number]:
-            name, number = schedule(self.undisturbed[number])
+            name, number, _ = schedule(self.undisturbed[number])
             names.append(name)
         return "\n".join(names)
 
     def ticks_until_it_trains(self, schedule: Schedule) -> list[float]:
         """From each state, if nobody disturbs it any more; infinite where it never does."""
-        ticks: list[float | None] = [0.0 if state.trains else None for state in self.states]
+        ticks: list[float | None] = [0.0 if state.trains or state.ended else None for state in self.states]
         for start in range(len(self.states)):
-            path: list[tuple[int, bool]] = []
+            path: list[tuple[int, float]] = []
             seen: set[int] = set()
             number = start
             while ticks[number] is None and number not in seen and self.undisturbed[number]:
                 seen.add(number)
-                name, following = schedule(self.undisturbed[number])
-                path.append((number, name == "time passes"))
+                _, following, seconds = schedule(self.undisturbed[number])
+                path.append((number, seconds))
                 number = following
             known = ticks[number]
             count = float("inf") if known is None else known
             ticks[number] = count
-            for each, tick in reversed(path):
-                count += tick
+            for each, seconds in reversed(path):
+                count += seconds
                 ticks[each] = count
         return [float("inf") if count is None else count for count in ticks]
 
@@ -119,3 +137,58 @@ def test_it_trains_again_and_keeps_the_state(start: State) -> None:
         ticks = search.ticks_until_it_trains(schedule)
         longest = max(range(len(ticks)), key=ticks.__getitem__)
         assert ticks[longest] <= MOST_TICKS, f"{ticks[longest]} seconds\n{search.story(longest, schedule)}"
+
+
+HANGS = tuple(Hang)
+BOUND = (
+    FIRST_COMMIT * AT_WORK * STANDSTILL  # All sleep, in a world that has not committed.
+    + ANSWER
+    + MAX_WAIT  # None comes back.
+    + 3 * FORMING_TIME
+    + 12
+)
+"""Until a run trains again, or ends; one that has not committed twice has :data:`DAY` instead of the first."""
+DAY = COLLECTIVE
+
+
+def first_world(engine: Engine) -> State:
+    """Two workers are ready, and no rank was started."""
+    ready = tuple(Worker(index, here=index < 2, ready=index < 2) for index in range(WORKERS))
+    return replace(at_start(1, 2, 1, engine=engine), workers=ready)
+
+
+@pytest.fixture
+def short_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For which a run without two commits is left alone, if nothing shows whether its ranks move."""
+    monkeypatch.setattr(standstill, "LONGEST_BUSY", DAY)
+
+
+LONG = pytest.mark.long
+
+
+@pytest.mark.usefixtures("short_day")
+@pytest.mark.parametrize("engine", Engine)
+@pytest.mark.parametrize(
+    ("start", "at_once"),
+    [
+        pytest.param(first_world, 2, id="the-first-world"),
+        pytest.param(lambda engine: at_rest(1, 2, 1, engine=engine), 2, id="two"),
+        pytest.param(lambda engine: at_rest(2, 2, 1, engine=engine), 2, id="two-at-least"),
+        pytest.param(lambda engine: at_rest(1, 3, 1, engine=engine), 3, id="three"),
+        pytest.param(lambda engine: at_start(1, 2, 1, engine=engine), 2, id="from-the-start", marks=LONG),
+        pytest.param(lambda engine: at_rest(1, 1, 2, engine=engine), 2, id="one-and-a-disturbance", marks=LONG),
+    ],
+)
+def test_whoever_hangs_the_run_trains_again_or_ends(
+    start: Callable[[Engine], State], at_once: int, engine: Engine
+) -> None:
+    """Any of its ranks are stopped, asleep or silent, each in its way, at any moment."""
+    search = Search(hanging(start(engine), *HANGS, at_once=at_once))
+    bound = BOUND if search.states[0].trained else BOUND + DAY
+    for number, state in enumerate(search.states):
+        assert not state.lost, f"{state.lost}\n{search.story(number)}"
+        assert state.has_hung or not state.ended, f"{state.ended}\n{search.story(number)}"
+    for schedule in (eagerly, lazily):
+        ticks = search.ticks_until_it_trains(schedule)
+        longest = max(range(len(ticks)), key=ticks.__getitem__)
+        assert ticks[longest] <= bound, f"{ticks[longest]} seconds\n{search.story(longest, schedule)}"
