@@ -71,6 +71,7 @@ class Script:
     leaves: tuple[int, ...] = ()
     raises: tuple[int, ...] = ()
     step_seconds: float = 0.0
+    slow: dict[str, float] = field(default_factory=dict)
     shared_by: int | None = None
     doors: dict[str, str] = field(default_factory=dict)
 
@@ -90,6 +91,7 @@ class Script:
                 "leaves": self.leaves,
                 "raises": self.raises,
                 "step_seconds": self.step_seconds,
+                "slow": self.slow,
                 "shared_by": self.shared_by,
                 "doors": self.doors,
             }

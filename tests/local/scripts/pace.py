@@ -42,6 +42,8 @@ class Pace:
     """Steps after which every rank raises, the first time."""
     step_seconds: float = 0.0
     """That every step takes at least."""
+    slow: dict[str, float] = field(default_factory=dict)
+    """Seconds that every step takes besides, by worker."""
     shared_by: int | None = None
     """Ranks: in a world of fewer a step takes longer in proportion; None: as long in any."""
     doors: dict[str, str] = field(default_factory=dict)
@@ -91,6 +93,7 @@ class Pace:
     def hold(self, state: Any) -> None:
         """Stand here, if the state's step is one to stand at."""
         step = state.step
+        time.sleep(self.slow.get(os.environ[WORKER], 0.0))
         time.sleep(self.step_seconds * (self.shared_by / current_world().size if self.shared_by else 1))
         if step in self.leaves and (world := current_world()).rank == world.size - 1 > 0:
             raise SystemExit(0)

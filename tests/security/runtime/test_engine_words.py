@@ -41,7 +41,7 @@ def scene() -> SimpleNamespace:
     told: list[Any] = []
     record: Any = SimpleNamespace(rank_said=lambda message, _worker: told.append(message))
     platform: Any = SimpleNamespace(came=lambda _worker: None)
-    reports = AgentReports(pool, record, no, platform, lambda: session, lambda: None, no, no)  # type: ignore[arg-type, return-value]
+    reports = AgentReports(pool, record, no, platform, lambda: session, lambda: 1, lambda: None, no, no, no)  # type: ignore[arg-type, return-value]
     sent: list[Any] = []
     connection = SimpleNamespace(hello=Hello("worker-0", "node", 1, 1, "lo"), send=sent.append, sent=sent)
     loop = SimpleNamespace(time=lambda: 0.0)
@@ -65,6 +65,7 @@ def test_nobody_speaks_for_a_rank_that_does_not_run_there(
 ) -> None:
     come(scene, monkeypatch)
     told = [WORD, {"type": "busy", "what": "x", "seconds": 9.0}, {"type": "standing", "commits": 1}, SHARD]
+    told.append({"type": "own_time", "seconds": 9.0, "waited": 1.0, "steps": 5})
     for process in ("worker-1.0.0~0", "worker-0.0.1~0"):
         for message in (*(RankSaid(process, word) for word in told), RankState(process, True)):
             with pytest.raises(InvalidDocument, match="no rank"):

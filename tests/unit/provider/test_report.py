@@ -148,7 +148,7 @@ class TestContents:
         times = (at(1).timestamp(), at(2).timestamp(), at(3).timestamp())
         figures = Hardware(times, {"cpu_percent": (50.0, None, 90.0)})
         gpu = GpuFigures(0, "H100", 71.0, 3 << 30, 80 << 30)
-        worker = replace(WORKER, gpus=(gpu,), cpu_percent=88.0, memory_bytes=5 << 20)
+        worker = replace(WORKER, gpus=(gpu,), cpu_percent=88.0, memory_bytes=5 << 20, step_seconds=0.82, step_skew=1.9)
         run = replace(RUN, workers=(worker,), hardware={"worker-0": figures, "nothing": Hardware()})
         status = data_of(render_report(run))["status"]
         assert status["hardware"] == {
@@ -162,6 +162,7 @@ class TestContents:
             "memory_total_bytes": 80 << 30,
         }
         assert (status["workers"][0]["cpu_percent"], status["workers"][0]["memory_bytes"]) == (88.0, 5 << 20)
+        assert (status["workers"][0]["step_seconds"], status["workers"][0]["step_skew"]) == (0.82, 1.9)
         many = {f"worker-{number}": figures for number in range(100)}
         data = data_of(render_report(replace(RUN, hardware=many)))
         assert len(data["status"]["hardware"]) == MOST_MACHINES

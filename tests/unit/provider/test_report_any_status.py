@@ -78,6 +78,8 @@ STATUSES = st.builds(
         seconds=st.floats(),
         instance_type=st.none() | TEXTS,
         cpu_percent=st.none() | st.floats(),
+        step_seconds=st.none() | st.floats(),
+        step_skew=st.none() | st.floats(),
         gpus=some(
             GpuFigures, index=COUNTS, name=TEXTS, percent=st.none() | st.floats(), memory_bytes=st.none() | COUNTS
         ),

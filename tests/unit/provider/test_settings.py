@@ -43,6 +43,12 @@ from elastic_training.settings.values import parse_bool
         (lambda: Recovery(unwatched=0), "recovery.unwatched"),
         (lambda: Recovery(standstill=-1), "recovery.standstill"),
         (lambda: Recovery(standstill="never"), "recovery.standstill"),
+        (lambda: Recovery(stragglers="kill"), "recovery.stragglers"),
+        (lambda: Recovery(stragglers="replace", mode="fixed"), "recovery.stragglers"),
+        (lambda: Recovery(factor=1), "recovery.factor"),
+        (lambda: Recovery(factor="twice"), "recovery.factor"),
+        (lambda: Recovery(window=1), "recovery.window"),
+        (lambda: Recovery(window=timedelta(days=2)), "recovery.window"),
         (lambda: Checkpoints(every=0), "checkpoints.every"),
         (lambda: Checkpoints(keep=0), "checkpoints.keep"),
     ],
@@ -90,6 +96,9 @@ def test_time_spans_are_seconds_for_the_launcher() -> None:
     assert Recovery().spec().standstill is None
     assert Recovery(standstill=0).spec().standstill == 0.0
     assert Recovery(standstill=timedelta(minutes=5)).spec().standstill == 300.0
+    spec = Recovery(stragglers="replace", factor="{{ 2 }}", window=60).rendered(lambda text: text.strip("{ }")).spec()
+    assert (spec.stragglers, spec.factor, spec.window) == ("replace", 2.0, 60.0)
+    assert Recovery().spec().stragglers == "report"
     assert Recovery(standstill="{{ 90 }}").rendered(lambda text: text.strip("{ }")).spec().standstill == 90.0
 
 

@@ -39,7 +39,7 @@ STATUS = Status(
     metrics={"loss": 0.25, 'a"b\n': 1.0},
     checkpoint=Checkpoint("file:///x/c", 60, NOW - timedelta(seconds=30)),
     workers=(
-        WorkerStatus("worker-0", "n", WorkerState.TRAINING, NOW, 1, cpu_percent=99.5, memory_bytes=1000),
+        WorkerStatus("worker-0", "n", WorkerState.TRAINING, NOW, 1, cpu_percent=99.5, memory_bytes=1000, step_skew=1.9),
         WorkerStatus("worker-9", "n", WorkerState.LOST, NOW, 1, cpu_percent=1.0),
     ),
     worker_seconds={"worker-0": 5.0, "worker-9": 2.5},
@@ -108,6 +108,7 @@ async def test_a_scraper_with_the_token_reads_the_runs_figures(tmp_path: Path) -
     assert found["elastic_training_workers", "training"] == 1
     assert found["elastic_training_reported", 'a"b\n'] == 1
     assert found["elastic_training_worker_cpu_percent", "worker-0"] == 99.5
+    assert found["elastic_training_worker_step_skew", "worker-0"] == 1.9
     assert ("elastic_training_worker_cpu_percent", "worker-9") not in found
 
 

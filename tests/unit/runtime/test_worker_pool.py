@@ -16,7 +16,7 @@ from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.launcher.agents import AgentConnection
 from elastic_runtime.launcher.decision.facts import Ending, SlotFact, WorkerFact
 from elastic_runtime.launcher.worker_pool import Worker, WorkerPool
-from elastic_runtime.protocol.rank_link import RESTART_SIGNAL, CommitDeadline, Handover, TrainingEnded
+from elastic_runtime.protocol.rank_link import OWN_TIME, RESTART_SIGNAL, CommitDeadline, Handover, TrainingEnded
 from elastic_runtime.protocol.wire import (
     Hello,
     Host,
@@ -124,7 +124,7 @@ def test_runs_a_rank_on_its_own_slot() -> None:
         scene.add("a", slots=2)
         task = asyncio.create_task(scene.pool.run_rank("a.1.0", 2, {"X": "y"}))
         await asyncio.sleep(0)
-        assert scene.sent("a") == [StartRank("a.1.0~2", 1, {"X": "y", RESTART_SIGNAL: "SIGUSR1"})]
+        assert scene.sent("a") == [StartRank("a.1.0~2", 1, {"X": "y", RESTART_SIGNAL: "SIGUSR1", OWN_TIME: "10.0"})]
         assert scene.pool.workers["a"].ranks == {"a.1.0~2": None}
         assert scene.pool.interface("a.1.0") == "eth-a"
         scene.pool.stop_ranks()

@@ -33,6 +33,8 @@ export interface Worker {
   instance_type: string | null;
   receive_bytes_per_second?: number | null;
   transmit_bytes_per_second?: number | null;
+  step_seconds?: number | null;
+  step_skew?: number | null;
   gpus?: Gpu[];
 }
 

@@ -206,6 +206,8 @@ def _worker(worker: WorkerStatus) -> dict[str, Any]:
         "instance_type": worker.instance_type and shortened(worker.instance_type, _NAME),
         "receive_bytes_per_second": _number(worker.receive_bytes_per_second),
         "transmit_bytes_per_second": _number(worker.transmit_bytes_per_second),
+        "step_seconds": _number(worker.step_seconds),
+        "step_skew": _number(worker.step_skew),
         "gpus": [_gpu(each) for each in worker.gpus[:_MOST_GPUS]],
     }
 

@@ -6,12 +6,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import PurePath
+from typing import Any
 
 from elastic_runtime.agent.command import is_own_interpreter, parse_arguments
 from elastic_runtime.errors import InvalidSettings
-from elastic_runtime.run.spec import CheckpointSpec, NoticeService, RecoveryMode, RecoverySpec, RestartSpec, Timing
+from elastic_runtime.run.spec import (
+    LEAST_FACTOR,
+    MOST_FACTOR,
+    CheckpointSpec,
+    NoticeService,
+    RecoveryMode,
+    RecoverySpec,
+    RestartSpec,
+    Stragglers,
+    Timing,
+)
 from elastic_training.settings.templating import Settings, all_known, is_template
-from elastic_training.settings.values import Duration, IntOrTemplate, member_of, seconds_of, settings_of, whole_number
+from elastic_training.settings.values import (
+    Duration,
+    IntOrTemplate,
+    member_of,
+    real_number,
+    seconds_of,
+    settings_of,
+    whole_number,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +61,13 @@ class Recovery(Settings):
     standstill: Duration | None = None
     """Longest time without a commit, while ranks with a state train, before the rank at fault is replaced. None: ten
     minutes, or 20 times the longest recent time between two commits if that is more; 0: no limit."""
+    stragglers: str = Stragglers.REPORT.value
+    """What is done about a worker that holds the others back: ``off``, ``report`` it, or ``replace`` it, twice an hour
+    at most, and not below ``workers.min``."""
+    factor: float | str | Any = 1.5
+    """A worker holds the others back if its own work takes so many times as long as theirs: 1.1 to 100."""
+    window: Duration = timedelta(minutes=5)
+    """For so long: five seconds to a day."""
 
     def __post_init__(self) -> None:
         known = self.known()
@@ -61,6 +87,9 @@ class Recovery(Settings):
             rank_failures=whole_number("recovery.rank_failures", self.rank_failures, least=0),
             notices=member_of("recovery.notices", self.notices, NoticeService),
             standstill=None if still is None else seconds_of("recovery.standstill", still, zero=True),
+            stragglers=member_of("recovery.stragglers", self.stragglers, Stragglers),
+            factor=real_number("recovery.factor", self.factor, least=LEAST_FACTOR, most=MOST_FACTOR),
+            window=seconds_of("recovery.window", self.window),
         )
 
     @all_known()

@@ -7,6 +7,7 @@ from typing import Any
 
 from elastic_runtime.protocol.rank_link import shared_link
 from elastic_runtime.script import kept_outputs
+from elastic_runtime.script.own_time import measure
 from elastic_runtime.script.standing import ledger
 
 
@@ -57,6 +58,7 @@ def into_world(state: Any, *, is_new: bool = True, has_same: bool = False) -> No
         has_same: so have all others, already.
     """
     ledger().in_world()
+    measure()
     if is_new:
         state.on_reset()
     kept_outputs.in_world()

@@ -18,6 +18,7 @@ from elastic_runtime.launcher.platform import Platform
 from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.launcher.record.run_record import RunRecord
 from elastic_runtime.launcher.standstills import Standstills
+from elastic_runtime.launcher.straggler_watch import StragglerWatch
 from elastic_runtime.launcher.worker_pool import Worker, WorkerPool
 from elastic_runtime.pace import Pace
 from elastic_runtime.printable import printable
@@ -30,7 +31,9 @@ from elastic_runtime.protocol.rank_link import (
     LocalRankRead,
     Metrics,
     OutputsSaved,
+    OwnTime,
     Progress,
+    RankMessage,
     Returned,
     Standing,
     TotalSteps,
@@ -70,7 +73,7 @@ class AgentReports:
     """Pass messages of agents on to pool, record, log and session.
 
     Args:
-        pool, record, output, platform, gathering, standstills: where it goes.
+        pool, record, output, platform, gathering, standstills, stragglers: where it goes.
         session: the present one; None while there is none.
         wanted: workers that are asked for now.
         on_change: called when there may be something to decide.
@@ -87,11 +90,11 @@ class AgentReports:
         on_change: Callable[[], None],
         gathering: Gathering,
         standstills: Standstills,
+        stragglers: StragglerWatch,
     ) -> None:
         self._pool, self._record, self._output, self._platform = pool, record, output, platform
         self._session, self._wanted, self._on_change, self._gathering = session, wanted, on_change, gathering
-        self._standstills = standstills
-        self._shards = ShardQueues()
+        self._standstills, self._stragglers, self._shards = standstills, stragglers, ShardQueues()
         self._tidings: dict[str, Pace] = {}
         self._engine_words: dict[str, Pace] = {}
 
@@ -129,11 +132,9 @@ class AgentReports:
             case RankExited(process, ago=ago):
                 self._record.failures.ended(process, ago)
                 self._pool.rank_exited(worker, message)
-            case RankSaid(process, {"type": "shard_wanted"} as plain):
-                self._shard_wanted(worker, process, plain)
-                return
             case RankSaid(process, plain):
-                self._rank_said(worker, process, plain)
+                if not self._rank_said(worker, process, plain):
+                    return
             case RankState(process, stopped):
                 self._pool.check_running(worker, process)
                 self._standstills.runs(_rank_id(process), stopped=stopped)
@@ -162,11 +163,23 @@ class AgentReports:
         self._record.event(EventKind.LEFT if orderly else EventKind.LOST, f"{worker.name} {how}", worker.name)
         self._on_change()
 
-    def _rank_said(self, worker: Worker, process: str, plain: Mapping[str, Any]) -> None:
+    def _rank_said(self, worker: Worker, process: str, plain: Mapping[str, Any]) -> bool:
+        """Returns whether there may be something to decide."""
         message = decode_rank_message(plain)
         if message is None:
-            return  # Whatever a script has written there.
+            return False  # Whatever a script has written there.
         check_rank(message)
+        if isinstance(message, OwnTime):
+            self._pool.check_running(worker, process)
+            self._stragglers.said(_rank_id(process), message)
+        elif isinstance(message, ShardWanted):
+            self._shard_wanted(worker, process, message)
+        else:
+            self._tells(worker, process, message)
+            return True
+        return False
+
+    def _tells(self, worker: Worker, process: str, message: RankMessage) -> None:
         if isinstance(message, EngineWord):
             self._engine_word(worker, process, message)
             return
@@ -206,10 +219,7 @@ class AgentReports:
         elif self._pool.shares_host(worker):
             self._record.local_rank_read()
 
-    def _shard_wanted(self, worker: Worker, process: str, plain: Mapping[str, Any]) -> None:
-        message = decode_rank_message(plain)
-        assert isinstance(message, ShardWanted), "by its type"
-        check_rank(message)
+    def _shard_wanted(self, worker: Worker, process: str, message: ShardWanted) -> None:
         self._pool.check_running(worker, process)
         session, rank_id = self._session(), _rank_id(process)
         if session and rank_id in session.rank_of:  # Else its world is over, and it is about to be ended.

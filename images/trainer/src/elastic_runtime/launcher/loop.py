@@ -53,7 +53,8 @@ from elastic_runtime.launcher.saving import ASKED_FOR, HANDOVER_TIMEOUT, Saving
 from elastic_runtime.launcher.script_imports import check_frameworks
 from elastic_runtime.launcher.stack_dumps import StackDumps
 from elastic_runtime.launcher.standstills import Standstills
-from elastic_runtime.launcher.worker_pool import TellingAgain, WorkerPool
+from elastic_runtime.launcher.straggler_watch import StragglerWatch
+from elastic_runtime.launcher.worker_pool import TellingAgain, Worker, WorkerPool
 from elastic_runtime.net import certificates
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol.rank_link import CommitDeadline
@@ -122,6 +123,7 @@ class Launcher:
         self._saving = Saving(spec, self._pool, self._record, platform, lambda: self._session, self._new_change)
         self._gathering = Gathering(spec)
         self._standstills = Standstills(self._loop.time)
+        self._stragglers = StragglerWatch(self._settings, self._pool, self._record, self._standstills, self._loop.time)
         self._scraping = scraping(spec.observe, self._status)
         self._reports = AgentReports(
             self._pool,
@@ -133,6 +135,7 @@ class Launcher:
             self._changed.set,
             self._gathering,
             self._standstills,
+            self._stragglers,
         )
         reports = self._reports
         self._server = AgentServer(
@@ -145,8 +148,7 @@ class Launcher:
         self._wanted = spec.workers.start
         self._askers = Askers()
         self._last_commit_told: tuple[CommitDeadline, int] = (CommitDeadline(None), 0)
-        self._telling_again = TellingAgain()
-        self._published = 0.0
+        self._telling_again, self._published = TellingAgain(), 0.0
         self._stacks = StackDumps(platform, self._pool, self._record, self._loop.time)
         self._progress = ProgressLines(self._loop.time)
         self._stop_by: datetime | None = None
@@ -193,6 +195,7 @@ class Launcher:
                 expiry.look()
                 self._progress.look(self._record, self._output.lines)
                 self._deadline.look()
+                self._stragglers.look(facts, self._replace)
                 self._publish()
                 await self._next_change()
         finally:
@@ -316,6 +319,10 @@ class Launcher:
             deadline = self._platform.deadline(worker.name)
             if deadline is not None and (worker.deadline is None or deadline < worker.deadline):
                 self._reports.will_be_taken(worker, "the cluster", deadline)
+
+    def _replace(self, worker: Worker) -> None:
+        deadline = utc_now() + timedelta(seconds=self._spec.timing.leave_grace)
+        self._reports.will_be_taken(worker, "it holds the others back", deadline)
 
     def _tell_last_commit(self) -> None:
         """To be told again to each new world, some ranks of which are new."""
@@ -490,6 +497,7 @@ class Launcher:
         self._disturbed = False
         self._pool.new_world()
         self._standstills.new_world(members)
+        self._stragglers.new_world(members)
         self._record.world(members)
 
     def _rank_exited(self, rank_id: str, code: int, expected: bool) -> None:

@@ -82,6 +82,8 @@ _OF_WORKERS = (
     ("worker_memory_bytes", "Resident, agent and ranks together.", "memory_bytes"),
     ("worker_receive_bytes_per_second", "From the network.", "receive_bytes_per_second"),
     ("worker_transmit_bytes_per_second", "To the network.", "transmit_bytes_per_second"),
+    ("worker_step_seconds", "A step of its slowest rank, apart from waiting for others.", "step_seconds"),
+    ("worker_step_skew", "Times as long as the other workers.", "step_skew"),
 )
 _OF_GPUS = (
     ("worker_gpu_percent", "Utilisation of one GPU.", "percent"),

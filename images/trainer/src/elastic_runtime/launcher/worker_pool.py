@@ -19,11 +19,12 @@ from elastic_runtime.launcher.agents import AgentConnection
 from elastic_runtime.launcher.decision.backoff import Backoff
 from elastic_runtime.launcher.decision.decide import choose_keeper
 from elastic_runtime.launcher.decision.facts import Ending, SlotFact, WorkerFact
+from elastic_runtime.launcher.decision.stragglers import WorkerPace
 from elastic_runtime.launcher.leave_time import LeaveTime
 from elastic_runtime.launcher.platform import Machine
 from elastic_runtime.launcher.stops import Stopped, Stops
 from elastic_runtime.printable import printable
-from elastic_runtime.protocol.rank_link import RESTART_SIGNAL, CommitDeadline, Handover, TrainingEnded
+from elastic_runtime.protocol.rank_link import OWN_TIME, RESTART_SIGNAL, CommitDeadline, Handover, TrainingEnded
 from elastic_runtime.protocol.rank_names import RankName, WorkerName
 from elastic_runtime.protocol.wire import (
     DumpStacks,
@@ -84,6 +85,8 @@ class Worker:
     """Machine of the worker, as far as its platform knows."""
     hosts: Hosts | None = None
     """That its agent was told last."""
+    pace: WorkerPace | None = None
+    """Of its ranks in the present world; None: not known."""
 
     @property
     def name(self) -> str:
@@ -103,6 +106,7 @@ class WorkerPool(RankRunner):
     ) -> None:
         self._stop_grace, self._now, self._restart = stop_grace, now, restart
         self.workers: dict[str, Worker] = {}
+        self._tells_every = recovery.tells_every
         self._backoff = Backoff(recovery)
         self._exits: dict[str, asyncio.Future[int]] = {}
         self._stopped: set[str] = set()
@@ -346,6 +350,8 @@ class WorkerPool(RankRunner):
         self._exits[process] = future
         worker.ranks[process] = None
         given = {**environment, RESTART_SIGNAL: self._restart.signal}
+        if self._tells_every is not None:
+            given[OWN_TIME] = str(self._tells_every)
         worker.connection.send(StartRank(process, slot.rank.slot, given))
         begun = self._now()
         code = await future

@@ -24,6 +24,7 @@ from elastic_runtime.protocol.rank_link import (
     CheckpointWritten,
     Metrics,
     OutputsSaved,
+    OwnTime,
     Progress,
     RankMessage,
     Resumed,
@@ -164,7 +165,7 @@ def check_owner(process: str, worker: str, slots: int) -> None:
     _demand(own, "rank_id", process, f"not a rank of {worker}")
 
 
-def check_rank(message: RankMessage) -> None:  # noqa: C901  # one case a message
+def check_rank(message: RankMessage) -> None:  # noqa: C901, PLR0912  # one case a message
     """Raises InvalidDocument for what no rank has to say: the script that sends it is the user's, not ours."""
     match message:
         case Progress(step) | CheckpointFailed(step) | TrainingStopped(step):
@@ -187,6 +188,10 @@ def check_rank(message: RankMessage) -> None:  # noqa: C901  # one case a messag
             _standing(message)
         case ShardWanted():
             _shard(message)
+        case OwnTime(seconds, waited, steps):
+            _demand(0.0 < seconds <= DAY, "seconds", seconds, "out of range")
+            _demand(0.0 <= waited <= seconds, "waited", waited, "not a part of that time")
+            _count("steps", steps)
         case Resumed(uri, step):
             _uri(uri)
             _step(step)

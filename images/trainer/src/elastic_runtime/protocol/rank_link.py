@@ -52,6 +52,8 @@ _LAST_WORD = 1.0
 """Seconds that the link's thread has to end, once it is closed."""
 FIXED_SIZE = "ELASTIC_RUNTIME_FIXED_SIZE"
 """Set where the world never has another size, whatever happens."""
+OWN_TIME = "ELASTIC_RUNTIME_OWN_TIME"
+"""Seconds between two :class:`OwnTime` of a rank; unset: they are not measured."""
 OUTPUTS = "ELASTIC_RUNTIME_OUTPUTS"
 """Folder in which each rank of the worker has its folder of outputs."""
 HOSTFILE = "ELASTIC_RUNTIME_HOSTFILE"
@@ -211,6 +213,18 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnTime:
+    """How the rank has spent the time since it said so last: see :mod:`elastic_runtime.script.own_time`."""
+
+    seconds: float
+    """Of that time."""
+    waited: float
+    """Seconds of these in which its training thread waited for other ranks."""
+    steps: int
+    """Global steps of that time; commits, if the state does not count steps."""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineWord:
     """Message between the run's engine in the rank and in the launcher, in both directions. Only they can read it."""
 
@@ -229,6 +243,7 @@ RankMessage = (
     | CheckpointSkipped
     | CheckpointFailed
     | OutputsSaved
+    | OwnTime
     | Resumed
     | Returned
     | ShardWanted

@@ -34,6 +34,17 @@ class RecoveryMode(StrEnum):
     """Only at exactly the wanted size; paused, holding its state, until that many are back."""
 
 
+class Stragglers(StrEnum):
+    """What is done about workers that hold the others back: :mod:`elastic_runtime.launcher.decision.stragglers`."""
+
+    OFF = "off"
+    """Nothing is measured."""
+    REPORT = "report"
+    """They are told of."""
+    REPLACE = "replace"
+    """They are told of, and leave, for another to come, a few times at most."""
+
+
 class NoticeService(StrEnum):
     """Which metadata service the agents ask whether their machine will be taken. SIGTERM is heeded in any case."""
 
@@ -169,6 +180,14 @@ class Shipment:
         return replace(self, packed="")
 
 
+LEAST_WINDOW, LONGEST_WINDOW = 5.0, 86400.0
+"""Bounds of :attr:`RecoverySpec.window`."""
+LEAST_FACTOR, MOST_FACTOR = 1.1, 100.0
+"""Bounds of :attr:`RecoverySpec.factor`. Less is what ranks differ by chance."""
+MOST_TOLD = 30
+"""Messages of a rank in a window, of how it has spent its time."""
+
+
 @dataclass(frozen=True, slots=True)
 class RecoverySpec:
     """Settings for lost workers and failing ranks. Times are in seconds."""
@@ -196,11 +215,30 @@ class RecoverySpec:
     """Longest time without a commit of a world whose ranks have a state, before the rank at fault is replaced. None:
     :data:`.LEAST_STANDSTILL`, or :data:`.STANDSTILL_INTERVALS` times the run's usual interval if that is longer; 0: no
     limit."""
+    stragglers: Stragglers = Stragglers.REPORT
+    """What is done about a worker whose own work takes :attr:`factor` times as long as the others', for :attr:`window`
+    seconds."""
+    factor: float = 1.5
+    window: float = 300.0
 
     def __post_init__(self) -> None:
         if self.standstill is not None and self.standstill < 0:
             remedy = "Write seconds, or 0 for no limit"
             raise InvalidSettings("recovery.standstill", f"{self.standstill:g} s is less than 0", remedy)
+        if not LEAST_FACTOR <= self.factor <= MOST_FACTOR:
+            remedy = f"Write {LEAST_FACTOR:g} to {MOST_FACTOR:g}, as in factor=1.5"
+            raise InvalidSettings("recovery.factor", f"{self.factor:g} is not within the bounds", remedy)
+        if not LEAST_WINDOW <= self.window <= LONGEST_WINDOW:
+            remedy = f"Write {LEAST_WINDOW:.0f} s to a day"
+            raise InvalidSettings("recovery.window", f"{self.window:g} s is not within the bounds", remedy)
+        if self.stragglers is Stragglers.REPLACE and self.mode is RecoveryMode.FIXED:
+            problem = 'with mode="fixed", the others would wait for the worker that takes its place'
+            raise InvalidSettings("recovery.stragglers", problem, 'Write "report", or mode="elastic"')
+
+    @property
+    def tells_every(self) -> float | None:
+        """Return the seconds between two messages of a rank, of how it has spent its time. None: it sends none."""
+        return None if self.stragglers is Stragglers.OFF else self.window / MOST_TOLD
 
 
 RESTART_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")

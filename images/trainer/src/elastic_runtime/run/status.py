@@ -127,6 +127,8 @@ class EventKind(StrEnum):
     """Somebody has asked where the ranks stand; it is in the log."""
     STANDSTILL = "standstill"
     """No rank commits any more; then: which rank is at fault, and is replaced."""
+    STRAGGLER = "straggler"
+    """A worker holds the others back, and is replaced if that is asked for."""
     WARNING = "warning"
     """Problem of the script that costs steps or may fail. The message has the remedy."""
     DEADLINE = "deadline"
@@ -177,6 +179,11 @@ class WorkerStatus:
     them, of the machine's. None: not known."""
     transmit_bytes_per_second: float | None = field(default=None, metadata=SPARSE)
     """Likewise."""
+    step_seconds: float | None = field(default=None, metadata=SPARSE)
+    """A step, of its slowest rank's own work, apart from waiting for others, over ``recovery.window``. None: not
+    known, as with one worker."""
+    step_skew: float | None = field(default=None, metadata=SPARSE)
+    """Times as long as the ranks of the other workers, by their median."""
     gpus: tuple[GpuFigures, ...] = field(default=(), metadata=SPARSE)
     """The worker's own, at its last heartbeat; none where no vendor's library tells of any."""
 

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -24,7 +25,7 @@ from elastic_runtime.printable import printable
 from elastic_runtime.protocol.rank_link import MAX_PLACE, Busy, RankLink, Standing, shared_link
 from elastic_runtime.run.waits import LONGEST_BUSY
 
-_WAITING = ("torch.distributed", "torch.autograd", "horovod", "tensorflow.python", "elastic_runtime.engines")
+WAITING = ("torch.distributed", "torch.autograd", "horovod", "tensorflow.python", "elastic_runtime.engines")
 """Modules in which a rank is while it waits for the others' part in a collective."""
 _FOREIGN = frozenset({"elastic_runtime", "horovod", "keras", "tensorflow", "torch", *sys.stdlib_module_names})
 """Packages whose lines are not the script's own. Other libraries count as the script's: they do not wait for ranks."""
@@ -34,6 +35,22 @@ _LINES = 3
 """Lines of the script that are told: a collective may be in a function that is called from several places."""
 _TOLD, _TOLD_AT_ONCE = 1.0, 20.0
 """Words about :func:`busy` that a rank sends in a second, and at once; the rest is told when the launcher asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a rank is in its training."""
+
+    world: int
+    """Count of the worlds that it was in."""
+    thread: int
+    """Identifier of the thread that trains, for Python."""
+    native: int
+    """The same, for the system: Python's own is wrong after a fork."""
+    trains: bool
+    """It has committed in this world, and is not :func:`busy`."""
+    done: int
+    """Global step of the newest commit; commits, if the state does not count steps."""
 
 
 class Ledger:
@@ -46,7 +63,7 @@ class Ledger:
 
     def __init__(self, link: RankLink, clock: Callable[[], float] = time.monotonic) -> None:
         self._link, self._clock = link, clock
-        self._thread = threading.main_thread().ident
+        self._world, self._thread, self._native = 0, threading.main_thread().ident, 0
         self._commits, self._last = 0, clock()
         self._step: int | None = None
         self._lock, self._tokens = threading.Lock(), itertools.count()
@@ -58,8 +75,9 @@ class Ledger:
 
     def in_world(self) -> None:
         """This thread trains in another world from now on."""
-        self._thread = threading.get_ident()
+        self._thread, self._native = threading.get_ident(), threading.get_native_id()
         self._commits, self._last = 0, self._clock()
+        self._world += 1
 
     @property
     def begun(self) -> int:
@@ -69,6 +87,12 @@ class Ledger:
     def commits(self, step: int | None = None) -> None:
         """A commit has begun, of this global step; None: the state does not count steps."""
         self._commits, self._step, self._last = self._commits + 1, step, self._clock()
+
+    def position(self) -> Position:
+        """Return how far this rank is, in any thread."""
+        done = self._commits if self._step is None else self._step
+        trains = bool(self._commits) and not self._open
+        return Position(self._world, self._thread or 0, self._native, trains, done)
 
     @contextlib.contextmanager
     def busy(self, what: str, at_most: float) -> Iterator[None]:
@@ -107,17 +131,33 @@ class Ledger:
 
 def _place(frame: FrameType | None) -> tuple[bool, str]:
     """Whether a thread waits for other ranks, and the lines of the script at which it stands, the innermost first."""
-    waits, lines = False, list[str]()
-    for _ in range(_DEEPEST):
-        if frame is None or len(lines) == _LINES:
+    lines = list[str]()
+    for each, module in _frames(frame):
+        if len(lines) == _LINES:
             break
-        module = str(frame.f_globals.get("__name__", ""))
         if module.partition(".")[0] not in _FOREIGN:
-            lines.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
-        elif not lines:
-            waits = waits or any(module == each or module.startswith(f"{each}.") for each in _WAITING)
+            lines.append(f"{Path(each.f_code.co_filename).name}:{each.f_lineno}")
+    return bool(waits_in(frame)), printable(" < ".join(lines), MAX_PLACE)
+
+
+def waits_in(frame: FrameType | None) -> str:
+    """Return in which of :data:`WAITING` a thread is that was called by the script; empty: in none."""
+    for _, module in _frames(frame):
+        if module.partition(".")[0] not in _FOREIGN:
+            break
+        for each in WAITING:
+            if module == each or module.startswith(f"{each}."):
+                return each
+    return ""
+
+
+def _frames(frame: FrameType | None) -> Iterator[tuple[FrameType, str]]:
+    """Frames of a thread with their modules, the innermost first."""
+    for _ in range(_DEEPEST):
+        if frame is None:
+            return
+        yield frame, str(frame.f_globals.get("__name__", ""))
         frame = frame.f_back
-    return waits, printable(" < ".join(lines), MAX_PLACE)
 
 
 @contextlib.contextmanager

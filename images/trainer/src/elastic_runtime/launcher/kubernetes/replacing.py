@@ -150,7 +150,7 @@ class Replacing:
                     await self._client.delete(PODS, pod.name, uid=pod.uid, grace=LOST_GRACE)
                 else:
                     await self._client.delete(PODS, pod.name, uid=pod.uid)
-                    log.info("pod %s is given up before its machine is taken", pod.name)
+                    log.info("pod %s is given up: no rank is in it any more", pod.name)
                 return
             except (RunNotFound, Conflict):
                 log.debug("pod %s is gone already", pod.name)

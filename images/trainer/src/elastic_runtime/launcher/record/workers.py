@@ -47,7 +47,7 @@ class WorkersRecord:
         """A worker is not here any more."""
         past = self._told(worker, {}, state)
         self._states.pop(worker.name)
-        self.past.append(replace(past, gpus=()))
+        self.past.append(replace(past, gpus=(), step_seconds=None, step_skew=None))
         self.past_seconds[worker.name] = past.seconds
         while len(self.past_seconds) > MAX_WORKER_SECONDS:
             first = next(name for name in self.past_seconds if name != EARLIER_WORKERS)
@@ -80,6 +80,8 @@ class WorkersRecord:
             seconds=(self._now() - worker.since).total_seconds(),
             capacity_type=worker.machine.capacity_type if worker.machine else None,
             instance_type=worker.machine.instance_type if worker.machine else None,
+            step_seconds=round(worker.pace.seconds, 6) if worker.pace else None,
+            step_skew=round(worker.pace.skew, 2) if worker.pace else None,
             **figures_of(worker.beat),
         )
 
