@@ -18,6 +18,16 @@ ASSETS = REPOSITORY / "provider/src/elastic_training/static"
 STATUS = json.loads((Path(__file__).parent / "status.json").read_text())
 TASK = "task?dag_id=digits&run_id=manual&task_id=train&map_index={MAP_INDEX}"
 
+STEERED: dict[str, Any] = {
+    **STATUS,
+    "deadline": {"by": "2026-11-23T05:00:00Z", "budget": 40.0, "spent": 12.4, "words": "", "held_until": None},
+    "progress": {"steps": 3000, "percent": 24.5, "seconds": 566.0, "least": 500.0, "most": 700.0}
+    | {"basis": "measured with 2 ranks", "by_script": True},
+    "paces": [{"ranks": 2, "steps": 400, "seconds": 100.0}],
+    "finished": None,
+    "events": [*STATUS["events"], {**STATUS["events"][-1], "kind": "standstill", "message": "no step for 90 s"}],
+}
+"""Of a run with a deadline, a budget and a standstill."""
 
 AROUND = f'<iframe sandbox="allow-scripts allow-same-origin allow-forms" src="{TASK}" width=900 height=800></iframe>'
 """As Airflow 3.3 shows a page of others."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.console_server import REPOSITORY, STATUS, TASK, Server, page_of
+from tests.browser.console_server import REPOSITORY, STATUS, STEERED, TASK, Server, page_of
 
 AXE = REPOSITORY / "provider/frontend/node_modules/axe-core/axe.min.js"
 CHECK = "axe.run().then(({ passes, violations }) => ({ passed: passes.length, violations }))"
@@ -18,7 +18,7 @@ WHY = {"who": "Rank 2 on worker-2", "message": "ValueError: no such sample", "de
 WHY["traceback"] = "Traceback (most recent call last):\nValueError: no such sample"
 LOST = {**STATUS["workers"][0], "name": "worker-9", "state": "lost", "ranks": []}
 SHOWN: dict[str, tuple[str, str, Any]] = {
-    "live": (TASK, "task", page_of(cost=COST, message="It is not all known.")),
+    "live": (TASK, "task", page_of(cost=COST, message="It is not all known.", status=STEERED)),
     "failed": (
         TASK,
         "task",

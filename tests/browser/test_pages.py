@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.console_server import STATUS, TASK, Server, page_of
+from tests.browser.console_server import STATUS, STEERED, TASK, Server, page_of
 
 
 def test_the_tables_hold_the_numbers_of_the_run(server: Server, page: Any) -> None:
@@ -31,6 +31,15 @@ def test_the_sizes_and_what_explains_them(server: Server, page: Any) -> None:
     page.get_by_text(f"ranks that train: {' → '.join(sizes)}").wait_for()
     notices = sum(event["kind"] == "notice" for event in STATUS["events"])
     assert page.get_by_label("Marks").get_by_text(f"notice: {notices}").is_visible()
+
+
+def test_a_deadline_a_standstill_and_the_command_that_rehearses_the_task(server: Server, page: Any) -> None:
+    server.answers["task"] = page_of(status=STEERED)
+    page.goto(server.url + TASK)
+    page.get_by_text("27.60 $ left of 40.00 $").wait_for()
+    assert page.get_by_label("Marks").get_by_text("standstill: 1").is_visible()
+    command = page.get_by_label("Command that rehearses this task").inner_text()
+    assert command.startswith("elastic-training rehearse --steps 3000 --step-seconds 0.25 --min 1 --start 2 --max 4")
 
 
 def test_workers_are_chosen_for_the_hardware(server: Server, page: Any) -> None:

@@ -11,6 +11,7 @@ from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessE
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ClusterUnavailable, FailureKind
 from elastic_runtime.launcher.record.series import noted
+from elastic_runtime.run.deadline import DeadlineStatus
 from elastic_runtime.run.status import Event, EventKind, Outputs, Series, Usage
 from elastic_runtime.run.status_failure import FirstFailure
 from elastic_training.clusters.fake import FakeCluster
@@ -28,7 +29,7 @@ from tests.unit.provider.page_bench import (
     without_rights,
 )
 
-LOGS, RESULTS = "word-of-a-rank", "loss_of_theirs"
+LOGS, RESULTS, DOLLARS = "word-of-a-rank", "loss_of_theirs", "46.01"
 
 
 @pytest.fixture(autouse=True)
@@ -50,9 +51,11 @@ def failed(fake: FakeCluster, store: str) -> None:
         returned=json.dumps(RESULTS),
         outputs=Outputs(f"{store}/{RESULTS}", 1, 1),
         usage=(Usage("spot", "g4dn.xlarge", 3600.0, 0.0),),
+        deadline=DeadlineStatus(budget=40.0, spent=12.25, words=f"it costs {DOLLARS} $"),
         events=(
             Event(utc_now(), EventKind.FINISHED, f"failed: {LOGS}"),
             Event(utc_now(), EventKind.WARNING, LOGS),
+            Event(utc_now(), EventKind.DEADLINE, f"it costs {DOLLARS} $; that is more than the budget"),
             Event(utc_now(), EventKind.HANDOVER, f"durable checkpoint of step 3 at {store}/{LOGS} in 1.00 s"),
             Event(utc_now(), EventKind.RESUMED, f"from the durable checkpoint of step 3 at {LOGS}"),
         ),
@@ -86,6 +89,7 @@ def test_parts_for_which_the_right_is_missing(  # what, of which right, in which
     assert (hidden in answer.text, shown in answer.text) == (False, True)
     assert (hidden in report.text, shown in report.text) == (False, True)
     assert (answer.json()["cost"] is None) == (name == "results")
+    assert any(each in answer.text + report.text for each in (DOLLARS, "12.25")) == (name == "logs")
     assert answer.json()["status"]["reason"].startswith("too many ranks failed; rank 0 on worker-0 failed first")
     assert answer.json()["status"]["first_failure"]["exit_code"] == 1
 

@@ -10,6 +10,7 @@ import pytest
 
 from elastic_runtime.launcher.record.series import MAX_POINTS
 from elastic_runtime.prices.book import read_prices
+from elastic_runtime.run.deadline import DeadlineStatus
 from elastic_runtime.run.status import (
     MAX_EVENTS,
     MAX_METRICS,
@@ -108,6 +109,10 @@ class TestContents:
         assert "progress" not in data_of(render_report(RUN))["figures"]
         figures = data_of(render_report(replace(RUN, progress=Progress(120, 75.0))))["figures"]
         assert figures["progress"] == "75 % of 120 steps"
+
+    def test_a_deadline_and_a_budget(self) -> None:
+        figures = data_of(render_report(replace(RUN, deadline=DeadlineStatus(budget=40.0, spent=12.4))))["figures"]
+        assert figures["deadline"] == "12.40 $ spent, of 40.00 $"
 
     def test_call_unknown_what_a_script_does_not_tell(self) -> None:
         assert data_of(render_report(replace(RUN, step=None)))["figures"]["newest step"] == "unknown"

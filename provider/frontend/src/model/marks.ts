@@ -2,7 +2,7 @@
 
 import type { RunEvent, Status } from "./types";
 
-export type Category = "notice" | "loss" | "handover" | "resize" | "other";
+export type Category = "notice" | "loss" | "handover" | "resize" | "standstill" | "other";
 
 const CATEGORIES: Record<string, Category> = {
   notice: "notice",
@@ -14,6 +14,7 @@ const CATEGORIES: Record<string, Category> = {
   paused: "resize",
   scaled: "resize",
   size_asked: "resize",
+  standstill: "standstill",
 };
 
 export interface Mark {

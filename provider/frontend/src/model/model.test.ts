@@ -3,7 +3,9 @@ import { idsIn, taskAddress } from "./address";
 import { bytes, clock, day, duration, figure, moment, safeLink, whole } from "./format";
 import { averaged, isLogarithmic } from "./curve";
 import { checkpointsOf, joined, labelsOf, marksOf, signsOf, sizesOf, spanOf, worldsOf } from "./marks";
+import { deadlineOf } from "./deadline";
 import { doneOf, leftOf, shortOf } from "./progress";
+import { rehearsalOf } from "./rehearsal";
 import type { RunEvent, Status } from "./types";
 import { stepOf, unknownTime } from "./unknown";
 
@@ -27,6 +29,14 @@ describe("addresses", () => {
   it("are read as Airflow 3.1 writes them", () => {
     const ids = idsIn("?run_id=manual__2026-01-02T03:04:05+00:00&map_index={MAP_INDEX}");
     expect(Object.fromEntries(ids)).toEqual({ run_id: "manual__2026-01-02T03:04:05+00:00", map_index: "-1" });
+  });
+});
+
+describe("marks", () => {
+  it("have one for a standstill", () => {
+    expect(marksOf(status({ events: [event("standstill", 5, "no step"), event("deadline", 6)] }))).toEqual([
+      { at: 1_700_000_005, category: "standstill", label: "no step" },
+    ]);
   });
 });
 
@@ -186,5 +196,61 @@ describe("links", () => {
     globalThis.location = { href: "https://airflow.example/elastic-training/task" } as Location;
     expect(safeLink("report?try=1")).toBe("https://airflow.example/elastic-training/report?try=1");
     expect(safeLink("https://logs.example/x")).toBe("https://logs.example/x");
+  });
+});
+
+describe("a deadline", () => {
+  const progress = { steps: 3000, percent: 40, seconds: 720, least: 45, most: 5400, basis: "", by_script: true };
+  const deadline = { by: at(3600), budget: 40, spent: 12.4, words: "", held_until: null };
+  it("says whether the run is on course, and what is left of the budget", () => {
+    expect(deadlineOf(status({ deadline, progress }))).toEqual([
+      ["Deadline", "2023-11-14 23:13 UTC", "on course"],
+      ["Spent on workers", "12.40 $", "27.60 $ left of 40.00 $"],
+    ]);
+    const held = { ...deadline, by: at(90), budget: null, spent: null, held_until: at(7200) };
+    expect(deadlineOf(status({ deadline: held, progress }))).toEqual([
+      ["Deadline", "2023-11-14 22:14 UTC", "not yet on course; size kept until 00:13 UTC"],
+    ]);
+  });
+  it("says what cannot be done, beside the budget if there is no time", () => {
+    const late = { ...deadline, words: "it ends at 23:40; that is after 23:13" };
+    expect(deadlineOf(status({ deadline: late, progress }))[0]?.[2]).toBe(late.words);
+    const costly = { ...deadline, by: null, words: "that is more than the budget" };
+    expect(deadlineOf(status({ deadline: costly }))).toEqual([
+      ["Spent on workers", "12.40 $", "27.60 $ left of 40.00 $; that is more than the budget"],
+    ]);
+  });
+  it.each([
+    [3000, "succeeded", "succeeded in time"],
+    [4000, "failed", "failed after it"],
+  ])("compares the end, %i s, of a run that is over", (end, phase, words) => {
+    expect(deadlineOf(status({ deadline, phase, finished: at(end) }))[0]?.[2]).toBe(words);
+  });
+  it("is not shown where there is none, and not judged without an estimate", () => {
+    expect(deadlineOf(status({}))).toEqual([]);
+    expect(deadlineOf(status({ deadline }))[0]?.[2]).toBe("not known yet");
+  });
+});
+
+describe("a rehearsal", () => {
+  const progress = { steps: 3000, percent: 40, seconds: null, least: null, most: null, basis: "", by_script: true };
+  const workers = [{ slots: 2, instance_type: null }, { slots: 2, instance_type: "g4dn.xlarge" }] as Status["workers"];
+  const paces = [
+    { ranks: 4, steps: 10, seconds: 5 },
+    { ranks: 8, steps: 300, seconds: 100 },
+  ];
+  const run = status({ progress, workers, paces, target_size: 4 });
+  it("is a command with what was measured with the size that has trained longest", () => {
+    expect(rehearsalOf(run, { minimum: 1, maximum: 16 })).toBe(
+      "elastic-training rehearse --steps 3000 --step-seconds 0.333 --min 1 --start 4 --max 16 --market g4dn.xlarge",
+    );
+  });
+  it("has nothing in it that a shell would run", () => {
+    const label = [{ slots: 1, instance_type: "$(reboot)" }] as Status["workers"];
+    expect(rehearsalOf({ ...run, workers: label }, null)).toMatch(/--min 8 --start 8 --max 8 --market MACHINE$/);
+  });
+  it("needs a pace and a number of steps", () => {
+    expect(rehearsalOf(status({ progress, workers }), null)).toBeNull();
+    expect(rehearsalOf(status({ paces, workers }), null)).toBeNull();
   });
 });

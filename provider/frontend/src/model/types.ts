@@ -1,5 +1,8 @@
 /** What the server says; the status is the launcher's document, `elastic_runtime.run.status`. */
 
+/** One figure of the headline. */
+export type Figure = [name: string, value: string, more?: string];
+
 export interface Series {
   steps: number[];
   times: number[];
@@ -67,6 +70,17 @@ export interface Progress {
   by_script: boolean;
 }
 
+/** How a run stands to its deadline and budget. */
+export interface Deadline {
+  by: string | null;
+  /** Dollars. */
+  budget: number | null;
+  spent: number | null;
+  /** Why it cannot be done as things stand; empty: it can, as far as is known. */
+  words: string;
+  held_until: string | null;
+}
+
 export interface Status {
   run: string;
   uid: string;
@@ -91,6 +105,9 @@ export interface Status {
   events: RunEvent[];
   history: { time: string; size: number; generation: number; step: number | null }[];
   asked: { time: string; workers: number }[];
+  deadline?: Deadline | null;
+  /** Measured, by ranks. */
+  paces?: { ranks: number; steps: number; seconds: number }[];
   pause?: { workers: number; since: string | null; refused: string } | null;
 }
 

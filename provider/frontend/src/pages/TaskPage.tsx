@@ -9,6 +9,7 @@ import { Events } from "../parts/Events";
 import { Failure } from "../parts/Failure";
 import { HardwareCharts } from "../parts/HardwareCharts";
 import { figuresOf, Headline } from "../parts/Headline";
+import { Rehearsal } from "../parts/Rehearsal";
 import { Section } from "../parts/Section";
 import { CostTable, LostTime } from "../parts/Spent";
 import { Workers } from "../parts/Workers";
@@ -89,6 +90,9 @@ function Shown({ page, status, refresh }: { page: Page; status: Status; refresh:
           <CostTable cost={page.cost} />
         </Section>
       </div>
+      <Section title="Rehearsal">
+        <Rehearsal status={status} limits={page.limits} />
+      </Section>
       <Section title="Events">
         <Events events={status.events} />
       </Section>

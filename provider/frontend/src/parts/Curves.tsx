@@ -9,6 +9,7 @@ const LEGEND = [
   ["loss", "loss"],
   ["handover", "hand-over"],
   ["resize", "resize"],
+  ["standstill", "standstill"],
 ] as const;
 
 interface SizeProps {

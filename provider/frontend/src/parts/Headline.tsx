@@ -1,6 +1,7 @@
+import { deadlineOf } from "../model/deadline";
 import { duration, figure, moment, whole, words } from "../model/format";
 import { doneOf, leftOf } from "../model/progress";
-import type { Cost, Status, TaskPage } from "../model/types";
+import type { Cost, Figure, Status, TaskPage } from "../model/types";
 import { stepOf, tellsNoStep, UNKNOWN } from "../model/unknown";
 
 /** Is it well, how fast, how big, what it cost: one glance. */
@@ -29,8 +30,6 @@ export function Headline({ status, figures }: { status: Status; figures: Figure[
   );
 }
 
-export type Figure = [name: string, value: string, more?: string];
-
 export function figuresOf(page: TaskPage, status: Status): Figure[] {
   const asked = page.limits ? `asked ${status.target_size} of ${page.limits.minimum}–${page.limits.maximum}` : "";
   const tellsNone = tellsNoStep(status);
@@ -39,6 +38,7 @@ export function figuresOf(page: TaskPage, status: Status): Figure[] {
   ];
   const left = leftOf(status);
   if (left) figures.push(["Time left", ...left]);
+  figures.push(...deadlineOf(status));
   figures.push(["Steps a second", tellsNone ? UNKNOWN : figure(status.throughput.values.at(-1))]);
   if (status.sample_throughput.values.length) {
     figures.push(["Samples a second", figure(status.sample_throughput.values.at(-1))]);

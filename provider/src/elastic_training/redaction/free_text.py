@@ -7,6 +7,7 @@ so nothing is masked there.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -26,6 +27,8 @@ _WORDED = frozenset(
     }
 )
 """Events whose messages may quote a script, also in the URI of a checkpoint, which a rank tells."""
+
+_DOLLARS = re.compile(r"[0-9.]+ \$")
 
 
 def without_secrets(status: Status, hide: Hide) -> Status:
@@ -57,9 +60,13 @@ def without_logs(status: Status) -> Status:
 
 
 def without_results(status: Status) -> Status:
-    """The same status without what the task leaves as XCom: metrics, what the function returned, files."""
+    """The same status without what the task leaves as XCom: metrics, what the function returned, files, cost."""
+    deadline = status.deadline
     return replace(
         status,
+        reason=_without_dollars(status.reason),
+        events=tuple(replace(each, message=_without_dollars(each.message)) for each in status.events),
+        deadline=deadline and replace(deadline, budget=None, spent=None, words=_without_dollars(deadline.words)),
         metrics={},
         series={},
         sample_throughput=Series(),
@@ -69,6 +76,10 @@ def without_results(status: Status) -> Status:
         timeline=None,
         profiles=(),
     )
+
+
+def _without_dollars(text: str) -> str:
+    return _DOLLARS.sub("… $", text)
 
 
 def _unquoted(event: Event) -> Event:

@@ -13,6 +13,7 @@ from typing import Any
 
 from elastic_runtime.documents import EARLIEST, LATEST, time_to_text
 from elastic_runtime.engines.exits import describe
+from elastic_runtime.run.deadline import MAX_WORDS, deadline_words
 from elastic_runtime.run.status import (
     MAX_EVENTS,
     MAX_HISTORY,
@@ -266,6 +267,8 @@ def _figures(status: Status) -> dict[str, str]:
     figures["newest step"] = step_text(status.step, trained=status.started is not None, none="–")
     if status.progress is not None:
         figures["progress"] = shortened(progress_words(status.progress), _NAME)
+    if status.deadline is not None:
+        figures["deadline"] = shortened(deadline_words(status.deadline), MAX_WORDS)
     figures |= {f"newest {shortened(name, _NAME)}": f"{value:.4g}" for name, value in list(status.metrics.items())[:4]}
     figures["worker time"] = _duration(sum(status.worker_seconds.values()))
     if status.usage:
