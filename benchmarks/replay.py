@@ -13,8 +13,10 @@ sys.path.insert(0, str(HERE.parent))
 
 from benchmarks.harness.sections import Section, read_measures, write_section  # noqa: E402  # the path above first
 from benchmarks.traces.costs import Priced, Side, read_costs, with_given  # noqa: E402
+from benchmarks.traces.deadlines import Steered, deadline_lines, steer  # noqa: E402
+from benchmarks.traces.deadlines import as_measures as deadline_measures  # noqa: E402
 from benchmarks.traces.made import MADE  # noqa: E402
-from benchmarks.traces.policy import job_for, policies  # noqa: E402
+from benchmarks.traces.policy import PolicyName, job_for, policies  # noqa: E402
 from benchmarks.traces.replays import CASES, Case, Replay, replay  # noqa: E402
 from benchmarks.traces.report import as_measures, head_lines, sensitivity_lines, trace_lines  # noqa: E402
 from elastic_runtime.errors import ElasticError  # noqa: E402
@@ -48,15 +50,20 @@ def _run(options: argparse.Namespace) -> int:
     paths: list[Path] = options.traces or [TRACES / f"{name}.csv" for name in MADE]
     lines = head_lines(ours, peer, price, options.step)
     replays: list[Replay] = []
+    steered: list[Steered] = []
     for trace in map(read_trace, paths):
         print(f"{trace.name} …", file=sys.stderr, flush=True)
         done = replay(trace, _job(trace, options), policies(ours.costs, peer.costs), _cases(options))
         lines += [*trace_lines(trace, done, price), ""]
         replays += done
+        if options.deadlines:
+            steered += steer(trace, policies(ours.costs, peer.costs)[PolicyName.ELASTIC], price, step_work=options.step)
     lines += sensitivity_lines(_other_assumptions(replays, ours, peer))
+    if steered:
+        lines += ["", *deadline_lines(steered)]
     as_shipped = options == _parser().parse_args([])
     output: Path = options.output or (HERE if as_shipped else options.build)
-    write_section(output, Section.TRACES, lines, as_measures(replays, price))
+    write_section(output, Section.TRACES, lines, as_measures(replays, price) | deadline_measures(steered))
     print("\n".join([*lines, "", f"Written to {output}"]))
     return 0
 
@@ -124,6 +131,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--silent", action="store_true", help="with --notice: the others vanish without closing their connections")
     add("--seed", type=int, default=0, help="with --notice: which losses are announced")
+    add(
+        "--deadlines",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="what deadlines cost, too; two minutes for the shipped traces",
+    )
     add("--cost", type=_cost, action="append", default=[], metavar="NAME=S", help="another cost; may be repeated")
     add("--prices", type=Path, default=SHIPPED, help="price book")
     add("--instance", default="aws/g4dn.xlarge", help="instance type of the price book")

@@ -48,7 +48,12 @@ class TestProgram:
         path, output = tmp_path / "mine.csv", tmp_path / "results"
         path.write_text(SMALL)
         before = (program.HERE / "RESULTS.md").read_text()
-        assert program.main([str(path), "--notice", "0.5@30", "--output", str(output), "--build", str(output)]) == 0
+        assert (
+            program.main(
+                [str(path), "--no-deadlines", "--notice", "0.5@30", "--output", str(output), "--build", str(output)]
+            )
+            == 0
+        )
         assert read_measures(output)["trace_mine_given"]["section"] == "traces"
         assert "### mine" in (output / "RESULTS.md").read_text()
         assert "50% with notice of 30 s" in (output / "RESULTS.md").read_text()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from typing import Protocol
 
 from elastic_runtime.launcher.decision.deadline import (
     HOLD,
@@ -19,11 +20,27 @@ from elastic_runtime.launcher.decision.deadline import (
     spent,
 )
 from elastic_runtime.launcher.decision.sizing import Sizing
-from elastic_runtime.launcher.record.run_record import RunRecord
+from elastic_runtime.launcher.record.lives import Lives
+from elastic_runtime.launcher.record.progress import ProgressRecord
 from elastic_runtime.launcher.record.time_left import ENOUGH
 from elastic_runtime.run.deadline import DeadlineStatus
 from elastic_runtime.run.spec import RunSpec, WorkersSpec
 from elastic_runtime.run.status import EventKind, Status
+
+
+class WatchedRecord(Protocol):
+    """What is used of a run's record."""
+
+    worker_seconds: float
+    """For which workers have been here so far, summed."""
+    lives: Lives
+
+    @property
+    def estimates(self) -> ProgressRecord:
+        """The progress of the newest status."""
+
+    def event(self, kind: EventKind, message: str, *, level: int | None = None) -> None:
+        """Note what has changed."""
 
 
 class DeadlineWatch:
@@ -31,7 +48,7 @@ class DeadlineWatch:
 
     Args:
         spec: of the run.
-        record: of the run, where changes are told.
+        record: of the run, where changes are told; a :class:`.RunRecord`, or what a rehearsal has instead.
         sizing: where sizes are set.
         now: wall clock.
         previous: status of the launcher before.
@@ -40,7 +57,7 @@ class DeadlineWatch:
     def __init__(
         self,
         spec: RunSpec,
-        record: RunRecord,
+        record: WatchedRecord,
         sizing: Sizing,
         now: Callable[[], datetime],
         previous: Status | None = None,

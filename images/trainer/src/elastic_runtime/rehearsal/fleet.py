@@ -32,7 +32,7 @@ class Worker:
     leaving: bool = False
     released: bool = False
     ranks: int = 0
-    """That have been here and are over."""
+    """That have been on this machine and are over."""
     name: str = field(init=False)
     """The machine's."""
     rank_id: str = field(init=False)
@@ -51,7 +51,8 @@ class Worker:
 class Fleet:
     """Lets machines come and go, and starts a worker on each as long as fewer than wanted are there.
 
-    As a ReplicaSet does, it replaces a worker once it is released, if there is a machine to spare.
+    As a ReplicaSet does, it replaces a worker once it is released, if there is a machine to spare. If fewer are wanted,
+    the newest have to leave, those that cannot train yet first.
 
     Args:
         timeline: of the simulation.
@@ -126,12 +127,17 @@ class Fleet:
                 (SlotFact(worker.rank_id),),
                 leaving=worker.leaving,
                 running=worker.rank_id in running,
-                gone_at=worker.machine.stay.end if worker.leaving else None,
-                punctual=worker.leaving,
+                gone_at=worker.machine.stay.end if worker.machine.noticed else None,
+                punctual=worker.machine.noticed,
             )
             for worker in self._workers.values()
             if not worker.released
         )
+
+    def leaving(self, members: Collection[str]) -> list[float]:
+        """When the machines of these will be taken, of those that have a notice."""
+        machines = (worker.machine for worker in self._workers.values() if worker.rank_id in members)
+        return [machine.stay.end for machine in machines if machine.noticed]
 
     def last_commit_by(self, listed: Collection[str]) -> float | None:
         """When nobody will hold the state any more: as ``elastic_runtime.launcher.worker_pool.WorkerPool`` says."""
@@ -155,6 +161,15 @@ class Fleet:
             cause = self._reason(machine, worker)
             counts[cause] = counts.get(cause, 0) + 1
         return counts
+
+    def want(self, workers: int) -> None:
+        """Another number of workers is asked for."""
+        self._wanted = workers
+        self._fill()
+        here = [worker for worker in self._workers.values() if not (worker.leaving or worker.released)]
+        here.sort(key=lambda each: not each.ready)
+        for worker in here[workers:]:
+            worker.leaving = True
 
     def release(self, name: str) -> None:
         """This worker is not needed any more."""
@@ -197,11 +212,11 @@ class Fleet:
         del self._machines[machine.stay.name]
         worker = self._workers.get(machine.stay.name)
         if worker:
-            self.taken += 1
-            self.announced += worker.leaving
+            self.taken += machine.noticed or not worker.released
+            self.announced += machine.noticed
             self._on_vanished(worker)
             # One that was noticed is expected to go, and says goodbye.
-            self._timeline.after(0.0 if worker.leaving else self._detection, lambda: self._miss(worker))
+            self._timeline.after(0.0 if machine.noticed else self._detection, lambda: self._miss(worker))
 
     def _miss(self, worker: Worker) -> None:
         del self._workers[worker.name]
@@ -212,11 +227,12 @@ class Fleet:
         hosts = [
             machine
             for name, machine in self._machines.items()
-            if machine.usable and not machine.noticed and name not in self._workers
+            if machine.usable and not machine.noticed and (name not in self._workers or self._workers[name].released)
         ]
         missing = self._wanted - sum(not worker.released for worker in self._workers.values())
         for machine in hosts[: max(0, missing)]:
-            worker = self._workers[machine.stay.name] = Worker(machine)
+            before = self._workers.pop(machine.stay.name, None)
+            worker = self._workers[machine.stay.name] = Worker(machine, ranks=before.ranks + 1 if before else 0)
             self._timeline.after(self._costs.worker_start, lambda worker=worker: self._start(worker))  # type: ignore[misc]  # mypy#1484
 
     @staticmethod

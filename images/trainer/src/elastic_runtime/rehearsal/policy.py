@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.rehearsal.costs import Costs
 from elastic_runtime.rehearsal.scaling import Scaling
+from elastic_runtime.run.deadline import DeadlineSpec
 from elastic_runtime.run.spec import RecoveryMode
 
 
@@ -47,6 +48,11 @@ class Job:
     """Global steps after which the run ends. None: it trains to the end of the trace."""
     durable: bool = True
     """Whether there is a store for checkpoints."""
+    deadline: DeadlineSpec | None = None
+    """Sets the number of workers between minimum and maximum, with :attr:`steps`. Its moment counts from
+    :data:`.steering.BEGIN`. None: the maximum is asked for all the time."""
+    start: int | None = None
+    """Workers asked for at first, with a deadline. None: the maximum."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.minimum <= self.fixed <= self.maximum:
@@ -54,6 +60,8 @@ class Job:
             raise InvalidSettings("workers", problem, "Write 1 <= min <= fixed <= max")
         if self.step_work <= 0:
             raise InvalidSettings("step", f"{self.step_work} is not above 0", "Write seconds of one worker")
+        if self.deadline is not None and self.steps is None:
+            raise InvalidSettings("deadline", "the number of steps is not known", "Write steps")
 
 
 def oracle_rate(machines: int, job: Job) -> float:

@@ -32,6 +32,11 @@ class Progress:
         return self._step_work * self._commit_steps
 
     @property
+    def position(self) -> float:
+        """Steps done, with the part of the one that was begun."""
+        return self._position
+
+    @property
     def steps(self) -> int:
         """Whole steps done."""
         return math.floor(self._position + _DUST)

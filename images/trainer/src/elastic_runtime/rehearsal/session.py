@@ -48,7 +48,7 @@ class Session:
         checkpoints: of the run.
         costs: of everything.
         scaling: rate by world size.
-        most: workers that a global batch is cut for.
+        most: returns the workers that a global batch is cut for.
         in_place: survivors keep their state over a reset; else every change is a restart.
         on_world: called when a world is complete.
     """
@@ -62,7 +62,7 @@ class Session:
         costs: Costs,
         scaling: Scaling,
         *,
-        most: int,
+        most: Callable[[], int],
         in_place: bool,
         on_world: Callable[[], None],
     ) -> None:
@@ -105,7 +105,7 @@ class Session:
     @property
     def rate(self) -> float:
         """Of the world, while it trains. One beyond the wanted, kept for the state it holds, makes it no faster."""
-        return self._scaling.rate(min(len(self.members), self._most))
+        return self._scaling.rate(min(len(self.members), self._most()))
 
     def open(self, listed: tuple[str, ...], minimum: int, seconds: float) -> None:
         """Form the first world."""

@@ -36,6 +36,7 @@ from elastic_runtime.rehearsal.fleet import Fleet, Worker
 from elastic_runtime.rehearsal.policy import Job, Policy, oracle_rate
 from elastic_runtime.rehearsal.progress import Progress
 from elastic_runtime.rehearsal.session import Session
+from elastic_runtime.rehearsal.steering import Steering
 from elastic_runtime.rehearsal.timeline import Event, Timeline
 from elastic_runtime.rehearsal.trace import Notices, Trace
 from elastic_runtime.run.spec import RecoveryMode, RecoverySpec, Timing, WorkersSpec
@@ -97,15 +98,17 @@ class _Simulation:
     def __init__(self, trace: Trace, policy: Policy, job: Job, notices: Notices) -> None:
         self._trace, self._policy, self._job = trace, policy, job
         fixed = policy.mode is RecoveryMode.FIXED
-        self._wanted = job.fixed if fixed else job.maximum
+        most = job.fixed if fixed else job.maximum
+        start = most if job.start is None else job.start
         recovery = RecoverySpec(
             policy.mode,
             max_wait=job.max_wait,
             start_timeout=trace.duration if job.start_timeout is None else job.start_timeout,
             reset_limit=job.reset_limit,
         )
-        workers = WorkersSpec(min(job.minimum, self._wanted), self._wanted, self._wanted)
+        workers = WorkersSpec(min(job.minimum, most), start, most)
         self._settings = DecisionSettings(workers, recovery, Timing(lease=0.0, gather=policy.gather))
+        self._wanted = start
         self._timeline, self._account = Timeline(), Account()
         self._progress = Progress(job.step_work)
         self._checkpoints = Checkpoints(self._timeline, self._progress, policy.costs, kept=job.durable)
@@ -120,6 +123,10 @@ class _Simulation:
             on_vanished=self._vanished,
             on_missed=self._missed,
         )
+        self._steering: Steering | None = None
+        if job.deadline is not None:
+            assert job.steps is not None  # of a Job with a deadline
+            self._steering = Steering(job.deadline, workers, recovery, job.steps)
         self._session: Session | None = None
         self._tick: Event | None = None
         self._trained = False
@@ -133,6 +140,8 @@ class _Simulation:
 
     def run(self) -> Outcome:
         self._timeline.at(0.0, lambda: None)  # The launcher decides from the begin on, also without any machine.
+        if self._steering:
+            self._steer(self._steering)
         self._timeline.run(self._trace.duration, passes=self._pass, happened=self._happened)
         self._count_resets()
         self._account.redo(self._progress.lost_work)
@@ -166,8 +175,13 @@ class _Simulation:
             self._finished = self._timeline.now + until
             self._timeline.stop()
         oracle, session = oracle_rate(self._fleet.size, self._job), self._session
+        if self._steering:
+            self._steering.worker_seconds += hired * seconds
         if session and session.trains:
+            before = self._progress.position
             self._progress.train(seconds * session.rate)
+            if self._steering:
+                self._steering.trained(before, self._progress.position, self._timeline.now, seconds)
             self._account.train(seconds, oracle, session.rate, self._fleet.idle(session.members))
         else:
             self._account.pause(seconds, oracle, self._cause())
@@ -194,6 +208,18 @@ class _Simulation:
         entry = (self._timeline.now, self._fleet.size, ranks)
         if not self._history or self._history[-1][1:] != entry[1:]:
             self._history.append(entry)
+
+    def _steer(self, steering: Steering) -> None:
+        """Have the deadline set the size, from now on and again."""
+        session = self._session
+        ranks = session.members if session and session.fact.state is SessionState.SETTLED else ()
+        wanted = steering.look(
+            self._timeline.now, self._progress.steps, len(ranks), self._fleet.leaving(ranks), self._account.paused
+        )
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._fleet.want(wanted)
+        self._timeline.after(steering.next_look, lambda: self._steer(steering))
 
     # The launcher's loop
 
@@ -223,6 +249,7 @@ class _Simulation:
             trained=self._trained,
             forced_resets=self._forced_resets + (session.forced_resets if session else 0),
             leave_time=self._leave_time(),
+            over_budget=self._steering.over_budget(self._fleet.hired) if self._steering else None,
         )
 
     def _leave_time(self) -> float:
@@ -272,7 +299,7 @@ class _Simulation:
             self._checkpoints,
             costs,
             self._job.scaling,
-            most=self._wanted,
+            most=lambda: self._wanted,
             in_place=self._policy.in_place,
             on_world=self._world_complete,
         )
@@ -289,6 +316,8 @@ class _Simulation:
 
     def _world_complete(self) -> None:
         self._trained = True
+        if self._steering and self._session:
+            self._steering.world(len(self._session.members))
 
     def _noticed(self, _worker: Worker) -> None:
         if self._session:

@@ -1,13 +1,22 @@
 """Size of a run that shall be done by a time, or cost at most so much. Pure.
 
 **Uniform progress.** A run with *W* steps left and *T* seconds to its deadline is on the uniform line if it makes ``W /
-T`` steps a second. Each look takes the smallest size that is at least that fast::
+T`` steps a second. Each look finds the smallest size that is at least that fast::
 
-    n = min { n : d(n) <= T },  d(n) = W / θ(n)
+    m = min { n : d(n) <= T - r },  d(n) = W / θ(n)
 
 A run that is ahead of the line gets fewer workers, one that is behind gets more. This is the policy "Uniform Progress"
 of Wu et al., *Can't Be Late: Optimizing Spot Instance Savings under Deadlines* (NSDI 2024), for a number of workers
 instead of one machine. Their choice between spot and on-demand machines is left out: a run has workers of one kind.
+
+**Reserve.** A market may take machines at any time, and there are no others. So *r* seconds are left before the
+deadline, :data:`RESERVE` of the time that the run has trained and has left. As their policy, which uses each spot
+machine that there is, a look takes more workers than *m* as long as these cost hardly more until the end::
+
+    n = max { n >= m : n * d(n) <= q * m * d(m) }
+
+with *q* = :data:`PREMIUM` and *d* as estimated, without a bound. With θ proportional to *n*, all workers cost as much
+as few of them, and the run is done early.
 
 **Throughput.** ``d(n)`` is the estimate of :mod:`elastic_runtime.launcher.record.time_left` with *n* workers wanted. It
 uses measured sizes, infers others from a step of ``a + b / n`` seconds (so that θ is concave), and has the time until
@@ -25,8 +34,8 @@ A look asks for at most :data:`GROWTH` times as many workers, and for no more wh
 on the way is measured, and tells more of the next one.
 
 **Hysteresis.** A size is kept as long as it is between the size that is needed now and the one that were needed with
-:data:`MARGIN` times the durations or costs; without a deadline, as long as it is the best with ``MARGIN * θ(n)``. So
-estimates that vary by 5 % do not change it to and fro.
+:data:`MARGIN` times the durations, costs and *q*; without a deadline, as long as it is the best with ``MARGIN * θ(n)``.
+So estimates that vary by 3 % do not change it to and fro.
 
 A size that somebody else has asked for is kept for :data:`HOLD`, whatever follows from it. A deadline that passes ends
 nothing; then the fastest size trains to the end. At the budget the run is stopped (:func:`over_budget`).
@@ -49,11 +58,15 @@ LOOK = timedelta(minutes=1)
 HOLD = timedelta(hours=1)
 """For which a size is kept that somebody else has asked for."""
 MARGIN = 1.15
-"""More than the ratio of two estimates that are 5 % off, one to each side."""
+"""More than the ratio of two times or costs, each of two estimates that are 3 % off, to whichever side."""
 GROWTH = 2
 """How many times as many workers one look may ask for."""
 ENDING = 30.0
 """Seconds that workers are still there after the stop at a budget, at most: hand-over, and end of the ranks."""
+RESERVE = 0.2
+"""Share of a run's time that the uniform line leaves before the deadline."""
+PREMIUM = 1.05
+"""How many times the cost of the fewest workers more of them may cost."""
 MOST_SIZES = 100
 """Sizes that are compared; of more, some are left out."""
 HOUR = 3600.0
@@ -201,7 +214,8 @@ def _aim(facts: DeadlineFacts, settings: DeadlineSettings, now: datetime) -> int
     found = []
     if deadline.by is not None:
         seconds = (deadline.by - now).total_seconds()
-        found.append(_kept(wanted, lambda margin: _in_time(sizes, wanted, seconds / margin)))
+        early = seconds - RESERVE * (facts.measured + max(0.0, seconds))
+        found.append(_kept(wanted, lambda margin: _early(sizes, wanted, early / margin, PREMIUM * margin)))
     if dollars is not None:
         found.append(_kept(wanted, lambda margin: _affordable(sizes, dollars / margin, price)))
     if dollars is not None and deadline.by is None:
@@ -222,6 +236,13 @@ def _in_time(sizes: Sequence[SizeEstimate], wanted: int, seconds: float) -> int:
     best = min(sizes, key=lambda each: (each.prudent, each.workers))
     nearly = wanted > best.workers and _of(sizes, wanted).prudent <= MARGIN * best.prudent
     return wanted if nearly else best.workers
+
+
+def _early(sizes: Sequence[SizeEstimate], wanted: int, seconds: float, premium: float) -> int:
+    """The largest size that costs at most so many times as much as the fewest workers that are in time."""
+    fewest = _in_time(sizes, wanted, seconds)
+    most = premium * fewest * _of(sizes, fewest).seconds
+    return max(each.workers for each in sizes if each.workers >= fewest and each.workers * each.seconds <= most)
 
 
 def _affordable(sizes: Sequence[SizeEstimate], dollars: float, price: float) -> int:
