@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import FailureKind
 from elastic_runtime.run.deadline import DeadlineSpec
 from elastic_runtime.run.spec import CheckpointSpec, Timing
@@ -75,6 +77,21 @@ def test_a_run_that_reaches_its_budget_writes_a_checkpoint_first(start: Start, t
     assert status.deadline is not None
     assert status.deadline.spent is not None
     assert 8.0 <= status.deadline.spent < 38.0
+
+
+@pytest.mark.long
+def test_a_run_that_would_be_late_grows_and_is_in_time(start: Start) -> None:
+    """63 steps of 2 s each alone: it would be late by 15 s or more. With 2 ranks, half of that, and 30 s to spare."""
+    deadline = DeadlineSpec(by=utc_now() + timedelta(seconds=115))
+    run = start(Script("exact.py", epochs=9, step_seconds=1.0, shared_by=2), (1, 1, 2), deadline=deadline)
+    status = run.end(max_wait=180.0)
+    assert (status.phase, status.step) == (Phase.SUCCEEDED, 63)
+    assert sizes_of(status)[:2] == [1, 2]
+    assert status.finished is not None
+    assert deadline.by is not None
+    assert status.finished < deadline.by
+    asked = [event.message for event in status.events if event.kind is EventKind.SIZE_ASKED]
+    assert asked[0].startswith("2 workers by the deadline, 1 before: with 2 workers, it ends at ")
 
 
 def test_a_run_whose_folder_is_deleted_ends(start: Start, tmp_path: Path) -> None:

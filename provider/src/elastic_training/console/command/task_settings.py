@@ -73,8 +73,9 @@ def settings_in(path: Path, task_id: str, dag_id: str | None) -> TaskSettings:
         found.left_out.append("restart, which is mapped; ranks go from world to world in place")
     elif restart is not None:
         found.left_out.append("the checkpoint at the script's signal; a restart goes back to the newest before it")
-    if _given(task, "size_plan") is not None:
-        found.left_out.append("size_plan; the workers of start are asked for all the time")
+    for name in ("size_plan", "deadline"):
+        if _given(task, name) is not None:
+            found.left_out.append(f"{name}; the workers of start are asked for all the time")
     book = _given(task, "price_book")
     found.price_book = book if isinstance(book, str) and not is_template(book) else None
     return found
