@@ -109,6 +109,7 @@ test-local: setup ## real Horovod runs on this machine, from the launcher down
 test-long: setup ## more variants of tests of `make test`; a quarter of an hour, not a part of it
 	$(call pytest,$(TRAINER),long-unit,-m long tests/unit/runtime/test_forming_model.py)
 	$(call pytest,$(TRAINER),long-local,-m long $(PAIRS) tests/local)
+	$(call pytest,$(TRAINER),long-engines,-m long $(PAIRS) tests/engines)
 	$(call pytest,$(AIRFLOW),long-airflow,-m long tests/airflow)
 
 test-faults: setup ## scripted resizes, losses and notices with torch.distributed, sharded and not; a quarter of an hour, not a part of `make test`

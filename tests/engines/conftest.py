@@ -21,8 +21,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Every engine, or those for which a module's ``concerns`` is true."""
     if "kind" in metafunc.fixturenames:
         concerns = getattr(metafunc.module, "concerns", lambda _kind: True)
-        kinds = [kind for kind in KINDS if concerns(kind)]
-        metafunc.parametrize("kind", kinds, ids=lambda kind: kind.name, scope="session")
+        kinds = [
+            pytest.param(kind, id=kind.name, marks=[pytest.mark.long] if kind.variant else [])
+            for kind in KINDS
+            if concerns(kind)
+        ]
+        metafunc.parametrize("kind", kinds, scope="session")
 
 
 @pytest.fixture

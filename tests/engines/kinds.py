@@ -27,6 +27,8 @@ class Kind:
     """Whether its script stays in its loop at planned changes."""
     restarts: bool = False
     """Whether ranks are started anew for each world, at the script's newest checkpoint, instead of going on to it."""
+    variant: bool = False
+    """Whether it differs little from another, and is left to `make test-long`."""
 
     @property
     def name(self) -> str:
@@ -55,4 +57,5 @@ HUB = Kind("hub", "tally.py", (DISTRIBUTION,))
 TORCH = Kind("torch", "parallel.py")
 TORCH_IN_PLACE = Kind("torch", "parallel.py", in_place=True)
 TORCHRUN = Kind("torchrun", "restarting.py", restarts=True)
-KINDS = (HUB, HOROVOD, TORCH, TORCH_IN_PLACE, TORCHRUN)
+HOROVODRUN = Kind("horovodrun", "restarting_horovod.py", restarts=True, variant=True)
+KINDS = (HUB, HOROVOD, TORCH, TORCH_IN_PLACE, TORCHRUN, HOROVODRUN)

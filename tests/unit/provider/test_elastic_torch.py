@@ -20,6 +20,7 @@ from elastic_training.clusters.fake import FakeCluster
 from elastic_training.decorators.training import ElasticTorchDecoratedOperator
 from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.operators.elastic_torch import ElasticTorchOperator
+from elastic_training.operators.restartable import RestartableOperator
 from elastic_training.settings import Observe, Restart, Workers
 from elastic_training.settings.recovery import check_restartable
 from tests.unit.provider.operator_bench import deferred, run_in, trying
@@ -47,7 +48,7 @@ def test_the_run_is_that_of_the_sister_but_for_its_engine() -> None:
 
 def test_it_takes_what_the_sister_takes_but_for_horovods_knobs() -> None:
     ours, theirs = set(ElasticTorchOperator.template_fields), set(ElasticHorovodOperator.template_fields)
-    assert (theirs - ours, ours - theirs) == ({"horovod"}, {"restart"})
+    assert (theirs - ours, ours - theirs) == ({"horovod"}, set())
     with pytest.raises(InvalidSettings, match="horovod") as told:
         ElasticTorchOperator(**ARGUMENTS, horovod={"cycle_time_ms": 2})
     assert "ElasticHorovodOperator" in str(told.value)
@@ -69,6 +70,9 @@ def test_horovods_timeline_is_refused_once_a_template_says_so() -> None:
 
 
 @pytest.mark.parametrize(
+    ("operator", "engine"), [(ElasticTorchOperator, "torchrun"), (ElasticHorovodOperator, "horovodrun")]
+)
+@pytest.mark.parametrize(
     "restart",
     [
         Restart(signal="SIGUSR1", grace=60),
@@ -76,11 +80,14 @@ def test_horovods_timeline_is_refused_once_a_template_says_so() -> None:
         Restart(signal="{{ params.signal }}", grace="{{ params.grace }}"),
     ],
 )
-def test_a_script_for_torchrun_is_restarted(restart: Any) -> None:
-    asked = ElasticTorchOperator(**ARGUMENTS, restart=restart)
+def test_a_script_is_restarted_as_its_launcher_would_start_it(
+    operator: type[RestartableOperator], engine: str, restart: Any
+) -> None:
+    asked = operator(**ARGUMENTS, restart=restart)
     asked.render_template_fields({"params": {"signal": "SIGUSR1", "grace": 60}})
     spec = asked.spec("nightly")
-    assert (spec.engine, spec.restart) == ("torchrun", RestartSpec("SIGUSR1", 60.0))
+    assert (spec.engine, spec.restart) == (engine, RestartSpec("SIGUSR1", 60.0))
+    assert spec.can_pause, "the state is in the script's own checkpoints"
     assert spec.timing.leave_grace > spec.restart.grace, "or a worker that is scaled in is killed first"
 
 
@@ -99,10 +106,21 @@ def test_a_script_for_torchrun_is_restarted(restart: Any) -> None:
         ({"restart": Restart(), "command": ["python", "-W", "ignore", "{{ params.script }}"]}, "command"),
     ],
 )
-def test_a_restart_that_cannot_work_is_refused_at_parse(arguments: dict[str, Any], about: str) -> None:
+@pytest.mark.parametrize("operator", [ElasticTorchOperator, ElasticHorovodOperator])
+def test_a_restart_that_cannot_work_is_refused_at_parse(
+    operator: type[RestartableOperator], arguments: dict[str, Any], about: str
+) -> None:
     with pytest.raises(InvalidSettings) as told:
-        ElasticTorchOperator(**ARGUMENTS | arguments)
+        operator(**ARGUMENTS | arguments)
     assert told.value.field == about
+
+
+def test_horovod_tunes_in_a_run_of_any_size_whose_processes_last_for_one_world() -> None:
+    knobs = ARGUMENTS | {"horovod": {"autotune": True}}
+    tuned = ElasticHorovodOperator(**knobs, restart=Restart()).spec("nightly")
+    assert tuned.environment["HOROVOD_AUTOTUNE"] == "1"
+    with pytest.raises(InvalidSettings, match=r"horovod\.autotune"):
+        ElasticHorovodOperator(**knobs | {"task_id": "in_place"}).spec("nightly")
 
 
 @pytest.mark.parametrize("option", [["-W", "ignore"], ["-O"], ["-X", "dev"], ["-um"], ["-u", "-B"]])

@@ -53,7 +53,8 @@ class TestOfAnotherDistribution:
             find_engine("broken")
 
     def test_is_offered_where_the_name_is_unknown(self) -> None:
-        with pytest.raises(InvalidSettings, match=r"'other' is not an engine .* Write one of broken, horovod, some"):
+        known = "broken, horovod, horovodrun, some"
+        with pytest.raises(InvalidSettings, match=rf"'other' is not an engine .* Write one of {known}"):
             find_engine("other")
 
 

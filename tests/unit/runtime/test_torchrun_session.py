@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from elastic_runtime.engines.base import SessionCallbacks, SessionOutcome, SessionState, Stage
+from elastic_runtime.engines.horovodrun.session import HorovodrunSession
 from elastic_runtime.engines.torch import messages
-from elastic_runtime.engines.torch.messages import Connected, Done, StoreAnswer, StoreAsk
+from elastic_runtime.engines.torch.messages import Connected, Done, Offer, Offered, StoreAnswer, StoreAsk
 from elastic_runtime.engines.torchrun.session import TorchrunSession
 from elastic_runtime.errors import InvalidDocument
 
@@ -241,6 +242,24 @@ async def test_ranks_find_each_other_in_the_store_of_their_own_world(bench: Benc
     await bench.world("a")
     bench.say("a", StoreAsk(0, 2, "check", ("key",)))
     assert bench.workers.told[-1] == ("a", StoreAnswer(2, number=0))
+
+
+@scene
+async def test_ranks_of_horovod_are_told_their_place_and_meet_in_their_own_world(bench: Bench) -> None:
+    bench.session = HorovodrunSession(bench.workers, bench.callbacks)
+    await bench.world("a")
+    await bench.world("a", "b")
+    place = {"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2", "HOROVOD_LOCAL_RANK": "0", "HOROVOD_LOCAL_SIZE": "1"}
+    restarted = {"HOROVOD_CROSS_RANK": "1", "HOROVOD_CROSS_SIZE": "2", "ELASTIC_RUNTIME_RESTARTS": "1"}
+    assert (place | restarted).items() <= bench.workers.given["b"][1].items()
+    bench.say("a", Offer(0, "global", 0, ("a for b",)))
+    await bench.world("b", "c")
+    bench.say("b", Offer(0, "global", 0, ("b for c",)))
+    bench.say("c", Offer(0, "global", 1, ("c for b",)))
+    assert bench.workers.told == [
+        ("b", Offered(0, "global", 0, ("c for b",))),
+        ("c", Offered(0, "global", 1, ("b for c",))),
+    ]
 
 
 @scene

@@ -15,6 +15,8 @@ NEEDED = "elastic-runtime[torch], [horovod] or [tensorflow]"
 """Packages that the interpreter of local runs needs."""
 ALWAYS, FRAMEWORKS, HOROVOD = ("elastic_runtime", "psutil", "cryptography"), ("torch", "tensorflow"), "horovod"
 """Packages that every run needs, frameworks of which one is enough, and what all but torch's own engines need."""
+_EXTRAS = {"horovod": HOROVOD, "horovodrun": HOROVOD, "torch": "torch", "torchrun": "torch"}
+"""By engine: the package that it needs, which is the name of the extra that has it, too."""
 SETTING = "[elastic_training] local_python"
 _ANSWER_TIMEOUT = 30.0
 """Seconds for its answer, on a busy machine."""
@@ -68,11 +70,11 @@ def check_python(python: str, spec: RunSpec) -> None:
     needed = [*ALWAYS, *_of_engine(spec.engine), *_of_observing(spec)]
     found = modules_of(python, [*needed, *FRAMEWORKS])
     lacking = [name for name in needed if name not in found]
-    if spec.engine == "horovod" and not set(FRAMEWORKS) & set(found):
+    if HOROVOD in needed and not set(FRAMEWORKS) & set(found):
         lacking.append(" or ".join(FRAMEWORKS))
     if lacking:
-        extras = {"horovod": "horovod", "torch": "torch", "torchrun": "torch"}.get(spec.engine)
-        remedy = f"Install {f'elastic-runtime[{extras}]' if extras else NEEDED}"
+        extra = _EXTRAS.get(spec.engine)
+        remedy = f"Install {f'elastic-runtime[{extra}]' if extra else NEEDED}"
         further = ", ".join(name for name in _of_observing(spec) if name in lacking)
         remedy = f"{remedy} and {further}" if further else remedy
         problem = f"{python} has no {', '.join(lacking)}"
@@ -81,7 +83,7 @@ def check_python(python: str, spec: RunSpec) -> None:
 
 def _of_engine(engine: str) -> tuple[str, ...]:
     """Nothing of another distribution's, which knows that itself."""
-    return {"horovod": (HOROVOD,), "torch": ("torch",), "torchrun": ("torch",)}.get(engine, ())
+    return (_EXTRAS[engine],) if engine in _EXTRAS else ()
 
 
 def _of_observing(spec: RunSpec) -> tuple[str, ...]:

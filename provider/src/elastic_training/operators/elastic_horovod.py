@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from elastic_training.operators.elastic_training import ElasticTrainingOperator
+from elastic_training.operators.restartable import RestartableOperator
 from elastic_training.settings.horovod_knobs import Horovod, horovod_of, merged
 from elastic_training.settings.templating import is_template
 
 
-class ElasticHorovodOperator(ElasticTrainingOperator):
+class ElasticHorovodOperator(RestartableOperator):
     """Train with Elastic Horovod, on workers that may come and go, and return the result document.
 
+    The script trains in a function under ``hvd.elastic.run``. With ``restart``, it is any script that runs under
+    ``horovodrun``. See docs/training-script.md and docs/torchrun.md.
+
     Args:
+        restart: How the ranks of a script for horovodrun are ended at each change; the next ones begin at its newest
+            checkpoint. None: ranks go from world to world in place. Templated.
         horovod: Horovod's own knobs, with the names of ``horovodrun``'s flags. Templated.
         kwargs: see :class:`~elastic_training.operators.elastic_training.ElasticTrainingOperator`, also for how it ends.
 
@@ -22,9 +27,10 @@ class ElasticHorovodOperator(ElasticTrainingOperator):
     """
 
     engine = "horovod"
-    template_fields: Sequence[str] = (*ElasticTrainingOperator.template_fields, "horovod")
+    restarting_engine = "horovodrun"
+    template_fields: Sequence[str] = (*RestartableOperator.template_fields, "horovod")
     template_fields_renderers: ClassVar[dict[str, str]] = {
-        **ElasticTrainingOperator.template_fields_renderers,
+        **RestartableOperator.template_fields_renderers,
         "horovod": "json",
     }
 
@@ -42,4 +48,6 @@ class ElasticHorovodOperator(ElasticTrainingOperator):
     def rank_environment(self, *, fixed_size: bool) -> dict[str, str]:
         """With the variables of the knobs. Raises InvalidSettings."""
         own = super().rank_environment(fixed_size=fixed_size)
-        return merged(own, horovod_of(self.horovod).environment(fixed_size=fixed_size))
+        # Horovod can tune in one world of a process, and no longer.
+        one_world = fixed_size or self.restart is not None
+        return merged(own, horovod_of(self.horovod).environment(fixed_size=one_world))

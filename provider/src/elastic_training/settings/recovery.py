@@ -127,7 +127,7 @@ class Checkpoints(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Restart(Settings):
-    """Settings of scripts for torchrun: each change of the workers ends all ranks and starts the script again.
+    """Settings of scripts for torchrun or horovodrun: each change of the workers ends all ranks and starts the script.
 
     Bare numbers are seconds.
     """
@@ -153,7 +153,7 @@ def restart_of(value: object) -> Restart:
 
 def check_restartable(command: object, *, warm: bool) -> None:
     """Raises InvalidSettings for a command whose ranks would not find each other."""
-    remedy = 'Write the script that torchrun is given, as in ["python", "train.py"], with warm=True'
+    remedy = 'Write the script that torchrun or horovodrun is given, as in ["python", "train.py"], with warm=True'
     if not warm:
         raise InvalidSettings("restart", "with warm=False, its ranks have no rendezvous", remedy)
     if not isinstance(command, Sequence) or not command or is_template(command[0]):

@@ -13,7 +13,8 @@ from elastic_runtime.errors import InvalidSettings
 
 GROUP = "elastic_runtime.engines"
 _OWN = {
-    name: EntryPoint(name, f"elastic_runtime.engines.{name}:ENGINE", GROUP) for name in ("horovod", "torch", "torchrun")
+    name: EntryPoint(name, f"elastic_runtime.engines.{name}:ENGINE", GROUP)
+    for name in ("horovod", "horovodrun", "torch", "torchrun")
 }
 
 

@@ -243,6 +243,8 @@ class RecoverySpec:
 
 RESTART_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
 """Signals that a script can handle, and that nothing else here uses."""
+RESTARTING = ("horovodrun", "torchrun")
+"""Engines that start the script again for each world."""
 LONGEST_GRACE = 600.0
 """Seconds that a script may have; no cloud announces that it takes a machine so long ahead."""
 
@@ -405,7 +407,7 @@ class RunSpec:
     jupyter: JupyterSpec | None = None
     """Beside the workers, where these are pods."""
     restart: RestartSpec = field(default_factory=RestartSpec)
-    """Settings of engines that restart their ranks: only ``torchrun`` does."""
+    """Settings of engines that restart their ranks: :data:`RESTARTING`."""
     secrets: tuple[str, ...] = field(default=(), metadata=SPARSE)
     """Secrets of the run besides those in :attr:`environment`. Both are plain text here, and are hidden in all texts of
     the run that are shown."""
@@ -414,7 +416,7 @@ class RunSpec:
     @property
     def can_pause(self) -> bool:
         """Whether its state outlives its workers: in the checkpoint store, or in checkpoints of a restarted script."""
-        return self.checkpoint is not None or self.engine == "torchrun"
+        return self.checkpoint is not None or self.engine in RESTARTING
 
     @property
     def fixed_size(self) -> bool:

@@ -110,10 +110,15 @@ class HorovodEngine(Engine):
         """Raise InvalidSettings if Horovod is not installed."""
         from elastic_runtime.engines.horovod.session import HorovodSession  # Ranks have no use for it.
 
-        if not built():
-            remedy = "Use one of the trainer's images, or build Horovod with images/trainer/build-horovod.sh"
-            raise InvalidSettings("engine", "Horovod is not installed here", remedy)
+        check_built()
         return HorovodSession(runner, callbacks)
+
+
+def check_built() -> None:
+    """Raise InvalidSettings if Horovod is not installed."""
+    if not built():
+        remedy = "Use one of the trainer's images, or build Horovod with images/trainer/build-horovod.sh"
+        raise InvalidSettings("engine", "Horovod is not installed here", remedy)
 
 
 ENGINE = HorovodEngine()

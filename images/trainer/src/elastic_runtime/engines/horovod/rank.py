@@ -23,9 +23,11 @@ import horovod
 from horovod.common.elastic import State, notification_manager
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from horovod.runner.elastic.worker import HostUpdateResult
+from typing_extensions import override
 
 from elastic_runtime.engines.gloo_sockets import GlooSockets
 from elastic_runtime.engines.horovod import frameworks
+from elastic_runtime.engines.horovod.environment import PLACE, RESTARTS, place_of
 from elastic_runtime.engines.horovod.frameworks import MODULES, Framework, when_complete, when_imported
 from elastic_runtime.engines.horovod.store import LoopbackStore
 from elastic_runtime.engines.through_worlds import ending_with_its_word, through_worlds
@@ -56,7 +58,6 @@ class Meeting:
         self._channel.on_offered = self._offered
         self._sockets = GlooSockets(listening=True)
         self._store: LoopbackStore | None = None
-        self._place = ""
         self._changes = 0
 
     def next_world(self) -> None:
@@ -69,9 +70,7 @@ class Meeting:
         if place is None:
             sys.exit(0)
         self._changes = 0
-        numbers = [str(each) for each in (place.rank, place.size, 0, 1, place.rank, place.size)]
-        os.environ.update(zip(_PLACE, numbers, strict=True))
-        self._place = ",".join(numbers)
+        os.environ.update(place_of(place.rank, place.size))
 
     @contextlib.contextmanager
     def connecting(self) -> Iterator[None]:
@@ -80,7 +79,7 @@ class Meeting:
         Inside ``hvd.init()`` a rank waits two and a half minutes (five times Gloo's time-out) for a peer that was to
         connect to it, and was lost.
         """
-        store = self._store = LoopbackStore(self._channel.offer, self._place)
+        store = self._store = LoopbackStore(self._channel.offer, ",".join(os.environ[name] for name in PLACE))
         os.environ.update(store.environment)
         over = threading.Event()
         thread = threading.Thread(target=self._cut_when_broken, args=(over,), name="given-up", daemon=True)
@@ -148,6 +147,32 @@ class Meeting:
                 self._sockets.cut()
 
 
+class OneMeeting(Meeting):
+    """Of a process that is in one world alone, the one that its environment names: a loss ends it."""
+
+    breaks_again_and_again = True
+
+    def begin(self) -> None:
+        """The script begins."""
+        self._channel.connected()
+
+    @override
+    def next_world(self) -> None:
+        """Stay: a script may end Horovod, and begin anew."""
+
+    @override
+    def synced(self) -> None:
+        """Nobody asks."""
+
+    @override
+    def done(self) -> None:
+        """Its process ends next."""
+
+    @override
+    def peer_lost(self) -> None:
+        """Its process ends, which is heard."""
+
+
 def _call_hooks() -> None:
     for hook in while_waiting:
         hook()
@@ -162,17 +187,16 @@ def meeting() -> Meeting | None:
     """
     link = shared_link()
     link.connect()
-    return Meeting(link) if link.connected else None
-
-
-_PLACE = tuple(f"HOROVOD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE"))
+    if not link.connected:
+        return None
+    return OneMeeting(link) if _one_world else Meeting(link)
 
 
 before_reset: list[Callable[[], None]] = []
 """Called at the begin of each reset, when all ranks stand at the same step and the old world is still connected."""
 CONNECT_ATTEMPTS = 3
 """Worlds in a row that this rank may fail to connect to; one that is broken costs each of its ranks an attempt."""
-_installed = False
+_installed = _one_world = False
 LIMIT = 64 * 1024 * 1024
 """Bytes of one world's file: some hundred thousand events."""
 LOOK = 1.0
@@ -314,16 +338,19 @@ def _reset() -> None:
 _ranks: dict[Framework, Rank] = {}
 
 
-def install() -> None:
+def install(*, one_world: bool = False) -> None:
     """Adapt this process, each framework as it is imported; once.
+
+    Args:
+        one_world: its processes are started anew for each world.
 
     Raises:
         SystemExit: the environment asks for something that cannot work with elastic runs.
     """
-    global _installed
+    global _installed, _one_world
     if _installed:
         return
-    if _autotunes() and FIXED_SIZE not in os.environ:
+    if _autotunes() and FIXED_SIZE not in os.environ and not one_world:
         sys.exit(
             "HOROVOD_AUTOTUNE hangs when rank 0 leaves an elastic run (horovod#2835): unset it, or fix the run's size"
         )
@@ -332,12 +359,14 @@ def install() -> None:
             "This image's Horovod shows the rendezvous no token, and would be refused there: build it with "
             "images/trainer/build-horovod.sh, which amends it"
         )
-    _installed = True
+    _installed, _one_world = True, one_world
     if RANK_SOCKET in os.environ:
         notification_manager.init = lambda *_: None  # The agent brings word of changes.
     _have_notices_heard()
     for theirs, ours in MODULES.items():
         when_imported(theirs, functools.partial(when_complete, ours, _adapt))
+    if one_world and isinstance(met := meeting(), OneMeeting):
+        met.begin()
 
 
 def _have_notices_heard() -> None:
@@ -384,7 +413,7 @@ class Timelines:
             os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
         self._lock = threading.Lock()
         self._over: threading.Event | None = None
-        self._generation = 0
+        self._generation = int(os.environ.get(RESTARTS, "0"))
 
     def begin(self) -> None:
         """A world is connected."""

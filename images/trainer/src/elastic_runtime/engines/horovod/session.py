@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing_extensions import override
 
 from elastic_runtime.engines.base import SessionFact, SessionState
+from elastic_runtime.engines.horovod.environment import environment_of
 from elastic_runtime.engines.torch import worlds
 from elastic_runtime.engines.torch.session import TorchSession
 
@@ -29,14 +30,4 @@ class HorovodSession(TorchSession):
 
     @override
     def _environment(self, rank_id: str, interface: str) -> dict[str, str]:
-        return {
-            "HOROVOD_HOSTNAME": rank_id,
-            "HOROVOD_ELASTIC": "1",
-            "HOROVOD_CONTROLLER": "gloo",
-            "HOROVOD_CPU_OPERATIONS": "gloo",
-            "HOROVOD_GLOO_IFACE": interface,
-            # Until the process has its own (store.py): a Horovod that is not adapted fails, and does not train alone.
-            "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",
-            "HOROVOD_GLOO_RENDEZVOUS_PORT": "1",
-            "NCCL_SOCKET_IFNAME": interface,
-        }
+        return environment_of(rank_id, interface)

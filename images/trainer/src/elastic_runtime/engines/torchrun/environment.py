@@ -6,6 +6,8 @@ GPUs, its agent adds to this: see :func:`elastic_runtime.agent.devices.local_env
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from elastic_runtime.engines.local_ranks import Local
 
 _ADDRESS = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
@@ -13,19 +15,28 @@ _ADDRESS = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 _MOST_RESTARTS = 2**31 - 1
 
 
-def environment_of(rank: int, size: int, local: Local, restarts: int, interface: str) -> dict[str, str]:
-    """Return the environment of one process.
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Place of one process in its world, which is its only one."""
 
-    Args:
-        rank: from 0.
-        size: of its world.
-        local: where it runs.
-        restarts: how often processes were started before in the run, also for planned changes, which torchrun does not
-            count.
-        interface: network interface of the rank's traffic with the others.
-    """
+    rank_id: str
+    rank: int
+    """From 0."""
+    size: int
+    """Ranks of the world."""
+    local: Local
+    """Where it runs."""
+    restarts: int
+    """How often processes were started before in the run, also for planned changes, which torchrun does not count."""
+    interface: str
+    """Network interface of the rank's traffic with the others."""
+
+
+def environment_of(place: Place) -> dict[str, str]:
+    """Return the environment of one process."""
+    rank, size, local = place.rank, place.size, place.local
     of_groups = {"GROUP_RANK": local.host, "ROLE_RANK": rank, "GROUP_WORLD_SIZE": local.hosts, "ROLE_WORLD_SIZE": size}
-    of_restarts = {"TORCHELASTIC_RESTART_COUNT": restarts, "TORCHELASTIC_MAX_RESTARTS": _MOST_RESTARTS}
+    of_restarts = {"TORCHELASTIC_RESTART_COUNT": place.restarts, "TORCHELASTIC_MAX_RESTARTS": _MOST_RESTARTS}
     of_host = {"LOCAL_RANK": local.rank, "LOCAL_WORLD_SIZE": local.size}
     numbers = {"RANK": rank, "WORLD_SIZE": size, **of_host, **of_groups, **of_restarts}
     return {
@@ -34,6 +45,6 @@ def environment_of(rank: int, size: int, local: Local, restarts: int, interface:
         "ROLE_NAME": "default",
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
-        "GLOO_SOCKET_IFNAME": interface,
-        "NCCL_SOCKET_IFNAME": interface,
+        "GLOO_SOCKET_IFNAME": place.interface,
+        "NCCL_SOCKET_IFNAME": place.interface,
     }

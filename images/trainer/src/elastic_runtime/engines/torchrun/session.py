@@ -23,9 +23,10 @@ from elastic_runtime.engines.exits import ABORTED, describe
 from elastic_runtime.engines.local_ranks import Local, by_host, local_ranks
 from elastic_runtime.engines.tasks import SessionTasks
 from elastic_runtime.engines.torch import messages
+from elastic_runtime.engines.torch.exchanges import Exchanges
 from elastic_runtime.engines.torch.key_values import KeyValues
 from elastic_runtime.engines.torchrun import worlds
-from elastic_runtime.engines.torchrun.environment import environment_of
+from elastic_runtime.engines.torchrun.environment import Place, environment_of
 from elastic_runtime.engines.torchrun.worlds import Facts
 from elastic_runtime.errors import InvalidDocument
 
@@ -50,6 +51,7 @@ class _World:
     ended: set[str] = field(default_factory=set)
     exits: dict[str, int] = field(default_factory=dict)
     store: KeyValues = field(default_factory=KeyValues)
+    exchanges: Exchanges = field(default_factory=Exchanges)
     interrupted: bool = False
     killed: tuple[str, ...] = ()
     """Those that still ran when all that were left were ended."""
@@ -148,6 +150,9 @@ class TorchrunSession(Session):
         if isinstance(said, messages.StoreAsk):
             for who, answer in self._world.store.ask(rank_id, said):
                 self._runner.tell(who, messages.write_session_word(answer))
+        elif isinstance(said, messages.Offer):
+            for who, offered in self._world.exchanges.offer(rank_id, said, self.rank_of):
+                self._runner.tell(who, messages.write_session_word(offered))
         elif isinstance(said, messages.Connected):
             self._begun(rank_id)
         else:
@@ -164,12 +169,16 @@ class TorchrunSession(Session):
 
     # Processes
 
+    @staticmethod
+    def environment(place: Place) -> dict[str, str]:
+        """Return the environment of one process of the script."""
+        return environment_of(place)
+
     async def _run(self, rank_id: str, rank: int, local: Local, world: _World) -> None:
-        interface = self._runner.interface(rank_id) or ""
-        environment = environment_of(rank, len(world.members), local, world.restarts, interface)
+        place = Place(rank_id, rank, len(world.members), local, world.restarts, self._runner.interface(rank_id) or "")
         attempt = self._attempts[rank_id]
         self._attempts[rank_id] += 1
-        code = await self._runner.run_rank(rank_id, attempt, {messages.NAME: rank_id, **environment})
+        code = await self._runner.run_rank(rank_id, attempt, {messages.NAME: rank_id, **self.environment(place)})
         self._running.discard(rank_id)
         world.ended.add(rank_id)
         world.store.forget(rank_id)

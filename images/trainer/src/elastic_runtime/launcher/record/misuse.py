@@ -27,5 +27,9 @@ UNJOINED = {
         "the script trains without hvd.init(): each rank trains a model of its own, the run stays in `starting`, and "
         "report() is ignored. Call hvd.init(), and train in a function that is decorated with @hvd.elastic.run"
     ),
+    "horovodrun": (
+        "the script trains without hvd.init(): each rank trains a model of its own, so more ranks change nothing, and "
+        "report() is ignored. Call hvd.init() before the first step. If ranks are to train apart, ignore this"
+    ),
 }
 """A warning of the run, by engine: see :mod:`elastic_runtime.script.unjoined`."""

@@ -1,0 +1,81 @@
+"""A training that is restarted for each world: it writes a checkpoint of its own when it is signalled.
+
+For ``exact_sums.py``; the scripts beside this add up gradients, each by the means of its framework.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import torch
+from exact_sums import BATCH, SAMPLES, build, dataset, gradient
+from pace import Pace
+
+from elastic_runtime.torch import report
+from elastic_runtime.world import current_world
+
+STEPS = -(-SAMPLES // BATCH)
+
+
+class Checkpointed:
+    """Model and optimizer after so many steps, as the file has them."""
+
+    def __init__(self, pace: Pace) -> None:
+        self.model = build()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
+        self.step, self._asked = 0, False
+        self._file = Path(pace.folder, "checkpoint.pt")
+        if self._file.exists():
+            self.step, model, optimizer = torch.load(self._file)
+            self.model.load_state_dict(model)
+            self.optimizer.load_state_dict(optimizer)
+        signal.signal(signal.SIGTERM, self._ask)
+
+    def _ask(self, _number: int, _frame: FrameType | None) -> None:
+        self._asked = True
+
+    def commit(self) -> None:
+        """Between two steps: if any rank was asked to, all end here."""
+        world = current_world()
+        if world.maximum([self._asked]) == [True]:
+            if world.rank == 0:
+                state = self.step, self.model.state_dict(), self.optimizer.state_dict()
+                torch.save(state, part := self._file.with_suffix(".part"))
+                part.replace(self._file)
+            sys.exit(0)
+
+    check_host_updates = commit
+
+
+def batch(step: int) -> list[int]:
+    """Samples of global step ``step``, from 1, whatever the world."""
+    epoch, position = divmod(step - 1, STEPS)
+    order = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(epoch)).tolist()
+    return order[position * BATCH : (position + 1) * BATCH][current_world().rank :: current_world().size]
+
+
+def train(pace: Pace, state: Checkpointed, give: Callable[[list[torch.Tensor]], None]) -> None:
+    """To the end.
+
+    Args:
+        pace: of the test.
+        state: as the file had it.
+        give: has each parameter's ``grad`` be the sum of such gradients over all ranks.
+    """
+    data, world = dataset(), current_world()
+    pace.hold(state)
+    while state.step < pace.epochs * STEPS:
+        state.optimizer.zero_grad()
+        give(gradient(state.model, data, batch(state.step + 1)))
+        state.optimizer.step()
+        state.step += 1
+        pace.note(step=state.step, rank=world.rank, size=world.size, time=time.monotonic())
+        report(epoch=float((state.step - 1) // STEPS))
+        state.commit()
+        pace.hold(state)
+    pace.note(done=state.step, weights=[float(w) for p in state.model.parameters() for w in p.detach().flatten()])
