@@ -21,6 +21,7 @@ from elastic_runtime.engines.torch.messages import (
     Offered,
     PeerLost,
     ReadyForWorld,
+    Static,
     Synced,
     WorldBroken,
 )
@@ -335,3 +336,18 @@ class TestBetweenWorlds:
 )
 def test_exit_codes_for_people(code: int, words: str) -> None:
     assert describe(code) == words
+
+
+@scene
+async def test_a_script_that_trains_without_a_state_is_static_until_it_has_one(bench: Bench) -> None:
+    bench.session.open(("a", "b"), 2)
+    await connect(bench, 1, "a", "b")
+    assert bench.session.fact.static == ()
+    bench.say("b", Static(1))
+    assert bench.session.fact.static == ("a", "b")
+    bench.session.list_ranks(("a", "b", "c"), 2)
+    await turns()
+    bench.say("c", ReadyForWorld())
+    assert bench.session.fact.static == ("a", "b")
+    bench.say("a", Synced(1))
+    assert bench.session.fact.static == ()

@@ -13,10 +13,11 @@ import pytest
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.engines.base import SessionCallbacks, SessionFact, SessionState
-from elastic_runtime.engines.torch.messages import Connected, write_rank_word
+from elastic_runtime.engines.torch.messages import Connected, ReadyForWorld, Static, write_rank_word
 from elastic_runtime.errors import FailureKind, OwnershipLost
 from elastic_runtime.launcher import loop
 from elastic_runtime.launcher.decision.facts import LeadershipState
+from elastic_runtime.launcher.record.misuse import STATIC
 from elastic_runtime.launcher.worker_pool import WorkerPool
 from elastic_runtime.net import certificates
 from elastic_runtime.net.framing import decode_line
@@ -135,6 +136,34 @@ def test_one_that_makes_way_has_ranks_that_end_with_it_write_their_checkpoint(tl
 
     spec = replace(RUN, engine="torchrun", restart=RestartSpec("SIGUSR1", 9.0), workers=WorkersSpec(1, 1, 1))
     launched(tls, test, spec=spec)
+
+
+def test_a_script_that_cannot_grow_is_told_of_and_more_workers_are_given_back(tls: Path) -> None:
+    async def test(place: Place, worker: Worker, running: asyncio.Task[Status]) -> None:
+        def says(message: AgentMessage) -> None:
+            worker.writer.write(encode(message))
+
+        def warnings(status: Status) -> list[str]:
+            return [event.message for event in status.events if event.kind is EventKind.WARNING]
+
+        says(Ready(warm=False))
+        async with asyncio.timeout(SOON):
+            while not isinstance(start := await worker.hear(), StartRank):
+                assert start is not None
+        says(RankStarted(start.rank_id, 8))
+        for word in (ReadyForWorld(), Connected(1), Static(1)):
+            says(RankSaid(start.rank_id, decode_line(encode_rank_message(EngineWord(write_rank_word(word))))))
+        status = await place.until(lambda status: bool(warnings(status)))
+        assert warnings(status) == [STATIC]
+        for asked in (2, 2, 3):
+            place.wanted_ = asked
+            place.on_change()
+            await place.until(lambda status: status.target_size == 1 == place.wanted_)
+        status = await place.until(lambda status: len(warnings(status)) == 4)
+        assert warnings(status)[3] == "the script has no elastic state, and cannot use 3 workers: the run stays at 1"
+        assert (status.world_size, status.phase) == (1, Phase.RUNNING)
+
+    launched(tls, test, spec=replace(RUN, workers=WorkersSpec(1, 1, 4)))
 
 
 def test_the_next_one_goes_on(tls: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 HOW_TO_JOIN = (
     "Put its training into a function under @elastic.run (hvd.elastic.run, or elastic_runtime.torch.elastic.run), or "
-    "run a script that is written for torchrun with ElasticTorchOperator(restart=Restart(), ...)"
+    "run a script that is written for torchrun or horovodrun with restart=Restart()"
 )
 """To people whose script runs, and whose ranks never meet."""
 
@@ -85,6 +85,8 @@ class SessionFact:
     """With REFUSED: ranks of the last world that worked."""
     restarts: bool = False
     """Each world has fresh processes: those of the last one are asked to write the script's own checkpoint and end."""
+    static: tuple[str, ...] = ()
+    """Rank ids of the present world, by rank, if its script trains without a state: no other rank can join them."""
     stage: Stage = Stage.CONNECTING
     awaited: tuple[str, ...] = ()
     """Rank ids that run and have not come to where the others wait, where the engine knows."""

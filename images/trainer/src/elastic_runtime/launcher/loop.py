@@ -32,6 +32,7 @@ from elastic_runtime.launcher.decision.facts import (
     Facts,
     Finish,
     GiveUpWorker,
+    HoldSize,
     ListRanks,
     OpenSession,
     ReformWorld,
@@ -205,10 +206,13 @@ class Launcher:
         self._look_at_size()
         self._look_at_workers()
         ranks = self._session.rank_of if self._session else {}
+        session = self._session.fact if self._session else None
+        if session and session.static and not self._spec.fixed_size:
+            self._record.trains_static()
         facts = Facts(
             wanted=self._wanted,
             workers=self._pool.facts(),
-            session=self._session.fact if self._session else None,
+            session=session,
             trained=self._record.trained,
             rank_failures=self._record.rank_failures,
             forced_resets=self._record.forced_resets,
@@ -283,6 +287,14 @@ class Launcher:
             f"the script failed in a world of {size} ranks before its first step: {words[:200]}. The run goes back to "
             f"{before}, which had worked; {size} is tried again when somebody asks for it anew",
         )
+
+    def _hold(self, workers: int) -> None:
+        """Have no more of them, until somebody asks for another size: which is answered likewise."""
+        asked = self._wanted
+        self._record.lives.refuse(asked * self._spec.workers.slots)
+        self._sizing.order(workers)
+        words = f"the script has no elastic state, and cannot use {asked} workers: the run stays at {workers}"
+        self._record.event(EventKind.WARNING, words)
 
     def _refuse_pause(self, reason: str) -> None:
         self._record.pause_refused(reason)
@@ -381,6 +393,8 @@ class Launcher:
                 self._end_standstill(action)
             case RefuseSize(size, before):
                 self._refuse(size, before)
+            case HoldSize(workers):
+                self._hold(workers)
             case CloseSession():
                 self._state_lost = "" if self._pool.stands else await self._saving.save_state(None)
                 await self._end_session()

@@ -20,6 +20,7 @@ from elastic_runtime.launcher.decision.facts import (
     Facts,
     Finish,
     GiveUpWorker,
+    HoldSize,
     ListRanks,
     OpenSession,
     ReformWorld,
@@ -283,7 +284,7 @@ class _Simulation:
                 self._session, self._end, self._failure = None, reason, failure
                 if self._job.steps is not None:  # Without, what the oracle does meanwhile counts, to the trace's end.
                     self._timeline.stop()
-            case StepDown() | RefuseSize() | GiveUpWorker() | AskRanks() | EndStandstill():
+            case StepDown() | RefuseSize() | HoldSize() | GiveUpWorker() | AskRanks() | EndStandstill():
                 raise AssertionError("other launchers, scripts that refuse a size, and silence are not simulated")
             case StopTraining() | EndWorkers() | RefusePause():
                 raise AssertionError("no run is paused in a simulation")

@@ -16,24 +16,24 @@ ENOUGH = 3
 """Steps, or reports: one or two may only give an optimizer its state, or try a model."""
 
 
-class Unjoined:
-    """Counts the steps of a rank that has never been in a world.
+class StepsWithout:
+    """Counts the steps of a rank that has never had what it should train with.
 
     Args:
-        connected: whether there is a world now.
-        tell: called at most once: at the step number :data:`ENOUGH`, if there was none at any before.
+        has: whether it has that now: a world, or a state.
+        tell: called at most once: at the step number :data:`ENOUGH`, if it had none at any before.
     """
 
-    def __init__(self, connected: Callable[[], bool], tell: Callable[[], None]) -> None:
-        self._connected, self._tell = connected, tell
+    def __init__(self, has: Callable[[], bool], tell: Callable[[], None]) -> None:
+        self._has, self._tell = has, tell
         self._steps, self._over = 0, False
 
-    def stepped(self) -> None:
-        """The script has made a step, or has reported something."""
+    def stepped(self, steps: int = 1) -> None:
+        """The script has made steps, or has reported something."""
         if self._over:
             return
-        self._steps += 1
-        if self._connected():
+        self._steps += steps
+        if self._has():
             self._over = True
         elif self._steps >= ENOUGH:
             self._over = True
@@ -47,5 +47,5 @@ def stepped() -> None:
 
 
 @cache
-def _shared() -> Unjoined:
-    return Unjoined(lambda: current_world().connected, lambda: shared_link().send(TrainsUnjoined()))
+def _shared() -> StepsWithout:
+    return StepsWithout(lambda: current_world().connected, lambda: shared_link().send(TrainsUnjoined()))

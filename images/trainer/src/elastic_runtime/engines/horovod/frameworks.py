@@ -29,8 +29,17 @@ class Framework(Protocol):
     modules: Sequence[Any]
     """Those from which a script calls the same."""
 
-    def adapt(self, init: Callable[..., None], reset: Callable[[], None], run: Callable[..., Any]) -> None:
-        """Have all its modules use these three, and put right what is wrong with it alone."""
+    def adapt(
+        self,
+        init: Callable[..., None],
+        reset: Callable[[], None],
+        run: Callable[..., Any],
+        trained: Callable[[int], None],
+    ) -> None:
+        """Have all its modules use the first three, and put right what is wrong with it alone.
+
+        ``trained`` is to be called with the number of steps that the script has trained.
+        """
 
     def is_loss(self, error: BaseException) -> bool:
         """Whether a collective says by this error, which is not Horovod's own, that a rank was lost."""

@@ -39,6 +39,7 @@ from elastic_runtime.run.waits import LONGEST_COLLECTIVE
 from elastic_runtime.script import kept_outputs
 from elastic_runtime.script.leaving import call_back
 from elastic_runtime.script.standing import ledger
+from elastic_runtime.script.unjoined import StepsWithout
 
 while_waiting: list[Callable[[], None]] = []
 """Called every :data:`HOOK_INTERVAL` seconds while this rank waits for the next world, connected to nobody."""
@@ -109,6 +110,10 @@ class Meeting:
         self._channel.synced()
         if self._changes:
             self._tell(self._changes)
+
+    def static(self) -> None:
+        """The script trains without a state."""
+        self._channel.static()
 
     def done(self) -> None:
         """The training of this rank is over: wait until all others' is."""
@@ -196,7 +201,7 @@ before_reset: list[Callable[[], None]] = []
 """Called at the begin of each reset, when all ranks stand at the same step and the old world is still connected."""
 CONNECT_ATTEMPTS = 3
 """Worlds in a row that this rank may fail to connect to; one that is broken costs each of its ranks an attempt."""
-_installed = _one_world = False
+_installed = _one_world = _is_elastic = False
 LIMIT = 64 * 1024 * 1024
 """Bytes of one world's file: some hundred thousand events."""
 LOOK = 1.0
@@ -216,6 +221,7 @@ class Rank:
         self._calls = calls
         self._init, self._shutdown, self._local_rank = calls.init, calls.shutdown, calls.local_rank
         self._told_local_rank = False
+        self._without_state = StepsWithout(lambda: _is_elastic, self._tell_static)
         self._timelines = Timelines(calls)
 
     def init(self, *args: Any, **kwargs: Any) -> None:
@@ -258,6 +264,17 @@ class Rank:
             shared_link().send(LocalRankRead())
         return number
 
+    def stepped(self, steps: int = 1) -> None:
+        """The script has trained so many steps, be it in a world or not."""
+        if _one_world:  # There are no commits at which to call what on_notice was given.
+            call_back()
+        elif self._calls.is_initialized():
+            self._without_state.stepped(steps)
+
+    def _tell_static(self) -> None:
+        if met := meeting():
+            met.static()
+
     def reset(self) -> None:
         """From one world to the next; a rank that was taken out ends here, with success."""
         for hook in before_reset:
@@ -284,6 +301,8 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     the others come back to it. And while the rank waits for a world, a state that has something to do then
     (``on_wait``) may do it.
     """
+    global _is_elastic
+    _is_elastic = True
 
     @functools.wraps(func)
     def elastic(state: Any, *args: Any, **kwargs: Any) -> Any:
@@ -386,7 +405,7 @@ def _have_notices_heard() -> None:
 
 def _adapt(framework: Framework) -> None:
     rank = _ranks[framework] = Rank(framework.calls)
-    framework.adapt(rank.init, rank.reset, run)
+    framework.adapt(rank.init, rank.reset, run, rank.stepped)
     for module in framework.modules:
         module.local_rank = rank.local_rank
 

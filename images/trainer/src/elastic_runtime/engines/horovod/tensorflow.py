@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from elastic_runtime.engines.horovod.frameworks import Framework, complete, when_imported
+from elastic_runtime.script.unjoined import ENOUGH, stepped
 
 _LOST = (tf.errors.UnknownError, tf.errors.AbortedError, tf.errors.CancelledError)
 """What TensorFlow makes of the status of Horovod's operations when a rank is lost; the last one of those beside it."""
@@ -29,11 +30,35 @@ class TensorFlowFramework(Framework):
     modules = (mpi_ops, hvd)
 
     @override
-    def adapt(self, init: Callable[..., None], reset: Callable[[], None], run: Callable[..., Any]) -> None:
+    def adapt(
+        self,
+        init: Callable[..., None],
+        reset: Callable[[], None],
+        run: Callable[..., Any],
+        trained: Callable[[int], None],
+    ) -> None:
         for module in (mpi_ops, hvd, elastic):
             module.init = init
         elastic._reset = reset
         elastic.run = run
+
+        broadcast = hvd.broadcast_variables
+
+        def broadcast_variables(*args: Any, **kwargs: Any) -> Any:
+            """Scripts begin with it, after a first step; a state of Horovod's calls another name of the function."""
+            trained(ENOUGH)
+            return broadcast(*args, **kwargs)
+
+        hvd.broadcast_variables = broadcast_variables
+        callbacks = tf.keras.callbacks.CallbackList
+        ended = callbacks.on_train_batch_end
+
+        def on_train_batch_end(self: Any, *args: Any, **kwargs: Any) -> None:
+            ended(self, *args, **kwargs)
+            stepped()
+            trained(1)
+
+        callbacks.on_train_batch_end = on_train_batch_end
 
         def adapt_keras(name: str) -> None:
             sys.modules[name].init = init  # type: ignore[attr-defined]

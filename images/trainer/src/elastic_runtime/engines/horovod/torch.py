@@ -26,7 +26,13 @@ class TorchFramework(Framework):
     modules = (mpi_ops, hvd)
 
     @override
-    def adapt(self, init: Callable[..., None], reset: Callable[[], None], run: Callable[..., Any]) -> None:
+    def adapt(
+        self,
+        init: Callable[..., None],
+        reset: Callable[[], None],
+        run: Callable[..., Any],
+        trained: Callable[[int], None],
+    ) -> None:
         for module in (mpi_ops, hvd, elastic):
             module.init = init
         elastic._reset = reset
@@ -37,6 +43,7 @@ class TorchFramework(Framework):
         schedulers = (torch.optim.lr_scheduler.LRScheduler, StateDictHandler)
         optimizers = (torch.optim.Optimizer, StateDictHandler)  # The first that fits is taken.
         register_optimizer_step_post_hook(lambda *_: stepped())
+        register_optimizer_step_post_hook(lambda *_: trained(1))
         elastic_state.set_handler_registry([optimizers, *elastic_state.get_handler_registry(), schedulers])
 
     def is_loss(self, error: BaseException) -> bool:  # noqa: ARG002

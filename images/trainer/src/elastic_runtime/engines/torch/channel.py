@@ -111,6 +111,10 @@ class Channel:
         """This rank has the state."""
         self._say(messages.Synced(self._world))
 
+    def static(self) -> None:
+        """This rank trains without a state."""
+        self._say(messages.Static(self._world))
+
     def done(self) -> None:
         """Say that this rank's training is over, and wait until that of all is.
 

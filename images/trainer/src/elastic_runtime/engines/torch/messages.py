@@ -55,6 +55,13 @@ class Synced:
 
 
 @dataclass(frozen=True, slots=True)
+class Static:
+    """Rank: the script trains in this world without a state, so it can go to no other."""
+
+    world: int
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """Rank: my training in this world is over."""
 
@@ -136,6 +143,7 @@ RankWord = (
     ReadyForWorld
     | Connected
     | Synced
+    | Static
     | Done
     | PeerLost
     | StateLost

@@ -87,6 +87,8 @@ class _World:
     agreeing: Agreeing = field(default_factory=lambda: Agreeing(0))
     broken: bool = False
     state_lost: bool = False
+    static: bool = False
+    """Its members train without a state, as far as is known."""
     given_up: bool = False
     finished: bool = False
     leaving: tuple[int, ...] | None = None
@@ -142,6 +144,7 @@ class TorchSession(Session):
             given_up=world.given_up and not waits,
             waiting=tuple(each for each in facts.holders if facts.running[each].ready),
             hung=facts.all_hung,
+            static=world.members if world.static and not self._had_state else (),
             stage=Stage.CONNECTING if self._is_whole() or waits else Stage.RETURNING,
             starting=self._starting(facts),
             prepares=self.prepares,
@@ -247,7 +250,7 @@ class TorchSession(Session):
             self._advance(rank_id, said)
         self._consider()
 
-    def _advance(self, rank_id: str, said: messages.RankWord) -> None:
+    def _advance(self, rank_id: str, said: messages.RankWord) -> None:  # noqa: C901  # one case a word
         match said:
             case messages.AgreementWanted():
                 self._tell_members(self._world.agreeing.want())
@@ -260,6 +263,8 @@ class TorchSession(Session):
             case messages.Synced():
                 self._had_state = True
                 self._set(rank_id, synced=True)
+            case messages.Static():
+                self._world.static = True
             case messages.Done():
                 self._set(rank_id, done=True)
             case messages.StateLost():

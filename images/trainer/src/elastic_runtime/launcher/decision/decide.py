@@ -15,6 +15,7 @@ from elastic_runtime.launcher.decision.facts import (
     Facts,
     Finish,
     GiveUpWorker,
+    HoldSize,
     LeadershipState,
     ListRanks,
     OpenSession,
@@ -313,7 +314,8 @@ def _form(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float) 
     else:
         due = ranks_due(facts, settings, now) & set(session.listed)
         then = (
-            _change(session, wish, due)
+            _hold(facts, session)
+            or _change(session, wish, due)
             or decide_standstill(facts, settings, now)
             or _see_it_train(facts, session, clocks, settings, now)
         )
@@ -334,7 +336,7 @@ def _begin(facts: Facts, wish: ListRanks, clocks: Clocks, settings: DecisionSett
 def _except(facts: Facts) -> str:
     """For people: which sizes cannot be."""
     sizes = " and ".join(map(str, sorted(facts.refused_sizes)))
-    return f"; the script fails with {sizes}" if sizes else ""
+    return f"; the script cannot train with {sizes}" if sizes else ""
 
 
 def _fill(facts: Facts, session: SessionFact, wish: ListRanks) -> Decision:
@@ -344,6 +346,16 @@ def _fill(facts: Facts, session: SessionFact, wish: ListRanks) -> Decision:
     changes = () if wish == ListRanks(session.listed, session.minimum) else (wish,)
     short = f"{len(wish.ranks)} ranks can train, the least is {wish.minimum}"
     return Decision(changes, _short_phase(facts), _explained(short, facts))
+
+
+def _hold(facts: Facts, session: SessionFact) -> Decision | None:
+    """Whether workers are asked for whose ranks could not join the world."""
+    members = set(session.static)
+    here = sum(1 for worker in facts.workers if members.intersection(slot.rank_id for slot in worker.slots))
+    if not members or facts.wanted <= here:
+        return None
+    words = f"{len(members)} ranks train without an elastic state, so {facts.wanted} workers are too many"
+    return Decision((HoldSize(here),), Phase.RUNNING, words)
 
 
 def _change(session: SessionFact, wish: ListRanks, due: frozenset[str]) -> Decision | None:

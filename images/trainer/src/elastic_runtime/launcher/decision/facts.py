@@ -380,6 +380,13 @@ class RefuseSize:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldSize:
+    """Have no more workers than these: no rank of another can join the world."""
+
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
 class StopTraining:
     """Have all ranks stop at their next commit, or stay where they wait, and one of them make it durable."""
 
@@ -405,6 +412,7 @@ Action = (
     | AskRanks
     | EndStandstill
     | RefuseSize
+    | HoldSize
     | CloseSession
     | ReleaseWorker
     | Finish

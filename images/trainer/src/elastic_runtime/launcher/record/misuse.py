@@ -12,6 +12,13 @@ UNJOINED_ELSEWHERE = (
     "the script trains, but is in no world of this run: each rank trains a model of its own. Call what makes the "
     "engine's world before the first step"
 )
+STATIC = (
+    "the script trains without an elastic state, so no rank can join its world: the run stays at the size that it has, "
+    "and workers beyond it are given back. A lost worker, or a smaller size, starts the script again, from the "
+    "beginning or from its own checkpoint. Pass restart=Restart() to have it started again at each size, or train in a "
+    "function that is decorated with @hvd.elastic.run"
+)
+"""A warning of the run."""
 UNJOINED = {
     "torchrun": (
         "the script trains without a process group: each rank trains a model of its own, so more ranks change nothing, "

@@ -19,7 +19,7 @@ from elastic_runtime.launcher.record.hardware import HardwareRecord
 from elastic_runtime.launcher.record.lives import Lives
 from elastic_runtime.launcher.record.lost_time import LostSeconds
 from elastic_runtime.launcher.record.machine_time import MachineTime
-from elastic_runtime.launcher.record.misuse import LOCAL_RANK, UNJOINED, UNJOINED_ELSEWHERE
+from elastic_runtime.launcher.record.misuse import LOCAL_RANK, STATIC, UNJOINED, UNJOINED_ELSEWHERE
 from elastic_runtime.launcher.record.output import CheckpointLines
 from elastic_runtime.launcher.record.progress import ProgressRecord, Sizes, leaving_ranks
 from elastic_runtime.launcher.record.tracebacks import expects_torchrun, tells_of_torn_file
@@ -295,6 +295,10 @@ class RunRecord:
     def trains_unjoined(self) -> None:
         """A rank trains, but is in no world."""
         self._warn_once(UNJOINED.get(self._spec.engine, UNJOINED_ELSEWHERE))
+
+    def trains_static(self) -> None:
+        """The script has no elastic state."""
+        self._warn_once(STATIC)
 
     def _warn_once(self, words: str) -> None:
         if words not in self._warned:
