@@ -1,7 +1,8 @@
 """A training that people start in Airflow's UI: *Trigger* shows a form, in sections, with bounds.
 
 The form checks each value by itself. Whether they fit together (fewest ≤ first ≤ most) *train* checks before anything
-is started, and fails at once with what is wrong and what to write.
+is started, and fails at once with what is wrong and what to write. The section *Machines* is for pods: on this machine,
+the log says that shared memory and storage are ignored.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from airflow.providers.common.compat.sdk import DAG, Param
 
 from elastic_training.operators.elastic_torch import ElasticTorchOperator
-from elastic_training.settings import Workers
+from elastic_training.settings import Pods, PodShape, Workers
 
 SIZE = {"type": "integer", "minimum": 1, "maximum": 4, "section": "Workers"}
 PARAMS = {
@@ -42,6 +43,39 @@ PARAMS = {
     "min_workers": Param(1, title="Fewest", description="With fewer it waits for others.", **SIZE),
     "start_workers": Param(2, title="First", description="To begin with.", **SIZE),
     "max_workers": Param(3, title="Most", description="That anybody may ask for while it trains.", **SIZE),
+    "machine": Param(
+        "any",
+        type="string",
+        enum=["any", "g5.xlarge", "g6.12xlarge", "p5.48xlarge", "a2-highgpu-1g"],
+        title="Machine type",
+        section="Machines",
+        description="Of each worker, as its cloud names it. It brings its GPUs and shared memory.",
+    ),
+    "gpus": Param(
+        0,
+        type="integer",
+        minimum=0,
+        maximum=8,
+        title="GPUs",
+        section="Machines",
+        description="Of each worker, a rank on each. 0: those of the machine type.",
+    ),
+    "shm": Param(
+        "any",
+        type="string",
+        enum=["any", "1Gi", "8Gi", "64Gi"],
+        title="Shared memory",
+        section="Machines",
+        description="Size of /dev/shm, for NCCL and loaders of data.",
+    ),
+    "storage": Param(
+        "1Gi",
+        type="string",
+        enum=["1Gi", "20Gi", "200Gi"],
+        title="Storage",
+        section="Machines",
+        description="Space on the node's disk for files of a worker; checkpoints are elsewhere.",
+    ),
 }
 
 with DAG(
@@ -63,7 +97,13 @@ with DAG(
         ],
         scripts=["circle.py"],
         workers=Workers(
-            min="{{ params.min_workers }}", start="{{ params.start_workers }}", max="{{ params.max_workers }}"
+            min="{{ params.min_workers }}",
+            start="{{ params.start_workers }}",
+            max="{{ params.max_workers }}",
+            machine="{{ params.machine | replace('any', '') }}",
+            gpus="{{ params.gpus }}",
+            shm="{{ params.shm | replace('any', '') }}",
         ),
+        pods=Pods(worker=PodShape(resources={"requests": {"ephemeral-storage": "{{ params.storage }}"}})),
         cluster="training",
     )

@@ -28,7 +28,11 @@ def picture(page: Any, name: str) -> None:
         Path(PICTURES, f"{name}.png").write_bytes(page.screenshot())
 
 
-TITLES = {"Training": ("Epochs", "Learning rate", "Batch size"), "Workers": ("Fewest", "First", "Most")}
+TITLES = {
+    "Training": ("Epochs", "Learning rate", "Batch size"),
+    "Workers": ("Fewest", "First", "Most"),
+    "Machines": ("Machine type", "GPUs", "Shared memory", "Storage"),
+}
 """Of the fields, by section."""
 
 
@@ -54,6 +58,7 @@ def test_a_person_fills_in_the_form_and_sees_the_training_succeed(place: Place) 
         fill(page, "Training", {"epochs": "12", "rate": "0.04"})
         fill(page, "Workers", {"min_workers": "2"})
         picture(page, "trigger-form")
+        fill(page, "Machines", {"gpus": "0"})
         page.get_by_test_id("trigger-dag-submit").click()
 
         [begun] = until(lambda: api.runs(DAG_ID), "the form starts a run", pause=0.3)

@@ -10,6 +10,8 @@ import pytest
 from airflow.providers.common.compat.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 
+from elastic_training.settings.pods import Hardware
+
 FOLDER = Path(__file__).resolve().parents[3] / "dags" / "examples"
 SCRIPTS = ("circle.py", "circle_in_shards.py", "points_in_s3.py")
 FILES = sorted(path for path in FOLDER.glob("*.py") if path.name not in SCRIPTS)
@@ -40,9 +42,29 @@ def test_every_parameter_has_a_type_and_a_description() -> None:
             assert param.description, (dag.dag_id, name)
 
 
+@pytest.mark.parametrize(
+    ("values", "gpus", "shm"),
+    [
+        ({}, 0, None),
+        ({"gpus": 2, "shm": "8Gi"}, 2, "8Gi"),
+        ({"machine": "g6.12xlarge"}, 4, "48Gi"),
+        ({"machine": "g6.12xlarge", "gpus": 2}, 2, "48Gi"),
+    ],
+    ids=["as it is", "GPUs and shared memory", "a machine", "a part of a machine"],
+)
+def test_the_form_asks_for_machines(values: dict[str, Any], gpus: int, shm: str | None) -> None:
+    [dag] = dags(FOLDER / "form.py")
+    task = dag.get_task("train")
+    task.render_template_fields({"params": dag.params.dump() | values | {"storage": "20Gi"}})
+    hardware = Hardware.of(task.workers)
+    assert (hardware.gpus, hardware.shm) == (gpus, shm)
+    assert (hardware.machine is not None) is ("machine" in values)
+    assert task.pods.worker.resources == {"requests": {"ephemeral-storage": "20Gi"}}
+
+
 def test_the_form_bounds_its_numbers() -> None:
     [dag] = dags(FOLDER / "form.py")
-    for name, value in {"epochs": 0, "rate": 0, "batch_size": 64, "min_workers": 5}.items():
+    for name, value in {"epochs": 0, "rate": 0, "batch_size": 64, "min_workers": 5, "gpus": 9}.items():
         with pytest.raises(ValueError, match="Failed validating"):
             dag.params.get_param(name).resolve(value)
 

@@ -60,10 +60,11 @@ class Workers(Settings):
             return self
         found = machine(self.machine)
         own = self.gpu_resource != _GPU_RESOURCE
+        gpus = self.gpus if is_template(self.gpus) else whole_number("workers.gpus", self.gpus, least=0)
         return replace(
             self,
             machine=None,
-            gpus=self.gpus or found.gpus,
+            gpus=gpus or found.gpus,
             gpu_resource=self.gpu_resource if own else found.gpu_resource,
             shm=self.shm or found.shm,
         )
