@@ -121,8 +121,8 @@ test-frameworks: setup-frameworks ## trainings by Accelerate, DeepSpeed, Lightni
 test-scripts: setup-scripts ## other people's training scripts, from a folder with a checkout of each project: make test-scripts SCRIPTS=FOLDER; ten minutes, not a part of `make test`
 	$(if $(SCRIPTS),ELASTIC_TRAINING_TEST_SCRIPTS=$(abspath $(SCRIPTS))) $(call pytest,$(SCRIPTS_PYTHON),scripts,tests/scripts)
 
-test-tensorflow: setup-tensorflow ## the same with TensorFlow and Keras; two minutes, not a part of `make test`
-	$(call pytest,$(TENSORFLOW),tensorflow,tests/tensorflow)
+test-tensorflow: setup-tensorflow ## the same with TensorFlow and Keras; SCRIPTS as for test-scripts; ten minutes, not a part of `make test`
+	$(if $(SCRIPTS),ELASTIC_TRAINING_TEST_SCRIPTS=$(abspath $(SCRIPTS))) $(call pytest,$(TENSORFLOW),tensorflow,tests/tensorflow)
 
 test-tensorflow-kubernetes: setup ## TensorFlow's scripts in pods; a quarter of an hour with the image, not a part of `make test`
 	tools/test-kubernetes --tensorflow $(AIRFLOW)

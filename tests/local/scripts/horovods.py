@@ -1,6 +1,6 @@
 """One of Horovod's own example scripts for torch, unchanged, at the test's pace: ``horovods.py NAME ARGUMENT …``.
 
-Its images are made here, in place of torchvision's; and its state counts its commits, by which all ranks stand.
+Its images are made here, in place of torchvision's. Its state, if it has one, counts commits, by which all ranks stand.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def mnist(_folder: str, train: bool, **_options: Any) -> TensorDataset:
     return TensorDataset(images, labels)
 
 
-def small_resnet() -> nn.Module:
+def small_resnet(**_options: Any) -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Conv2d(3, 8, 16, stride=16), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 1000))
 

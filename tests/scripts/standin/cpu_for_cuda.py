@@ -1,15 +1,12 @@
 """Stand-in for a GPU, imported by warm processes: scripts that demand CUDA train on the CPU, at the test's pace.
 
-It also counts the steps of the optimizer. While the file ``hold`` exists, every rank waits after ``HELD_AFTER`` steps,
-until a signal comes for which the script has a handler. A rank that is alone waits before its first step: else the
+It also counts the steps of the optimizer (``held_steps.py``). A rank that is alone waits before its first step, or the
 arrival of a second worker would decide how many it does.
 """
 
 from __future__ import annotations
 
 import os
-import select
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,12 +14,9 @@ from typing import Any
 
 import torch
 import torch.distributed
+from held_steps import count_and_hold
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook
-
-_steps = 0
-_signals: list[int] = []
-"""A descriptor that can be read once a signal has come, for which the script has a handler."""
 
 
 def replace(owner: Any, name: str, change: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, ...]]) -> None:
@@ -59,24 +53,6 @@ def by_gloo(arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, .
     return arguments
 
 
-def count_and_hold(*_: Any) -> None:
-    """Note the step, then wait while the test wants it."""
-    global _steps
-    _steps += 1
-    folder = Path(os.environ["STEERED"])
-    size, rank, restarts = (os.environ[name] for name in ("WORLD_SIZE", "RANK", "TORCHELASTIC_RESTART_COUNT"))
-    with (folder / "steps").open("a") as file:
-        file.write(f"{os.getpid()} {size} {rank} {_steps} {restarts}\n")
-    if not _signals:
-        reading, writing = os.pipe()
-        os.set_blocking(writing, False)
-        signal.set_wakeup_fd(writing)
-        _signals.append(reading)
-    while _steps >= int(os.environ["HELD_AFTER"]) and (folder / "hold").exists():
-        if select.select(_signals, (), (), 0.02)[0]:
-            break
-
-
 # PyPI's torchvision is compiled for torch with CUDA: here its operations are missing, of which it asks for these.
 for name in ("nms", "qnms"):
     torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
@@ -86,4 +62,4 @@ for owner, name in ((torch.Tensor, "to"), (torch.nn.Module, "to"), (torch, "load
     replace(owner, name, on_cpu)
 replace(DistributedDataParallel, "__init__", no_device_ids)
 replace(torch.distributed, "init_process_group", by_gloo)
-register_optimizer_step_post_hook(count_and_hold)
+register_optimizer_step_post_hook(lambda *_: count_and_hold())

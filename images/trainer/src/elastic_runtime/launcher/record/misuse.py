@@ -32,7 +32,8 @@ UNJOINED = {
     ),
     "horovod": (
         "the script trains without hvd.init(): each rank trains a model of its own, the run stays in `starting`, and "
-        "report() is ignored. Call hvd.init(), and train in a function that is decorated with @hvd.elastic.run"
+        "report() is ignored. Call hvd.init(), and train in a function that is decorated with @hvd.elastic.run. If the "
+        "script is written for horovodrun without elastic options, or for one process, pass restart=Restart()"
     ),
     "horovodrun": (
         "the script trains without hvd.init(): each rank trains a model of its own, so more ranks change nothing, and "
