@@ -15,7 +15,7 @@ from elastic_runtime.checkpoint import open_store
 from elastic_runtime.checkpoint.checkpoints import Checkpoints
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import InvalidDocument, InvalidSettings
-from elastic_runtime.tensorflow import DurableState, Elastic, GlobalBatches, load_checkpoint
+from elastic_runtime.tensorflow import DurableState, Elastic, GlobalBatches, MicroBatches, load_checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 FEATURES = np.arange(40, dtype=np.float32).reshape(10, 4) / 40
@@ -109,6 +109,38 @@ def test_a_commit_between_the_backward_passes_of_a_step_is_refused() -> None:
         state.commit()
     model.fit(FEATURES, LABELS, batch_size=10, verbose=0)
     state.commit()
+
+
+def test_gradients_that_are_accumulated_are_those_of_the_whole_batch() -> None:
+    """With a regularizer, which counts once, and a last piece that is smaller."""
+    ended = []
+    for kind, sizes in ((GlobalBatches, {"size": 9}), (MicroBatches, {"size": 3, "count": 3})):
+        tf.keras.utils.set_random_seed(1)
+        layers = [tf.keras.Input((4,)), tf.keras.layers.Dense(3, "tanh", kernel_regularizer="l2")]
+        model = tf.keras.Sequential([*layers, tf.keras.layers.Dense(1)])
+        model.compile(hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1, momentum=0.9)), "mse", metrics=["mae"])
+        batches = kind((FEATURES, LABELS), seed=2, state=DurableState(model), epochs=3, **sizes)
+        batches.fit(model, verbose=0)
+        assert model.train_step.__func__ is tf.keras.Model.train_step
+        ended.append([*model.get_weights(), model.evaluate(FEATURES, LABELS, verbose=0)])
+    for one, other in zip(*ended, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda: tf.keras.optimizers.SGD(0.1),
+        lambda: hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1), backward_passes_per_step=2),
+        lambda: tf.keras.mixed_precision.LossScaleOptimizer(hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1))),
+    ],
+    ids=["not Horovod's", "accumulates itself", "scales"],
+)
+def test_an_optimizer_that_takes_no_accumulated_gradients_is_refused(optimizer: Any) -> None:
+    model = made(optimizer())
+    batches = MicroBatches((FEATURES, LABELS), 2, 2, 0, DurableState(model))
+    with pytest.raises(InvalidSettings, match=r"^MicroBatches\.fit: .* Compile with hvd\.DistributedOptimizer"):
+        batches.fit(model)
 
 
 class Twice(tf.keras.layers.Layer):

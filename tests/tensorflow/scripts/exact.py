@@ -12,7 +12,7 @@ import tensorflow as tf
 from horovod.tensorflow import DistributedGradientTape
 from pace import Pace
 
-from elastic_runtime.tensorflow import DurableState, Elastic, GlobalBatches
+from elastic_runtime.tensorflow import DurableState, Elastic, GlobalBatches, MicroBatches
 
 SAMPLES, BATCH = 100, 16  # 7 steps an epoch; the last has 4 samples, so that shares are uneven, or empty
 pace = Pace.from_environment()
@@ -63,12 +63,15 @@ def main() -> None:
         optimizer = hvd.DistributedOptimizer(optimizer)
         model.compile(optimizer, "mse")
     state = PacedState(model, optimizer if way == "hand" else None)
-    batches = GlobalBatches(data(), size=BATCH, seed=7, state=state, epochs=pace.epochs)
+    if way == "micro":
+        batches = MicroBatches(data(), size=BATCH // 4, count=4, seed=7, state=state, epochs=pace.epochs)
+    else:
+        batches = GlobalBatches(data(), size=BATCH, seed=7, state=state, epochs=pace.epochs)
 
     @hvd.elastic.run
     def train(_state: Any) -> None:
         pace.note(joined=state.step, rank=hvd.rank(), size=hvd.size())
-        if way == "fit":
+        if way in ("fit", "micro"):
             batches.fit(model, commit_every=pace.commit_every)
         else:
             {"dataset": by_dataset, "hand": by_hand}[way](model, batches)

@@ -63,6 +63,12 @@ def test_every_world_has_the_same_micro_batches_and_weights_them_alike(
         assert seen == pytest.approx(alone)
         assert max(counts) - min(counts) <= 1
         assert sum(seen.values()) == pytest.approx(1.0)
+        whole = BatchPlan(samples, size * count, seed, piece=size)
+        for rank in range(ranks):
+            shares = plan.micro_shares(step, rank, ranks, size)
+            together = whole.share(step, rank, ranks)
+            assert together.indices.tolist() == [index for share in shares for index in share.indices]
+            assert together.weight == pytest.approx(sum(share.weight for share in shares))
 
 
 @pytest.mark.parametrize(

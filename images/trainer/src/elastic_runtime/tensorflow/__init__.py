@@ -29,16 +29,18 @@ if TYPE_CHECKING:
     from elastic_runtime.tensorflow.batches import GlobalBatches
     from elastic_runtime.tensorflow.callback import Elastic
     from elastic_runtime.tensorflow.durable import DurableState
+    from elastic_runtime.tensorflow.micro_batches import MicroBatches
     from elastic_runtime.training.batches.position import Batch
     from elastic_runtime.training.reporting import report
 
-__all__ = ["Batch", "DurableState", "Elastic", "GlobalBatches", "load_checkpoint", "report"]
+__all__ = ["Batch", "DurableState", "Elastic", "GlobalBatches", "MicroBatches", "load_checkpoint", "report"]
 
 _MODULES = {
     "Batch": "elastic_runtime.training.batches.position",
     "DurableState": "elastic_runtime.tensorflow.durable",
     "Elastic": "elastic_runtime.tensorflow.callback",
     "GlobalBatches": "elastic_runtime.tensorflow.batches",
+    "MicroBatches": "elastic_runtime.tensorflow.micro_batches",
     "report": "elastic_runtime.training.reporting",
 }
 

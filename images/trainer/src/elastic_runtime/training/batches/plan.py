@@ -101,6 +101,8 @@ class BatchPlan:
     shuffle: bool = True
     drop_last: bool = False
     """Leave out an epoch's last batch where it is smaller than ``size``."""
+    piece: int = 1
+    """Samples that are on one rank together, at least 1."""
 
     def __post_init__(self) -> None:
         for name, least in (("samples", 1), ("size", 1), ("seed", 0), ("epochs", 1)):
@@ -125,8 +127,9 @@ class BatchPlan:
 
     def share(self, step: int, rank: int, ranks: int) -> Share:
         """Return the share of ``rank`` of ``ranks`` at global step ``step`` (from 1)."""
-        batch = self.batch(step)
-        return self._share(step, batch[share(len(batch), rank, ranks)], batch, ranks)
+        batch, piece = self.batch(step), self.piece
+        own = share(-(-len(batch) // piece), rank, ranks)
+        return self._share(step, batch[own.start * piece : own.stop * piece], batch, ranks)
 
     def micro_shares(self, step: int, rank: int, ranks: int, size: int) -> list[Share]:
         """The same, where the batch is cut into parts of ``size`` samples which stay whole, whatever the world.
