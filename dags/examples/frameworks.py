@@ -1,4 +1,4 @@
-"""Trainings with Accelerate, DeepSpeed, Lightning, Megatron-Core and Transformers, each a DAG of its own.
+"""Trainings with Accelerate, DeepSpeed, Horovod, Lightning, Megatron-Core and Transformers, each a DAG of its own.
 
 Each change of the workers asks the script to write a checkpoint and end, and starts it again, in warm processes, at
 that checkpoint. Copy the script of your framework (`frameworks/train_….py`) and the lines of its DAG. The workers need
@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from airflow.providers.common.compat.sdk import DAG, Param
 
+from elastic_training.operators.elastic_horovod import ElasticHorovodOperator
 from elastic_training.operators.elastic_torch import ElasticTorchOperator
 from elastic_training.settings import Restart, Workers
 
 PRELOADED = {
     "accelerate": "accelerate",
     "deepspeed": "deepspeed",
+    "horovod": "horovod.torch",
     "lightning": "lightning",
     "megatron": "megatron.core",
     "transformers": "transformers",
@@ -35,7 +37,8 @@ for name, module in PRELOADED.items():
         tags=["elastic-training", "example"],
         doc_md=__doc__,
     ) as dag:
-        ElasticTorchOperator(
+        operator = ElasticHorovodOperator if name == "horovod" else ElasticTorchOperator
+        operator(
             task_id="train",
             command=[
                 "python",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from elastic_runtime.launcher.record.misuse import STATIC
-from elastic_runtime.run.spec import RestartSpec
+from elastic_runtime.run.spec import RecoverySpec, RestartSpec
 from elastic_runtime.run.status import EventKind
 from tests.local.conftest import Start
 from tests.local.harness import ScriptedRun
 from tests.paced import Script, sizes_of
+from tests.steered import STANDIN, Steered, steering
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -28,6 +31,30 @@ def test_a_script_goes_on_from_its_own_checkpoint_with_more_ranks(start: Start) 
     run.go(4)
     assert sizes_of(run.succeed()) == [2, 3, 0]
     assert run.ledger().steps() == dict.fromkeys(range(1, 8), 1)
+    assert warnings(run) == []
+
+
+@pytest.mark.long
+def test_the_example_loses_no_step_of_a_planned_change(start: Start, tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "dags" / "examples" / "frameworks" / "train_horovod.py"
+    run = start(
+        Script("none"),
+        (1, 2, 3),
+        ("python", str(script), "--folder", str(tmp_path / "checkpoints"), "--steps", "20", "--save-every", "100"),
+        path=(STANDIN,),
+        engine="horovodrun",
+        restart=RestartSpec(),
+        recovery=RecoverySpec(backoff=0.5),
+        environment={**steering(tmp_path, 3), "ELASTIC_RUNTIME_PRELOAD": "held_torch"},
+    )
+    held = Steered(run, tmp_path, 3)
+    for size in (2, 3, 2):
+        run.resize(size)
+        held.stands(size)
+    held.succeed()
+    begun = 1  # Horovod's broadcast makes a step of an optimizer that has no state yet.
+    assert len([rank for _, _, rank, *_ in held.steps() if rank == 0]) == begun + 20, "each step was done once"
+    assert (tmp_path / "checkpoints" / "step-000000020.pt").exists()
     assert warnings(run) == []
 
 

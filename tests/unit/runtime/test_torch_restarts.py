@@ -6,10 +6,11 @@ import logging
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch.distributed as dist
@@ -176,3 +177,23 @@ def test_ranks_that_find_different_checkpoints_do_not_train(tmp_path: Path) -> N
         assert link[0].poll(60), "the rank told of no difference"
         assert link[0].recv().startswith("the ranks begin at different steps: rank 0 at 0, rank 1 at 8. ")
         rank.join()
+
+
+@pytest.mark.usefixtures("sigterm")
+def test_ranks_of_horovod_agree_and_one_of_them_names_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Sequence[float]] = []
+    met: list[None] = []
+
+    def maximum(numbers: Sequence[float]) -> list[float]:
+        asked.append(numbers)
+        return [1.0]
+
+    world = SimpleNamespace(connected=True, rank=1, size=2, maximum=maximum, barrier=lambda: met.append(None))
+    monkeypatch.setattr(restarts, "current_world", lambda: world)
+    assert RestartRequest().agreed()
+    assert asked == [[False]], "another rank was asked"
+    write_checkpoint(tmp_path, 7, lambda part: part.touch())
+    assert len(met) == 3
+    assert names(tmp_path) == {"part-000000007"}, "rank 0 gives it its name"

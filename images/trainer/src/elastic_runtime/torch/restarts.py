@@ -1,6 +1,6 @@
 """For scripts that are restarted at each change of the workers: asked to write a checkpoint and end, and where it is.
 
-With ``ElasticTorchOperator(restart=Restart(...))`` every rank's process gets a signal, at whatever step it is; what
+With ``restart=Restart(...)`` of an operator, every rank's process gets a signal, at whatever step it is; what
 they do then has to be agreed by all, or a collective waits for a rank that has ended. All of it for their frameworks do
 ``elastic_runtime.torch.accelerate``, ``….lightning`` and ``….transformers``.
 """
@@ -23,6 +23,7 @@ import torch.distributed as dist
 from elastic_runtime.errors import InvalidSettings, StatesDiffer
 from elastic_runtime.protocol.rank_link import RESTART_SIGNAL
 from elastic_runtime.torch import whole
+from elastic_runtime.world import World, current_world
 
 KEPT = 2
 """Checkpoints that stay."""
@@ -77,7 +78,8 @@ class RestartRequest:
         if self._calls % self._every:
             return False
         if not dist.is_initialized():
-            return self.asked
+            world = _horovods_world()
+            return world.maximum([self.asked]) == [True] if world else self.asked
         flag = torch.tensor(float(self.asked), device=_device())
         dist.all_reduce(flag, op=dist.ReduceOp.MAX)
         return bool(flag)
@@ -136,6 +138,12 @@ class SaveEvery:
         return self._steps is not None and step - self._newest >= self._steps
 
 
+def _horovods_world() -> World | None:
+    """Return the world of a script that has no process group. None: the script is alone."""
+    world = current_world()
+    return world if world.connected and world.size > 1 else None
+
+
 def _device() -> torch.device:
     """On which the ranks can talk."""
     accelerator = torch.accelerator.current_accelerator()
@@ -162,7 +170,7 @@ def newest_whole(
             taken = path, step
             break
         torn.append(f"{path} ({problem})")
-    if torn and os.environ.get("RANK", "0") == "0":
+    if torn and os.environ.get("RANK", os.environ.get("HOROVOD_RANK", "0")) == "0":
         instead = f"{taken[0].name} is taken instead" if taken else "there is no other, so the training starts over"
         _log.warning("not whole: %s. %s", ", ".join(torn), instead[0].upper() + instead[1:])
     return taken
@@ -201,7 +209,8 @@ def write_checkpoint(folder: Path | str, step: int, write: Callable[[Path], obje
     """
     folder = Path(folder)
     final, part = folder / f"step-{step:09d}{suffix}", folder / f"part-{step:09d}{suffix}"
-    is_first = not dist.is_initialized() or dist.get_rank() == 0
+    world = _horovods_world()
+    is_first = dist.get_rank() == 0 if dist.is_initialized() else world is None or world.rank == 0
     if is_first:
         folder.mkdir(parents=True, exist_ok=True)
         for left in _entries(folder):
@@ -260,3 +269,5 @@ def _remove(path: Path) -> None:
 def _barrier() -> None:
     if dist.is_initialized():
         dist.all_reduce(torch.zeros(1, device=_device()))
+    elif world := _horovods_world():
+        world.barrier()

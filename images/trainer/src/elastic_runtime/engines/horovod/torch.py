@@ -11,7 +11,7 @@ import horovod.torch.elastic.state as elastic_state
 import horovod.torch.mpi_ops as mpi_ops
 import torch
 from horovod.torch.elastic.state import ModelStateHandler, OptimizerStateHandler
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from typing_extensions import override
 
 from elastic_runtime.engines.horovod.frameworks import Framework, complete
@@ -43,7 +43,7 @@ class TorchFramework(Framework):
         schedulers = (torch.optim.lr_scheduler.LRScheduler, StateDictHandler)
         optimizers = (torch.optim.Optimizer, StateDictHandler)  # The first that fits is taken.
         register_optimizer_step_post_hook(lambda *_: stepped())
-        register_optimizer_step_post_hook(lambda *_: trained(1))
+        _count_steps(trained)
         elastic_state.set_handler_registry([optimizers, *elastic_state.get_handler_registry(), schedulers])
 
     def is_loss(self, error: BaseException) -> bool:  # noqa: ARG002
@@ -80,6 +80,24 @@ class TorchFramework(Framework):
             if isinstance(value, kind) and handler not in replaced:
                 return cast(Handler, handler(value))
         return None
+
+
+def _count_steps(trained: Callable[[int], None]) -> None:
+    """Call it after each step of an optimizer. Horovod's make theirs inside of a step of the class that they extend."""
+    depth = 0
+
+    def begins(*_: object) -> None:
+        nonlocal depth
+        depth += 1
+
+    def ends(*_: object) -> None:
+        nonlocal depth
+        depth -= 1
+        if not depth:
+            trained(1)
+
+    register_optimizer_step_pre_hook(begins)
+    register_optimizer_step_post_hook(ends)
 
 
 FRAMEWORK = complete(__name__, TorchFramework())
