@@ -161,7 +161,8 @@ def quietly(asked: Sequence[RankStanding], ago: float = 1.0, **more: object) -> 
 def test_before_the_second_commit_of_a_run_ranks_are_asked_without_a_word_in_the_log() -> None:
     assert not asks(unpaced(119.0))
     [ask] = decided(unpaced(121.0)).actions
-    assert ask == AskRanks("the ranks train", quiet=True)
+    assert ask == AskRanks("no rank has committed for more than 120 s", quiet=True)
+    assert decided(unpaced(121.0)).reason == "3 ranks train"
     moves = unpaced(180.0, inquiry=quietly(ranks(r1=AT_WORK), 50.0))
     assert decided(moves) == Decision((), Phase.RUNNING, "3 ranks train"), "the next question is not due"
     assert decided(replace(moves, inquiry=quietly(ranks(r1=AT_WORK), 61.0))).actions == (ask,)

@@ -91,7 +91,7 @@ def decide_standstill(facts: Facts, settings: DecisionSettings, now: float) -> D
     stands = f"no rank has committed for more than {limit:.0f} s"
     inquiry = facts.inquiry
     if inquiry is None or inquiry.asked < since + limit / 2:  # The newest commit may have been told when asked.
-        return _ask(stands, quiet=facts.commits.longest is None)
+        return _ask_quietly(facts, stands) if facts.commits.longest is None else _ask(stands)
     if inquiry.acted is not None:
         return _follow_up(facts, inquiry, inquiry.acted, stands, settings, now)
     if now - inquiry.asked <= ANSWER and not all(each.known for each in inquiry.ranks):
@@ -106,7 +106,7 @@ def _judged(facts: Facts, inquiry: Inquiry, limit: float, quiet: float, now: flo
         # Nobody knows how long a step of this script takes: what proves a standstill is a rank that has not moved.
         overdue = facts.session is not None and bool(facts.session.holders) and quiet > LONGEST_BUSY
         if not overdue and (verdict.at_work or not inquiry.proves):
-            return _ask(stands, quiet=True) if now - inquiry.asked > limit / FIRST_COMMIT else None
+            return _ask_quietly(facts, stands) if now - inquiry.asked > limit / FIRST_COMMIT else None
         return _ask(stands) if inquiry.quiet else _end(facts, inquiry, verdict, stands)
     if verdict.at_work:
         patience = AT_WORK * limit
@@ -118,9 +118,14 @@ def _judged(facts: Facts, inquiry: Inquiry, limit: float, quiet: float, now: flo
     return _end(facts, inquiry, verdict, stands)
 
 
-def _ask(stands: str, *, quiet: bool = False) -> Decision:
-    reason = "the ranks train" if quiet else f"{stands}: the ranks are asked where they stand"
-    return Decision((AskRanks(reason, quiet),), Phase.RUNNING, reason)
+def _ask(stands: str) -> Decision:
+    reason = f"{stands}: the ranks are asked where they stand"
+    return Decision((AskRanks(reason),), Phase.RUNNING, reason)
+
+
+def _ask_quietly(facts: Facts, stands: str) -> Decision:
+    trains = f"{len(facts.session.listed) if facts.session else 0} ranks train"
+    return Decision((AskRanks(stands, quiet=True),), Phase.RUNNING, trains)
 
 
 def _end(facts: Facts, inquiry: Inquiry, verdict: Verdict, stands: str) -> Decision:
