@@ -207,13 +207,13 @@ class TestReset:
         until(lambda: len(session.heard) == 4, "all is said")
         assert session.heard == [ReadyForWorld(), Connected(1), ReadyForWorld(), Connected(2)]
 
-    @pytest.mark.parametrize(("asked", "seconds"), [(None, "172800"), ("90", "90")])
+    @pytest.mark.parametrize(("asked", "seconds"), [("", "172800"), ("90", "90")])
     def test_collectives_wait_without_end_for_nobody(
         self,
         horovod_calls: SimpleNamespace,
         meet: Meet,
         monkeypatch: pytest.MonkeyPatch,
-        asked: str | None,
+        asked: str,
         seconds: str,
     ) -> None:
         name = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
