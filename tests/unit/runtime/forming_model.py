@@ -397,6 +397,9 @@ def disturbed(state: State) -> Iterator[Step]:
     if not state.disturbances or state.ended:
         return
     state = replace(state, disturbances=state.disturbances - 1)
+    if state.hangs_first and not state.has_hung:
+        yield from _hanging(state)
+        return
     for worker in state.workers:
         if not worker.here:
             continue
@@ -422,8 +425,8 @@ def _hanging(state: State) -> Iterator[Step]:
     well = sorted(each for each, rank in session.ranks.items() if rank.hang is None)
     for number in range(1, min(at_once, len(well)) + 1):
         for who, how in product(combinations(well, number), product(sorted(kinds), repeat=number)):
-            untold = not session.had_state and session.state is SETTLED and Hang.SILENT not in how
-            if untold and set(who) >= set(session.members):
+            untold = not session.had_state and session.state is SETTLED and Hang.SILENT not in {*how, *session.hangs}
+            if untold and set(session.members).intersection(well) <= set(who):
                 continue  # Nobody can tell a script all of whose ranks sleep from one that works, if it has no state.
             ranks, workers = dict(session.ranks), list(state.workers)
             for rank_id, hang in zip(who, how, strict=True):

@@ -230,6 +230,8 @@ class State:
     """That may still come."""
     hangs: tuple[frozenset[Hang], int] = (frozenset(), 0)
     """How ranks may come to hang, as one of these, and how many at once."""
+    hangs_first: bool = False
+    """They do before anything else happens to them."""
     has_hung: bool = False
     """Some have."""
     elastic: bool = True

@@ -14,6 +14,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -157,33 +158,37 @@ def first_world(engine: Engine) -> State:
     return replace(at_start(1, 2, 1, engine=engine), workers=ready)
 
 
+def then_anything(engine: Engine) -> State:
+    """A rank hangs, and then there is a loss, a notice, another size, or another one hangs."""
+    return replace(at_rest(2, 2, 2, engine=engine), hangs_first=True)
+
+
 @pytest.fixture
 def short_day(monkeypatch: pytest.MonkeyPatch) -> None:
     """For which a run without two commits is left alone, if nothing shows whether its ranks move."""
     monkeypatch.setattr(standstill, "LONGEST_BUSY", DAY)
 
 
-LONG = pytest.mark.long
-
-
 @pytest.mark.usefixtures("short_day")
 @pytest.mark.parametrize("engine", Engine)
 @pytest.mark.parametrize(
-    ("start", "at_once"),
+    ("start", "at_once", "kinds"),
     [
-        pytest.param(first_world, 2, id="the-first-world"),
-        pytest.param(lambda engine: at_rest(1, 2, 1, engine=engine), 2, id="two"),
-        pytest.param(lambda engine: at_rest(2, 2, 1, engine=engine), 2, id="two-at-least"),
-        pytest.param(lambda engine: at_rest(1, 3, 1, engine=engine), 3, id="three"),
-        pytest.param(lambda engine: at_start(1, 2, 1, engine=engine), 2, id="from-the-start", marks=LONG),
-        pytest.param(lambda engine: at_rest(1, 1, 2, engine=engine), 2, id="one-and-a-disturbance", marks=LONG),
+        pytest.param(first_world, 2, HANGS, id="the-first-world"),
+        pytest.param(partial(at_rest, 1, 2, 1), 2, HANGS, id="two"),
+        pytest.param(partial(at_rest, 2, 2, 1), 2, HANGS, id="two-at-least"),
+        pytest.param(partial(at_rest, 1, 3, 1), 3, HANGS, id="three"),
+        pytest.param(then_anything, 1, (Hang.ASLEEP,), id="then-anything"),
+        pytest.param(then_anything, 2, HANGS, id="then-anything-of-all", marks=pytest.mark.long),
+        pytest.param(partial(at_start, 1, 2, 1), 2, HANGS, id="from-the-start", marks=pytest.mark.long),
+        pytest.param(partial(at_rest, 1, 1, 2), 1, HANGS, id="one-and-anything", marks=pytest.mark.long),
     ],
 )
 def test_whoever_hangs_the_run_trains_again_or_ends(
-    start: Callable[[Engine], State], at_once: int, engine: Engine
+    start: Callable[..., State], at_once: int, kinds: tuple[Hang, ...], engine: Engine
 ) -> None:
     """Any of its ranks are stopped, asleep or silent, each in its way, at any moment."""
-    search = Search(hanging(start(engine), *HANGS, at_once=at_once))
+    search = Search(hanging(start(engine=engine), *kinds, at_once=at_once))
     bound = BOUND if search.states[0].trained else BOUND + DAY
     for number, state in enumerate(search.states):
         assert not state.lost, f"{state.lost}\n{search.story(number)}"
