@@ -37,7 +37,7 @@ from datetime import timedelta
 from airflow.providers.common.compat.sdk import DAG
 from airflow.providers.standard.operators.empty import EmptyOperator
 from elastic_training.operators.elastic_torch import ElasticTorchOperator
-from elastic_training.settings import Checkpoints, Recovery, Workers
+from elastic_training.settings import Checkpoints, Deadline, Recovery, Workers
 from elastic_training.settings.recovery import Restart
 
 print("a file may print")
@@ -55,6 +55,7 @@ with DAG("nightly", schedule=None, params={"most": 4}):
         workers=[{"min": 1}, {"min": 2}]
     )
     ElasticTorchOperator(task_id="bare", command=["python", "train.py"], workers=Workers(min=2))
+    common["deadline"] = Deadline("{{ ds }}")
     ElasticTorchOperator(task_id="restarted", workers=Workers(min=2), restart=Restart(grace=5), **common)
     ElasticTorchOperator.partial(task_id="any", command=["python", "train.py"]).expand_kwargs(
         [{"workers": {"min": 1}, "checkpoint_uri": "file:///tmp/checkpoints"}]
@@ -213,6 +214,7 @@ class TestAFile:
         kept, lost = (rehearsed(capsys, file, "--task", task, *words) for task in ("train", "restarted"))
         assert kept["figures"]["lost_steps"] == 0 < lost["figures"]["lost_steps"]
         assert any(note.startswith("left out: the checkpoint at the script's signal") for note in lost["notes"])
+        assert "left out: deadline; the workers of start are asked for all the time" in lost["notes"]
 
     def test_whatever_is_mapped_is_asked_for(self, capsys: pytest.CaptureFixture[str], file: str, steady: str) -> None:
         words = ("--steps", "60", "--trace", steady, *WORDS)

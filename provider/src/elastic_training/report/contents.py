@@ -267,8 +267,8 @@ def _figures(status: Status) -> dict[str, str]:
     figures["newest step"] = step_text(status.step, trained=status.started is not None, none="–")
     if status.progress is not None:
         figures["progress"] = shortened(progress_words(status.progress), _NAME)
-    if status.deadline is not None:
-        figures["deadline"] = shortened(deadline_words(status.deadline), MAX_WORDS)
+    if status.deadline is not None and (words := deadline_words(status.deadline)):
+        figures["deadline"] = shortened(words, MAX_WORDS)
     figures |= {f"newest {shortened(name, _NAME)}": f"{value:.4g}" for name, value in list(status.metrics.items())[:4]}
     figures["worker time"] = _duration(sum(status.worker_seconds.values()))
     if status.usage:
