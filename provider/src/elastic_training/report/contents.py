@@ -61,7 +61,7 @@ class Size:
     events: int = MAX_EVENTS
 
 
-SIZES = (*map(Size, (1000, 400, 200, 100, 50, 20)), Size(0, 10, 20))
+SIZES = (*map(Size, (1000, 400, 200, 100, 50, 15)), Size(0, 10, 20))
 """From the largest; the first whose page is small enough is taken."""
 
 
