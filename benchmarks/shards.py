@@ -33,6 +33,8 @@ from tests.paced import Script  # noqa: E402
 COUNT, PER_STEP, SECONDS = 10_000, 40, 0.004
 EVERY = 3.0, 6.0
 """Seconds between two disturbances."""
+DISTURBANCES = 12
+"""Of a training, which goes on to its end afterwards."""
 MOST = 4
 """Workers."""
 
@@ -64,8 +66,10 @@ def train(folder: Path, engine: str, rng: random.Random, *, plain: bool) -> Outc
     try:
         run.start()
         run.trains(3)
-        while not run.is_over():
+        for _ in range(DISTURBANCES):
             time.sleep(rng.uniform(*EVERY))
+            if run.is_over():
+                break
             status = run.status()
             if status.world_size > 1 and rng.random() < 0.5:
                 with suppress(AssertionError, ProcessLookupError, IndexError):  # That world is over already.
@@ -73,7 +77,7 @@ def train(folder: Path, engine: str, rng: random.Random, *, plain: bool) -> Outc
                     kills += 1
             else:
                 run.resize(rng.randint(2, MOST))
-        status = run.status()
+        status = run.end(max_wait=1200.0)
         if status.phase is not Phase.SUCCEEDED:
             raise SystemExit(run.report("no success"))
         files = {each.name: each.read_text().splitlines() for each in (folder / "notes").iterdir()}
