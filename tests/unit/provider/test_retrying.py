@@ -113,7 +113,7 @@ class TestFailedTry:
         assert isinstance(raised, TrainingHopeless) is hopeless
 
     @pytest.mark.parametrize("policy", [None, TrainingRetryPolicy()])
-    @pytest.mark.parametrize("kind", [FailureKind.LAUNCHER_ERROR, FailureKind.STANDSTILL])
+    @pytest.mark.parametrize("kind", [FailureKind.LAUNCHER_ERROR, FailureKind.STANDSTILL, FailureKind.RANKS_DIFFER])
     def test_what_ends_the_same_is_not_retried(self, kind: FailureKind, policy: TrainingRetryPolicy | None) -> None:
         status = final_status(kind)
         raised = failed_try(status, (), policy, tries_left=True, hopeless=False)

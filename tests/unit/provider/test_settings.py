@@ -49,6 +49,7 @@ from elastic_training.settings.values import parse_bool
         (lambda: Recovery(factor="twice"), "recovery.factor"),
         (lambda: Recovery(window=1), "recovery.window"),
         (lambda: Recovery(window=timedelta(days=2)), "recovery.window"),
+        (lambda: Recovery(compare="sometimes"), "recovery.compare"),
         (lambda: Checkpoints(every=0), "checkpoints.every"),
         (lambda: Checkpoints(keep=0), "checkpoints.keep"),
     ],
@@ -94,6 +95,8 @@ def test_time_spans_are_seconds_for_the_launcher() -> None:
     assert (spec.mode, spec.max_wait, spec.start_timeout, spec.reset_limit) == (RecoveryMode.FIXED, 120.0, 90.0, 3)
     assert Recovery(lease=0).timing() == Timing(lease=0.0)
     assert Recovery().spec().standstill is None
+    assert Recovery().spec().compare
+    assert not Recovery(compare="{{ False }}").rendered(lambda text: text.strip("{ }")).spec().compare
     assert Recovery(standstill=0).spec().standstill == 0.0
     assert Recovery(standstill=timedelta(minutes=5)).spec().standstill == 300.0
     spec = Recovery(stragglers="replace", factor="{{ 2 }}", window=60).rendered(lambda text: text.strip("{ }")).spec()

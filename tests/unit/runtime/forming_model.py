@@ -102,8 +102,8 @@ def _carry_out(state: State, action: Action, reason: str) -> State:
             return _end(state, reason)
         case ReleaseWorker(name) | GiveUpWorker(name):
             return _gone(state, next(each.index for each in state.workers if each.name == name))
-        case AskRanks(_, quiet) if session:
-            return replace(state, inquiry=_asked(state, session, quiet=quiet))
+        case AskRanks(_, quiet, early) if session:
+            return state if early else replace(state, inquiry=_asked(state, session, quiet=quiet))
         case EndStandstill(stall, rank_ids) if session and state.inquiry:
             state = replace(state, stalls=(stall,), inquiry=replace(state.inquiry, acted=0.0))
             for rank_id in rank_ids:

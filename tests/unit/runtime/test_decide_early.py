@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from elastic_runtime.errors import FailureKind
-from elastic_runtime.launcher.decision.facts import Clocks, CommitFact, Decision, Ending
+from elastic_runtime.launcher.decision.facts import AskRanks, Clocks, CommitFact, Decision, Ending
 from elastic_runtime.run.status import Phase
 from elastic_runtime.run.waits import LAST_WRITE
 from tests.unit.runtime.decide_bench import FRESH, NOW, SETTLED, USUAL, A, B, decide_now, facts, failed, session, since
@@ -34,7 +34,8 @@ def test_others_that_stand_are_waited_for_within_a_bound() -> None:
     ending = Ending(((1, 12),), (0, 2), step=12)
     waits = Decision((), Phase.RUNNING, "1 ranks have ended their training, 2 have not")
     assert decided(ending) == waits
-    assert decided(ending, since(ending_since=NOW - BOUND)) == waits
+    asked = decided(ending, since(ending_since=NOW - BOUND))
+    assert (asked.reason, [type(each) for each in asked.actions]) == (waits.reason, [AskRanks])
     late = f"{EARLY}, and ranks 0 and 2 have not within {BOUND + 1:.0f} s"
     assert decided(ending, since(ending_since=NOW - BOUND - 1)) == failed(FailureKind.EARLY_EXIT, late)
 

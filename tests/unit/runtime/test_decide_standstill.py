@@ -129,7 +129,7 @@ def decided(known: Facts, by: object = SHORT) -> Decision:
 
 
 def asks(known: Facts, by: object = SHORT) -> bool:
-    return any(isinstance(each, AskRanks) for each in decided(known, by).actions)
+    return any(isinstance(each, AskRanks) and not each.early for each in decided(known, by).actions)
 
 
 @pytest.mark.parametrize(("longest", "limit"), [(0.5, 600.0), (30.0, 600.0), (60.0, 1200.0)])

@@ -172,9 +172,9 @@ class Run:
                     self.session.list_ranks(ranks, minimum)
                 case ReformWorld() if self.session:
                     self.session.reform()
-                case AskRanks():
-                    self.standstills.asks(self.step)
-                    self.pool.dump_stacks(ask=True)
+                case AskRanks(_, quiet, early):
+                    self.standstills.asks(self.step, quiet=quiet, early=early)
+                    self.pool.dump_stacks(ask=True, quiet=quiet)
                 case EndStandstill(stall, rank_ids, reason) if self.session:
                     self.told.append(reason)
                     self.standstills.acts(stall)

@@ -45,6 +45,8 @@ def played(row: Wait) -> tuple[float, Action, Decision]:
         clocks = observe(clocks, given, row.settings, now)
         decision = decide(given, clocks, row.settings, now)
         for action in decision.actions:
+            if isinstance(action, AskRanks) and action.early:
+                continue
             if isinstance(action, AskRanks):
                 proves = given.inquiry is not None and any(each.waits for each in row.answers)
                 given = replace(given, inquiry=Inquiry(now, row.answers, 20, quiet=action.quiet, proves=proves))

@@ -43,6 +43,8 @@ class FailureKind(StrEnum):
     """More forced resets than ``recovery.reset_limit``."""
     STANDSTILL = "standstill"
     """The training stood still at the same step twice, by the same rank's fault or by nobody's."""
+    RANKS_DIFFER = "ranks_differ"
+    """A rank did not do what the others did, for the second time."""
     BUDGET = "budget"
     """The run has cost what it may: ``deadline.budget``."""
     CANCELLED = "cancelled"

@@ -22,7 +22,7 @@ _LONGEST = 10_000
 """Characters of a text; no launcher of ours writes as many."""
 _WORDED = frozenset(
     {
-        *(EventKind.FINISHED, EventKind.STANDSTILL, EventKind.WARNING),
+        *(EventKind.FINISHED, EventKind.STANDSTILL, EventKind.RANKS_DIFFER, EventKind.WARNING),
         *(EventKind.CHECKPOINT, EventKind.CHECKPOINT_SKIPPED, EventKind.HANDOVER, EventKind.RESUMED),
     }
 )

@@ -23,9 +23,11 @@ from elastic_runtime.run.spec import (
 )
 from elastic_training.settings.templating import Settings, all_known, is_template
 from elastic_training.settings.values import (
+    BoolOrTemplate,
     Duration,
     IntOrTemplate,
     member_of,
+    parse_bool,
     real_number,
     seconds_of,
     settings_of,
@@ -68,6 +70,8 @@ class Recovery(Settings):
     """A worker holds the others back if its own work takes so many times as long as theirs: 1.1 to 100."""
     window: Duration = timedelta(minutes=5)
     """For so long: five seconds to a day."""
+    compare: BoolOrTemplate = True
+    """Whether a rank is replaced that has not begun the same collectives and steps as the others by a commit."""
 
     def __post_init__(self) -> None:
         known = self.known()
@@ -90,6 +94,7 @@ class Recovery(Settings):
             stragglers=member_of("recovery.stragglers", self.stragglers, Stragglers),
             factor=real_number("recovery.factor", self.factor, least=LEAST_FACTOR, most=MOST_FACTOR),
             window=seconds_of("recovery.window", self.window),
+            compare=parse_bool("recovery.compare", self.compare),
         )
 
     @all_known()

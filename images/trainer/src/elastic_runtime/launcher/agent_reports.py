@@ -13,6 +13,7 @@ from elastic_runtime.engines.base import Session
 from elastic_runtime.errors import InvalidDocument
 from elastic_runtime.launcher.agents import AgentConnection
 from elastic_runtime.launcher.decision.shard_queues import ShardQueues
+from elastic_runtime.launcher.differences import Differences
 from elastic_runtime.launcher.gathering import Gathering
 from elastic_runtime.launcher.platform import Platform
 from elastic_runtime.launcher.record.output import OutputLog
@@ -44,6 +45,7 @@ from elastic_runtime.protocol.rank_link import (
 )
 from elastic_runtime.protocol.rank_names import RankName
 from elastic_runtime.protocol.shards import ShardWanted
+from elastic_runtime.protocol.tallies import Tally
 from elastic_runtime.protocol.wire import (
     AgentMessage,
     GiveShard,
@@ -73,7 +75,7 @@ class AgentReports:
     """Pass messages of agents on to pool, record, log and session.
 
     Args:
-        pool, record, output, platform, gathering, standstills, stragglers: where it goes.
+        pool, record, output, platform, gathering, standstills, stragglers, differences: where it goes.
         session: the present one; None while there is none.
         wanted: workers that are asked for now.
         on_change: called when there may be something to decide.
@@ -91,10 +93,12 @@ class AgentReports:
         gathering: Gathering,
         standstills: Standstills,
         stragglers: StragglerWatch,
+        differences: Differences,
     ) -> None:
         self._pool, self._record, self._output, self._platform = pool, record, output, platform
         self._session, self._wanted, self._on_change, self._gathering = session, wanted, on_change, gathering
-        self._standstills, self._stragglers, self._shards = standstills, stragglers, ShardQueues()
+        self._standstills, self._stragglers, self._differences = standstills, stragglers, differences
+        self._shards = ShardQueues()
         self._tidings: dict[str, Pace] = {}
         self._engine_words: dict[str, Pace] = {}
 
@@ -186,7 +190,7 @@ class AgentReports:
         if isinstance(message, TrainingEnded | TrainingStopped):
             self._waits(worker, process, message)
             return
-        if isinstance(message, Busy | Standing | LocalRankRead | TrainsUnjoined):
+        if isinstance(message, Busy | Standing | Tally | LocalRankRead | TrainsUnjoined):
             self._script_does(worker, process, message)
             return
         if isinstance(message, Progress) and (session := self._session()):
@@ -209,11 +213,15 @@ class AgentReports:
             self._pool.stands = True
 
     def _script_does(
-        self, worker: Worker, process: str, message: Busy | Standing | LocalRankRead | TrainsUnjoined
+        self, worker: Worker, process: str, message: Busy | Standing | Tally | LocalRankRead | TrainsUnjoined
     ) -> None:
         if isinstance(message, Busy | Standing):
             self._pool.check_running(worker, process)
             self._standstills.said(_rank_id(process), message)
+        elif isinstance(message, Tally):
+            self._pool.check_running(worker, process)
+            if session := self._session():
+                self._differences.told(_rank_id(process), message, session.rank_of)
         elif isinstance(message, TrainsUnjoined):
             self._record.trains_unjoined()
         elif self._pool.shares_host(worker):

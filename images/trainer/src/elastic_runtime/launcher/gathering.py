@@ -32,6 +32,7 @@ _TOLD = frozenset(
         EventKind.RESUMED,
         EventKind.RESTARTED,
         EventKind.STANDSTILL,
+        EventKind.RANKS_DIFFER,
     }
 )
 _LONGEST = 120

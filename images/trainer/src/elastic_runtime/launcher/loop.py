@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -26,6 +27,7 @@ from elastic_runtime.launcher.decision.facts import (
     Clocks,
     CloseSession,
     DecisionSettings,
+    EndDifference,
     Ending,
     EndStandstill,
     EndWorkers,
@@ -43,6 +45,7 @@ from elastic_runtime.launcher.decision.facts import (
     StopTraining,
 )
 from elastic_runtime.launcher.decision.sizing import Sizing
+from elastic_runtime.launcher.differences import Differences
 from elastic_runtime.launcher.gathering import Gathering
 from elastic_runtime.launcher.notebook import check_jupyter
 from elastic_runtime.launcher.observing import scraping
@@ -66,6 +69,8 @@ from elastic_runtime.run.status_failure import LAST_WORDS
 from elastic_runtime.run.waits import LOOK_BEATS
 
 log = logging.getLogger(__name__)
+_NAMED = (FailureKind.STANDSTILL, FailureKind.RANKS_DIFFER)
+"""Failures whose reasons name the ranks."""
 
 PUBLISH_INTERVAL = 0.2
 """Seconds between two writings of the status, at least; the final one is written at once."""
@@ -123,7 +128,7 @@ class Launcher:
         self._session: Session | None = None
         self._saving = Saving(spec, self._pool, self._record, platform, lambda: self._session, self._new_change)
         self._gathering = Gathering(spec)
-        self._standstills = Standstills(self._loop.time)
+        self._standstills, self._differences = Standstills(self._loop.time), Differences()
         self._stragglers = StragglerWatch(self._settings, self._pool, self._record, self._standstills, self._loop.time)
         self._scraping = scraping(spec.observe, self._status)
         self._reports = AgentReports(
@@ -137,6 +142,7 @@ class Launcher:
             self._gathering,
             self._standstills,
             self._stragglers,
+            self._differences,
         )
         reports = self._reports
         self._server = AgentServer(
@@ -231,6 +237,8 @@ class Launcher:
             excused=self._standstills.excused(ranks),
             inquiry=self._standstills.inquiry(ranks),
             stalls=self._standstills.stalls,
+            difference=self._differences.present,
+            differences=self._differences.past,
             over_budget=self._deadline.over_budget(len(self._pool.workers)),
             is_consequence=self._record.failures.is_consequence,
             pause=self._record.pause_fact(),
@@ -384,13 +392,14 @@ class Launcher:
             case ReformWorld():
                 if self._session:
                     self._session.reform()
-            case AskRanks(reason, quiet):
-                self._standstills.asks(self._record.step, quiet=quiet)
-                count = self._pool.dump_stacks(ask=True, quiet=quiet)
-                if not quiet:
-                    self._record.event(EventKind.STANDSTILL, f"{reason}; the stacks of {count} ranks are in the log")
-            case EndStandstill():
-                self._end_standstill(action)
+            case AskRanks():
+                self._ask_ranks(action)
+            case EndStandstill(stall, rank_ids, reason):
+                self._standstills.acts(stall)
+                self._stop_ranks(rank_ids, EventKind.STANDSTILL, reason, stall.step)
+            case EndDifference(difference, reason):
+                self._differences.acts()
+                self._stop_ranks(difference.rank_ids, EventKind.RANKS_DIFFER, reason, difference.step)
             case RefuseSize(size, before):
                 self._refuse(size, before)
             case HoldSize(workers):
@@ -413,12 +422,18 @@ class Launcher:
             case _:
                 assert isinstance(action, StopTraining), "the others are handled by the loop"
 
-    def _end_standstill(self, action: EndStandstill) -> None:
-        self._standstills.acts(action.stall)
-        self._record.event(EventKind.STANDSTILL, action.reason, step=action.stall.step)
-        for rank_id in action.rank_ids:
+    def _ask_ranks(self, asked: AskRanks) -> None:
+        self._standstills.asks(self._record.step, quiet=asked.quiet, early=asked.early)
+        count = self._pool.dump_stacks(ask=True, quiet=asked.quiet)
+        if not asked.quiet:
+            self._record.event(EventKind.STANDSTILL, f"{asked.reason}; the stacks of {count} ranks are in the log")
+
+    def _stop_ranks(self, rank_ids: Sequence[str], kind: EventKind, reason: str, step: int | None) -> None:
+        """Stop ranks, so that the others form another world; or have all form another, if these are none."""
+        self._record.event(kind, reason, step=step)
+        for rank_id in rank_ids:
             self._pool.stop_rank(rank_id)
-        if self._session and not action.rank_ids:
+        if self._session and not rank_ids:
             self._session.break_up()
 
     async def _finish(self, action: Finish, reason: str) -> Status:
@@ -453,7 +468,7 @@ class Launcher:
         return status
 
     def _with_cause(self, end: Finish, reason: str) -> str:
-        if end.phase is not Phase.FAILED or end.failure in (*ASKED_FOR, FailureKind.STANDSTILL):
+        if end.phase is not Phase.FAILED or end.failure in (*ASKED_FOR, *_NAMED):
             return reason
         if first := self._record.failures.first:
             return f"{reason}; {first.summary}{self._record.advice}"
@@ -512,6 +527,7 @@ class Launcher:
         self._pool.new_world()
         self._standstills.new_world(members)
         self._stragglers.new_world(members)
+        self._differences.new_world()
         self._record.world(members)
 
     def _rank_exited(self, rank_id: str, code: int, expected: bool) -> None:

@@ -24,8 +24,14 @@ class _Asked:
     stopped: set[str] = field(default_factory=set)
     acted: float | None = None
     quiet: bool = False
+    early: bool = False
     before: _Asked | None = None
     """The question before, in the same world."""
+
+    @property
+    def repeated(self) -> bool:
+        """Whether the answers are the same as to the question before."""
+        return self.before is not None and _but_for_time(self.answers) == _but_for_time(self.before.answers)
 
     def proves(self, rank_id: str) -> bool:
         """Whether a rank has not moved since the question before."""
@@ -38,6 +44,10 @@ class _Asked:
             return now is then
         same = now.collectives is not None and now.collectives == then.collectives and now.commits == then.commits
         return same and now.waits and then.waits
+
+
+def _but_for_time(answers: Mapping[str, Standing]) -> dict[str, Standing]:
+    return {rank_id: replace(each, idle=0.0) for rank_id, each in answers.items()}
 
 
 class Standstills:
@@ -77,7 +87,8 @@ class Standstills:
         step = max(steps, default=asked.step)
         ranks = tuple(self._standing(asked, each, rank_of[each]) for each in order)
         proves = any(asked.proves(each) for each in order)
-        return Inquiry(asked.time, ranks, step, asked.acted, asked.quiet, proves)
+        repeated = asked.repeated and asked.answers.keys() >= rank_of.keys()
+        return Inquiry(asked.time, ranks, step, asked.acted, asked.quiet, proves, asked.early, repeated)
 
     def _standing(self, asked: _Asked, rank_id: str, rank: int) -> RankStanding:
         name = RankName.parse(rank_id)
@@ -91,6 +102,8 @@ class Standstills:
             collectives=answer.collectives,
             waits=answer.waits,
             place=answer.place,
+            in_commit=answer.in_commit,
+            blocked=answer.blocked,
         )
 
     def new_world(self, members: Collection[str]) -> None:
@@ -98,15 +111,16 @@ class Standstills:
         self._asked = None
         self._busy = {rank_id: until for rank_id, until in self._busy.items() if rank_id in members}
 
-    def asks(self, step: int | None, *, quiet: bool = False) -> None:
+    def asks(self, step: int | None, *, quiet: bool = False, early: bool = False) -> None:
         """All ranks are asked now.
 
         Args:
             step: the newest that was told.
             quiet: as :attr:`.AskRanks.quiet` has it.
+            early: as :attr:`.AskRanks.early` has it.
         """
-        before = self._asked and replace(self._asked, before=None)
-        self._asked = _Asked(self._now(), step, quiet=quiet, before=before)
+        before = replace(self._asked, before=None) if self._asked and self._asked.early == early else None
+        self._asked = _Asked(self._now(), step, quiet=quiet, early=early, before=before)
 
     def acts(self, stall: Stall) -> None:
         """Ranks are stopped, or their world is broken up, because of this one."""

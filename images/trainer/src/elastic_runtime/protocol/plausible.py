@@ -36,6 +36,7 @@ from elastic_runtime.protocol.rank_link import (
 )
 from elastic_runtime.protocol.rank_names import RankName
 from elastic_runtime.protocol.shards import MOST_SHARDS, ShardWanted
+from elastic_runtime.protocol.tallies import MAX_KINDS, Tally
 from elastic_runtime.protocol.wire import (
     AgentMessage,
     Heartbeat,
@@ -192,6 +193,8 @@ def check_rank(message: RankMessage) -> None:  # noqa: C901, PLR0912  # one case
             _demand(0.0 < seconds <= DAY, "seconds", seconds, "out of range")
             _demand(0.0 <= waited <= seconds, "waited", waited, "not a part of that time")
             _count("steps", steps)
+        case Tally():
+            _tally(message)
         case Resumed(uri, step):
             _uri(uri)
             _step(step)
@@ -221,6 +224,17 @@ def _shard(message: ShardWanted) -> None:
     _count("step", message.step)
     _demand(1 <= message.size <= MOST_SHARDS, "size", message.size, "out of range")
     _demand(0 <= message.number <= message.size, "number", message.number, "out of range")
+
+
+def _tally(message: Tally) -> None:
+    for name in ("commit", "collectives", "order", "steps"):
+        _count(name, getattr(message, name))
+    if message.step is not None:
+        _step(message.step)
+    _demand(len(message.kinds) <= MAX_KINDS, "kinds", len(message.kinds), f"more kinds of collectives than {MAX_KINDS}")
+    for kind, times in message.kinds.items():
+        _text("kinds", kind)
+        _count("kinds", times)
 
 
 def _text(name: str, text: str) -> None:

@@ -25,6 +25,7 @@ from typing import Any
 from elastic_runtime.net.framing import LineReader
 from elastic_runtime.protocol import messages
 from elastic_runtime.protocol.shards import SHARD_REPEAT, ShardGiven, ShardWanted
+from elastic_runtime.protocol.tallies import Tally
 
 RANK_FD = "ELASTIC_RUNTIME_RANK_FD"
 """File descriptor of the rank's end."""
@@ -210,6 +211,10 @@ class Standing:
     """Whether its training thread is inside a framework, where ranks wait for each other."""
     place: str = ""
     """Lines of the script at which that thread stands, the innermost first; empty: not known."""
+    in_commit: bool = False
+    """Whether that thread is inside a commit."""
+    blocked: bool = False
+    """Whether it is in a call that ends when the others do their part, and in nothing that works meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +254,7 @@ RankMessage = (
     | ShardWanted
     | TrainingStopped
     | Standing
+    | Tally
     | TrainingEnded
     | TrainsUnjoined
 )

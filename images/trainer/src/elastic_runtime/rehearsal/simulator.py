@@ -15,6 +15,7 @@ from elastic_runtime.launcher.decision.facts import (
     Clocks,
     CloseSession,
     DecisionSettings,
+    EndDifference,
     EndStandstill,
     EndWorkers,
     Facts,
@@ -284,8 +285,10 @@ class _Simulation:
                 self._session, self._end, self._failure = None, reason, failure
                 if self._job.steps is not None:  # Without, what the oracle does meanwhile counts, to the trace's end.
                     self._timeline.stop()
-            case StepDown() | RefuseSize() | HoldSize() | GiveUpWorker() | AskRanks() | EndStandstill():
-                raise AssertionError("other launchers, scripts that refuse a size, and silence are not simulated")
+            case (
+                StepDown() | RefuseSize() | HoldSize() | GiveUpWorker() | AskRanks() | EndStandstill() | EndDifference()
+            ):
+                raise AssertionError("ranks that stand still, or differ, are not simulated")
             case StopTraining() | EndWorkers() | RefusePause():
                 raise AssertionError("no run is paused in a simulation")
             case _:

@@ -220,6 +220,8 @@ class RecoverySpec:
     seconds."""
     factor: float = 1.5
     window: float = 300.0
+    compare: bool = True
+    """Whether a rank is replaced that has not begun the same as the others by a commit."""
 
     def __post_init__(self) -> None:
         if self.standstill is not None and self.standstill < 0:

@@ -129,6 +129,8 @@ class EventKind(StrEnum):
     """No rank commits any more; then: which rank is at fault, and is replaced."""
     STRAGGLER = "straggler"
     """A worker holds the others back, and is replaced if that is asked for."""
+    RANKS_DIFFER = "ranks_differ"
+    """A rank does not do what the others do: which, and in what it differs. It is replaced."""
     WARNING = "warning"
     """Problem of the script that costs steps or may fail. The message has the remedy."""
     DEADLINE = "deadline"

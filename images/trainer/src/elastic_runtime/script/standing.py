@@ -12,21 +12,27 @@ import itertools
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.pace import Pace
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol.rank_link import MAX_PLACE, Busy, RankLink, Standing, shared_link
 from elastic_runtime.run.waits import LONGEST_BUSY
+from elastic_runtime.script.tally import Counts, Stride
 
-WAITING = ("torch.distributed", "torch.autograd", "horovod", "tensorflow.python", "elastic_runtime.engines")
-"""Modules in which a rank is while it waits for the others' part in a collective."""
+_BLOCKING = ("torch.distributed", "horovod", "elastic_runtime.engines")
+"""Modules whose functions do nothing themselves while they wait for the others' part in a collective."""
+WAITING = (*_BLOCKING, "torch.autograd", "tensorflow.python")
+"""Modules in which a rank is while it waits for that."""
+_COMMITTING = ("elastic_runtime.training.state",)
+"""Modules in which a rank is while it commits."""
 _FOREIGN = frozenset({"elastic_runtime", "horovod", "keras", "tensorflow", "torch", *sys.stdlib_module_names})
 """Packages whose lines are not the script's own. Other libraries count as the script's: they do not wait for ranks."""
 _DEEPEST = 1000
@@ -53,6 +59,15 @@ class Position:
     """Global step of the newest commit; commits, if the state does not count steps."""
 
 
+class _Place(NamedTuple):
+    """Where a thread stands, as :class:`.Standing` has it."""
+
+    waits: bool
+    place: str
+    in_commit: bool
+    blocked: bool
+
+
 class Ledger:
     """What this process has begun in its world, and what it is busy with.
 
@@ -71,6 +86,8 @@ class Ledger:
         self._pace = Pace(_TOLD, _TOLD_AT_ONCE, clock)
         self.collectives: Callable[[], int | None] = lambda: None
         """Returns how many collectives this rank has begun in its world, if its engine counts them."""
+        self.counts = Counts()
+        self._stride = Stride(clock)
         link.on_asked = self.answer
 
     def in_world(self) -> None:
@@ -78,15 +95,23 @@ class Ledger:
         self._thread, self._native = threading.get_ident(), threading.get_native_id()
         self._commits, self._last = 0, self._clock()
         self._world += 1
+        self._stride = Stride(self._clock)
 
     @property
     def begun(self) -> int:
         """Commits that this process has begun in its world."""
         return self._commits
 
-    def commits(self, step: int | None = None) -> None:
-        """A commit has begun, of this global step; None: the state does not count steps."""
+    def commits(self, step: int | None = None, kept: Callable[[], Iterable[object]] = tuple) -> None:
+        """A commit has begun.
+
+        Args:
+            step: the global step. None: the state does not count steps.
+            kept: returns what the state keeps.
+        """
         self._commits, self._step, self._last = self._commits + 1, step, self._clock()
+        if self._stride.due(self._commits):
+            self._link.send(self.counts.tally(self._commits, step, kept()))
 
     def position(self) -> Position:
         """Return how far this rank is, in any thread."""
@@ -114,9 +139,9 @@ class Ledger:
     def answer(self) -> None:
         """Tell the launcher where this rank stands; in any thread."""
         self._tell()
-        waits, place = _place(sys._current_frames().get(self._thread or 0))
+        where = _place(sys._current_frames().get(self._thread or 0))
         idle = max(0.0, self._clock() - self._last)
-        self._link.send(Standing(self._commits, self._collectives(), self._step, idle, waits, place))
+        self._link.send(Standing(self._commits, self._collectives(), self._step, idle, *where))
 
     def _collectives(self) -> int | None:
         with contextlib.suppress(Exception):  # Of a framework whose world may be ending.
@@ -129,15 +154,17 @@ class Ledger:
         self._link.send(Busy(last[0], max(0.0, last[1] - self._clock()) if last[0] else 0.0))
 
 
-def _place(frame: FrameType | None) -> tuple[bool, str]:
-    """Whether a thread waits for other ranks, and the lines of the script at which it stands, the innermost first."""
-    lines = list[str]()
+def _place(frame: FrameType | None) -> _Place:
+    lines, in_commit = list[str](), False
+    blocked = _is_of(str(frame.f_globals.get("__name__", "")), _BLOCKING) if frame is not None else False
     for each, module in _frames(frame):
         if len(lines) == _LINES:
             break
         if module.partition(".")[0] not in _FOREIGN:
             lines.append(f"{Path(each.f_code.co_filename).name}:{each.f_lineno}")
-    return bool(waits_in(frame)), printable(" < ".join(lines), MAX_PLACE)
+        elif not lines:
+            in_commit = in_commit or _is_of(module, _COMMITTING)
+    return _Place(bool(waits_in(frame)), printable(" < ".join(lines), MAX_PLACE), in_commit, blocked)
 
 
 def waits_in(frame: FrameType | None) -> str:
@@ -146,7 +173,7 @@ def waits_in(frame: FrameType | None) -> str:
         if module.partition(".")[0] not in _FOREIGN:
             break
         for each in WAITING:
-            if module == each or module.startswith(f"{each}."):
+            if _is_of(module, (each,)):
                 return each
     return ""
 
@@ -158,6 +185,10 @@ def _frames(frame: FrameType | None) -> Iterator[tuple[FrameType, str]]:
             return
         yield frame, str(frame.f_globals.get("__name__", ""))
         frame = frame.f_back
+
+
+def _is_of(module: str, packages: Sequence[str]) -> bool:
+    return any(module == each or module.startswith(f"{each}.") for each in packages)
 
 
 @contextlib.contextmanager

@@ -188,6 +188,10 @@ class ShardedState(DurableState):
         self._commits += 1
         super().commit()
 
+    @override
+    def _objects(self) -> list[object]:
+        return [*super()._objects(), self.optimizer]
+
     def save(self) -> None:
         """Copy this rank's part, and have another rank keep a copy, too; a collective."""
         super().save()

@@ -253,6 +253,7 @@ class Rank:
                 self._disconnect(met)
                 if attempt + 1 == CONNECT_ATTEMPTS:
                     raise
+        ledger().counts.connected()
         self._timelines.begin()
         self._told_local_rank = False
 

@@ -21,7 +21,7 @@ from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from elastic_runtime.engines.gloo_sockets import GlooSockets
 from elastic_runtime.engines.through_worlds import ending_with_its_word, into_world, through_worlds
-from elastic_runtime.engines.torch import own_group
+from elastic_runtime.engines.torch import counting, own_group
 from elastic_runtime.engines.torch.channel import Channel, StoreTimeout, WorldLost
 from elastic_runtime.engines.torch.communicators import abort_communicators, complete_collectives
 from elastic_runtime.engines.torch.cutting import Cutting, Standstill
@@ -112,6 +112,7 @@ class Rank:
             ledger().collectives = collectives_begun
             self._channel = Channel(link, self._another, self._broken)
             self._wrappers.watch()
+            counting.watch_collectives()
             watch_waits(self.is_broken)
 
     @property
@@ -258,6 +259,7 @@ class Rank:
             self._store = store
             with store.connecting(rank, size):
                 dist.init_process_group(_backend(), store=store, rank=rank, world_size=size, timeout=CONNECTING)
+                counting.connected()
                 own_group.connect(store, rank, size)
         self._set_timeout(own_group.timeout())
         self._sockets.notice_silence()

@@ -16,6 +16,7 @@ from elastic_runtime.engines.torch.messages import NAME
 from elastic_runtime.engines.torch.peers import prove_peers
 from elastic_runtime.engines.torch.rank import Rank, this_rank
 from elastic_runtime.engines.torch.sending import add_up, broadcast, exchange, maximum, meet
+from elastic_runtime.script.standing import ledger
 from elastic_runtime.script.unjoined import stepped
 from elastic_runtime.world import World
 
@@ -127,6 +128,7 @@ class TorchWorld(World):
 @cache
 def _watch_steps() -> None:
     register_optimizer_step_post_hook(lambda *_: stepped())
+    register_optimizer_step_post_hook(lambda optimizer, *_: ledger().counts.stepped(optimizer))
 
 
 WORLD = TorchWorld()

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 from elastic_runtime.engines.base import HOW_TO_JOIN, SessionFact, SessionOutcome, SessionState, Stage
 from elastic_runtime.errors import FailureKind
+from elastic_runtime.launcher.decision.deadlock import ask_again, decide_deadlock, waits_for_ended
+from elastic_runtime.launcher.decision.difference import decide_difference
 from elastic_runtime.launcher.decision.facts import (
+    AskRanks,
     Clocks,
     CloseSession,
     Decision,
@@ -207,6 +210,8 @@ def _ended_early(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: 
             return _failed(FailureKind.EARLY_EXIT, f"{early}, and rank {other} at step {at}")
     if step is not None and ending.step is not None and ending.step > step:
         return _failed(FailureKind.EARLY_EXIT, f"{early}, and rank 0 has committed step {ending.step}")
+    if facts.inquiry and (stuck := waits_for_ended(facts.inquiry, {rank for rank, _ in ending.ended})):
+        return _failed(FailureKind.EARLY_EXIT, f"{early}, and rank {stuck.rank} waits for it at {stuck.place}")
     if waited > ENDING * settings.timing.forming:
         rest = " and ".join(map(str, ending.training))
         have = f"ranks {rest} have" if len(ending.training) > 1 else f"rank {rest} has"
@@ -314,9 +319,11 @@ def _form(facts: Facts, clocks: Clocks, settings: DecisionSettings, now: float) 
     else:
         due = ranks_due(facts, settings, now) & set(session.listed)
         then = (
-            _hold(facts, session)
+            decide_difference(facts, settings)
+            or _hold(facts, session)
             or _change(session, wish, due)
             or decide_standstill(facts, settings, now)
+            or decide_deadlock(facts, settings, now)
             or _see_it_train(facts, session, clocks, settings, now)
         )
     return Decision((*released, *then.actions), then.phase, then.reason)
@@ -377,10 +384,11 @@ def _see_it_train(
     if started > ready_bound(session, settings):
         late = f"{named(session.starting)} did not get ready for a world within {started:.0f} s of the start"
         return Decision((ReformWorld(),), Phase.RUNNING, late)
-    trains = f"{len(session.listed)} ranks train"
-    if facts.ending is not None:
-        trains = f"{len(facts.ending.ended)} ranks have ended their training, {len(facts.ending.training)} have not"
-    return Decision((), Phase.RUNNING, trains)
+    if (ending := facts.ending) is None:
+        return Decision((), Phase.RUNNING, f"{len(session.listed)} ranks train")
+    have = f"{len(ending.ended)} ranks have ended their training, {len(ending.training)} have not"
+    asks = ending.training and clocks.ending_since is not None and ask_again(facts.inquiry, clocks.ending_since, now)
+    return Decision((AskRanks(have, quiet=True, early=True),) if asks else (), Phase.RUNNING, have)
 
 
 def _see_it_ended(session: SessionFact, clocks: Clocks, settings: DecisionSettings, now: float) -> Decision:

@@ -85,6 +85,10 @@ class RankStanding:
     """Lines of the script, the innermost first."""
     stopped: bool = False
     """Its process is, as its agent says."""
+    in_commit: bool = False
+    """It is inside a commit."""
+    blocked: bool = False
+    """It does nothing until others have done their part."""
 
     @property
     def known(self) -> bool:
@@ -132,6 +136,32 @@ class Inquiry:
     """Nothing of it is in the log."""
     proves: bool = False
     """A rank has not moved since the inquiry before: it waits in the same collective, is stopped or does not answer."""
+    early: bool = False
+    """As :attr:`AskRanks.early` has it."""
+    repeated: bool = False
+    """All have answered, and the same as in the inquiry before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Ranks of a world that do not do what the others do: :mod:`.difference`."""
+
+    what: str
+    """What differs: the global step of a commit, or what ranks have begun by then."""
+    step: int | None
+    """Global step of that commit, the greatest of all ranks."""
+    ranks: tuple[int, ...]
+    """Those at fault, as numbers of the world. Empty: nobody, as far as can be known."""
+    rank_ids: tuple[str, ...]
+    slots: tuple[str, ...]
+    """Likewise, as names of places."""
+    why: str
+    """For people, with the ranks' names."""
+
+    def repeats(self, other: Difference) -> bool:
+        """Whether this is the same difference as that one: of the same kind, by the same rank."""
+        shared = {*self.ranks, *self.slots} & {*other.ranks, *other.slots}
+        return self.what == other.what and (bool(shared) or not (self.ranks or other.ranks))
 
 
 class LeadershipState(StrEnum):
@@ -219,6 +249,10 @@ class Facts:
     """The newest in the present world."""
     stalls: tuple[Stall, ...] = ()
     """Standstills that were acted upon, over the whole run."""
+    difference: Difference | None = None
+    """That of the present world, if one lasts and was not acted upon."""
+    differences: tuple[Difference, ...] = ()
+    """Those that were acted upon, over the whole run."""
     leave_time: float | None = None
     """Seconds that ranks need to leave a world, at most, as measured in this run; None: not known."""
     ending: Ending | None = None
@@ -329,6 +363,8 @@ class AskRanks:
     """For people."""
     quiet: bool = False
     """Have nothing in the log: it is not known whether anything is wrong."""
+    early: bool = False
+    """To find ranks that wait for each other, long before a standstill. Only the early inquiry before counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +374,15 @@ class EndStandstill:
     stall: Stall
     rank_ids: tuple[str, ...]
     """Those at fault."""
+    reason: str
+    """For people."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndDifference:
+    """The same because ranks do not do the same."""
+
+    difference: Difference
     reason: str
     """For people."""
 
@@ -411,6 +456,7 @@ Action = (
     | ReformWorld
     | AskRanks
     | EndStandstill
+    | EndDifference
     | RefuseSize
     | HoldSize
     | CloseSession

@@ -90,10 +90,11 @@ def decide_standstill(facts: Facts, settings: DecisionSettings, now: float) -> D
         return None
     stands = f"no rank has committed for more than {limit:.0f} s"
     inquiry = facts.inquiry
-    if inquiry is None or inquiry.asked < since + limit / 2:  # The newest commit may have been told when asked.
+    # The newest commit may have been told when they were asked.
+    if inquiry is None or inquiry.early or inquiry.asked < since + limit / 2:
         return _ask_quietly(facts, stands) if facts.commits.longest is None else _ask(stands)
     if inquiry.acted is not None:
-        return _follow_up(facts, inquiry, inquiry.acted, stands, settings, now)
+        return follow_up(facts, inquiry, inquiry.acted, stands, settings, now)
     if now - inquiry.asked <= ANSWER and not all(each.known for each in inquiry.ranks):
         return None if inquiry.quiet else Decision((), Phase.RUNNING, f"{stands}: the ranks are asked where they stand")
     return _judged(facts, inquiry, limit, now - since, now)
@@ -107,7 +108,7 @@ def _judged(facts: Facts, inquiry: Inquiry, limit: float, quiet: float, now: flo
         overdue = facts.session is not None and bool(facts.session.holders) and quiet > LONGEST_BUSY
         if not overdue and (verdict.at_work or not inquiry.proves):
             return _ask_quietly(facts, stands) if now - inquiry.asked > limit / FIRST_COMMIT else None
-        return _ask(stands) if inquiry.quiet else _end(facts, inquiry, verdict, stands)
+        return _ask(stands) if inquiry.quiet else end(facts, inquiry, verdict, stands)
     if verdict.at_work:
         patience = AT_WORK * limit
         if quiet <= patience:
@@ -115,7 +116,7 @@ def _judged(facts: Facts, inquiry: Inquiry, limit: float, quiet: float, now: flo
             return Decision((), Phase.RUNNING, f"{stands}: {verdict.why}; {then}")
         if inquiry.asked <= now - quiet + patience:
             return _ask(f"no rank has committed for more than {patience:.0f} s")
-    return _end(facts, inquiry, verdict, stands)
+    return end(facts, inquiry, verdict, stands)
 
 
 def _ask(stands: str) -> Decision:
@@ -128,24 +129,32 @@ def _ask_quietly(facts: Facts, stands: str) -> Decision:
     return Decision((AskRanks(stands, quiet=True),), Phase.RUNNING, trains)
 
 
-def _end(facts: Facts, inquiry: Inquiry, verdict: Verdict, stands: str) -> Decision:
+def end(facts: Facts, inquiry: Inquiry, verdict: Verdict, stands: str, hint: str = HINT) -> Decision:
+    """Return what follows for the ranks at fault, or for all; the second time the end of the run.
+
+    Args:
+        facts: how things stand.
+        inquiry: the newest.
+        verdict: on its ranks.
+        stands: what has shown the standstill, for people.
+        hint: what to do about it.
+    """
     ranks, told = verdict.ranks, facts.commits.told if facts.commits else 0
     stall = Stall(inquiry.step, tuple(each.rank for each in ranks), tuple(each.slot for each in ranks), told)
     at = "" if stall.step is None else f" at step {stall.step}"
     if any(stall.repeats(each) for each in facts.stalls):
-        hint = f". {HINT}" if all(each.answered for each in ranks) else ""
-        reason = f"the training stands still{at} for the second time: {verdict.why}{hint}"
+        remedy = f". {hint}" if all(each.answered for each in ranks) else ""
+        reason = f"the training stands still{at} for the second time: {verdict.why}{remedy}"
         return Decision((Finish(Phase.FAILED, FailureKind.STANDSTILL),), Phase.FAILED, reason)
-    then = "all form a new world" if not ranks else "it is replaced" if len(ranks) == 1 else "they are replaced"
-    reason = f"{stands}{at}: {verdict.why}; {then}"
+    reason = f"{stands}{at}: {verdict.why}; {consequence(ranks)}"
     action = EndStandstill(stall, tuple(each.rank_id for each in ranks), reason)
     return Decision((action,), Phase.RUNNING, reason)
 
 
-def _follow_up(
+def follow_up(
     facts: Facts, inquiry: Inquiry, acted: float, stands: str, settings: DecisionSettings, now: float
 ) -> Decision:
-    """A process that no signal ends holds its world up further: then its worker goes."""
+    """Return what follows then: a process that no signal ends holds its world up, until its worker goes."""
     verdict = judge(inquiry.ranks)
     reason = f"{stands}: {verdict.why}"
     if now - acted <= settings.timing.stop_grace + settings.timing.forming:
@@ -189,7 +198,7 @@ def judge(ranks: Sequence[RankStanding]) -> Verdict:
         return counted
     if not waiting:
         return Verdict((), f"no rank waits for another: {_all_of(ranks)}", at_work=True)
-    usual = _most([each.place for each in ranks if each.place], len(ranks))
+    usual = most([each.place for each in ranks if each.place], len(ranks))
     elsewhere = [each for each in ranks if each.place != usual]
     if usual and elsewhere:
         return _at_fault(elsewhere, lambda each: f"{_stands(each)}, and the others at {usual}")
@@ -208,7 +217,7 @@ def _has_begun_more(rank: RankStanding, waiting: Sequence[RankStanding]) -> bool
 
 def _by_count(ranks: Sequence[RankStanding], what: str, count: Callable[[RankStanding], int | None]) -> Verdict | None:
     counts = [count(each) for each in ranks]
-    usual = _most([each for each in counts if each is not None], len(ranks))
+    usual = most([each for each in counts if each is not None], len(ranks))
     if usual is None or None in counts:
         return None
     others = [each for each in ranks if count(each) != usual]
@@ -217,7 +226,7 @@ def _by_count(ranks: Sequence[RankStanding], what: str, count: Callable[[RankSta
     return _at_fault(others, lambda each: f"it has begun {count(each)} {what} in this world, the others {usual}")
 
 
-def _most(values: Sequence[object], of: int) -> object:
+def most(values: Sequence[object], of: int) -> object:
     """Return the value that more than half have; None: there is none."""
     (value, times), *_ = Counter(values).most_common(1) or [(None, 0)]
     return value if 2 * times > of else None
@@ -225,17 +234,23 @@ def _most(values: Sequence[object], of: int) -> object:
 
 def _at_fault(ranks: Sequence[RankStanding], why: Callable[[RankStanding], str]) -> Verdict:
     told = [f"rank {each.rank} ({each.rank_id}): {why(each)}" for each in ranks]
-    return Verdict(tuple(ranks), _listed(told))
+    return Verdict(tuple(ranks), listed(told))
 
 
 def _all_of(ranks: Sequence[RankStanding]) -> str:
-    return _listed([f"rank {each.rank} {_stands(each)}" for each in ranks])
+    return listed([f"rank {each.rank} {_stands(each)}" for each in ranks])
 
 
 def _stands(rank: RankStanding) -> str:
     return f"stands at {rank.place}" if rank.place else "stands at an unknown line"
 
 
-def _listed(texts: Sequence[str]) -> str:
+def consequence(ranks: Sequence[object]) -> str:
+    """Return what happens to the ranks at fault, for people."""
+    return "all form a new world" if not ranks else "it is replaced" if len(ranks) == 1 else "they are replaced"
+
+
+def listed(texts: Sequence[str]) -> str:
+    """Return them with commas, :data:`MOST_NAMED` at most."""
     more = len(texts) - MOST_NAMED
     return ", ".join([*texts[:MOST_NAMED], *([f"{more} more"] if more > 0 else [])])

@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 
 _WAITS = (Phase.SUSPENDED, Phase.PAUSED)
 _TROUBLE = (EventKind.NOTICE, EventKind.LOST, EventKind.RANK_FAILED, EventKind.SUSPENDED, EventKind.CHECKPOINT_SKIPPED)
-_WARNED = (*_TROUBLE, EventKind.STANDSTILL, EventKind.STRAGGLER, EventKind.WARNING)
+_WARNED = (*_TROUBLE, EventKind.STANDSTILL, EventKind.STRAGGLER, EventKind.RANKS_DIFFER, EventKind.WARNING)
 _LEVELS = dict.fromkeys(_WARNED, logging.WARNING) | {EventKind.LEFT: logging.DEBUG}
 """Of events in the log. That a worker has left follows from the world before, or from the end of the run."""
 MOST_MEMBERS = 8

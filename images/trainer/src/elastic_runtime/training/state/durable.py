@@ -258,7 +258,7 @@ class DurableState:
             OwnershipLost: on rank 0, if a checkpoint was refused because the run has a newer owner.
             StatesDiffer: on all ranks, if they were compared and do not have the same state.
         """
-        ledger().commits(int(self.step))
+        ledger().commits(int(self.step), self._objects)
         self.save()
         self._check_commit()
         self._has_commits = True
@@ -272,6 +272,10 @@ class DurableState:
                 self._write_ahead(self._writer)
         while self._receive(committed=True):
             time.sleep(PAUSE)
+
+    def _objects(self) -> list[object]:
+        """Return the optimizers that are kept, beside others."""
+        return [handler.value for handler in self._values.handlers.values()]
 
     def _check_commit(self) -> None:
         if self._checks is None or not self._checks.due() or self._world.size == 1:

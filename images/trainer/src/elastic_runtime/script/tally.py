@@ -1,0 +1,119 @@
+"""What this rank has begun in its world, told at commits, for the launcher to find a rank that does not do the same.
+
+All ranks tell of the same commits, about one a second, and nobody waits for it. Counting happens in the middle of the
+training, and costs less than a microsecond a collective.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+from weakref import WeakKeyDictionary
+from zlib import crc32
+
+from elastic_runtime.protocol.tallies import MAX_KINDS, Tally
+
+EVERY = 1.0
+"""Seconds between two commits that are told, at least; four times as many at most, unless commits are rarer."""
+OTHERS = "others"
+"""Kind of the collectives that are not of the first :data:`.MAX_KINDS`."""
+_PRIME, _BITS = 1_000_003, 0xFFFFFFFF
+
+
+class Counts:
+    """Counted by an engine's hooks, since this rank was connected to its world."""
+
+    def __init__(self) -> None:
+        self.total: Callable[[], int | None] = lambda: None
+        """Returns how many collectives of all ranks this rank has begun. Where the engine cannot say: None."""
+        self.ordered = False
+        """Whether ranks begin their collectives in the same order."""
+        self.connected()
+
+    def connected(self) -> None:
+        """This rank is in another world."""
+        self._kinds: dict[Any, list[int]] = {}
+        self._others = [0, 0]
+        self.begun = 0
+        """How many collectives were counted here."""
+        self._order = 0
+        self._steps: WeakKeyDictionary[object, int] = WeakKeyDictionary()
+        self._steps_before: int | None = None
+        self._compared = True
+
+    def begins(self, *kind: object) -> None:
+        """This rank begins a collective of all ranks.
+
+        Args:
+            kind: its name, and where these are the same on all ranks, its type of numbers and how many there are.
+        """
+        found = self._kinds.get(kind)
+        if found is None:
+            found = self._others
+            if len(self._kinds) < MAX_KINDS - 1:
+                found = self._kinds[kind] = [crc32(_text(kind).encode()), 0]
+        found[1] += 1
+        self.begun += 1
+        self._order = (self._order * _PRIME + found[0]) & _BITS
+
+    def stepped(self, optimizer: object) -> None:
+        """An optimizer has made a step."""
+        self._steps[optimizer] = self._steps.get(optimizer, 0) + 1
+
+    def may_differ(self) -> None:
+        """From now on and in this world, the script lets ranks do different things: it uses ``join``."""
+        self._compared = False
+
+    def tally(self, commit: int, step: int | None, kept: Iterable[object]) -> Tally:
+        """Return what is told at a commit.
+
+        Args:
+            commit: its number in this world. The first one must be told: optimizers' steps count from there, since a
+                new rank may have made one to give its optimizer a state.
+            step: global step.
+            kept: what the state keeps. Only its optimizers count: one rank may train something else.
+        """
+        if not self._compared:
+            return Tally(commit)
+        ours = {id(each) for each in kept}
+        steps = sum(times for optimizer, times in self._steps.items() if id(optimizer) in ours)
+        if self._steps_before is None:
+            self._steps_before = steps
+        kinds = {_text(kind): times for kind, (_, times) in self._kinds.items()}
+        if self._others[1]:
+            kinds[OTHERS] = self._others[1]
+        return Tally(
+            commit, step, self.total(), self._order if self.ordered else None, steps - self._steps_before, kinds
+        )
+
+
+def _text(kind: tuple[Any, ...]) -> str:
+    """Return ``all_reduce float32[1024]``."""
+    name, *tensor = kind
+    return f"{name} {str(tensor[0]).removeprefix('torch.')}[{tensor[1]}]" if tensor else str(name)
+
+
+class Stride:
+    """Chooses the commits of a world that are told: those that a power of two divides, which follows their pace.
+
+    Ranks commit at one pace, so their powers differ by a factor of two at most, and they tell of common commits.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._stride, self._last = clock, 1, clock()
+
+    def due(self, commit: int) -> bool:
+        """Whether the commit of this number, from 1, is told; asked in order."""
+        if commit % self._stride:
+            return False
+        now = self._clock()
+        since, self._last = now - self._last, now
+        if since < EVERY:
+            self._stride *= 2
+        elif since > 4 * EVERY and self._stride > 1:
+            self._stride //= 2
+        return True
