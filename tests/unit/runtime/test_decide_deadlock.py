@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from elastic_runtime.errors import FailureKind
-from elastic_runtime.launcher.decision.deadlock import AGAIN, EARLY, is_deadlock
+from elastic_runtime.launcher.decision.deadlock import is_deadlock
 from elastic_runtime.launcher.decision.decide import decide
 from elastic_runtime.launcher.decision.facts import (
     AskRanks,
@@ -22,9 +22,9 @@ from elastic_runtime.launcher.decision.facts import (
     RankStanding,
     Stall,
 )
-from elastic_runtime.launcher.decision.standstill import ANSWER
 from elastic_runtime.launcher.standstills import Standstills
 from elastic_runtime.protocol.rank_link import Standing
+from elastic_runtime.run.waits import ANSWER, DEADLOCK, DEADLOCK_AGAIN
 from tests.unit.runtime.decide_bench import NOW, SETTLED, A, B, C, facts, session, settings
 from tests.unit.runtime.test_decide_standstill import ranks
 
@@ -114,11 +114,11 @@ ASKS = (AskRanks("", quiet=True, early=True),)
 
 
 def test_ranks_are_asked_twice() -> None:
-    assert decided(known(EARLY)).actions == ()
-    assert decided(known(EARLY + 1)).actions == ASKS
-    once = Inquiry(NOW - AGAIN, tuple(ODD), 20, quiet=True, early=True)
+    assert decided(known(DEADLOCK)).actions == ()
+    assert decided(known(DEADLOCK + 1)).actions == ASKS
+    once = Inquiry(NOW - DEADLOCK_AGAIN, tuple(ODD), 20, quiet=True, early=True)
     assert decided(known(17.0, inquiry=once)).actions == ()
-    assert decided(known(17.1, inquiry=replace(once, asked=NOW - AGAIN - 0.1))).actions == ASKS
+    assert decided(known(17.1, inquiry=replace(once, asked=NOW - DEADLOCK_AGAIN - 0.1))).actions == ASKS
 
 
 def test_ranks_that_need_long_for_a_commit_are_asked_later() -> None:
@@ -184,8 +184,8 @@ def test_ranks_that_may_end_later_have_their_time(found: list[RankStanding], rep
 
 
 def test_ranks_are_asked_while_one_has_ended() -> None:
-    assert ending(AGAIN).actions == ()
-    assert [type(each) for each in ending(AGAIN + 1).actions] == [AskRanks]
+    assert ending(DEADLOCK_AGAIN).actions == ()
+    assert [type(each) for each in ending(DEADLOCK_AGAIN + 1).actions] == [AskRanks]
 
 
 # What was answered

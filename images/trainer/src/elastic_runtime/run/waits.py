@@ -18,6 +18,10 @@ AT_WORK = 3.0
 """The same where all ranks are at work and none waits for another, as in an evaluation that is not named."""
 ANSWER = 10.0
 """In which ranks answer where they stand. One whose process runs does so at once, unless its machine is busy."""
+DEADLOCK = 10.0
+"""Seconds without a commit after which ranks are asked whether they wait for each other, at least."""
+DEADLOCK_AGAIN = 5.0
+"""Seconds until they are asked again, when they seem to."""
 LONGEST_BUSY = 86400.0
 """For which a rank may be busy."""
 LONGEST_COLLECTIVE = 2 * LONGEST_BUSY

@@ -13,12 +13,9 @@ from collections.abc import Collection, Sequence
 from elastic_runtime.launcher.decision.facts import AskRanks, Decision, DecisionSettings, Facts, Inquiry, RankStanding
 from elastic_runtime.launcher.decision.standstill import end, follow_up, judge, limit_of
 from elastic_runtime.run.status import Phase
+from elastic_runtime.run.waits import DEADLOCK, DEADLOCK_AGAIN
 
 HINT = "All ranks must call the same collectives, and commit at the same steps"
-EARLY = 10.0
-"""Seconds without a commit after which ranks are asked, unless the usual time between two commits is longer."""
-AGAIN = 5.0
-"""Seconds between the two inquiries."""
 
 
 def decide_deadlock(facts: Facts, settings: DecisionSettings, now: float) -> Decision | None:
@@ -33,7 +30,7 @@ def decide_deadlock(facts: Facts, settings: DecisionSettings, now: float) -> Dec
     if session is None or commits is None or limit is None or facts.ended is not None:
         return None
     since = max(commits.last, facts.excused)
-    waited, patience = now - since, max(EARLY, 0.0 if commits.longest is None else commits.usual)
+    waited, patience = now - since, max(DEADLOCK, 0.0 if commits.longest is None else commits.usual)
     if not patience < waited <= limit:
         return None
     ask = Decision((AskRanks("", quiet=True, early=True),), Phase.RUNNING, f"{len(session.listed)} ranks train")
@@ -46,7 +43,7 @@ def decide_deadlock(facts: Facts, settings: DecisionSettings, now: float) -> Dec
         return follow_up(facts, inquiry, inquiry.acted, stands, settings, now)
     if is_deadlock(inquiry.ranks) and inquiry.repeated:
         return end(facts, inquiry, judge(inquiry.ranks), stands, HINT)
-    return ask if asked > (AGAIN if is_deadlock(inquiry.ranks) else patience) else None
+    return ask if asked > (DEADLOCK_AGAIN if is_deadlock(inquiry.ranks) else patience) else None
 
 
 def is_deadlock(ranks: Sequence[RankStanding]) -> bool:
@@ -87,4 +84,6 @@ def _is_behind(rank: RankStanding, other: RankStanding) -> bool:
 
 def ask_again(inquiry: Inquiry | None, since: float, now: float) -> bool:
     """Whether the ranks are to be asked, of whom some have ended their training since then."""
-    return now - since > AGAIN and (inquiry is None or inquiry.asked < since or now - inquiry.asked > AGAIN)
+    return now - since > DEADLOCK_AGAIN and (
+        inquiry is None or inquiry.asked < since or now - inquiry.asked > DEADLOCK_AGAIN
+    )
