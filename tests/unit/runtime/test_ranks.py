@@ -84,6 +84,14 @@ class TestStop:
 
         with_worker(True, test)
 
+    def test_one_whose_process_is_stopped_has_no_grace(self) -> None:
+        async def test(worker: Worker) -> None:
+            stop(await worker.start("a", WILLING))
+            await asyncio.wait_for(worker.ranks.stop_rank("a", grace=10 * SOON), SOON)
+            await worker.until(lambda: worker.code("a") == -signal.SIGKILL)
+
+        with_worker(True, test)
+
     def test_takes_the_processes_that_a_rank_has_started_along(self) -> None:
         async def test(worker: Worker) -> None:
             await worker.start("a", FAMILY)
@@ -338,14 +346,44 @@ class TestLink:
 
     def test_a_quiet_question_leaves_nothing_in_the_log(self) -> None:
         async def test(worker: Worker) -> None:
-            signals: list[int] = []
+            signals: asyncio.Queue[int] = asyncio.Queue()
             await worker.start("a", code("print('ready', flush=True); import time; time.sleep(60)"))
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(worker.ranks, "signal", lambda _rank, number: signals.append(number))
+                patch.setattr(worker.ranks, "signal", lambda _rank, number: signals.put_nowait(number))
+                patch.setattr("elastic_runtime.agent.ranks.STACKS_TIME", 0.0)
                 worker.ranks.dump_stacks(ask=True, quiet=True)
-                assert (worker.of(RankState), signals) == ([RankState("a", False)], [])
+                assert worker.of(RankState) == [RankState("a", False)]
+                await asyncio.sleep(0.1)
+                assert signals.empty()
                 worker.ranks.dump_stacks()
-                assert signals == [STACK_SIGNAL]
+                assert await asyncio.wait_for(signals.get(), SOON) == STACK_SIGNAL
+
+        with_worker(True, test)
+
+    def test_a_rank_that_answers_writes_its_stacks_itself_and_is_not_signalled(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its handler of the signal may meet frames that another thread changes, which ends the process."""
+        monkeypatch.setattr("elastic_runtime.agent.ranks.STACKS_TIME", 0.5)
+        silent = """if True:
+            import signal
+            signal.signal(signal.SIGURG, lambda *_: print("signalled", flush=True))
+            print("ready", flush=True)
+            while True: signal.pause()"""
+        answers = f"""if True:
+            from elastic_runtime.protocol.rank_link import shared_link
+            from elastic_runtime.script.standing import ledger
+            shared_link().set_engine_callbacks(lambda _: None, lambda: None, lambda: None)
+            ledger()
+            {silent[silent.index("import signal") :]}"""
+
+        async def test(worker: Worker) -> None:
+            for name, rank in (("a", answers), ("b", silent)):
+                await worker.start(name, code(rank))
+            worker.ranks.dump_stacks()
+            await worker.until(lambda: "signalled" in worker.lines("b", "stdout"))
+            assert worker.lines("a", "stdout") == ["ready"]
+            assert any("most recent call first" in line for line in worker.lines("a", "stderr"))
 
         with_worker(True, test)
 

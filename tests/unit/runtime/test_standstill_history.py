@@ -63,6 +63,8 @@ class Run:
     worlds: list[int] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
     exits: list[str] = field(default_factory=list)
+    busy: dict[str, float] = field(default_factory=dict)
+    """Until when, by the rank's name."""
     end: Decision | None = None
     tells: bool = True
     """Whether rank 0 tells of its commits."""
@@ -130,10 +132,17 @@ class Run:
         where = self.stands()[_rank_id(process)]
         return where is not None and where.waits
 
+    def is_busy(self, rank_id: str, seconds: float) -> None:
+        """It says so; 0: no more."""
+        self.busy[rank_id] = self.now + seconds
+        self.standstills.said(rank_id, Busy("evaluation" if seconds else "", seconds))
+
     def answer(self, rank_id: str) -> None:
         where = self.stands().get(rank_id, WAITS)
         self.standstills.runs(rank_id, stopped=where is SLEEPS)
         if where is not None:
+            left = max(0.0, self.busy.get(rank_id, self.now) - self.now)
+            self.standstills.said(rank_id, Busy("evaluation", left))
             said = Standing(where.commits, where.collectives, self.step, self.now - self.last, where.waits, where.place)
             self.standstills.said(rank_id, said)
 
@@ -179,7 +188,7 @@ class Run:
                     self.told.append(reason)
                     self.standstills.acts(stall)
                     for rank_id in rank_ids:
-                        self.pool.stop_rank(rank_id)
+                        self.pool.kill_rank(rank_id)
                     if not rank_ids:
                         self.session.break_up()
                 case Finish():
@@ -269,6 +278,18 @@ async def test_another_step_is_another_standstill_and_the_same_is_the_end(run: R
     assert len(run.exits) == 2
 
 
+@history({20: once(LOADS)})
+async def test_a_rank_that_was_busy_before_is_at_fault_like_any_other(run: Run) -> None:
+    """Each answer says that it is not busy now, which excuses nothing."""
+    await run.until(lambda: run.step == 19)
+    for rank_id in run.ranks():
+        run.is_busy(rank_id, 3.0)
+        run.is_busy(rank_id, 0.0)
+    waited = await run.until(lambda: run.step == 20)
+    assert waited <= STANDSTILL + 10.0
+    assert "data.py:7, while others wait in a collective; it is replaced" in run.told[0]
+
+
 @history({20: once(ELSEWHERE)})
 async def test_a_rank_in_another_collective_is_replaced(run: Run) -> None:
     await run.until(lambda: run.step == 30)
@@ -301,10 +322,10 @@ async def test_commits_that_rank_0_does_not_tell_are_found_by_asking(run: Run) -
 async def test_an_evaluation_of_all_ranks_that_is_named_disturbs_nobody(run: Run) -> None:
     await run.until(lambda: run.step == 19)
     evaluates = next(iter(run.ranks()))
-    run.standstills.said(evaluates, Busy("evaluation", 900.0))
+    run.is_busy(evaluates, 900.0)
     begun = run.now
     await run.until(lambda: run.now - begun > 850.0)
-    run.standstills.said(evaluates, Busy("", 0.0))
+    run.is_busy(evaluates, 0.0)
     run.faults.clear()
     await run.until(lambda: run.step == 30)
     assert (run.worlds, run.told, run.exits) == ([3], [], [])
@@ -324,7 +345,7 @@ async def test_an_evaluation_of_all_ranks_that_is_not_named_has_more_time(run: R
 async def test_ranks_that_are_busy_for_longer_than_they_said_are_asked(run: Run) -> None:
     await run.until(lambda: run.step == 19)
     for rank_id in run.ranks():
-        run.standstills.said(rank_id, Busy("evaluation", 100.0))
+        run.is_busy(rank_id, 100.0)
     waited = await run.until(lambda: bool(run.told), 500.0)
     assert 100.0 + 3 * STANDSTILL < waited < 100.0 + 3 * STANDSTILL + 10.0
     assert "no rank waits for another" in run.told[0]

@@ -37,6 +37,7 @@ from elastic_runtime.protocol.rank_link import (
     RANK_SOCKET,
     AgentWord,
     AskStanding,
+    Standing,
     decode_rank_message,
     encode_rank_message,
 )
@@ -161,7 +162,7 @@ class OutputLines:
 log = logging.getLogger(__name__)
 
 STACKS_TIME = 2.0
-"""Seconds that a rank has to write where it stands, before it is stopped."""
+"""Seconds that a rank has to write where it stands, before it is signalled, or stopped."""
 OUTPUT_DRAIN = 2.0
 """Seconds to read a rank's output after its own end, at most. Its process group ends with it (see
 :mod:`~elastic_runtime.agent.zygote`); a process in a session of its own may write for ever."""
@@ -196,6 +197,8 @@ class _Rank:
     links: RankLinks
     streams: list[_Stream] = field(default_factory=list)
     pid: int | None = None
+    asked: bool = False
+    """For its stacks, without an answer so far."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -301,13 +304,24 @@ class Ranks:
             self._zygote.signal(rank_id, number, alone=alone)
 
     def dump_stacks(self, *, ask: bool = False, quiet: bool = False) -> None:
-        """Have every rank write on stderr where it stands, as far as it can; see :class:`~.wire.DumpStacks`."""
-        for rank_id in () if quiet else self._ranks:
-            self.signal(rank_id, STACK_SIGNAL)
-        if ask:
-            for rank_id, rank in self._ranks.items():
+        """Have every rank write on stderr where it stands, as far as it can; see :class:`~.wire.DumpStacks`.
+
+        Ranks do that themselves before they answer. Those that do not answer within :data:`STACKS_TIME` are signalled,
+        which is less safe: see :mod:`~elastic_runtime.script.stacks`.
+        """
+        for rank_id, rank in self._ranks.items():
+            rank.asked = not quiet
+            if ask:
                 self._send(RankState(rank_id, rank.pid is not None and is_stopped(rank.pid)))
-            self.tell(AskStanding())
+        self.tell(AskStanding(quiet))
+        if not quiet:
+            asyncio.get_running_loop().call_later(STACKS_TIME, self._signal_the_mute)
+
+    def _signal_the_mute(self) -> None:
+        for rank_id, rank in self._ranks.items():
+            if rank.asked:
+                rank.asked = False
+                self.signal(rank_id, STACK_SIGNAL)
 
     def in_world(self, world: Hosts) -> None:
         """Have every rank find these in the hostfile."""
@@ -318,14 +332,20 @@ class Ranks:
         return self._hostfile or self._outputs.resolve() / "hostfile"
 
     async def stop_rank(self, rank_id: str, grace: float, interrupt: int = 0, *, stacks: bool = False) -> None:
-        """SIGTERM, or what ``interrupt`` says to its own process alone, and after ``grace`` seconds SIGKILL."""
-        if stacks and (rank := self._ranks.get(rank_id)):
+        """SIGTERM, or what ``interrupt`` says to its own process alone, and after ``grace`` seconds SIGKILL.
+
+        A process that is stopped (SIGSTOP) handles no other signal, and has no grace.
+        """
+        rank = self._ranks.get(rank_id)
+        if rank and rank.pid is not None and is_stopped(rank.pid):
+            grace, stacks = 0.0, False
+        if stacks and rank:
             self.signal(rank_id, STACK_SIGNAL, alone=True)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STACKS_TIME):
                     await rank.ended.wait()
         self.signal(rank_id, interrupt or signal.SIGTERM, alone=bool(interrupt))
-        if rank := self._ranks.get(rank_id):
+        if rank:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace):
                     await rank.ended.wait()
@@ -410,6 +430,8 @@ class Ranks:
         try:
             if message := decode_rank_message(plain):
                 check_rank(message)
+                if isinstance(message, Standing) and (rank := self._ranks.get(rank_id)):
+                    rank.asked = False
                 self._send(RankSaid(rank_id, decode_line(encode_rank_message(message))))
         except InvalidDocument as error:
             self._limited_log.warning("what rank %s says is left out: %s", rank_id, printable(error))

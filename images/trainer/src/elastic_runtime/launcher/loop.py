@@ -396,10 +396,10 @@ class Launcher:
                 self._ask_ranks(action)
             case EndStandstill(stall, rank_ids, reason):
                 self._standstills.acts(stall)
-                self._stop_ranks(rank_ids, EventKind.STANDSTILL, reason, stall.step)
+                self._kill_ranks(rank_ids, EventKind.STANDSTILL, reason, stall.step)
             case EndDifference(difference, reason):
                 self._differences.acts()
-                self._stop_ranks(difference.rank_ids, EventKind.RANKS_DIFFER, reason, difference.step)
+                self._kill_ranks(difference.rank_ids, EventKind.RANKS_DIFFER, reason, difference.step)
             case RefuseSize(size, before):
                 self._refuse(size, before)
             case HoldSize(workers):
@@ -428,11 +428,11 @@ class Launcher:
         if not asked.quiet:
             self._record.event(EventKind.STANDSTILL, f"{asked.reason}; the stacks of {count} ranks are in the log")
 
-    def _stop_ranks(self, rank_ids: Sequence[str], kind: EventKind, reason: str, step: int | None) -> None:
-        """Stop ranks, so that the others form another world; or have all form another, if these are none."""
+    def _kill_ranks(self, rank_ids: Sequence[str], kind: EventKind, reason: str, step: int | None) -> None:
+        """Kill ranks, so that the others form another world; or have all form another, if these are none."""
         self._record.event(kind, reason, step=step)
         for rank_id in rank_ids:
-            self._pool.stop_rank(rank_id)
+            self._pool.kill_rank(rank_id)
         if self._session and not rank_ids:
             self._session.break_up()
 

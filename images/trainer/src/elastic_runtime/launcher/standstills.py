@@ -132,8 +132,10 @@ class Standstills:
         """A rank says so."""
         now = self._now()
         if isinstance(said, Busy):
-            if said.seconds or rank_id in self._busy:
-                self._busy[rank_id] = now + said.seconds
+            until = now + said.seconds
+            if not said.seconds:  # Each answer says so, also long after the last block.
+                until = min(until, self._busy.get(rank_id, -math.inf))
+            self._busy[rank_id] = until
         elif self._asked is not None:
             self._asked.answers[rank_id] = said
             self._excused = max(self._excused, now - said.idle)

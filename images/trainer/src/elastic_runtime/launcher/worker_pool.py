@@ -377,6 +377,10 @@ class WorkerPool(RankRunner):
     def stop_rank(self, rank_id: str, *, stacks: bool = False) -> None:
         self._stop(lambda process: _rank_id(process) == rank_id, stacks=stacks)
 
+    def kill_rank(self, rank_id: str) -> None:
+        """Kill its processes: a handler of SIGTERM might end one with 0, as if its training were over."""
+        self._stop(lambda process: _rank_id(process) == rank_id, 0.0)
+
     @override
     def stop_ranks(self, *, stacks: Collection[str] = ()) -> None:
         self._stop(lambda process: _rank_id(process) in stacks, stacks=True)

@@ -291,7 +291,10 @@ class MayEnd:
 
 @dataclass(frozen=True, slots=True)
 class AskStanding:
-    """Agent to rank: answer with :class:`Standing` at once, in the thread that reads this."""
+    """Agent to rank: answer with :class:`Standing` at once, in the thread that reads this, after your stacks."""
+
+    quiet: bool = False
+    """Write no stacks."""
 
 
 AgentWord = Handover | CommitDeadline | EngineWord | MayEnd | AskStanding | ShardGiven
@@ -339,7 +342,7 @@ class RankLink:
         """Workers that were said to be taken, and when."""
         self.last_commit = CommitDeadline(None)
         """The newest of these words."""
-        self.on_asked: Callable[[], None] = lambda: None
+        self.on_asked: Callable[[bool], None] = lambda _quiet: None
         """Called in the link's thread, if there is one, upon :class:`AskStanding`."""
         self._may_end = False
         self._read_ahead: queue.SimpleQueue[AgentWord] | None = None
@@ -502,7 +505,7 @@ class RankLink:
                             engine.hear(word.word)
                         continue
                     if isinstance(word, AskStanding):
-                        self.on_asked()
+                        self.on_asked(word.quiet)
                         continue
                     if isinstance(word, Handover):
                         for watcher in tuple(self._watchers):

@@ -25,6 +25,7 @@ from elastic_runtime.pace import Pace
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol.rank_link import MAX_PLACE, Busy, RankLink, Standing, shared_link
 from elastic_runtime.run.waits import LONGEST_BUSY
+from elastic_runtime.script.stacks import write_stacks
 from elastic_runtime.script.tally import Counts, Stride
 
 _BLOCKING = ("torch.distributed", "horovod", "elastic_runtime.engines")
@@ -88,7 +89,7 @@ class Ledger:
         """Returns how many collectives this rank has begun in its world, if its engine counts them."""
         self.counts = Counts()
         self._stride = Stride(clock)
-        link.on_asked = self.answer
+        link.on_asked = self._asked
 
     def in_world(self) -> None:
         """This thread trains in another world from now on."""
@@ -142,6 +143,11 @@ class Ledger:
         where = _place(sys._current_frames().get(self._thread or 0))
         idle = max(0.0, self._clock() - self._last)
         self._link.send(Standing(self._commits, self._collectives(), self._step, idle, *where))
+
+    def _asked(self, quiet: bool) -> None:
+        if not quiet:
+            write_stacks()
+        self.answer()
 
     def _collectives(self) -> int | None:
         with contextlib.suppress(Exception):  # Of a framework whose world may be ending.
