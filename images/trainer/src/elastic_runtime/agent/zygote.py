@@ -53,6 +53,7 @@ from elastic_runtime.agent.command import Entry, PythonCommand, cold, parse
 from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.printable import printable
 from elastic_runtime.protocol.rank_link import RANK_FD, RANK_FD_INODE, SCRIPTS
+from elastic_runtime.script.breakpoints import refuse_breakpoints
 from elastic_runtime.script.stacks import dump_on_signal
 from elastic_runtime.world import WORLD, current_world
 
@@ -526,6 +527,7 @@ def _run_warm(python: PythonCommand) -> None:
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # TextIOWrapper unless somebody replaced it
     if WORLD in os.environ:  # A rank; an agent has none.
         dump_on_signal()
+        refuse_breakpoints()
         current_world().prepare()
     sys.argv = [python.target, *python.arguments]
     if scripts := os.environ.get(SCRIPTS):  # PYTHONPATH is for those that start anew.
