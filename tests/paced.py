@@ -73,6 +73,8 @@ class Script:
     step_seconds: float = 0.0
     slow: dict[str, float] = field(default_factory=dict)
     shared_by: int | None = None
+    stand: tuple[str, int, int] | None = None
+    uneven: bool = False
     doors: dict[str, str] = field(default_factory=dict)
 
     def command(self, scripts: Path = SCRIPTS) -> tuple[str, ...]:
@@ -93,6 +95,8 @@ class Script:
                 "step_seconds": self.step_seconds,
                 "slow": self.slow,
                 "shared_by": self.shared_by,
+                "stand": self.stand,
+                "uneven": self.uneven,
                 "doors": self.doors,
             }
         )

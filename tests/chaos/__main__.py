@@ -27,7 +27,7 @@ from tests.chaos.judge import Expected, apart, judge
 from tests.chaos.load import busy_loops
 from tests.chaos.plan import Plan, plan_of
 from tests.chaos.report import Judged, line, table
-from tests.chaos.round import Round, play
+from tests.chaos.round import Round, play, undisturbed
 
 BUILD = Path(__file__).resolve().parents[2] / "build" / "chaos"
 MOST_SEEDS = 1_000_000
@@ -103,27 +103,19 @@ def _play_all(
 ) -> Iterator[Judged]:
     """Engine by engine in turns, so that all come up however soon this is ended."""
     deadline = time.monotonic() + 60 * minutes
-    undisturbed = {job: _undisturbed(job, folder) for job in jobs}
+    expected = {job: undisturbed(job, folder) for job in jobs}
+    if without := [job.engine for job in jobs if not expected[job].digests]:
+        raise SystemExit(f"the undisturbed run of {', '.join(without)} has no digests")
 
     def round_of(number: int, plan: Plan, job: Job) -> Judged | None:
         # Names are equally long, so that none begins with another: processes are recognised by them.
         base = folder / f"{job.engine}-{plan.seed:06}-{number:04}"
-        return _keep(play(job, plan, base)[0], undisturbed[job], base) if time.monotonic() < deadline else None
+        return _keep(play(job, plan, base)[0], expected[job], base) if time.monotonic() < deadline else None
 
     rounds = [(number, plan, job) for number, plan in enumerate(plans, start=1) for job in jobs]
     for future in as_completed([pool.submit(round_of, *each) for each in rounds]):
         if judged := future.result():
             yield judged
-
-
-def _undisturbed(job: Job, folder: Path) -> Expected:
-    """What every round has to come to."""
-    outcome = play(job, Plan(seed=0), folder / f"{job.engine}-undisturbed")[0].outcome
-    expected = Expected.by(outcome)
-    troubles = judge(outcome, (), expected).troubles or ([] if expected.digests else ["it has no digests"])
-    if troubles:
-        raise SystemExit(f"the undisturbed run of {job.engine} went wrong: {'; '.join(troubles)}")
-    return expected
 
 
 def _keep(played: Round, expected: Expected, base: Path) -> Judged:

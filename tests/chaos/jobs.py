@@ -8,7 +8,7 @@ after every fifth, with ``digests`` of all that their state keeps, by entry; and
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,8 @@ class Job:
     """Of its ranks, besides."""
     ranks: int | None = None
     """In a world of fewer a step takes longer in proportion; None: as long in any."""
+    uneven: bool = False
+    """Steps of uneven length, with evaluations and compilations between them."""
     variant: str = ""
     """Of how the engine is used, where the kind does not say it."""
 
@@ -58,8 +60,16 @@ class Job:
             commit_every=plan.commit_every,
             step_seconds=self.step_seconds,
             shared_by=self.ranks,
+            stand=astuple(plan.stand) if plan.stand else None,
+            uneven=self.uneven,
             environment={**self.kind.environment, **self.environment},
-            recovery=RecoverySpec(backoff=plan.backoff, backoff_maximum=2.0, rank_failures=1000, max_wait=MAX_WAIT),
+            recovery=RecoverySpec(
+                backoff=plan.backoff,
+                backoff_maximum=2.0,
+                rank_failures=1000,
+                max_wait=MAX_WAIT,
+                standstill=plan.standstill,
+            ),
             timing=Timing(agent_silence=plan.agent_silence, lease=0.0),  # Nobody watches it, however long it takes.
             **durable,
         )

@@ -73,6 +73,15 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
+class Stand:
+    """A rank that keeps the others waiting: ``tests/local/scripts/standing_still.py``."""
+
+    way: str
+    step: int
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """One round: how the run is set up, and its faults in the order of their times."""
 
@@ -88,6 +97,9 @@ class Plan:
     agent_silence: float = 10.0
     """Seconds after which an agent that says nothing is lost."""
     faults: tuple[Fault, ...] = ()
+    stand: Stand | None = None
+    standstill: float | None = None
+    """Seconds: ``recovery.standstill``."""
 
 
 def plan_of(seed: int) -> Plan:

@@ -10,7 +10,7 @@ from pathlib import Path
 from elastic_runtime.run.status import Phase, Status, WorkerState
 from tests.chaos.faults import Injector
 from tests.chaos.jobs import Job
-from tests.chaos.judge import Applied, Digests, Look, Outcome, Pause, explanations, pauses
+from tests.chaos.judge import Applied, Digests, Expected, Look, Outcome, Pause, explanations, judge, pauses
 from tests.chaos.plan import Fault, Plan
 from tests.local.harness import ScriptedRun
 from tests.paced import LOOK, sizes_of
@@ -84,6 +84,16 @@ def play(job: Job, plan: Plan, base: Path, limit: float = LIMIT) -> tuple[Round,
         return _round(job, plan, run, watch.looks, injector, begin, end), run
     finally:
         run.close()
+
+
+def undisturbed(job: Job, folder: Path, limit: float = LIMIT) -> Expected:
+    """Return what every round has to come to. Raise SystemExit if this run goes wrong."""
+    outcome = play(job, Plan(seed=0), folder / f"{job.engine}-undisturbed", limit)[0].outcome
+    expected = Expected.by(outcome)
+    troubles = judge(outcome, (), expected).troubles or (["it has no weights"] if not expected.weights else [])
+    if troubles:
+        raise SystemExit(f"the undisturbed run of {job.engine} went wrong: {'; '.join(troubles)}")
+    return expected
 
 
 def _round(

@@ -46,6 +46,10 @@ class Pace:
     """Seconds that every step takes besides, by worker."""
     shared_by: int | None = None
     """Ranks: in a world of fewer a step takes longer in proportion; None: as long in any."""
+    stand: tuple[str, int, int] | None = None
+    """How a rank stands still once, after which step, and which rank; see ``standing_still.py``."""
+    uneven: bool = False
+    """Steps take unevenly long, and there are evaluations and compilations between them; see ``standing_still.py``."""
     doors: dict[str, str] = field(default_factory=dict)
     """What the first rank of a worker does before it joins: ``kill`` itself, ``exit`` with 7, or ``wait``."""
 
@@ -95,6 +99,10 @@ class Pace:
         step = state.step
         time.sleep(self.slow.get(os.environ[WORKER], 0.0))
         time.sleep(self.step_seconds * (self.shared_by / current_world().size if self.shared_by else 1))
+        if self.stand or self.uneven:
+            import standing_still
+
+            standing_still.hold(self, step)
         if step in self.leaves and (world := current_world()).rank == world.size - 1 > 0:
             raise SystemExit(0)
         at, go = (Path(self.folder, name, str(step)) for name in ("at", "go"))
