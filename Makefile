@@ -232,7 +232,7 @@ bench-page: setup ## the page's API with 200 runs in a folder; two minutes
 bench-deferred: setup ## N deferred runs in one triggerer against KubernetesPodOperator's; Debian as root; half an hour
 	$(AIRFLOW)/python benchmarks/deferred_runs.py
 
-bench-traces: setup ## spot traces alone: goodput against an oracle, steps lost, cost, deadlines; five minutes
+bench-traces: setup ## spot traces alone: goodput against an oracle, steps lost, cost, deadlines; five to ten minutes
 	$(TRAINER)/python benchmarks/replay.py
 
 image: setup ## the trainer's image into build/trainer-image.tar, with Docker or buildah; FAMILY=torch, tensorflow or both; CUDA=1

@@ -135,7 +135,7 @@ def _parser() -> argparse.ArgumentParser:
         "--deadlines",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="what deadlines cost, too; two minutes for the shipped traces",
+        help="what deadlines cost, too; five minutes for the shipped traces",
     )
     add("--cost", type=_cost, action="append", default=[], metavar="NAME=S", help="another cost; may be repeated")
     add("--prices", type=Path, default=SHIPPED, help="price book")

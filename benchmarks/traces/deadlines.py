@@ -25,7 +25,7 @@ TIMES = (1.25, 1.5, 2.0, 3.0)
 """Deadlines, in times of the fastest run: the first leaves it a fifth of the time."""
 EFFICIENCIES = (1.0, 0.85)
 """Of the throughput at each doubling: with 1, all sizes cost the same; with 0.85, 16 workers cost 1.9 times as much."""
-STARTS = (0.0, 0.2, 0.4, 0.6, 0.8)
+STARTS = tuple(number / 8 for number in range(8))
 """Moments at which runs begin, as shares of the trace."""
 HOURS = 1.5
 """Length of the training with the most workers the trace ever has."""
