@@ -104,6 +104,7 @@ class Standstills:
             place=answer.place,
             in_commit=answer.in_commit,
             blocked=answer.blocked,
+            of_all=answer.of_all,
         )
 
     def new_world(self, members: Collection[str]) -> None:

@@ -211,6 +211,7 @@ def check_rank(message: RankMessage) -> None:  # noqa: C901, PLR0912  # one case
 def _standing(message: Standing) -> None:
     _count("commits", message.commits)
     _count("collectives", message.collectives)
+    _count("of_all", message.of_all)
     _demand(0.0 <= message.idle <= SECONDS, "idle", message.idle, "out of range")
     _text("place", message.place)
     if message.step is not None:

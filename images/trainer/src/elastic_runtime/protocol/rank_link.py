@@ -215,6 +215,8 @@ class Standing:
     """Whether that thread is inside a commit."""
     blocked: bool = False
     """Whether it is in a call that ends when the others do their part, and in nothing that works meanwhile."""
+    of_all: int | None = None
+    """As :attr:`Tally.collectives`."""
 
 
 @dataclass(frozen=True, slots=True)

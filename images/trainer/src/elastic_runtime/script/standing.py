@@ -142,22 +142,25 @@ class Ledger:
         self._tell()
         where = _place(sys._current_frames().get(self._thread or 0))
         idle = max(0.0, self._clock() - self._last)
-        self._link.send(Standing(self._commits, self._collectives(), self._step, idle, *where))
+        self._link.send(
+            Standing(self._commits, _known(self.collectives), self._step, idle, *where, _known(self.counts.total))
+        )
 
     def _asked(self, quiet: bool) -> None:
         if not quiet:
             write_stacks()
         self.answer()
 
-    def _collectives(self) -> int | None:
-        with contextlib.suppress(Exception):  # Of a framework whose world may be ending.
-            return self.collectives()
-        return None
-
     def _tell(self) -> None:
         with self._lock:
             last = max(self._open.values(), key=lambda each: each[1], default=("", 0.0))
         self._link.send(Busy(last[0], max(0.0, last[1] - self._clock()) if last[0] else 0.0))
+
+
+def _known(count: Callable[[], int | None]) -> int | None:
+    with contextlib.suppress(Exception):  # Of a framework whose world may be ending.
+        return count()
+    return None
 
 
 def _place(frame: FrameType | None) -> _Place:

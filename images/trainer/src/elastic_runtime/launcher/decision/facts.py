@@ -89,6 +89,8 @@ class RankStanding:
     """It is inside a commit."""
     blocked: bool = False
     """It does nothing until others have done their part."""
+    of_all: int | None = None
+    """Collectives of all ranks together that it has begun in this world; None: not known."""
 
     @property
     def known(self) -> bool:
