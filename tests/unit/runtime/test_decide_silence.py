@@ -40,8 +40,8 @@ def lost_after(quiet: set[str], stands: bool, longest: float = 0.5, stood_before
         seen = replace(given({}, 0.0, longest), heard=heard, commits=CommitFact(last, longest))
         clocks = observe(clocks, seen, USUAL, now)
         actions = decide(seen, clocks, USUAL, now).actions
-        if actions:
-            assert {action.name for action in actions if isinstance(action, GiveUpWorker)} == quiet
+        if given_up := {action.name for action in actions if isinstance(action, GiveUpWorker)}:
+            assert given_up == quiet
             return seconds
     return None
 
