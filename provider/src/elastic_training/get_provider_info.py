@@ -135,6 +135,7 @@ def get_provider_info() -> dict[str, Any]:
                     "elastic_training.operators.end_training",
                     "elastic_training.operators.pause_training",
                     "elastic_training.operators.reclaim_worker",
+                    "elastic_training.operators.restartable",
                     "elastic_training.operators.scale_training",
                 ],
             }

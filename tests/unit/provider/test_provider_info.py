@@ -71,7 +71,7 @@ def test_every_operator_sensor_and_trigger_is_named() -> None:
     info, package = get_provider_info(), files("elastic_training")
     for kind in ("operators", "sensors", "triggers"):
         sources = {each.name: each.read_text() for each in package.joinpath(kind).iterdir() if each.name[-3:] == ".py"}
-        ours = ("BaseOperator)", "ElasticTrainingOperator)", "ScaleTrainingOperator)")
+        ours = ("BaseOperator)", "ElasticTrainingOperator)", "RestartableOperator)", "ScaleTrainingOperator)")
         bases = (*ours, "HITLBranchOperator)", "BaseSensorOperator)", "BaseTrigger)", "BaseEventTrigger)")
         tasks = {name[:-3] for name, source in sources.items() if any(base in source for base in bases)}
         assert {module.rpartition(".")[2] for module in info[kind][0]["python-modules"]} == tasks
