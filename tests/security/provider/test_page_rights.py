@@ -106,6 +106,15 @@ def test_the_list_has_neither_words_of_ranks_nor_a_cost_without_the_right(monkey
     assert row["cost"] is None
 
 
+def test_the_list_names_no_budget(fake: FakeCluster, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    operator(checkpoint_uri=store, wait_for_completion=False).execute({"ti": trying()})
+    fake.fail(NAME, FailureKind.BUDGET, f"the budget of {DOLLARS} $ is reached: 45.50 $ are spent")
+    client = seeing(monkeypatch)
+    [row] = client.get(f"{API}/runs").json()["runs"]
+    assert row["reason"] == "the budget of … $ is reached: … $ are spent"
+    assert client.get(f"{API}/runs", params={"search": DOLLARS}).json()["total"] == 0
+
+
 class TestAPlaceThatIsNotReached:
     @pytest.fixture(autouse=True)
     def unreachable(self, fake: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:

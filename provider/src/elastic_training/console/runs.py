@@ -29,6 +29,7 @@ from elastic_training.console.places import FoundRun, RecentRuns, plain_run
 from elastic_training.cost.bill import bill
 from elastic_training.cost.price_book import named_book, read_book
 from elastic_training.identity.ownership import Owner
+from elastic_training.redaction.free_text import without_dollars
 from elastic_training.redaction.values import masked
 
 PLACES_TIMEOUT = 3.0
@@ -172,8 +173,8 @@ class _Row:
 
 
 def _reason(each: FoundRun) -> str:
-    """Without a rank's words: which of these are secret, and who may read them, the page of the run knows."""
-    reason: str = masked(without_quotes(each.headline.reason))
+    """Without a rank's words and money: which of these are secret, and who may read them, the page of the run knows."""
+    reason: str = masked(without_dollars(without_quotes(each.headline.reason)))
     return reason
 
 

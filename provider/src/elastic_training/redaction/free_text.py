@@ -64,9 +64,9 @@ def without_results(status: Status) -> Status:
     deadline = status.deadline
     return replace(
         status,
-        reason=_without_dollars(status.reason),
-        events=tuple(replace(each, message=_without_dollars(each.message)) for each in status.events),
-        deadline=deadline and replace(deadline, budget=None, spent=None, words=_without_dollars(deadline.words)),
+        reason=without_dollars(status.reason),
+        events=tuple(replace(each, message=without_dollars(each.message)) for each in status.events),
+        deadline=deadline and replace(deadline, budget=None, spent=None, words=without_dollars(deadline.words)),
         metrics={},
         series={},
         sample_throughput=Series(),
@@ -78,7 +78,8 @@ def without_results(status: Status) -> Status:
     )
 
 
-def _without_dollars(text: str) -> str:
+def without_dollars(text: str) -> str:
+    """Return a text of a launcher without amounts of money."""
     return _DOLLARS.sub("… $", text)
 
 
