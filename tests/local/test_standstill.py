@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.run.spec import RecoverySpec, Timing
+from elastic_runtime.run.spec import RecoverySpec, RestartSpec, Timing
 from elastic_runtime.run.status import EventKind, Phase
 from tests.local.conftest import Start
 from tests.paced import Script, Undisturbed, sizes_of
@@ -75,3 +75,29 @@ def test_no_collective_ends_while_the_others_wait_for_a_rank_that_is_busy(start:
     status = run.finish()
     assert (status.phase, status.generation, status.step) == (Phase.SUCCEEDED, 1, 4), run.report("succeeded")
     assert run.events(EventKind.RANK_FAILED, EventKind.STANDSTILL) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("engine", "script"), [("torchrun", "restarting.py"), ("horovodrun", "restarting_horovod.py")])
+def test_a_script_that_is_restarted_starts_again_where_one_of_its_ranks_stands_still(
+    start: Start, engine: str, script: str
+) -> None:
+    run = start(
+        Script(script, epochs=1, holds=(4,)),
+        (1, 3, 3),
+        engine=engine,
+        timing=Timing(stop_grace=0.5),
+        recovery=RecoverySpec(backoff=0.1, standstill=3.0),
+        restart=RestartSpec(grace=20.0),
+    )
+    run.at(4)
+    run.until_status(lambda status: status.step == 4, "steps were told")
+    asleep = run.worker(1).name
+    os.kill(run.rank_pid(1), signal.SIGSTOP)
+
+    status = run.finish()
+
+    assert (status.phase, status.generation, status.step) == (Phase.SUCCEEDED, 2, 7), run.report("succeeded")
+    told = [event.message for event in status.events if event.kind is EventKind.STANDSTILL]
+    stood = f"no rank has reported a step for more than 3 s at step 4: rank 1 ({asleep}.0.0): its process is stopped"
+    assert told[-1] == f"{stood}; all ranks start again"

@@ -75,7 +75,7 @@ def train(pace: Pace, state: Checkpointed, give: Callable[[list[torch.Tensor]], 
         state.optimizer.step()
         state.step += 1
         pace.note(step=state.step, rank=world.rank, size=world.size, time=time.monotonic())
-        report(epoch=float((state.step - 1) // STEPS))
+        report(state.step, epoch=float((state.step - 1) // STEPS))
         state.commit()
         pace.hold(state)
     pace.note(done=state.step, weights=[float(w) for p in state.model.parameters() for w in p.detach().flatten()])

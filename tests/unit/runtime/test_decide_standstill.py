@@ -198,10 +198,6 @@ def test_a_world_that_is_about_to_have_its_state_is_judged_and_a_plain_loop_is_n
     assert not asks(given(10**6, session=plain))
 
 
-def test_ranks_that_are_restarted_are_not_judged() -> None:
-    assert not asks(given(999.0, session=replace(session(SETTLED, "a", "b", "c"), restarts=True)))
-
-
 def test_one_that_may_write_its_last_checkpoint_has_a_day() -> None:
     ended = Ending(((0, 9),), (1, 2))
     assert not asks(given(86399.0, ended=ended))
@@ -220,6 +216,14 @@ def test_time_counts_from_the_end_of_what_ranks_were_busy_with() -> None:
     assert not asks(given(500.0, excused=NOW + 3000.0))
     assert not asks(given(500.0, excused=NOW - 59.0))
     assert asks(given(500.0, excused=NOW - 61.0))
+
+
+def test_ranks_that_are_started_anew_are_judged_by_the_steps_that_they_report() -> None:
+    anew = replace(session(SETTLED, "a", "b", "c", holders=None), holders=None, restarts=True)
+    decision = decided(given(61.0, session=anew))
+    assert decision.reason == "no rank has reported a step for more than 60 s: the ranks are asked where they stand"
+    assert asks(given(61.0, session=anew))
+    assert not asks(given(999.0, session=anew, commits=CommitFact(NOW - 999.0, None, begun=False))), "it reports none"
 
 
 LEAVING = [worker(name, leaving=True) for name in "abc"]

@@ -143,6 +143,19 @@ async def test_who_is_listed_no_more_is_over_and_nobody_has_failed(bench: Bench)
 
 
 @scene
+async def test_a_world_that_is_broken_up_is_asked_for_its_checkpoint_and_started_anew(bench: Bench) -> None:
+    await bench.world("a", "b")
+    bench.session.break_up()
+    bench.session.break_up()
+    await turns()
+    for rank_id in ("a", "b"):
+        bench.say(rank_id, Connected(0))
+    assert bench.workers.orders == ["interrupt"]
+    assert bench.worlds == [["a", "b"], ["a", "b"]]
+    assert (bench.exits, bench.over) == ([("a", 0, True), ("b", 0, True)], [])
+
+
+@scene
 async def test_who_has_failed_for_the_sake_of_a_lost_one_is_not_counted(bench: Bench) -> None:
     await bench.world("a", "b", "c")
     await bench.end("b", 1)

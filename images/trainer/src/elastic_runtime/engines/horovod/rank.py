@@ -159,6 +159,7 @@ class OneMeeting(Meeting):
 
     def begin(self) -> None:
         """The script begins."""
+        ledger()  # Which answers where this rank stands.
         self._channel.connected()
 
     @override

@@ -19,12 +19,13 @@ from typing_extensions import override
 
 from elastic_runtime.engines.torch.channel import Channel
 from elastic_runtime.engines.torch.peers import PlaceTaken, prove_peers
-from elastic_runtime.engines.torch.rank import Rank
+from elastic_runtime.engines.torch.rank import Rank, collectives_begun
 from elastic_runtime.engines.torch.store import AgentStore
 from elastic_runtime.engines.torch.world import TorchWorld
 from elastic_runtime.engines.torchrun.extension_locks import take_over_stale_locks
 from elastic_runtime.protocol.rank_link import OWN_LOCAL_RANK, RUN_NAME, LocalRankRead, RankLink, shared_link
 from elastic_runtime.script.leaving import call_back
+from elastic_runtime.script.standing import ledger
 from elastic_runtime.script.unjoined import stepped
 
 log = logging.getLogger(__name__)
@@ -91,6 +92,7 @@ def _serve_env() -> bool:
     # A script has no commits at which to call what on_notice was given; between two steps is where it can be.
     register_optimizer_step_post_hook(lambda *_: call_back())
     register_optimizer_step_post_hook(lambda *_: stepped())
+    ledger().collectives = collectives_begun
     channel.connected()
     if OWN_LOCAL_RANK in os.environ:
         link.send(LocalRankRead())

@@ -122,7 +122,9 @@ class TorchrunSession(Session):
 
     @override
     def break_up(self) -> None:
-        """Likewise."""
+        if self._state is SessionState.SETTLED:
+            self._interrupt()
+            self._consider()
 
     @override
     def open(self, ranks: tuple[str, ...], minimum: int) -> None:
@@ -211,8 +213,7 @@ class TorchrunSession(Session):
         decision = worlds.decide(self._facts())
         self._state, self._outcome = decision.state, decision.outcome
         if decision.interrupt:
-            world.interrupted = True
-            self._runner.interrupt_ranks()
+            self._interrupt()
         if decision.kill and not world.killed:
             world.killed = tuple(each for each in world.members if each not in world.ended)
             self._runner.kill_ranks(stacks=decision.stacks)
@@ -221,6 +222,10 @@ class TorchrunSession(Session):
         elif self._outcome is not None:
             self._end(self._outcome)
         self._callbacks.on_change()
+
+    def _interrupt(self) -> None:
+        self._world.interrupted = True
+        self._runner.interrupt_ranks()
 
     def _facts(self) -> Facts:
         world, now = self._world, asyncio.get_running_loop().time()

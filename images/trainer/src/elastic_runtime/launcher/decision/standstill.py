@@ -57,13 +57,15 @@ def limit_of(facts: Facts, settings: DecisionSettings) -> float | None:
     """Seconds without a commit after which the present world stands still. None: it is not judged.
 
     Judged is a complete world whose ranks have a state, which they can go on from, or are about to have one. Ranks that
-    are about to end have limits of their own, and so have those that will all be taken, or have the state in the
-    script's own checkpoints.
+    are started again at the script's own checkpoint are judged once they have reported two steps, each of which counts
+    as a commit. Ranks that are about to end have limits of their own, and so have those that will all be taken.
     """
     session, commits, asked = facts.session, facts.commits, settings.recovery.standstill
-    if session is None or session.state is not SessionState.SETTLED or session.restarts or commits is None:
+    if session is None or session.state is not SessionState.SETTLED or commits is None:
         return None
-    if session.holders == () or (session.holders is None and commits.begun):
+    if session.restarts and commits.longest is None:
+        return None
+    if not session.restarts and (session.holders == () or (session.holders is None and commits.begun)):
         return None
     if facts.ending is not None or asked == 0:
         return None
@@ -88,7 +90,7 @@ def decide_standstill(facts: Facts, settings: DecisionSettings, now: float) -> D
     limit = limit_of(facts, settings)
     if limit is None or facts.commits is None or now - (since := max(facts.commits.last, facts.excused)) <= limit:
         return None
-    stands = f"no rank has committed for more than {limit:.0f} s"
+    stands = _without_commit(facts, limit)
     inquiry = facts.inquiry
     # The newest commit may have been told when they were asked.
     if inquiry is None or inquiry.early or inquiry.asked < since + limit / 2:
@@ -102,7 +104,7 @@ def decide_standstill(facts: Facts, settings: DecisionSettings, now: float) -> D
 
 def _judged(facts: Facts, inquiry: Inquiry, limit: float, quiet: float, now: float) -> Decision | None:
     """What follows from the answers, after so many seconds without a commit."""
-    verdict, stands = judge(inquiry.ranks), f"no rank has committed for more than {limit:.0f} s"
+    verdict, stands = judge(inquiry.ranks), _without_commit(facts, limit)
     if facts.commits is None or facts.commits.longest is None:
         # Nobody knows how long a step of this script takes: what proves a standstill is a rank that has not moved.
         overdue = facts.session is not None and bool(facts.session.holders) and quiet > LONGEST_BUSY
@@ -115,8 +117,13 @@ def _judged(facts: Facts, inquiry: Inquiry, limit: float, quiet: float, now: flo
             then = f"unless one commits, they form a new world after {patience:.0f} s. {HINT}"
             return Decision((), Phase.RUNNING, f"{stands}: {verdict.why}; {then}")
         if inquiry.asked <= now - quiet + patience:
-            return _ask(f"no rank has committed for more than {patience:.0f} s")
+            return _ask(_without_commit(facts, patience))
     return end(facts, inquiry, verdict, stands)
+
+
+def _without_commit(facts: Facts, seconds: float) -> str:
+    lacks = "reported a step" if facts.session and facts.session.restarts else "committed"
+    return f"no rank has {lacks} for more than {seconds:.0f} s"
 
 
 def _ask(stands: str) -> Decision:
@@ -146,7 +153,9 @@ def end(facts: Facts, inquiry: Inquiry, verdict: Verdict, stands: str, hint: str
         remedy = f". {hint}" if all(each.answered for each in ranks) else ""
         reason = f"the training stands still{at} for the second time: {verdict.why}{remedy}"
         return Decision((Finish(Phase.FAILED, FailureKind.STANDSTILL),), Phase.FAILED, reason)
-    reason = f"{stands}{at}: {verdict.why}; {consequence(ranks)}"
+    restarts = facts.session is not None and facts.session.restarts
+    then = "all ranks start again" if restarts else consequence(ranks)
+    reason = f"{stands}{at}: {verdict.why}; {then}"
     action = EndStandstill(stall, tuple(each.rank_id for each in ranks), reason)
     return Decision((action,), Phase.RUNNING, reason)
 
