@@ -21,7 +21,7 @@ MOST_KINDS = 3
 
 @dataclass(frozen=True, slots=True)
 class RankTally:
-    """What a rank has begun; see :class:`~elastic_runtime.protocol.rank_link.Tally`."""
+    """What a rank has begun; see :class:`~elastic_runtime.protocol.tallies.Tally`."""
 
     rank: int
     rank_id: str
