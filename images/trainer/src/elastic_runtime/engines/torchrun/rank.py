@@ -17,6 +17,7 @@ from torch.distributed.distributed_c10d import default_pg_timeout
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from typing_extensions import override
 
+from elastic_runtime.engines.one_world import OneWorld
 from elastic_runtime.engines.torch.channel import Channel
 from elastic_runtime.engines.torch.peers import PlaceTaken, prove_peers
 from elastic_runtime.engines.torch.rank import Rank, collectives_begun
@@ -31,8 +32,10 @@ from elastic_runtime.script.unjoined import stepped
 log = logging.getLogger(__name__)
 
 
-class TorchrunWorld(TorchWorld):
+class TorchrunWorld(OneWorld, TorchWorld):
     """One world for this process, made by ``init_process_group()``, and ended with it."""
+
+    size_variable = "WORLD_SIZE"
 
     @override
     def prepare(self) -> None:
@@ -40,21 +43,6 @@ class TorchrunWorld(TorchWorld):
             prove_peers(_abort)
         _keep_process_groups()
         take_over_stale_locks()
-
-    @property
-    def connected(self) -> bool:
-        """Also where the world is this rank alone: scripts make no process group then."""
-        return super().connected or os.environ.get("WORLD_SIZE") == "1"
-
-    @property
-    @override
-    def rank(self) -> int:
-        return super().rank if super().connected else 0
-
-    @property
-    @override
-    def size(self) -> int:
-        return super().size if super().connected else 1
 
     def this_rank(self) -> Rank:
         """Return this rank as if it were started by hand in torchrun's world: nothing lasts from world to world."""
