@@ -1,6 +1,6 @@
 """How long this rank works on a step, apart from waiting for the others: all ranks need the same time for a step.
 
-A collective ends when its last rank has come to it. So whoever holds the others back is the one that waits least. How
+A collective ends when its last rank has come to it. So the rank that holds the others back waits least. How
 long a rank waits is estimated from looks at its training thread, at random times: a thread waits if it is inside a
 framework where ranks wait for each other. Inside PyTorch it also has to be asleep, since a backward pass both computes
 and waits; Horovod spins while it waits. Neither time of the processor nor time in commits tells who is slow: see

@@ -267,7 +267,7 @@ class Rank:
         return number
 
     def stepped(self, steps: int = 1) -> None:
-        """The script has trained so many steps, be it in a world or not."""
+        """The script has trained so many steps, in a world or not."""
         if _one_world:  # There are no commits at which to call what on_notice was given.
             call_back()
         elif self._calls.is_initialized():

@@ -1,4 +1,4 @@
-"""Which rank trains on which of a step's shards: whoever asks first, so that faster ranks get more.
+"""Which rank trains on which of a step's shards: the rank that asks first, so that faster ranks get more.
 
 Each step of a world has a queue. Shards that no rank has yet are TODO, and the others DOING. Nothing is ever DONE here:
 the commit of the step is, and the state that it saves has the step. So ranks that go back to a commit, in another world
