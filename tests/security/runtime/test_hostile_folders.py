@@ -52,7 +52,7 @@ class NoWorkers:
         if self.failing:
             raise KeyError("worker-0")
 
-    async def close(self) -> None: ...
+    async def end_workers(self) -> None: ...
 
 
 async def until(holds: Callable[[], bool]) -> None:

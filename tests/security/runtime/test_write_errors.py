@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from elastic_runtime import documents
+from elastic_runtime.launcher.folder import platform as folder_platform
 from elastic_runtime.launcher.local import platform
 from elastic_runtime.launcher.local.platform import LocalPlatform
 from elastic_runtime.launcher.record.output import TAIL, OutputLog
@@ -54,7 +55,7 @@ class Disk:
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
-    monkeypatch.setattr(platform, "_UNTIL_WRITTEN", RetryPolicy(0.01, 0.01))
+    monkeypatch.setattr(folder_platform, "_UNTIL_WRITTEN", RetryPolicy(0.01, 0.01))
     return Disk(monkeypatch)
 
 
@@ -145,7 +146,7 @@ class TestStatus:
     def test_of_the_end_is_not_tried_for_ever(
         self, folder: RunDir, disk: Disk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setattr(platform, "FINAL_STATUS_TIMEOUT", 0.05)
+        monkeypatch.setattr(folder_platform, "FINAL_STATUS_TIMEOUT", 0.05)
 
         async def run() -> None:
             place = LocalPlatform(folder, RUN)
@@ -185,7 +186,7 @@ def test_sizes_are_looked_after_again_when_the_folder_can_be_read(
             if self.calls < 5:
                 raise OSError(errno.EMFILE, "Too many open files")
 
-        async def close(self) -> None: ...
+        async def end_workers(self) -> None: ...
 
     monkeypatch.setattr(platform, "LocalWorkers", Workers)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.launcher.local import platform as local
+from elastic_runtime.launcher.folder import platform as local
 from elastic_runtime.launcher.local.platform import LocalPlatform
 from elastic_runtime.launcher.platform import LeaseAge
 from elastic_runtime.run.rundir import RunDir

@@ -32,7 +32,7 @@ class Workers:
         self.wanted.append(wanted)
         self.looked.set()
 
-    async def close(self) -> None:
+    async def end_workers(self) -> None:
         """Nothing to end."""
 
     async def until(self, wanted: int) -> None:

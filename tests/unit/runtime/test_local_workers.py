@@ -16,8 +16,8 @@ import pytest
 
 from elastic_runtime.agent import zygote
 from elastic_runtime.clock import utc_now
-from elastic_runtime.launcher.local import platform as local_workers
-from elastic_runtime.launcher.local.platform import COMING, SHORT_LIFE, LocalWorkers
+from elastic_runtime.launcher.local import workers as local_workers
+from elastic_runtime.launcher.local.workers import COMING, SHORT_LIFE, LocalWorkers
 from elastic_runtime.run.rundir import ReclaimNotice, RunDir
 from elastic_runtime.run.spec import NoticeService, RecoverySpec, RunSpec, WorkersSpec
 from tests.paced import until
@@ -107,8 +107,8 @@ async def workers(folder: Path, script: str = WILLING) -> AsyncIterator[Set]:
         await made.until(lambda: made._ready)
         yield made
     finally:
-        await made.close()
-        await made.close()  # harmless
+        await made.end_workers()
+        await made.end_workers()  # harmless
 
 
 def test_has_as_many_agents_as_wanted_the_newest_leaving_first(tmp_path: Path, clock: Clock) -> None:
@@ -297,12 +297,12 @@ def test_closing_leaves_nothing(tmp_path: Path, clock: Clock, monkeypatch: pytes
 
 def test_closing_before_it_was_opened_or_ready(tmp_path: Path, clock: Clock) -> None:
     async def run() -> None:
-        await Set(tmp_path).close()
+        await Set(tmp_path).end_workers()
         some = Set(tmp_path)
         some.open("127.0.0.1:1")
         some.reconcile(2)  # nothing to fork from yet
         assert some._count == 0
-        await some.close()
+        await some.end_workers()
 
     asyncio.run(run())
 

@@ -1,0 +1,1 @@
+"""The launcher's platform of runs whose documents are in a folder."""
