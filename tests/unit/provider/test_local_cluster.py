@@ -25,7 +25,8 @@ from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import CheckpointSpec, RunSpec
 from elastic_runtime.run.status import Phase, Status
 from elastic_training.clusters.claims import Times
-from elastic_training.clusters.local import TIMES, LocalCluster, read_lines
+from elastic_training.clusters.folder import read_lines
+from elastic_training.clusters.local import TIMES, LocalCluster
 from elastic_training.clusters.local_python import ALWAYS, check_python, modules_of
 from elastic_training.clusters.types import LOG_START, ClaimOutcome, LogLines, RunRef, StatusChanged, Update
 from elastic_training.concurrency.bridge import run

@@ -15,8 +15,8 @@ from elastic_runtime.errors import ClusterUnavailable, InvalidSettings
 from elastic_runtime.run.headline import Headline
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Phase
-from elastic_training.clusters import local
 from elastic_training.clusters.fake import FakeCluster
+from elastic_training.clusters.folder import deciding, remove
 from elastic_training.clusters.registry import substituted
 from elastic_training.clusters.types import RunRef, RunSummary
 from elastic_training.concurrency.bridge import run
@@ -247,9 +247,9 @@ class TestLocks:
     """Of runs of this machine: the lock of a name goes with its run, and still lets one in at a time."""
 
     def test_none_stays(self, tmp_path: Path) -> None:
-        with local.deciding(tmp_path, "run"):
+        with deciding(tmp_path, "run"):
             (tmp_path / "run").mkdir()
-            local.remove(tmp_path, "run")
+            remove(tmp_path, "run")
         assert list(tmp_path.iterdir()) == []
 
     def test_who_waited_for_one_that_was_removed_holds_the_next(self, tmp_path: Path) -> None:
@@ -258,13 +258,13 @@ class TestLocks:
         def decide() -> None:
             nonlocal count, most
             for _ in range(50):
-                with local.deciding(tmp_path, "run"):
+                with deciding(tmp_path, "run"):
                     with lock:
                         count += 1
                         most = max(most, count)
                     with lock:
                         count -= 1
-                    local.remove(tmp_path, "run")
+                    remove(tmp_path, "run")
 
         threads = [threading.Thread(target=decide) for _ in range(4)]
         for each in threads:

@@ -10,8 +10,8 @@ import pytest
 from elastic_runtime.errors import RunNotFound
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.spec import RunSpec
-from elastic_training.clusters import local
 from elastic_training.clusters.fake import FakeCluster
+from elastic_training.clusters.folder import read_document, write_document
 from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
 
@@ -43,8 +43,8 @@ def test_the_run_before_is_not_asked() -> None:
 def test_on_this_machine_the_launcher_finds_it_in_the_folder(tmp_path: Path) -> None:
     folder = RunDir(tmp_path / "run")
     folder.create(SPEC, "try 1")
-    found = local.read_document(folder)
+    found = read_document(folder)
     assert found.stacks is None
-    local.write_document(folder, found, replace(found, stacks="now"))
+    write_document(folder, found, replace(found, stacks="now"))
     assert folder.stacks_asked() == "now"
-    assert local.read_document(folder).stacks == "now"
+    assert read_document(folder).stacks == "now"

@@ -1,62 +1,32 @@
-"""``cluster="local"``: launcher and workers as processes of this machine, meeting in a folder.
-
-The folder is all there is; every process that can read it, worker or triggerer, sees the same runs. A run is built
-beside and renamed into place, so it exists whole or not at all. Beside the files of :mod:`elastic_runtime.run.rundir`:
-
-==================  ===========================================================================================
-file                meaning
-==================  ===========================================================================================
-``starter.json``    the process that was started as launcher
-``record.json``     who streams the log, which requests were carried out, whether the result is taken: :class:`Record`
-``../.NAME.lock``   held while something is decided about the run of that name; goes with the run
-==================  ===========================================================================================
-"""
+"""``cluster="local"``: launcher and workers as processes of this machine, with their documents in a folder."""
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
-import shutil
 import signal
-import stat
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from elastic_runtime.clock import utc_now
+from typing_extensions import override
+
 from elastic_runtime.documents import from_json, to_json, write_atomically
-from elastic_runtime.errors import (
-    ClusterUnavailable,
-    Conflict,
-    ElasticError,
-    FailureKind,
-    InvalidDocument,
-    InvalidSettings,
-    RunNotFound,
-)
-from elastic_runtime.printable import printable
-from elastic_runtime.run.headline import headline
-from elastic_runtime.run.reading import open_file, read_bytes
-from elastic_runtime.run.rundir import LauncherProcess, ReclaimNotice, RunDir, process_stat
+from elastic_runtime.errors import ElasticError, InvalidSettings
+from elastic_runtime.run.reading import read_bytes
+from elastic_runtime.run.rundir import LauncherProcess, RunDir, process_stat
 from elastic_runtime.run.spec import RunSpec
-from elastic_runtime.run.status import MAX_REASON, Phase, Status
-from elastic_runtime.run.status_failure import END_OF_LOG
-from elastic_training.clusters.claims import Observed, Times
+from elastic_training.clusters.claims import Times
 from elastic_training.clusters.cluster import Cluster
-from elastic_training.clusters.document import RunDocument, StoredLogLease, read_requests
+from elastic_training.clusters.folder import STARTER, FolderPlace, LauncherHost
 from elastic_training.clusters.local_python import NEEDED, SETTING, check_python, launcher_environment
-from elastic_training.clusters.place import PolledPlace, Scale, in_thread
-from elastic_training.clusters.types import LogLines, RunSummary
 
-_STARTER = "starter.json"
-_LONGEST_STARTER = 4096
+_LONGESTSTARTER = 4096
 """Bytes."""
 
+ROOT = "[elastic_training] local_root"
+"""Option that names the folder of all runs."""
 _children: list[subprocess.Popen[bytes]] = []
 """Launchers that this process has started, kept only to reap them; they outlive it as a rule."""
 
@@ -86,14 +56,14 @@ def start_launcher(python: str, run: RunDir, credentials: Mapping[str, str] | No
     _children.append(process)
     # Not reaped before this line, so that the process can be read even if it has ended already.
     starter = LauncherProcess.of(process.pid)
-    write_atomically(run.path / _STARTER, to_json(starter))
+    write_atomically(run.path / STARTER, to_json(starter))
     return starter
 
 
 def read_starter(run: RunDir) -> LauncherProcess | None:
     """The process that was started as launcher; None before that, or when it cannot be read."""
     try:
-        return from_json(LauncherProcess, read_bytes(run.path / _STARTER, _LONGEST_STARTER))
+        return from_json(LauncherProcess, read_bytes(run.path / STARTER, _LONGESTSTARTER))
     except (ElasticError, OSError):
         return None
 
@@ -119,196 +89,55 @@ def _reap() -> None:
     _children[:] = [child for child in _children if child.poll() is None]
 
 
-_ROOT = "[elastic_training] local_root"
-_RECORD = "record.json"
-_CHUNK = 256 * 1024
-"""Bytes of log read at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Content of ``record.json``; what the launcher reads too has files of its own."""
-
-    log_lease: StoredLogLease | None = None
-    collected: bool = False
-    requests: tuple[Any, ...] = ()
-    """Requests for :func:`~elastic_training.clusters.document.read_requests`."""
-
-
-def private_folder(path: Path) -> None:
-    """Create the root of all runs, or check it as :func:`opened` does.
-
-    Raises:
-        InvalidSettings: it cannot be created, or others can write to it.
-    """
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidSettings(_ROOT, f"{path} cannot be created: {error}", "Name a folder that can be") from error
-    _check_private(path)
-
-
-def opened(root: Path, name: str) -> RunDir:
-    """The folder of a run, which need not be there. Everything that reads or writes one asks for it here.
-
-    Whoever can write there could tell any status, and run programs as us: what others have made is not believed.
-
-    Raises:
-        InvalidSettings: the root or the run's folder is not a folder of this user alone.
-    """
-    for path in (root, root / name):
-        with suppress(FileNotFoundError):
-            _check_private(path)
-    return RunDir(root / name)
-
-
-def _check_private(path: Path) -> None:
-    try:
-        found = path.lstat()  # A link could lead elsewhere a moment later.
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise InvalidSettings(_ROOT, f"{path} cannot be looked at: {error.strerror}", "Name another folder") from error
-    mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-    if not mine or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise InvalidSettings(
-            _ROOT,
-            f"{path} is not a folder of this user alone (owner {found.st_uid}, mode {stat.filemode(found.st_mode)}), "
-            "so nothing in it is believed",
-            "Find out who made it, then remove it, make it yours with mode 700, or name another folder",
-        )
-
-
-@contextmanager
-def deciding(root: Path, name: str) -> Iterator[None]:
-    """Hold the lock of one run name; blocks while another process or thread decides about it."""
-    while (handle := _locked(_lock(root, name))) is None:
-        pass  # Who held it has removed the run, and the file with it.
-    try:
-        yield
-    finally:
-        os.close(handle)
-
-
-def _lock(root: Path, name: str) -> Path:
-    return root / f".{name}.lock"
-
-
-def _locked(path: Path) -> int | None:
-    """A descriptor of the file, locked; None when it is that file no more."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(handle), path.stat()):
-                return handle
-    except BaseException:  # An interrupt, too: nobody else knows of the descriptor.
-        os.close(handle)
-        raise
-    os.close(handle)
-    return None
-
-
-def remove(root: Path, name: str) -> None:
-    """Remove a run's folder, and its lock, which the caller holds, and gives up by that."""
-    discard(root / name)
-    _lock(root, name).unlink(missing_ok=True)
-
-
-def read_document(run: RunDir) -> RunDocument:
-    """All that there is, as it is this moment. Raises RunNotFound, InvalidDocument, or ClusterUnavailable."""
-    spec = run.read_spec()
-    if spec.name != run.path.name:  # What is decided about that run would be done to another one.
-        raise InvalidDocument(f"{run.path} has the documents of the run {printable(spec.name)}")
-    try:
-        record = from_json(Record, read_bytes(run.path / _RECORD))
-    except RunNotFound:
-        record = Record()  # Nobody has had anything to note yet.
-    try:
-        created, renewed = (run.path / "spec.json").stat().st_mtime, run.lease.stat().st_mtime
-    except FileNotFoundError:
-        raise RunNotFound(f"the run in {run.path} has been deleted") from None
-    return RunDocument(
-        spec=spec,
-        owner=run.read_owner(),
-        created=datetime.fromtimestamp(created, UTC),
-        renewed=datetime.fromtimestamp(renewed, UTC),
-        cancelled=run.asked_to_end(),
-        collected=record.collected,
-        log_lease=record.log_lease,
-        requests=read_requests(record.requests),
-        stacks=run.stacks_asked(),
-        complete=read_starter(run) is not None or run.read_status() is not None or run.launcher_alive(),
-    )
-
-
-def write_document(run: RunDir, found: RunDocument, wanted: RunDocument) -> None:
-    """Write what has changed; the caller holds the lock, and has just read what is found."""
-    record = Record(wanted.log_lease, wanted.collected, wanted.requests)
-    if record != Record(found.log_lease, found.collected, found.requests):
-        write_atomically(run.path / _RECORD, to_json(record))
-    if wanted.owner != found.owner:
-        run.write_owner(wanted.owner)
-    if wanted.cancelled is not None:
-        run.ask_to_end(wanted.cancelled)
-    if wanted.stacks is not None and wanted.stacks != found.stacks:
-        run.ask_for_stacks(wanted.stacks)
-    if wanted.watched:
-        run.watched.touch()
-    else:
-        run.watched.unlink(missing_ok=True)
-    if wanted.renewed != found.renewed:
-        os.utime(run.lease)
-
-
-def discard(path: Path) -> None:
-    """Remove a run's folder. It vanishes at once under its own name, whatever still writes into it."""
-    trash = path.with_name(f".trash.{path.name}.{os.urandom(6).hex()}")
-    try:
-        path.rename(trash)
-    except FileNotFoundError:
-        return
-    # A rank that ends only now may still create files; what it leaves is rubbish in a folder named so.
-    shutil.rmtree(trash, ignore_errors=True)
-
-
-def read_lines(log: Path, offset: int, *, to_the_end: bool) -> tuple[tuple[str, ...], int]:
-    """Whole lines behind ``offset``, at most one chunk, and the offset behind them.
-
-    Args:
-        log: the file, which need not exist yet.
-        offset: in bytes.
-        to_the_end: nobody writes any more, so that an unfinished last line counts too.
-    """
-    try:
-        with open_file(log) as stream:
-            stream.seek(offset)
-            data = stream.read(_CHUNK)
-    except RunNotFound:
-        return (), offset
-    full = len(data) == _CHUNK
-    end = data.rfind(b"\n") + 1
-    if (end == 0 and full) or (not full and to_the_end):
-        end = len(data)  # A line longer than a chunk is cut rather than held back for ever.
-    lines = data[:end].decode(errors="replace").removesuffix("\n").split("\n") if end else []
-    return tuple(line.removesuffix("\r") for line in lines), offset + end
-
-
-def last_line(log: Path) -> str:
-    """The last line that says something; empty when there is none."""
-    try:
-        with open_file(log) as stream:
-            stream.seek(max(0, stream.seek(0, os.SEEK_END) - 4096))
-            text = stream.read(4096).decode(errors="replace")
-    except (RunNotFound, InvalidDocument):
-        return ""
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
-
-
 TIMES = Times(claim=90.0, order=math.inf, delete=60.0, delete_order=30.0, creation=0.0, pause=0.05)
 """A claim never kills a launcher. A creator holds the lock, so that what is read as incomplete has none any more."""
-_YOUNG = timedelta(minutes=1)
-"""A run without a launcher is said to be pending for so long, as one that is just being created."""
+
+
+class ThisMachine(LauncherHost):
+    """Launchers as processes of this machine, each in a session of its own.
+
+    Args:
+        python: their interpreter.
+    """
+
+    setting = ROOT
+
+    def __init__(self, python: str) -> None:
+        self._python = python
+
+    @override
+    def plan(self, spec: RunSpec) -> str:
+        workers = spec.workers
+        return (
+            f"launcher: {self._python} -m elastic_runtime.launcher; "
+            f"{workers.start} workers ({workers.minimum} to {workers.maximum}) with {workers.slots} slots each; "
+            f"each rank: {' '.join(spec.command)}"
+            f"{f'; shipped files: {spec.scripts.files}' if spec.scripts else ''}"
+        )
+
+    @override
+    def check(self, spec: RunSpec) -> None:
+        check_python(self._python, spec)
+
+    @override
+    def start(self, run: RunDir, credentials: Mapping[str, str]) -> None:
+        try:
+            start_launcher(self._python, run, credentials)
+        except OSError as error:
+            problem, remedy = f"{self._python} cannot be started: {error}", f"Name an interpreter with {NEEDED}"
+            raise InvalidSettings(SETTING, problem, remedy) from error
+
+    @override
+    def alive(self, run: RunDir) -> bool:
+        """The one that was started, or one that somebody has started by hand."""
+        starter = read_starter(run)
+        # Without touching the lock of the first, which it may be about to take.
+        return (starter is not None and process_lives(starter)) or run.launcher_alive()
+
+    @override
+    def kill(self, run: RunDir) -> None:
+        if starter := read_starter(run):
+            kill_session(starter)
 
 
 class LocalCluster(Cluster):
@@ -323,170 +152,4 @@ class LocalCluster(Cluster):
     """
 
     def __init__(self, root: Path, python: str, times: Times = TIMES, poll: float = 0.5) -> None:
-        super().__init__(_Folder(root, python, times, poll))
-
-
-class _Folder(PolledPlace):
-    """The folder, and the processes that are started for it; each call in a thread, as all of them block."""
-
-    def __init__(self, root: Path, python: str, times: Times, poll: float) -> None:
-        self._root = root
-        self._python = python
-        self._credentials: Mapping[str, str] = {}
-        self.times = times
-        self.poll = poll
-
-    @property
-    def where(self) -> str:
-        return f"in {self._root}"
-
-    def worker_log(self, name: str, worker: str) -> str:
-        return f"{RunDir(self._root / name).log}, the lines with {worker}"
-
-    def set_rank_credentials(self, credentials: Mapping[str, str]) -> None:
-        self._credentials = dict(credentials)
-
-    async def plan(self, spec: RunSpec) -> str:
-        workers = spec.workers
-        return (
-            f"folder {self._root / spec.name}; launcher: {self._python} -m elastic_runtime.launcher; "
-            f"{workers.start} workers ({workers.minimum} to {workers.maximum}) with {workers.slots} slots each; "
-            f"each rank: {' '.join(spec.command)}"
-            f"{f'; shipped files: {spec.scripts.files}' if spec.scripts else ''}"
-        )
-
-    @in_thread
-    def read(self, name: str) -> RunDocument | None:
-        run = opened(self._root, name)
-        if not run.exists():  # So that asking about what never was leaves no lock file.
-            return None
-        with deciding(self._root, name):
-            return read_document(run) if run.exists() else None
-
-    @in_thread
-    def create(self, spec: RunSpec, owner: str) -> RunDocument:
-        private_folder(self._root)
-        check_python(self._python, spec)
-        with deciding(self._root, spec.name):
-            run = opened(self._root, spec.name)
-            building = opened(self._root, f".new.{spec.name}.{spec.uid}")
-            if run.exists() and run.read_spec().uid != spec.uid:
-                raise Conflict(f"there is a run {spec.name} in {self._root}")
-            try:
-                building.create(spec, owner)
-                discard(run.path)
-                building.path.rename(run.path)
-            except OSError as error:
-                discard(building.path)
-                raise ClusterUnavailable(f"cannot lay the run {spec.name} down in {self._root}: {error}") from error
-            try:
-                start_launcher(self._python, run, self._credentials)
-            except OSError as error:
-                discard(run.path)
-                raise InvalidSettings(
-                    SETTING,
-                    f"{self._python} cannot be started: {error}",
-                    f"Name an interpreter with {NEEDED}",
-                ) from error
-            return read_document(run)
-
-    @in_thread
-    def change(self, found: RunDocument, wanted: RunDocument) -> RunDocument:
-        with self._held(found) as run:
-            write_document(run, found, wanted)
-            return read_document(run)
-
-    @in_thread
-    def remove(self, found: RunDocument, *, forced: bool) -> bool:
-        with self._held(found) as run:
-            if not self._alive(run):
-                remove(self._root, found.ref.name)
-                return True
-            run.ask_to_end("the run is deleted")
-            if forced and (starter := read_starter(run)):
-                kill_session(starter)
-            return False
-
-    @in_thread
-    def list(self) -> Iterable[RunSummary]:
-        return list(self._summaries())
-
-    def _summaries(self) -> Iterator[RunSummary]:
-        opened(self._root, "")
-        for path in self._root.glob("[!.]*/"):
-            # It is being removed, is not a run, or is somebody else's.
-            with suppress(ElasticError, OSError):
-                run = opened(self._root, path.name)
-                found = read_document(run)
-                try:
-                    seen = run.read_headline()
-                except RunNotFound:  # Its launcher has not spoken yet.
-                    seen = None
-                if seen is None or not (seen.phase.final or self._alive(run)):
-                    seen = headline(self._observe(found).status)
-                yield found.summary(seen)
-
-    @in_thread
-    def observe(self, found: RunDocument) -> Observed:
-        return self._observe(found)
-
-    def _observe(self, found: RunDocument) -> Observed:
-        run, spec = opened(self._root, found.ref.name), found.spec
-        alive = self._alive(run)
-        status = run.read_status()
-        if status is None:
-            size, reason = run.read_size(), "the launcher is starting"
-            status = Status(spec.name, spec.uid, Phase.PENDING, reason, found.created, target_size=size)
-        being_created = not found.complete and utc_now() < found.created + _YOUNG
-        if alive or status.phase.final or being_created:
-            return Observed(status, alive)
-        lost, last = "the launcher is gone without a final status", printable(last_line(run.log), MAX_REASON)
-        status = replace(
-            status,
-            phase=Phase.FAILED,
-            failure=FailureKind.LAUNCHER_LOST,
-            reason=f"{lost}{END_OF_LOG}{last}" if last else lost,
-            world_size=0,
-            finished=status.updated,
-        )
-        return Observed(status, alive)
-
-    @in_thread
-    def read_log(self, found: RunDocument, cursor: str, *, ended: bool) -> LogLines:
-        lines, offset = read_lines(opened(self._root, found.ref.name).log, int(cursor), to_the_end=ended)
-        return LogLines(lines, str(offset))
-
-    @in_thread
-    def scale(self, name: str) -> Scale:
-        return Scale(opened(self._root, name).read_size())
-
-    @in_thread
-    def resize(self, found: RunDocument, scale: Scale, workers: int) -> None:
-        with self._held(found) as run:
-            if run.read_size() != scale.workers:
-                raise Conflict(f"the size of {found.ref.name} has been changed")
-            run.write_size(workers)
-
-    @in_thread
-    def reclaim(self, found: RunDocument, worker: str, grace: timedelta) -> bool:
-        notice = ReclaimNotice(source="drill", deadline=utc_now() + grace)
-        opened(self._root, found.ref.name).write_notice(worker, notice)
-        return True
-
-    @contextmanager
-    def _held(self, found: RunDocument) -> Iterator[RunDir]:
-        """The run, as it was found, while nobody else can change it. Raises Conflict, or RunNotFound."""
-        name = found.ref.name
-        opened(self._root, name)
-        with deciding(self._root, name):
-            run = opened(self._root, name)
-            if read_document(run) != found:
-                raise Conflict(f"the run {name} in {self._root} has been changed")
-            yield run
-
-    @staticmethod
-    def _alive(run: RunDir) -> bool:
-        """Whether there is a launcher: the one that was started, or one that somebody has started by hand."""
-        starter = read_starter(run)
-        # Without touching the lock of the first, which it may be about to take.
-        return (starter is not None and process_lives(starter)) or run.launcher_alive()
+        super().__init__(FolderPlace(root, ThisMachine(python), times, poll))

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from elastic_runtime.errors import ElasticError, InvalidSettings, PermanentError
 from elastic_runtime.kubernetes.client import Client
+from elastic_training.clusters.folder import private_folder
 from elastic_training.clusters.kubernetes import connection
 from elastic_training.clusters.kubernetes.access import ask_once
 from elastic_training.clusters.kubernetes.rights import Right, missing
-from elastic_training.clusters.local import private_folder
+from elastic_training.clusters.local import ROOT
 from elastic_training.clusters.local_python import ALWAYS, FRAMEWORKS, HOROVOD, NEEDED, modules_of
 from elastic_training.clusters.location import LOCAL, Location
 from elastic_training.clusters.registry import local_settings
@@ -93,9 +94,9 @@ async def _check_local(found: list[str]) -> None:
 
 
 def _check_root(root: Path) -> None:
-    private_folder(root)
+    private_folder(root, ROOT)
     if not os.access(root, os.W_OK | os.X_OK):
-        raise InvalidSettings("[elastic_training] local_root", f"{root} cannot be written to", "Make it mode 700")
+        raise InvalidSettings(ROOT, f"{root} cannot be written to", "Make it mode 700")
 
 
 async def _check_checkpoints(location: Location, found: list[str]) -> None:

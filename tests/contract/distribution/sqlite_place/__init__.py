@@ -22,14 +22,8 @@ from elastic_runtime.run.status import Phase, Status
 from elastic_training.clusters.claims import Observed, Times
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.document import RunDocument
-from elastic_training.clusters.local import (
-    kill_session,
-    process_lives,
-    read_lines,
-    read_starter,
-    start_launcher,
-    write_document,
-)
+from elastic_training.clusters.folder import read_lines, write_document
+from elastic_training.clusters.local import kill_session, process_lives, read_starter, start_launcher
 from elastic_training.clusters.place import PolledPlace, Scale, in_thread
 from elastic_training.clusters.types import LogLines, RunSummary
 
