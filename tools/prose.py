@@ -40,6 +40,7 @@ PAGES = (
     "docs/reference/runtime.md",
     "docs/results.md",
     "docs/shards.md",
+    "docs/slurm.md",
     "docs/tensorflow.md",
     "docs/torchrun.md",
     "docs/training-script.md",

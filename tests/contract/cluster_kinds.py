@@ -19,11 +19,14 @@ from elastic_runtime.run import runobjects
 from elastic_runtime.run.rundir import RunDir
 from elastic_runtime.run.runobjects import Part
 from elastic_runtime.run.spec import RunSpec, Timing, WorkersSpec
+from elastic_runtime.slurm.jobs import SlurmSpec
 from elastic_training.clusters.cluster import Cluster
 from elastic_training.clusters.fake import FakeCluster
 from elastic_training.clusters.kubernetes import connection
 from elastic_training.clusters.kubernetes.place import KubernetesCluster
 from elastic_training.clusters.local import TIMES, LocalCluster
+from elastic_training.clusters.location import SlurmName
+from elastic_training.clusters.slurm import SlurmCluster
 from elastic_training.clusters.types import RunRef
 from elastic_training.concurrency.bridge import run
 from tests import paced
@@ -135,6 +138,17 @@ class SqliteKind(LocalKind):
 
     def kill_launcher(self, ref: RunRef) -> None:
         os.kill(RunDir(self.folder / "place" / f"{ref.name}-{ref.uid}").read_launcher().pid, signal.SIGKILL)
+
+
+class SlurmKind(LocalKind):
+    """Launcher and workers as jobs of a real Slurm: see ``tools/slurm``."""
+
+    def __init__(self, folder: Path, python: str) -> None:
+        super().__init__(folder, python)
+        spec = SlurmSpec(
+            python, options=("--partition=low", "--cpus-per-task=1"), launcher_options=("--partition=high",)
+        )
+        self.cluster = SlurmCluster(SlurmName(str(folder / "runs")), spec)
 
 
 class KubernetesKind(Kind):

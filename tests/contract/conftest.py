@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.cluster_kinds import FakeKind, Kind, KubernetesKind, LocalKind, SqliteKind, trainer_python
+from tests.contract.cluster_kinds import (
+    FakeKind,
+    Kind,
+    KubernetesKind,
+    LocalKind,
+    SlurmKind,
+    SqliteKind,
+    trainer_python,
+)
 from tests.kubernetes_namespace import Namespace, prepare
 
 KINDS = os.environ.get("ELASTIC_TRAINING_CONTRACT", "fake local sqlite").split()
@@ -39,6 +47,8 @@ def _make(name: str, folder: Path, namespace: Namespace | None) -> Kind:
             return LocalKind(folder, trainer_python())
         case "sqlite":
             return SqliteKind(folder, trainer_python())
+        case "slurm":
+            return SlurmKind(folder, trainer_python())
         case "kubernetes":
             assert namespace
             return KubernetesKind(namespace)

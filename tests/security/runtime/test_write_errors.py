@@ -222,7 +222,7 @@ def test_half_made_keys_are_removed_too(folder: RunDir, monkeypatch: pytest.Monk
 
     async def run() -> None:
         with pytest.raises(OSError, match="No space"):
-            await main.run_local(folder)
+            await main.run_in_folder(folder)
 
     asyncio.run(run())
     assert not folder.tls.exists()

@@ -104,7 +104,9 @@ def test_the_examples_connection_leads_to_the_others() -> None:
             for word in ast.walk(ast.parse(example.read_text()))
             if isinstance(word, ast.keyword) and word.arg == "cluster" and isinstance(word.value, ast.Constant)
         }
-        assert {str(each).split("/")[0] for each in clusters} <= names.keys(), example.name
+        # A template is of Slurm, of which there is none here.
+        named = {str(each).split("/")[0] for each in clusters if "{{" not in str(each)}
+        assert named <= names.keys(), example.name
 
 
 def test_the_s3_server_is_where_pods_look_for_it() -> None:

@@ -41,7 +41,7 @@ from elastic_runtime.errors import (
 )
 from elastic_runtime.printable import printable
 from elastic_runtime.run.headline import headline
-from elastic_runtime.run.reading import open_file, read_bytes
+from elastic_runtime.run.reading import last_line, open_file, read_bytes
 from elastic_runtime.run.rundir import ReclaimNotice, RunDir
 from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import MAX_REASON, Phase, Status
@@ -226,17 +226,6 @@ def read_lines(log: Path, offset: int, *, to_the_end: bool) -> tuple[tuple[str, 
         end = len(data)  # A line longer than a chunk is cut rather than held back for ever.
     lines = data[:end].decode(errors="replace").removesuffix("\n").split("\n") if end else []
     return tuple(line.removesuffix("\r") for line in lines), offset + end
-
-
-def last_line(log: Path) -> str:
-    """The last line that says something; empty when there is none."""
-    try:
-        with open_file(log) as stream:
-            stream.seek(max(0, stream.seek(0, os.SEEK_END) - 4096))
-            text = stream.read(4096).decode(errors="replace")
-    except (RunNotFound, InvalidDocument):
-        return ""
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
 
 _YOUNG = timedelta(minutes=1)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from elastic_runtime.errors import InvalidSettings
 from elastic_training.kubernetes_syntax import dns_label, image
 
 CONNECTION_TYPE = "elastic_training"
-LOCAL, KUBERNETES = "local", "kubernetes"
+LOCAL, KUBERNETES, SLURM = "local", "kubernetes", "slurm"
 DEFAULT_KUBERNETES = "kubernetes_default"
 CONNECTION_ID = re.compile(r"[\w#!()\-.:]+")
 """Pattern of a connection's id in Airflow, without slashes."""
@@ -27,7 +28,29 @@ _FIELDS = (
     "launcher_image",
     "checkpoint_uri",
     "checkpoint_conn_id",
+    "folder",
+    "ssh_conn_id",
+    "python",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmName:
+    """A place in Slurm: ``slurm:/FOLDER`` or ``slurm:CONNECTION@/FOLDER``."""
+
+    folder: str
+    """Absolute path, the same on all nodes and on Airflow's machines."""
+    ssh: str = ""
+    """Id of a connection of type ssh; empty: Slurm's commands are called on Airflow's machines."""
+
+    @classmethod
+    def parse(cls, name: str) -> SlurmName | None:
+        """Read a cluster's name. None: it is no such place, or one that a connection describes."""
+        found = re.fullmatch(rf"{SLURM}:(?:({CONNECTION_ID.pattern})@)?(/[^\0\n]*)", name)
+        return cls(str(Path(found[2])), found[1] or "") if found else None
+
+    def __str__(self) -> str:
+        return f"{SLURM}:{self.ssh}@{self.folder}" if self.ssh else f"{SLURM}:{self.folder}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +60,7 @@ class Location:
     connection: str
     """Its id; empty: it has none yet."""
     place: str = KUBERNETES
-    """``kubernetes`` or ``local``."""
+    """``kubernetes``, ``local`` or ``slurm``."""
     kubernetes: str = DEFAULT_KUBERNETES
     """Id of a connection of type kubernetes."""
     namespace: str | None = None
@@ -50,10 +73,16 @@ class Location:
     """Where checkpoints go, where the operator says nothing."""
     checkpoint_conn_id: str | None = None
     """Id of the connection with the credentials for it."""
+    slurm: SlurmName | None = None
+    """If the place is Slurm."""
+    python: str | None = None
+    """Interpreter of launchers and workers in Slurm, where a task names none."""
 
     @property
     def cluster(self) -> str:
-        """The place's own name: ``local``, ``CONNECTION`` or ``CONNECTION/NAMESPACE``."""
+        """The place's own name: ``local``, ``CONNECTION``, ``CONNECTION/NAMESPACE`` or that of a :class:`SlurmName`."""
+        if self.slurm:
+            return str(self.slurm)
         if self.place == LOCAL:
             return LOCAL
         return f"{self.kubernetes}/{self.namespace}" if self.namespace else self.kubernetes
@@ -78,10 +107,16 @@ def read_location(connection: str, extra: Mapping[str, Any], namespace: str | No
         if value.strip():
             said[name] = value.strip()
     place = said.get("place", KUBERNETES)
-    if place not in (KUBERNETES, LOCAL):
-        raise _wrong(connection, "place", f"{place!r} is not a place", f"Write {KUBERNETES!r} or {LOCAL!r}")
-    if place == LOCAL and (namespace or "namespace" in said):  # Of a run that is meant for pods, perhaps.
-        raise _wrong(connection, "namespace", "this machine has none", f"Leave it empty, or set place to {KUBERNETES}")
+    if place not in (KUBERNETES, LOCAL, SLURM):
+        remedy = f"Write {KUBERNETES!r}, {LOCAL!r} or {SLURM!r}"
+        raise _wrong(connection, "place", f"{place!r} is not a place", remedy)
+    if place != KUBERNETES and (namespace or "namespace" in said):  # Of a run that is meant for pods, perhaps.
+        raise _wrong(
+            connection,
+            "namespace",
+            "this machine has none" if place == LOCAL else "Slurm has none",
+            f"Leave it empty, or set place to {KUBERNETES}",
+        )
     if namespace is None and "namespace" in said:
         namespace = dns_label(_field(connection, "namespace"), said["namespace"])
     kubernetes = said.get("kubernetes_conn_id", DEFAULT_KUBERNETES)
@@ -96,7 +131,18 @@ def read_location(connection: str, extra: Mapping[str, Any], namespace: str | No
         **{name: image(_field(connection, name), said[name]) for name in ("image", "launcher_image") if name in said},
         checkpoint_uri=said.get("checkpoint_uri"),
         checkpoint_conn_id=said.get("checkpoint_conn_id"),
+        slurm=_slurm(connection, said) if place == SLURM else None,
+        python=said.get("python"),
     )
+
+
+def _slurm(connection: str, said: Mapping[str, str]) -> SlurmName:
+    name = SlurmName(said.get("folder", ""), said.get("ssh_conn_id", ""))
+    if (read := SlurmName.parse(str(name))) is None:
+        problem = f"{str(name)[:200]!r} is not a folder of a cluster"
+        remedy = "Write an absolute path in folder, and the id of a connection of type ssh, or nothing, in ssh_conn_id"
+        raise _wrong(connection, "folder", problem, remedy)
+    return read
 
 
 def location_of(connection: str, namespace: str | None = None) -> Location | None:

@@ -14,9 +14,18 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.slurm.jobs import SlurmSpec
 from elastic_training.airflow.sdk import conf
 from elastic_training.clusters.cluster import Cluster
-from elastic_training.clusters.location import CONNECTION_ID, LOCAL, Location, location_in_loop, location_of
+from elastic_training.clusters.location import (
+    CONNECTION_ID,
+    LOCAL,
+    SLURM,
+    Location,
+    SlurmName,
+    location_in_loop,
+    location_of,
+)
 from elastic_training.kubernetes_syntax import dns_label
 from elastic_training.settings.pods import Pods
 from elastic_training.settings.templating import is_template
@@ -34,7 +43,7 @@ def check_cluster(name: object) -> None:
     Raises:
         InvalidSettings: no cluster can have that name.
     """
-    if is_template(name) or name == LOCAL or (isinstance(name, str) and name in _substitutes):
+    if is_template(name) or (isinstance(name, str) and (name in (LOCAL, *_substitutes) or SlurmName.parse(name))):
         return
     try:
         split_name(name)
@@ -47,15 +56,16 @@ def split_name(name: object) -> tuple[str, str | None]:
     """Connection and namespace in ``CONNECTION`` or ``CONNECTION/NAMESPACE``. Raises InvalidSettings."""
     if not isinstance(name, str):
         raise InvalidSettings("cluster", f"{name!r} is not a string", _remedy())
-    connection, slash, namespace = name.partition("/")
-    if not CONNECTION_ID.fullmatch(connection):
+    connection, slash, namespace = name.removeprefix(f"{SLURM}:").partition("/")
+    in_slurm = name.startswith(f"{SLURM}:")  # Where there are no namespaces.
+    if not CONNECTION_ID.fullmatch(connection) or (in_slurm and slash):
         raise InvalidSettings("cluster", f"{name!r} is not the id of a connection", _remedy())
     return connection, dns_label("cluster", namespace) if slash else None
 
 
 def has_pods(name: str) -> bool:
     """Whether the runs of the cluster of that name (its :func:`own_name`) are made of pods, as Pods describes them."""
-    return name != LOCAL and _place(name) is None
+    return name != LOCAL and not name.startswith(f"{SLURM}:") and _place(name) is None
 
 
 def namespace_of(own_name: str) -> str:
@@ -75,7 +85,7 @@ def location(name: str) -> Location | None:
     Raises:
         InvalidSettings: it says what cannot be.
     """
-    return None if _is_own(name) else location_of(*split_name(name))
+    return None if _is_own(name) else _checked(name, location_of(*split_name(name)))
 
 
 def own_name(name: str) -> str:
@@ -90,37 +100,45 @@ def own_name(name: str) -> str:
 
 async def own_name_in_loop(name: str) -> str:
     """Return the name as :func:`own_name` does, in a triggerer's event loop. Raise InvalidSettings."""
-    leads = None if _is_own(name) else await location_in_loop(*split_name(name))
+    leads = None if _is_own(name) else _checked(name, await location_in_loop(*split_name(name)))
     return leads.cluster if leads else name
 
 
-def get_cluster(name: str, pods: Pods | None = None) -> Cluster:
+def get_cluster(name: str) -> Cluster:
     """The cluster of that name, configured from Airflow's connections and ``[elastic_training]`` section now.
 
     For a task's worker, and not for an event loop: what kind of connection it is, Airflow is asked.
 
     Args:
-        name: ``local``; a place of another package; ``CONNECTION`` or ``CONNECTION/NAMESPACE``.
-        pods: of the runs that it shall create, where it runs pods; None: it will create none.
+        name: ``local``; ``slurm:/FOLDER``; a place of another package; ``CONNECTION`` or ``CONNECTION/NAMESPACE``.
 
     Raises:
         InvalidSettings: no cluster has that name.
     """
-    return cluster_called(own_name(name), pods)
+    return cluster_called(own_name(name))
 
 
-def cluster_called(name: str, pods: Pods | None = None) -> Cluster:
-    """Return the cluster of an :func:`own_name`, as :func:`get_cluster` does. Does no I/O, so triggers may call it."""
+def cluster_called(name: str, jobs: Pods | SlurmSpec | None = None) -> Cluster:
+    """Return the cluster of an :func:`own_name`, as :func:`get_cluster` does. Does no I/O, so triggers may call it.
+
+    Args:
+        name: of the cluster.
+        jobs: what the runs that it shall create are made of, for a place of pods or in Slurm; None: it creates none.
+    """
     if substitute := _substitutes.get(name):
         return substitute
     if name == LOCAL:
         return _local()
+    if slurm := SlurmName.parse(name):
+        from elastic_training.clusters.slurm import SlurmCluster
+
+        return SlurmCluster(slurm, jobs if isinstance(jobs, SlurmSpec) else None)
     if place := _place(name):
         return _made_by(place, name.partition("/")[2] or None)
     connection, namespace = split_name(name)
     from elastic_training.clusters.kubernetes.place import KubernetesCluster
 
-    return KubernetesCluster(connection, namespace, pods)
+    return KubernetesCluster(connection, namespace, jobs if isinstance(jobs, Pods) else None)
 
 
 @contextmanager
@@ -160,7 +178,15 @@ def _places() -> dict[str, EntryPoint]:
 
 
 def _is_own(name: str) -> bool:
-    return name == LOCAL or name in _substitutes or _place(name) is not None
+    return name == LOCAL or name in _substitutes or _place(name) is not None or SlurmName.parse(name) is not None
+
+
+def _checked(name: str, found: Location | None) -> Location | None:
+    """Raise InvalidSettings if a name says that its connection leads into Slurm, and it does not."""
+    if name.startswith(f"{SLURM}:") and (found is None or found.slurm is None):
+        problem = f"{name!r} is not the name of a connection of type elastic_training whose place is {SLURM}"
+        raise InvalidSettings("cluster", problem, _remedy())
+    return found
 
 
 def _place(name: str) -> EntryPoint | None:
@@ -186,7 +212,7 @@ def _made_by(place: EntryPoint, rest: str | None) -> Cluster:
 
 
 def _remedy() -> str:
-    names = [repr(name) for name in (LOCAL, *sorted(_places()))]
+    names = [repr(name) for name in (LOCAL, f"{SLURM}:/FOLDER", *sorted(_places()))]
     return (
         f"Write {', '.join(names)}, the id of an Airflow connection of type kubernetes or elastic_training, "
         "or CONNECTION/NAMESPACE"

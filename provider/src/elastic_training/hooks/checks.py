@@ -14,8 +14,9 @@ from elastic_training.clusters.kubernetes.access import ask_once
 from elastic_training.clusters.kubernetes.rights import Right, missing
 from elastic_training.clusters.local import ROOT
 from elastic_training.clusters.local_python import ALWAYS, FRAMEWORKS, HOROVOD, NEEDED, modules_of
-from elastic_training.clusters.location import LOCAL, Location
+from elastic_training.clusters.location import KUBERNETES, LOCAL, Location, SlurmName
 from elastic_training.clusters.registry import local_settings
+from elastic_training.clusters.slurm import queue_over
 from elastic_training.concurrency.daemons import in_daemon
 from elastic_training.operators.checks import check_checkpoint_uri
 from elastic_training.settings.store_credentials import store_credentials
@@ -34,6 +35,8 @@ async def check(location: Location) -> tuple[bool, str]:
         async with asyncio.timeout(TEST_TIMEOUT):
             if location.place == LOCAL:
                 await _check_local(found)
+            elif location.slurm is not None:
+                await in_daemon(_check_slurm, location.slurm, found)
             else:
                 await _check_kubernetes(location, found)
             await _check_checkpoints(location, found)
@@ -93,6 +96,12 @@ async def _check_local(found: list[str]) -> None:
         found.append("it has no horovod, which ElasticHorovodOperator and @task.elastic_horovod need")
 
 
+def _check_slurm(name: SlurmName, found: list[str]) -> None:
+    private_folder(Path(name.folder), "cluster")
+    jobs = queue_over(name.ssh).commands.jobs()
+    found.append(f"folder {name.folder} is there and this user's alone; Slurm answers, with {len(jobs)} jobs of runs")
+
+
 def _check_root(root: Path) -> None:
     private_folder(root, ROOT)
     if not os.access(root, os.W_OK | os.X_OK):
@@ -105,7 +114,7 @@ async def _check_checkpoints(location: Location, found: list[str]) -> None:
         found.append("no default place of checkpoints")
         return
     check_checkpoint_uri(uri)
-    if location.place != LOCAL and uri.startswith("file:"):
+    if location.place == KUBERNETES and uri.startswith("file:"):
         found.append(f"checkpoints go to {uri} in the pods, which cannot be looked at from here")
         return
     try:

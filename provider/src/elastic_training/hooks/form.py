@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from elastic_training.clusters.location import DEFAULT_KUBERNETES, KUBERNETES, LOCAL
+from elastic_training.clusters.location import DEFAULT_KUBERNETES, KUBERNETES, LOCAL, SLURM
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,11 @@ class FormField:
 
 FIELDS = (
     FormField(
-        "place", "Place", "Where trainings run: kubernetes (the default), or local.", KUBERNETES, (KUBERNETES, LOCAL)
+        "place",
+        "Place",
+        "Where trainings run: kubernetes (the default), local or slurm.",
+        KUBERNETES,
+        (KUBERNETES, LOCAL, SLURM),
     ),
     FormField(
         "kubernetes_conn_id",
@@ -47,6 +51,24 @@ FIELDS = (
         "Checkpoints connection",
         "Id of the connection with credentials for them (aws, google_cloud_platform, wasb); empty: the pods' own.",
         "aws_default",
+    ),
+    FormField(
+        "folder",
+        "Folder (Slurm)",
+        "Of the runs, on a file system that Airflow and all nodes see; its user's alone.",
+        "/shared/elastic",
+    ),
+    FormField(
+        "ssh_conn_id",
+        "SSH connection (Slurm)",
+        "Id of a connection of type ssh over which Slurm's commands are called; empty: they are here.",
+        "login_node",
+    ),
+    FormField(
+        "python",
+        "Python (Slurm)",
+        "Interpreter with elastic-runtime on the nodes, where a task names none.",
+        "/shared/venv/bin/python",
     ),
 )
 HIDDEN = ("host", "schema", "login", "password", "port", "extra")

@@ -17,10 +17,11 @@ from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run.deadline import DeadlineSpec
 from elastic_runtime.run.shipment import pack
 from elastic_runtime.run.spec import RunSpec, check_hostfile, check_one_of, has_fixed_size
+from elastic_runtime.slurm.jobs import SlurmSpec
 from elastic_training.airflow.versions import folder_of
 from elastic_training.clusters.cluster import Cluster
-from elastic_training.clusters.location import LOCAL
-from elastic_training.clusters.registry import check_cluster, cluster_called, has_pods, location
+from elastic_training.clusters.location import LOCAL, SLURM, Location
+from elastic_training.clusters.registry import check_cluster, cluster_called, has_pods, local_settings, location
 from elastic_training.concurrency.bridge import run
 from elastic_training.cost.price_book import check_price_book, read_book, worker_price
 from elastic_training.identity.naming import run_name
@@ -47,6 +48,7 @@ from elastic_training.settings.pods import Pods, pods_of
 from elastic_training.settings.recovery import Checkpoints, Recovery
 from elastic_training.settings.scripts import check_scripts, read_scripts
 from elastic_training.settings.size_plan import SizePlan
+from elastic_training.settings.slurm import Slurm, slurm_of
 from elastic_training.settings.store_credentials import StoreCredentials, check_store_connection, store_credentials
 from elastic_training.settings.templating import all_known, as_environment, is_template, plain
 from elastic_training.settings.values import member_of, parse_bool, settings_of
@@ -83,6 +85,7 @@ class TrainingArguments(ReportsLineage):
     cluster: Any
     image: Any
     pods: Any
+    slurm: Any
     environment: Any
     scripts: Any
     observe: Any
@@ -212,18 +215,23 @@ class TrainingArguments(ReportsLineage):
     def _check_pods(self) -> None:
         if not is_template(self.pods):
             self.pods = pods_of(self.pods)
+        self.slurm = slurm_of(self.slurm)
         if self.image and isinstance(self.image, str) and not is_template(self.image):
             image_name("image", self.image)
         if self.hostfile:
             check_hostfile(self.hostfile)
-        if self.cluster == LOCAL:
+        in_slurm = isinstance(self.cluster, str) and self.cluster.startswith(f"{SLURM}:")
+        if self.cluster == LOCAL or in_slurm:
             for name in self._only_in_pods():
-                raise InvalidSettings(
-                    name,
-                    'it is about pods, and with cluster="local" workers are processes of this machine',
-                    'Write cluster="CONNECTION", of a connection of type kubernetes or elastic_training, or leave it '
-                    "out",
-                )
+                problem = f"it is about pods, and with cluster={self.cluster!r} there are none"
+                remedy = 'Write cluster="CONNECTION", of a connection of type kubernetes or elastic_training'
+                raise InvalidSettings(name, problem, f"{remedy}, or leave it out")
+        if self.cluster == LOCAL and self.slurm is not None:
+            problem, remedy = (
+                'it is about jobs, and with cluster="local" there are none',
+                'Write cluster="slurm:/FOLDER"',
+            )
+            raise InvalidSettings("slurm", problem, remedy)
         self.jupyter = jupyter_of(self.jupyter, pods=is_template(self.cluster) or has_pods(self.cluster))
 
     @all_known()
@@ -339,6 +347,7 @@ class TrainingArguments(ReportsLineage):
                 self.checkpoint_conn_id = self.checkpoint_conn_id or said.checkpoint_conn_id
         self.jupyter = jupyter_of(self.jupyter, pods=has_pods(name))
         pods = self.pods.of_run(self._workers(), self.image) if has_pods(name) else None
+        jobs: Pods | SlurmSpec | None = self._jobs(said) if name.startswith(f"{SLURM}:") else pods
         if pods is not None and not pods.image:
             remedy = 'Write image="registry/trainer:1", or set one in a connection of type elastic_training'
             raise InvalidSettings(
@@ -347,7 +356,7 @@ class TrainingArguments(ReportsLineage):
         if name == LOCAL:
             self._check_this_machine()
         check_store_connection(self.checkpoint_uri, self.checkpoint_conn_id)
-        cluster = cluster_called(name, pods)
+        cluster = cluster_called(name, jobs)
         if credentials := self.store_credentials():
             cluster.set_rank_credentials(credentials.variables)
             if credentials.expiring:
@@ -357,6 +366,16 @@ class TrainingArguments(ReportsLineage):
                     self.checkpoint_conn_id,
                 )
         return cluster
+
+    def _jobs(self, said: Location | None) -> SlurmSpec:
+        """How the jobs of a run in Slurm are submitted."""
+        if unused := ", ".join(self._only_in_pods()):
+            self.log.warning("Workers are jobs in Slurm: %s, which is about pods, changes nothing", unused)
+        python = (said.python if said else None) or local_settings()[1]
+        credentials = self.store_credentials()
+        exported = sorted(credentials.variables) if credentials else ()
+        gpus = int(self._workers().equipped().gpus or 0)
+        return (slurm_of(self.slurm) or Slurm()).spec(python, gpus=gpus, exported=exported)
 
     def _check_this_machine(self) -> None:
         """The cluster turned out to be this machine, and DAGs that go here and into pods say more than it can use."""

@@ -12,6 +12,7 @@ from elastic_training.settings.observe import Observe, Prometheus
 from elastic_training.settings.pods import Pods, PodShape, SecretRef, Volume
 from elastic_training.settings.recovery import Checkpoints, Recovery, Restart
 from elastic_training.settings.size_plan import SizePlan, SizeWindow
+from elastic_training.settings.slurm import Slurm
 from elastic_training.settings.workers import Workers
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "SecretRef",
     "SizePlan",
     "SizeWindow",
+    "Slurm",
     "Volume",
     "Workers",
 ]

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from elastic_runtime.agent import zygote
-from elastic_runtime.agent.agent import Agent, AgentSettings, address_of, interface_of
+from elastic_runtime.agent.agent import Agent, AgentSettings, address_of, address_towards, interface_of
 from elastic_runtime.agent.notices.clouds import Metadata
 from elastic_runtime.errors import ElasticError, InvalidSettings
 from elastic_runtime.protocol.rank_link import RANK_FD, RANK_FD_INODE
@@ -31,6 +31,7 @@ def parse_arguments(arguments: list[str]) -> AgentSettings:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--interface", default="lo", help="network interface of the ranks' own traffic")
     where.add_argument("--address", help="its address instead")
+    where.add_argument("--towards-launcher", action="store_true", help="the address from which the launcher is reached")
     parser.add_argument("--grace", type=float, default=30.0, help="seconds from SIGTERM to the end of this worker")
     parser.add_argument("--notice-file", type=Path, help="path at which a reclaim notice may appear")
     known = ", ".join(NoticeService)
@@ -50,6 +51,8 @@ def parse_arguments(arguments: list[str]) -> AgentSettings:
     settings["identity"] = Path(identity) if identity else None
     host, _, port = settings["launcher"].rpartition(":")
     settings["launcher"] = (host, int(port))
+    if settings.pop("towards_launcher"):
+        settings["address"] = address_towards(*settings["launcher"])
     settings["metadata"] = Metadata.parse(settings["metadata"])
     if settings["address"]:
         settings["interface"] = interface_of(settings["address"])

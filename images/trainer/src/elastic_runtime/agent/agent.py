@@ -158,6 +158,22 @@ def interface_of(address: str) -> str:
     raise InvalidSettings("--address", f"no network interface here has the address {address}", remedy)
 
 
+def address_towards(host: str, port: int) -> str:
+    """Return the address from which this machine reaches another one; nothing is sent.
+
+    Raises:
+        InvalidSettings: it is not known how to reach it.
+    """
+    try:
+        family, kind, _, _, there = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as sock:
+            sock.connect(there)
+            return str(sock.getsockname()[0])
+    except OSError as error:
+        problem, remedy = f"{host} cannot be reached from here: {error}", "Have this machine reach the launcher's"
+        raise InvalidSettings("--launcher", problem, remedy) from error
+
+
 def address_of(interface: str) -> str:
     """The IP address by which others reach this one, IPv4 if there is any; empty when there is none."""
     own = [

@@ -1,4 +1,4 @@
-"""``python -m elastic_runtime.launcher RUN_DIR``: launcher and worker set of a run on this machine, until it ends."""
+"""``python -m elastic_runtime.launcher RUN_DIR``: launcher of a run whose documents are in a folder, until it ends."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import time
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from elastic_runtime.clock import utc_now
 from elastic_runtime.errors import ElasticError, FailureKind, PermanentError
@@ -19,7 +20,12 @@ from elastic_runtime.launcher.record.output import OutputLog, start_log
 from elastic_runtime.net.descriptors import raise_descriptor_limit
 from elastic_runtime.printable import LONG, printable
 from elastic_runtime.run.rundir import LauncherProcess, RunDir
+from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import Phase, Status
+from elastic_runtime.slurm.jobs import SPEC as SLURM
+
+if TYPE_CHECKING:
+    from elastic_runtime.launcher.folder.platform import FolderPlatform
 
 VALIDITY = timedelta(days=365)
 """Validity of a local run's certificates. They end with its launcher, in a folder that only its user can read."""
@@ -27,34 +33,45 @@ LOCK_ATTEMPTS, LOCK_PAUSE = 20, 0.05
 """How often to try for the lock, and seconds between two tries."""
 
 
-async def run_local(folder: RunDir) -> Status:
-    """Run what is laid down in the folder. SIGTERM cancels it."""
+async def run_in_folder(folder: RunDir) -> Status:
+    """Run what is laid down in the folder."""
     # Here, since what they import may be missing, which is to be said in the status.
-    from elastic_runtime.launcher.local.platform import ADDRESS, LocalPlatform
     from elastic_runtime.launcher.loop import Launcher
     from elastic_runtime.net import certificates
 
     spec = replace(folder.read_spec(), hostfile=None)  # A path in a container; here it would be anybody's.
-    platform, loop = LocalPlatform(folder, spec), asyncio.get_running_loop()
+    platform, loop = _platform(folder, spec), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, platform.ask_to_end, f"the launcher got {signal.Signals(number).name}")
+        loop.add_signal_handler(number, platform.signalled, signal.Signals(number).name)
     try:
         certificates.remove(folder.tls)
-        certificates.create(folder.tls, [ADDRESS], VALIDITY)
+        certificates.create(folder.tls, [platform.address], VALIDITY)
         output = OutputLog(sys.stdout, spec.log_limit)
-        return await Launcher(spec, platform, output, folder.tls, ADDRESS).run()
+        return await Launcher(spec, platform, output, folder.tls, platform.address).run()
     finally:
         certificates.remove(folder.tls)
 
 
+def _platform(folder: RunDir, spec: RunSpec) -> FolderPlatform:
+    """Return the platform of that run, whose workers are where its creator has said."""
+    if (folder.path / SLURM).exists():
+        from elastic_runtime.launcher.slurm.platform import SlurmPlatform
+        from elastic_runtime.slurm.commands import Commands
+
+        return SlurmPlatform(folder, spec, Commands())
+    from elastic_runtime.launcher.local.platform import LocalPlatform
+
+    return LocalPlatform(folder, spec)
+
+
 async def run_or_refuse(folder: RunDir) -> Status:
-    """Run as :func:`run_local`. If this Python cannot run it at all, the reason is its final status.
+    """Run as :func:`run_in_folder`. If this Python cannot run it at all, the reason is its final status.
 
     Raises:
         ElasticError: what is wrong may pass, or there is no spec that could be read.
     """
     try:
-        return await run_local(folder)
+        return await run_in_folder(folder)
     except PermanentError as error:
         return refuse(folder, str(error))
     except ImportError as error:

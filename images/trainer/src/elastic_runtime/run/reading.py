@@ -56,3 +56,14 @@ def read_start(path: Path, most: int) -> bytes:
             return stream.read(most)
         except OSError as error:
             raise ClusterUnavailable(f"{path} cannot be read: {error.strerror}") from error
+
+
+def last_line(path: Path) -> str:
+    """Return the last line of a file that says something. Empty: there is none, or no such file."""
+    try:
+        with open_file(path) as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - 4096))
+            text = stream.read(4096).decode(errors="replace")
+    except (RunNotFound, InvalidDocument):
+        return ""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")

@@ -53,7 +53,7 @@ class FolderWorkers(WorkerSet, Protocol):
 
     @abstractmethod
     def reconcile(self, wanted: int) -> None:
-        """Have so many, as soon as can be; called every :data:`WATCH_INTERVAL`. Does not block.
+        """Have so many, as soon as can be; called at each look at the folder. Does not block.
 
         Raises:
             OSError: the system has no room for another.
@@ -71,6 +71,8 @@ class FolderPlatform(Platform):
         address: of the launcher, for agents.
     """
 
+    watch_interval = WATCH_INTERVAL
+
     def __init__(self, folder: RunDir, spec: RunSpec, workers: FolderWorkers, address: str) -> None:
         self._folder, self._spec = folder, spec
         self._wanted = spec.workers.start
@@ -79,7 +81,9 @@ class FolderPlatform(Platform):
         self._stacks: str | None = None
         self._requests: str | None = None
         self._lease = LeaseAge(time.monotonic)
-        self._workers, self._address = workers, address
+        self._workers = workers
+        self.address = address
+        """At which the launcher listens."""
         self._watching: asyncio.Task[None] | None = None
         self._on_change: Callable[[], None] = lambda: None
         self._unwritten: Status | None = None
@@ -90,7 +94,7 @@ class FolderPlatform(Platform):
         self._on_change = on_change
         with contextlib.suppress(OSError):  # Before the first worker: the run may be paused.
             self._read()
-        self._workers.open(f"{self._address}:{port}")
+        self._workers.open(f"{self.address}:{port}")
         self._watching = asyncio.create_task(self._watch())
 
     @override
@@ -190,8 +194,16 @@ class FolderPlatform(Platform):
         self._workers.came(worker)
 
     @override
+    def gone(self, worker: str, /) -> None:
+        self._workers.gone(worker)
+
+    @override
     def warnings(self) -> tuple[str, ...]:
         return self._workers.warnings()
+
+    def signalled(self, name: str) -> None:
+        """This process was sent a signal of that name: the run is cancelled, unless a place knows better."""
+        self.ask_to_end(f"the launcher got {name}")
 
     def ask_to_end(self, reason: str) -> None:
         """Ask the run to end, as a file ``cancel`` does. Works on a full disk, too."""
@@ -233,7 +245,7 @@ class FolderPlatform(Platform):
                     "the run's folder cannot be handled, trying again: %s: %s", kind, printable(error)
                 )
                 await pause.pause()
-            await asyncio.sleep(WATCH_INTERVAL)
+            await asyncio.sleep(self.watch_interval)
 
     def _read(self) -> None:
         before = self._asked, self._cancel, self._stacks, self._requests

@@ -1,0 +1,1 @@
+"""The launcher as a job of Slurm, with jobs as workers."""

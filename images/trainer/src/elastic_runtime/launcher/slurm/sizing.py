@@ -1,0 +1,79 @@
+"""Which jobs of workers are submitted and ended next: decided from what is known, without any I/O."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from elastic_runtime.slurm.jobs import Job, JobState
+
+COMING = 180.0
+"""Seconds that an agent has to connect, once Slurm says that its job runs: a node may boot, an image be fetched."""
+UNSEEN = 30.0
+"""Seconds after which a job that was submitted, and that Slurm does not tell of, counts as over."""
+SHORT_LIFE = 5.0
+"""A job that ran for less seconds and was not asked to end holds its replacement back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker whose job has been submitted."""
+
+    name: str
+    id: str
+    submitted: float
+    """Seconds of the launcher's clock, as all below."""
+    job: Job | None = None
+    """As Slurm told last; None: not yet."""
+    began: float | None = None
+    """When it was first seen running."""
+    came: bool = False
+    """Its agent has connected."""
+    asked_to_end: bool = False
+
+    @property
+    def pending(self) -> bool:
+        """Whether it does not run yet, as far as is known."""
+        return not self.came and (self.job is None or self.job.state is JobState.PENDING)
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What is to be done."""
+
+    submit: int = 0
+    """Jobs to submit."""
+    leave: tuple[str, ...] = ()
+    """Workers that are to leave in order: their agents get SIGTERM, or their jobs are taken out of the queue."""
+    late: tuple[str, ...] = ()
+    """Workers whose agents have not connected in time: their jobs are ended."""
+
+
+def over(worker: Worker, now: float) -> bool:
+    """Whether its job has ended."""
+    if worker.job is None:
+        return now > worker.submitted + UNSEEN
+    return worker.job.state is JobState.OVER
+
+
+def decide(workers: Mapping[str, Worker], wanted: int, ranks: Mapping[str, int], now: float, *, held: bool) -> Steps:
+    """Return the next steps.
+
+    Args:
+        workers: whose jobs are not over.
+        wanted: how many there shall be.
+        ranks: the lowest rank of each that has one.
+        now: the present time.
+        held: whether no job is submitted for now.
+    """
+    late = tuple(
+        worker.name
+        for worker in workers.values()
+        if worker.began is not None and not worker.came and not worker.asked_to_end and now > worker.began + COMING
+    )
+    staying = [each for each in workers.values() if not each.asked_to_end and each.name not in late]
+    # Of those that go, the ones that wait in the queue first, then those outside of the world, then the highest ranks.
+    staying.sort(key=lambda each: (each.pending, ranks.get(each.name, math.inf), each.submitted))
+    missing = 0 if held else max(0, wanted - len(staying))
+    return Steps(missing, tuple(each.name for each in staying[wanted:]), late)

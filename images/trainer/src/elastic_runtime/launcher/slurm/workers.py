@@ -1,0 +1,286 @@
+"""Worker set of jobs: :class:`SlurmWorkers` does in Slurm what a ReplicaSet does on Kubernetes.
+
+Each worker is a batch job with one step, the agent. Slurm's own priorities, limits and partitions decide when it runs;
+why it does not yet is told by :meth:`SlurmWorkers.refusal`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from typing_extensions import override
+
+from elastic_runtime.clock import utc_now
+from elastic_runtime.errors import ClusterUnavailable, ElasticError, InvalidSettings
+from elastic_runtime.launcher.decision.backoff import backoff_policy
+from elastic_runtime.launcher.decision.facts import Refusal
+from elastic_runtime.launcher.folder.platform import FolderWorkers
+from elastic_runtime.launcher.platform import Machine
+from elastic_runtime.launcher.slurm.sizing import COMING, SHORT_LIFE, Steps, Worker, decide, over
+from elastic_runtime.pace import RateLimitedLog
+from elastic_runtime.printable import printable
+from elastic_runtime.retry import Retry
+from elastic_runtime.run.reading import last_line
+from elastic_runtime.run.rundir import RunDir
+from elastic_runtime.run.spec import RunSpec
+from elastic_runtime.slurm.commands import Commands
+from elastic_runtime.slurm.jobs import LAUNCHER, OUTPUTS, Job, JobState, SlurmSpec, options, script, why_pending
+
+SOON, LATER = 2.0, 15.0
+"""Seconds between two looks at the jobs: while one is awaited, and otherwise."""
+PATIENCE = 15.0
+"""Seconds in the queue after which it is told why a job is there."""
+AHEAD = 120.0
+"""Seconds before the end of its job in which a worker is told of it, at least; ``SlurmSpec.grace`` if that is more."""
+END_TIMEOUT = 60.0
+"""Seconds that jobs have to end once the run is over."""
+log = logging.getLogger(__name__)
+
+
+class SlurmWorkers(FolderWorkers):
+    """Keep as many jobs in the queue, or running, as are wanted.
+
+    Args:
+        folder: of the run, on a file system that all nodes see.
+        spec: what to run.
+        slurm: how jobs are submitted.
+        commands: of Slurm.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        folder: RunDir,
+        spec: RunSpec,
+        slurm: SlurmSpec,
+        commands: Commands,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._folder, self._spec, self._slurm = folder, spec, slurm
+        self._commands, self._clock = commands, clock
+        self._address = ""
+        self._workers: dict[str, Worker] = {}
+        self._ranks: Mapping[str, int] = {}
+        self._wanted: int | None = None
+        self._count = 0
+        self._refused: Refusal | None = None
+        self._warnings: list[str] = []
+        self._told: set[str] = set()
+        """Why jobs wait, as far as it was told."""
+        self._retry, self._hold_until = Retry(backoff_policy(spec.recovery)), 0.0
+        self._killed: set[str] = set()
+        """Ids of jobs that are to be ended as they are."""
+        self._wake = asyncio.Event()
+        self._looking: asyncio.Task[None] | None = None
+        self._limited_log = RateLimitedLog(log)
+
+    @override
+    def open(self, address: str) -> None:
+        self._address = address
+        (self._folder.path / OUTPUTS).mkdir(mode=0o700, exist_ok=True)
+        self._looking = asyncio.create_task(self._look_after())
+
+    @override
+    def world(self, ranks: Mapping[str, int]) -> None:
+        self._ranks = ranks
+
+    @override
+    def reconcile(self, wanted: int) -> None:
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._wake.set()
+
+    @override
+    def expects(self, worker: str, /) -> bool:
+        return worker in self._workers
+
+    @override
+    def came(self, worker: str, /) -> None:
+        if known := self._workers.get(worker):
+            self._workers[worker] = replace(known, came=True)
+
+    @override
+    def gone(self, worker: str, /) -> None:
+        self._wake.set()
+
+    @override
+    def machine(self, worker: str, /) -> Machine | None:
+        known = self._workers.get(worker)
+        return Machine() if known and known.job else None
+
+    @override
+    def deadline(self, worker: str, /) -> datetime | None:
+        known = self._workers.get(worker)
+        end = known.job.end if known and known.job and known.job.state is JobState.RUNNING else None
+        ahead = timedelta(seconds=max(AHEAD, self._slurm.grace))
+        return end if end is not None and end - utc_now() < ahead else None
+
+    @override
+    def refusal(self) -> Refusal | None:
+        if self._refused:
+            return self._refused
+        return next((_refusal(each) for each in self._waiting()), None)
+
+    @override
+    def warnings(self) -> tuple[str, ...]:
+        told, self._warnings = tuple(self._warnings), []
+        return told
+
+    @override
+    def end(self, worker: str, /) -> str:
+        if known := self._workers.get(worker):
+            self._workers[worker] = replace(known, asked_to_end=True)
+            self._killed.add(known.id)
+            self._wake.set()
+        return "its job is ended, and another is submitted"
+
+    @override
+    async def end_workers(self) -> None:
+        if self._looking is None:
+            return
+        self._looking.cancel()
+        await asyncio.gather(self._looking, return_exceptions=True)
+        self._looking = None
+        retry = Retry(backoff_policy(self._spec.recovery))
+        try:
+            async with asyncio.timeout(END_TIMEOUT):
+                while True:
+                    try:
+                        jobs = await asyncio.to_thread(self._commands.jobs, self._spec.name)
+                        left = [each.id for each in jobs if self._is_worker(each) and each.state is not JobState.OVER]
+                        if not left:
+                            return
+                        await asyncio.to_thread(self._commands.cancel, left)
+                    except ElasticError as error:
+                        log.warning("jobs cannot be ended, trying again: %s", printable(error))
+                    await retry.pause()
+        except TimeoutError:
+            log.warning("jobs of this run have not ended in %.0f s", END_TIMEOUT)
+
+    def _waiting(self) -> Iterator[Worker]:
+        return (each for each in self._workers.values() if each.pending and each.job and not each.asked_to_end)
+
+    async def _look_after(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                await self._once()
+            except ClusterUnavailable as error:
+                self._limited_log.warning("jobs are not looked after for a moment: %s", printable(error))
+            except Exception as error:  # noqa: BLE001  # or nobody would submit or end a job any more
+                kind = type(error).__name__
+                self._limited_log.warning("jobs cannot be handled, trying again: %s: %s", kind, printable(error))
+            try:
+                async with asyncio.timeout(SOON if self._awaits() else LATER):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    def _awaits(self) -> bool:
+        """Whether something is about to happen."""
+        some = self._workers.values()
+        return len(some) != self._wanted or any(each.asked_to_end or not each.came for each in some)
+
+    async def _once(self) -> None:
+        if self._workers:
+            self._see(await asyncio.to_thread(self._commands.jobs, self._spec.name))
+        if self._wanted is None:
+            return
+        now = self._clock()
+        await self._take(decide(self._workers, self._wanted, self._ranks, now, held=now < self._hold_until))
+
+    def _see(self, jobs: list[Job]) -> None:
+        """Compare what was known with what Slurm tells."""
+        told, now = {each.part: each for each in jobs if self._is_worker(each)}, self._clock()
+        for name, known in list(self._workers.items()):
+            job = told.get(name) or known.job
+            runs = job is not None and job.state is JobState.RUNNING
+            seen = replace(known, job=job, began=known.began or (now if runs else None))
+            self._workers[name] = seen
+            if over(seen, now) or (job is known.job is not None and name not in told):
+                del self._workers[name]
+                self._ended(seen, now)
+
+        self._tell_why_they_wait(now)
+
+    def _tell_why_they_wait(self, now: float) -> None:
+        """Once for each reason, as long as it lasts: the others may train meanwhile, and then no status says it."""
+        reasons: set[str] = set()
+        for worker in self._waiting():
+            assert worker.job is not None
+            reason = re.split(r"[,(]", worker.job.reason)[0]
+            if reason not in self._told:
+                if now < worker.submitted + PATIENCE:
+                    continue
+                self._warnings.append(_refusal(worker).words)
+            reasons.add(reason)
+        self._told = reasons
+
+    def _ended(self, worker: Worker, now: float) -> None:
+        self._killed.discard(worker.id)
+        job = worker.job
+        short = worker.began is None or now - worker.began < SHORT_LIFE + SOON
+        if worker.asked_to_end or worker.came or not short or (job and job.word == "COMPLETED"):
+            self._retry.succeeded()
+            return
+        self._hold_until = now + self._retry.failed()
+        last = printable(last_line(self._output(worker.name)), 300)
+        state = f"ended as {job.word} ({job.reason})" if job else "is not known to Slurm"
+        self._warnings.append(
+            f"job {worker.id} of {worker.name} {printable(state)} before its agent connected"
+            f"{f'; its last line: {last}' if last else ''}"
+        )
+
+    async def _take(self, steps: Steps) -> None:
+        for name in steps.late:
+            self._warnings.append(f"{name} has not connected in {COMING:.0f} s: {self.end(name)}")
+        for name in steps.leave:
+            worker = self._workers[name]
+            self._workers[name] = replace(worker, asked_to_end=True)
+            # A signal alone leaves a job in the queue.
+            await asyncio.to_thread(self._commands.cancel, [worker.id], "" if worker.pending else "TERM")
+        if self._killed:
+            await asyncio.to_thread(self._commands.cancel, self._killed)
+        for _ in range(steps.submit):
+            await self._submit()
+
+    async def _submit(self) -> None:
+        name = f"worker-{self._count}"
+        self._count += 1
+        chosen = options(self._slurm, self._spec, name, self._output(name))
+        try:
+            number = await asyncio.to_thread(self._commands.submit, chosen, script(self._slurm, self._command(name)))
+        except InvalidSettings as error:
+            self._refused = Refusal(f"Slurm refuses {name}: {error}", hopeless=True)
+            self._hold_until = self._clock() + self._retry.failed()
+            return
+        self._refused = None
+        self._workers[name] = Worker(name, number, self._clock())
+
+    def _command(self, name: str) -> list[str]:
+        return [
+            *(self._slurm.python, "-m", "elastic_runtime.agent", "--worker", name),
+            *("--launcher", self._address, "--tls", str(self._folder.tls), "--towards-launcher"),
+            *("--slots", str(self._spec.workers.slots), "--grace", str(self._slurm.grace)),
+            *("--notice-file", str(self._folder.notices / f"{name}.json")),
+            *("--metadata", self._spec.recovery.notices),
+        ]
+
+    def _output(self, worker: str) -> Path:
+        return self._folder.path / OUTPUTS / f"{worker}.log"
+
+    def _is_worker(self, job: Job) -> bool:
+        return job.run == self._spec.uid and job.part != LAUNCHER
+
+
+def _refusal(worker: Worker) -> Refusal:
+    assert worker.job is not None
+    words, hopeless = why_pending(worker.job.reason)
+    return Refusal(f"{worker.name} is job {worker.job.id}. {words}", hopeless)

@@ -1,0 +1,1 @@
+"""Slurm, for both distributions: its commands, and the jobs of a run."""

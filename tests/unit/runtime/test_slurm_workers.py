@@ -1,0 +1,221 @@
+"""The worker set of jobs, with a queue that is played."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from elastic_runtime.clock import utc_now
+from elastic_runtime.launcher.slurm import workers as module
+from elastic_runtime.launcher.slurm.workers import SlurmWorkers
+from elastic_runtime.run.rundir import RunDir
+from elastic_runtime.run.spec import RecoverySpec, RunSpec, WorkersSpec
+from elastic_runtime.slurm.commands import Commands
+from elastic_runtime.slurm.jobs import OUTPUTS, SlurmSpec
+from tests.unit.runtime.agent_bench import SOON
+
+RUN = RunSpec("run", "uid", ("true",), WorkersSpec(1, 2, 3), recovery=RecoverySpec(backoff=0.01))
+
+
+class Queue:
+    """Slurm's commands, as far as they are called here: jobs are in the state that the test gives them."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, str] = {}
+        self.comments: dict[str, str] = {}
+        self.reasons: dict[str, str] = {}
+        self.ends: dict[str, str] = {}
+        self.cancelled: list[tuple[str, ...]] = []
+        self.complaint = ""
+        self.out = False
+
+    def __call__(self, command: Sequence[str], stdin: str, variables: object) -> tuple[int, str, str]:
+        assert variables
+        if self.out:
+            return 1, "", f"{command[0]}: error: Unable to contact slurm controller (connect failure)"
+        match command[0]:
+            case "sbatch":
+                if self.complaint:
+                    return 1, "", f"sbatch: error: {self.complaint}"
+                assert stdin.startswith("#!/bin/bash -l\n")
+                number = str(len(self.states) + 1)
+                [said] = [each for each in command if each.startswith("--comment=")]
+                self.comments[number], self.states[number] = said.removeprefix("--comment="), "PENDING"
+                return 0, f"{number}\n", ""
+            case "squeue":
+                return 0, "".join(f"{self.line(number)}\n" for number in self.states), ""
+            case "scancel":
+                self.cancelled.append(tuple(command[2:]))
+                for number in command[2:]:
+                    if number in self.states and "--signal=TERM" not in command:
+                        self.states[number] = "CANCELLED"
+                return 0, "", ""
+        raise AssertionError(command)
+
+    def line(self, number: str) -> str:
+        end, reason = self.ends.get(number, "N/A"), self.reasons.get(number, "None")
+        return f"{number}|{self.states[number]}|{end}|n1|{reason}|{self.comments[number]}"
+
+
+@pytest.fixture(autouse=True)
+def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SOON", "LATER"):
+        monkeypatch.setattr(module, name, 0.01)
+
+
+@asynccontextmanager
+async def played(folder: Path, queue: Queue) -> AsyncIterator[SlurmWorkers]:
+    made = SlurmWorkers(RunDir(folder), RUN, SlurmSpec("python", grace=20.0), Commands(queue))
+    made.open("10.0.0.1:7777")
+    try:
+        yield made
+    finally:
+        await made.end_workers()
+        await made.end_workers()  # harmless
+        assert set(queue.states.values()) <= {"CANCELLED", "COMPLETED", "FAILED"}
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(SOON):
+        while not holds():  # noqa: ASYNC110  # threads call the commands
+            await asyncio.sleep(0.005)
+
+
+def test_as_many_jobs_as_are_wanted_and_none_in_the_end(tmp_path: Path) -> None:
+    async def run() -> None:
+        queue = Queue()
+        async with played(tmp_path, queue) as workers:
+            workers.reconcile(2)
+            await until(lambda: len(queue.states) == 2)
+            assert workers.expects("worker-1")
+            assert not workers.expects("worker-2")
+            queue.states["1"] = "RUNNING"
+            workers.came("worker-0")
+            workers.world({"worker-0": 0})
+            workers.reconcile(1)
+            await until(lambda: queue.cancelled)
+            assert queue.cancelled == [("2",)], "it is in the queue, where a signal would not end it"
+
+    asyncio.run(run())
+
+
+def test_one_that_trains_is_asked_to_leave_and_is_not_killed(tmp_path: Path) -> None:
+    async def run() -> None:
+        queue = Queue()
+        async with played(tmp_path, queue) as workers:
+            workers.reconcile(2)
+            await until(lambda: len(queue.states) == 2)
+            queue.states.update({"1": "RUNNING", "2": "RUNNING"})
+            for name in ("worker-0", "worker-1"):
+                workers.came(name)
+            workers.world({"worker-0": 0, "worker-1": 1})
+            workers.reconcile(1)
+            await until(lambda: queue.cancelled)
+            assert queue.cancelled == [("--signal=TERM", "2")]
+            queue.states["2"] = "COMPLETED"
+            await until(lambda: not workers.expects("worker-1"))
+            assert workers.warnings() == ()
+
+    asyncio.run(run())
+
+
+def test_what_slurm_refuses_for_good_is_told_and_tried_again_later(tmp_path: Path) -> None:
+    async def run() -> None:
+        queue = Queue()
+        queue.complaint = "Batch job submission failed: Invalid qos specification"
+        async with played(tmp_path, queue) as workers:
+            workers.reconcile(1)
+            await until(workers.refusal)
+            told = workers.refusal()
+            assert told is not None
+            assert told.hopeless
+            assert "Invalid qos specification" in told.words
+            queue.complaint = ""
+            await until(lambda: queue.states)
+            await until(lambda: workers.refusal() is None or not workers.refusal().hopeless)  # type: ignore[union-attr]
+
+    asyncio.run(run())
+
+
+def test_why_a_job_waits_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        queue = Queue()
+        async with played(tmp_path, queue) as workers:
+            workers.reconcile(1)
+            await until(lambda: queue.states)
+            queue.reasons["1"] = "Resources"
+            await until(lambda: (told := workers.refusal()) is not None and "nodes are in use" in told.words)
+            assert workers.warnings() == (), "it may start in a moment"
+            monkeypatch.setattr(module, "PATIENCE", 0.0)
+            told: list[str] = []
+            await until(lambda: told.extend(workers.warnings()) or told)  # type: ignore[func-returns-value]
+            assert told == ["worker-0 is job 1. Slurm has not started it yet (Resources: nodes are in use)"]
+            await asyncio.sleep(0.05)
+            assert workers.warnings() == (), "once"
+
+    asyncio.run(run())
+
+
+def test_an_outage_of_slurm_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        queue = Queue()
+        queue.out = True
+        async with played(tmp_path, queue) as workers:
+            workers.reconcile(1)
+            await until(lambda: "Unable to contact slurm controller" in caplog.text)
+            queue.out = False
+            await until(lambda: queue.states)
+
+    asyncio.run(run())
+
+
+def test_a_job_that_ends_before_its_agent_connects_is_told_with_its_last_line(tmp_path: Path) -> None:
+    async def run() -> None:
+        queue, told = Queue(), []
+        async with played(tmp_path, queue) as workers:
+            workers.reconcile(1)
+            await until(lambda: queue.states)
+            (tmp_path / OUTPUTS / "worker-0.log").write_text("bash: module: command not found\n")
+            queue.states["1"], queue.reasons["1"] = "FAILED", "NonZeroExitCode"
+            await until(lambda: told.extend(workers.warnings()) or told)  # type: ignore[func-returns-value]
+            assert told == [
+                "job 1 of worker-0 ended as FAILED (NonZeroExitCode) before its agent connected; its last line: "
+                "bash: module: command not found"
+            ]
+            await until(lambda: len(queue.states) == 2)
+
+    asyncio.run(run())
+
+
+def test_a_lost_worker_is_killed_and_replaced(tmp_path: Path) -> None:
+    async def run() -> None:
+        queue = Queue()
+        async with played(tmp_path, queue) as workers:
+            workers.reconcile(1)
+            await until(lambda: queue.states)
+            queue.states["1"] = "RUNNING"
+            workers.came("worker-0")
+            assert workers.end("worker-0") == "its job is ended, and another is submitted"
+            await until(lambda: len(queue.states) == 2)
+            assert queue.cancelled[0] == ("1",)
+
+    asyncio.run(run())
+
+
+def test_a_deadline_is_that_of_a_job_that_ends_soon(tmp_path: Path) -> None:
+    async def run() -> None:
+        queue, soon = Queue(), utc_now() + timedelta(seconds=30)
+        async with played(tmp_path, queue) as workers:
+            workers.reconcile(2)
+            await until(lambda: len(queue.states) == 2)
+            queue.states.update({"1": "RUNNING", "2": "RUNNING"})
+            queue.ends.update({"1": f"{soon.timestamp():.0f}", "2": f"{(soon + timedelta(hours=1)).timestamp():.0f}"})
+            await until(lambda: workers.deadline("worker-0"))
+            assert workers.deadline("worker-1") is None
+
+    asyncio.run(run())
