@@ -153,6 +153,10 @@ test-kubernetes: setup ## pods on a real Kubernetes, where there is a way to one
 test-kubernetes-long: setup ## API server, scheduler and triggerer away; 20 rounds of clear; variants; 25 minutes, not a part of `make test`
 	tools/test-kubernetes --long $(AIRFLOW) $(TRAINER)
 
+test-slurm: setup ## launcher and workers as jobs of a real Slurm on this machine, Debian as root; ten minutes, not a part of `make test`
+	tools/slurm with -- sh -c '$(call pytest,$(TRAINER),slurm,tests/slurm) && \
+	    ELASTIC_TRAINING_CONTRACT=slurm $(call pytest,$(AIRFLOW),contract-slurm,tests/contract)'
+
 test-oldest: build ## the wheels with the oldest Airflow there is, deferred, marked, cleared; three minutes
 	@$(AIRFLOW)/python -m tests.wheels --airflow 2.11.2
 
@@ -165,8 +169,8 @@ compose-up: ## with Docker: Airflow, PostgreSQL, S3 and Kubernetes in containers
 compose-down: ## end them, and forget all
 	tools/compose down
 
-chaos: setup ## random faults on local runs; ROUNDS, SEED, JOBS, LOAD, ENGINE, …: see tests/README.md
-	@$(TRAINER)/python -m tests.chaos $(foreach option,ROUNDS SEED PLAN REPEAT ENGINE JOBS LOAD MINUTES,\
+chaos: setup ## random faults on local runs, or PLACE=slurm; ROUNDS, SEED, JOBS, LOAD, ENGINE, …: see tests/README.md
+	@$(if $(filter slurm,$(PLACE)),tools/slurm with --) $(TRAINER)/python -m tests.chaos $(foreach option,PLACE ROUNDS SEED PLAN REPEAT ENGINE JOBS LOAD MINUTES,\
 	    $(if $($(option)),--$(shell tr A-Z a-z <<< $(option)) $($(option))))
 
 chaos-bar: setup ## how much of its time a training of 8 ranks keeps with a fault each 29 s; MINUTES: 30, SEED, EVERY, COMPUTING
@@ -199,8 +203,8 @@ matrix: build ## the same with each minor of Airflow and each Python of MATRIX, 
 test-tutorial: setup ## docs/getting-started.md, followed block by block from an empty folder; five minutes, not a part of `make test`
 	@$(AIRFLOW)/python -m tests.tutorial
 
-demo: setup $(if $(filter kubernetes,$(CLUSTER)),$(if $(IMAGE),,image)) ## the digits DAG through real Airflow, with a report; CLUSTER=kubernetes: with pods, IMAGE and STORAGE_CLASS: in your cluster; ENGINE=torch; KEEP=1: Airflow stays up
-	$(if $(filter kubernetes,$(CLUSTER)),tools/cluster with --) $(AIRFLOW)/python tools/demo.py --cluster $(CLUSTER) $(if $(IMAGE),--image $(IMAGE)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(KEEP),--keep)
+demo: setup $(if $(filter kubernetes,$(CLUSTER)),$(if $(IMAGE),,image)) ## the digits DAG through real Airflow, with a report; CLUSTER=kubernetes: with pods, IMAGE and STORAGE_CLASS: in your cluster; CLUSTER=slurm: with jobs; ENGINE=torch; KEEP=1: Airflow stays up
+	$(if $(filter kubernetes,$(CLUSTER)),tools/cluster with --)$(if $(filter slurm,$(CLUSTER)),tools/slurm with --) $(AIRFLOW)/python tools/demo.py --cluster $(CLUSTER) $(if $(IMAGE),--image $(IMAGE)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(KEEP),--keep)
 
 bench: setup setup-torchft ## all benchmarks that are not done on this code yet, three hours; benchmarks/RESULTS.md and results.html
 	$(AIRFLOW)/python benchmarks/everything.py
@@ -290,5 +294,5 @@ clean-all: clean
 
 .PHONY: help setup setup-tensorflow setup-torchft setup-site site test-site setup-manifests test-manifests test-tutorial test-tensorflow test-tensorflow-kubernetes frontend test lint lint-ruff lint-types lint-imports lint-locks lint-prose test-unit $(UNIT) \
     test-security test-security-runtime test-security-provider test-contract test-engines test-local test-airflow test-gpu-steps test-long test-viewers test-browser screenshots \
-    test-faults test-frameworks test-scripts setup-frameworks setup-scripts test-kubernetes test-kubernetes-long test-oldest test-compose compose-up compose-down test-wheels matrix chaos chaos-bar standstills fuzz kills soak \
+    test-faults test-frameworks test-scripts setup-frameworks setup-scripts test-kubernetes test-kubernetes-long test-slurm test-oldest test-compose compose-up compose-down test-wheels matrix chaos chaos-bar standstills fuzz kills soak \
     demo bench bench-torch bench-sharded bench-deferred bench-checkpoints bench-status bench-workers bench-page bench-traces gpu-check image cluster-up cluster-down build dist requirements clean clean-all

@@ -8,7 +8,8 @@ least 0.97, no sample lost and none trained on twice.
 
 Run it with the interpreter of Airflow's environment; ``ELASTIC_TRAINING_TRAINER_PYTHON`` names the trainer's, by
 default ``.venv-trainer/bin/python``. With ``--cluster kubernetes`` the workers are pods of the cluster of
-``KUBECONFIG``: run it through ``tools/cluster with``, as ``make demo CLUSTER=kubernetes`` does.
+``KUBECONFIG``: run it through ``tools/cluster with``, as ``make demo CLUSTER=kubernetes`` does. With ``--cluster
+slurm`` they are jobs of the Slurm of ``SLURM_CONF``, as ``make demo CLUSTER=slurm`` has it by ``tools/slurm with``.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from demo_kit.airflow_stack import AirflowStack, StackFailed  # noqa: E402
 from demo_kit.digits_run import DAG_IDS, FINAL, DigitsRun, local_trainings, stack_settings  # noqa: E402
 from demo_kit.look_back import LookBack, Phase, problems  # noqa: E402
 from demo_kit.progress import ProgressLine  # noqa: E402
-from demo_kit.trainings import Trainings  # noqa: E402
+from demo_kit.trainings import SlurmTrainings, Trainings  # noqa: E402
 from elastic_training.report import render_report  # noqa: E402
 
 BUILD = REPOSITORY / "build"
@@ -119,6 +120,9 @@ def _trainings(arguments: argparse.Namespace, progress: ProgressLine) -> Iterato
     if arguments.cluster == "local":
         yield local_trainings(arguments.trainer_python, BUILD / "demo")
         return
+    if arguments.cluster == "slurm":
+        yield SlurmTrainings(BUILD / "demo" / "training", arguments.trainer_python)
+        return
     from demo_kit.kubernetes_trainings import prepared, prepared_elsewhere
 
     progress.show("the cluster is prepared: image, namespace, rights, the claim for the data")
@@ -174,7 +178,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--trainer-python", type=Path, default=Path(trainer), help="default: %(default)s")
     parser.add_argument(
         "--cluster",
-        choices=("local", "kubernetes"),
+        choices=("local", "kubernetes", "slurm"),
         default="local",
         help="where the workers run; default: %(default)s",
     )

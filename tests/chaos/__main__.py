@@ -1,6 +1,7 @@
-"""Random faults on runs of this machine, whose weights have to be those of an undisturbed run, bit for bit.
+"""Random faults on runs of this machine, or in a Slurm on it.
 
-So has each rank's whole state after every fifth step, with optimizers and averages of weights.
+Their weights have to be those of an undisturbed run, bit for bit. So has each rank's whole state after every fifth
+step, with optimizers and averages of weights.
 
 Each round is a run with faults that follow from its seed: `--seed 17 --rounds 1` plays round 17 again, and `--plan
 FILE` what a file has kept of a round. Times are the machine's, so a race may need several tries (`--repeat`). A round
@@ -28,10 +29,13 @@ from tests.chaos.load import busy_loops
 from tests.chaos.plan import Plan, plan_of
 from tests.chaos.report import Judged, line, table
 from tests.chaos.round import Round, play, undisturbed
+from tests.local.harness import ScriptedRun
+from tests.slurm_run import SharingRun
 
 BUILD = Path(__file__).resolve().parents[2] / "build" / "chaos"
 MOST_SEEDS = 1_000_000
 ENGINES = {job.engine: job for job in JOBS}
+PLACES = {"local": ScriptedRun, "slurm": SharingRun}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,10 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder.mkdir(parents=True)
     plans = _plans(options) * options.repeat
     print(f"{len(plans)} rounds of {', '.join(options.engine)} from seed {plans[0].seed}, in {folder}", flush=True)
+    jobs = [replace(ENGINES[name], place=PLACES[options.place]) for name in options.engine]
     judged: list[Judged] = []
     with busy_loops(options.load), _pool(options.jobs) as pool:
         try:
-            for each in _play_all(pool, [ENGINES[name] for name in options.engine], plans, folder, options.minutes):
+            for each in _play_all(pool, jobs, plans, folder, options.minutes):
                 judged.append(each)
                 print(line(each, len(judged), len(plans) * len(options.engine)), flush=True)
         finally:
@@ -76,6 +81,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="of the first round; each next one has the next (default: any)")
     parser.add_argument(
         "--plan", type=Path, action="append", help="a round's JSON, to be played again; may be repeated"
+    )
+    parser.add_argument(
+        "--place", choices=list(PLACES), default="local", help="where runs are; slurm: through tools/slurm with --"
     )
     parser.add_argument("--repeat", type=int, default=1, help="play each round so often (default: %(default)s)")
     parser.add_argument(

@@ -42,6 +42,8 @@ class Job:
     """Steps of uneven length, with evaluations and compilations between them."""
     variant: str = ""
     """Of how the engine is used, where the kind does not say it."""
+    place: type[ScriptedRun] = ScriptedRun
+    """Where launcher and workers run."""
 
     @property
     def engine(self) -> str:
@@ -56,6 +58,7 @@ class Job:
         return self.kind.run(
             base,
             (plan.minimum, plan.start, plan.maximum),
+            self.place,
             epochs=self.epochs,
             commit_every=plan.commit_every,
             step_seconds=self.step_seconds,

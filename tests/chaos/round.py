@@ -135,7 +135,7 @@ def _ended(run: ScriptedRun, status: Status | None, seconds: float) -> str:
     if not run.is_over():
         return f"not over after {seconds:.0f} s: {status.reason if status else 'no status'}"
     if status is None or not status.phase.final:
-        return f"the launcher has ended with {run.launcher.returncode}, and without a final status"
+        return "the launcher has ended without a final status"
     return "" if status.phase is Phase.SUCCEEDED else f"failed, {status.failure}: {status.reason.partition(';')[0]}"
 
 

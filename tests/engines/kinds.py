@@ -40,7 +40,9 @@ class Kind:
         """Of its ranks."""
         return {"IN_PLACE": "1"} if self.in_place else {}
 
-    def run(self, base: Path, workers: tuple[int, int, int], **more: Any) -> ScriptedRun:
+    def run(
+        self, base: Path, workers: tuple[int, int, int], place: type[ScriptedRun] = ScriptedRun, **more: Any
+    ) -> ScriptedRun:
         """One that is not started; ``more``: of the script's pace, or of the RunSpec."""
         pace = {name: more.pop(name) for name in PACE if name in more}
         script = Script(self.script, **{"epochs": 3, **pace})
@@ -49,7 +51,7 @@ class Kind:
             "environment": self.environment,
             **more,
         }
-        return ScriptedRun(base, script, workers, path=self.path, engine=self.engine, **spec)
+        return place(base, script, workers, path=self.path, engine=self.engine, **spec)
 
 
 HOROVOD = Kind("horovod", "doubles.py")

@@ -81,3 +81,13 @@ class LocalTrainings(Trainings):
     def end_all(self) -> None:
         for path in self.root.glob("[!.]*"):
             RunDir(path).ask_to_end("the Airflow that wanted it is being stopped")
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmTrainings(LocalTrainings):
+    """Jobs of the Slurm of ``SLURM_CONF``, whose nodes see the folder."""
+
+    @property
+    @override
+    def params(self) -> Mapping[str, object]:
+        return {"cluster": f"slurm:{self.root}"}

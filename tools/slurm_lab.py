@@ -1,0 +1,152 @@
+"""A Slurm cluster on this machine: ``tools/slurm with -- COMMAND`` runs a command that finds it by ``SLURM_CONF``.
+
+munge, one slurmctld and four slurmd of Debian's packages, all on loopback, in a folder that is removed in the end. Two
+partitions on the same nodes: jobs of ``high`` preempt those of ``low``, after :data:`GRACE` seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+PACKAGES = {"slurmctld": "slurmctld", "slurmd": "slurmd", "sbatch": "slurm-client", "munged": "munge"}
+NODES = 4
+GRACE = 20
+"""Seconds between a preempted job's SIGTERM and its end."""
+CPUS = 4
+"""That each node is said to have."""
+UNAVAILABLE = 3
+"""Exit status where there can be no lab; as that of tools/cluster."""
+_PATH = "/usr/sbin:/sbin:" + os.environ.get("PATH", "")
+_READY = 60.0
+_CONFIGURATION = """\
+ClusterName=lab
+SlurmctldHost=localhost(127.0.0.1)
+SlurmctldPort={controller}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool/%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.%n.log
+SlurmdParameters=config_overrides
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+ReturnToService=2
+KillWait=5
+SlurmdTimeout=20
+NodeName=n[1-{nodes}] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[{first}-{last}] CPUs={cpus} RealMemory=4000
+PartitionName=low Nodes=n[1-{nodes}] Default=YES MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=CANCEL GraceTime={grace}
+PartitionName=high Nodes=n[1-{nodes}] MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
+"""  # noqa: E501  # lines as slurm.conf has them
+
+
+def main(arguments: list[str]) -> int:
+    """Return the command's exit status, or :data:`UNAVAILABLE`."""
+    if arguments[:2] != ["with", "--"] or len(arguments) < 3:
+        sys.exit("usage: slurm with -- COMMAND...")
+    if missing := [package for program, package in PACKAGES.items() if not shutil.which(program, path=_PATH)]:
+        if os.geteuid() != 0 or not shutil.which("apt-get"):
+            print(f"LEFT OUT: no Slurm here: install {' '.join(missing)}, as root on Debian", file=sys.stderr)
+            return UNAVAILABLE
+        install = ["apt-get", "install", "-yq", "--no-install-recommends", *missing]
+        subprocess.run(install, check=True, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
+    with lab() as configuration:
+        environment = {**os.environ, "SLURM_CONF": str(configuration), "PATH": _PATH}
+        return subprocess.run(arguments[2:], check=False, env=environment).returncode
+
+
+@contextmanager
+def lab() -> Iterator[Path]:
+    """Start it. Yields the path of its slurm.conf; nothing of it is left afterwards."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True)))
+        folder.chmod(0o755)  # munge's socket has to be reachable.
+        for name in ("state", "spool"):
+            (folder / name).mkdir()
+        key = folder / "munge.key"
+        key.touch(mode=0o600)
+        key.write_bytes(os.urandom(1024))
+        ports = free_ports(NODES + 1)
+        configuration = folder / "slurm.conf"
+        configuration.write_text(
+            _CONFIGURATION.format(
+                folder=folder, controller=ports[0], first=ports[1], last=ports[-1], nodes=NODES, cpus=CPUS, grace=GRACE
+            )
+        )
+        environment = {**os.environ, "SLURM_CONF": str(configuration), "PATH": _PATH}
+
+        def start(*command: str) -> None:
+            with (folder / "daemons.log").open("ab") as log:
+                process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+            stack.callback(_end, process)
+
+        files = [f"--{name}={folder}/munge.{name.split('-')[0]}" for name in ("pid-file", "log-file", "seed-file")]
+        start("munged", "--foreground", "--force", f"--key-file={key}", f"--socket={folder}/munge.socket", *files)
+        _until((folder / "munge.socket").exists, "munged listens", folder)
+        start("slurmctld", "-D", "-c")
+        for number in range(1, NODES + 1):
+            start("slurmd", "-D", "-N", f"n{number}")
+        _until(lambda: _idle(environment) == NODES, "all nodes are idle", folder)
+        yield configuration
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports in a row that are free now."""
+    for first in range(20000, 30000, 50):
+        ports = list(range(first, first + count))
+        with ExitStack() as stack:
+            try:
+                for port in ports:
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return ports
+    raise RuntimeError("no ports are free")
+
+
+def _idle(environment: dict[str, str]) -> int:
+    command = ["sinfo", "--noheader", "--Node", "--partition=low", "--states=idle", "--format=%N"]
+    done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
+    return len(done.stdout.split())
+
+
+def _until(holds: Callable[[], bool], what: str, folder: Path) -> None:
+    end = time.monotonic() + _READY
+    while not holds():
+        if time.monotonic() > end:
+            logs = "\n".join(path.read_text(errors="replace")[-2000:] for path in sorted(folder.glob("*.log")))
+            raise RuntimeError(f"it has not come to this in {_READY:.0f} s: {what}\n{logs}")
+        time.sleep(0.1)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(15)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
