@@ -124,6 +124,25 @@ def served(run: str) -> dict[str, Any]:
     return pod
 
 
+def worker_set(limit: str, request: str = "1Gi", cpu: str = "1", **container: Any) -> dict[str, Any]:
+    """The ReplicaSet of workers with so much memory."""
+    made = labelled(MINE, "worker")
+    resources = {"requests": {"memory": request, "cpu": cpu}, "limits": {"memory": limit}}
+    worker = {"name": "worker", "image": "team/script:1", "resources": resources, **container}
+    template = {"metadata": made["metadata"], "spec": {"containers": [worker], "serviceAccountName": "default"}}
+    return {**made, "spec": {"replicas": 2, "selector": {}, "template": template}}
+
+
+def with_memory(pod: dict[str, Any]) -> dict[str, Any]:
+    [container] = pod["spec"]["containers"]
+    return {**pod, "spec": {"containers": [{**container, "resources": {"limits": {"memory": "3Gi"}}}]}}
+
+
+def with_template(made: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    template = made["spec"]["template"]
+    return {**made, "spec": {**made["spec"], "template": {**template, "spec": {**template["spec"], **spec}}}}
+
+
 def bound(request: dict[str, Any], old: Any = None, new: Any = None) -> list[str] | None:
     """What the policy says that binds a launcher to its run."""
     deleted = request["operation"] == "DELETE"
@@ -146,11 +165,20 @@ def test_a_launcher_can_do_its_work(run: str) -> None:
     for operation in ("DELETE", "UPDATE"):
         pod = asked(operation, "pods", f"{names.worker}-abcde", run=run)
         assert bound(pod, worker_pod(run), worker_pod(run, **{COST: "100"})) == []
+    resize = asked("UPDATE", "pods", f"{names.worker}-abcde", run=run, sub="resize")
+    assert bound(resize, worker_pod(run), with_memory(worker_pod(run))) == []
+
+
+def test_it_can_give_its_workers_more_memory() -> None:
+    request = asked("UPDATE", "replicasets", f"{MINE}-worker")
+    assert bound(request, worker_set("2Gi"), worker_set("3Gi", "1536Mi")) == []
+    assert bound(request, worker_set("2Gi"), worker_set("2Gi")) == []
 
 
 STATUS, ROOT = owned(MINE, "status"), owned(MINE, "root", **{runobjects.OWNER: "mine"})
 HELD = changed(worker_pod(MINE), finalizers=["example.com/never"])
 VICTIMS = [{"apiVersion": "v1", "kind": "ConfigMap", "name": OTHER, "uid": "other", "blockOwnerDeletion": True}]
+SET, OF_SET = worker_set("2Gi"), asked("UPDATE", "replicasets", f"{MINE}-worker")
 OF_STATUS, OF_ROOT = asked("UPDATE", "configmaps", f"{MINE}-status"), asked("UPDATE", "configmaps", MINE)
 
 
@@ -192,6 +220,22 @@ ATTACKS: dict[str, tuple[dict[str, Any], Any, Any]] = {
         asked("UPDATE", "pods", "any"), worker_pod(MINE), changed(worker_pod(MINE), ownerReferences=VICTIMS)),
     "its own worker's annotations": (asked("UPDATE", "pods", "any"), worker_pod(MINE), worker_pod(MINE, safe="no")),
     "its own ReplicaSet": (asked("UPDATE", "replicasets", f"{MINE}-worker"), labelled(MINE), None),
+    "its own workers' image": (OF_SET, SET, worker_set("3Gi", image="evil:1")),
+    "its own workers' command": (OF_SET, SET, worker_set("3Gi", command=["evil"])),
+    "its own workers' processors": (OF_SET, SET, worker_set("3Gi", cpu="64")),
+    "its own workers' account": (OF_SET, SET, with_template(SET, serviceAccountName="elastic-training-launcher")),
+    "a volume of its own workers": (OF_SET, SET, with_template(SET, volumes=[{"hostPath": {"path": "/"}}])),
+    "another container of its own workers": (OF_SET, SET, with_template(SET, containers=[
+        *SET["spec"]["template"]["spec"]["containers"], {"name": "evil", "image": "evil:1"}])),
+    "no container of its own workers": (OF_SET, SET, with_template(SET, containers=[])),
+    "its own workers' selector": (OF_SET, SET, {**SET, "spec": {**SET["spec"], "selector": {"matchLabels": {}}}}),
+    "its own ReplicaSet's owner": (OF_SET, SET, changed(SET, ownerReferences=VICTIMS)),
+    "another run's workers' memory": (
+        asked("UPDATE", "replicasets", f"{OTHER}-worker"), worker_set("2Gi"), worker_set("3Gi")),
+    "another run's worker's memory": (
+        asked("UPDATE", "pods", "any", sub="resize"), worker_pod(OTHER), with_memory(worker_pod(OTHER))),
+    "its own launcher's memory": (
+        asked("UPDATE", "pods", "any", sub="resize"), labelled(MINE, "launcher"), labelled(MINE, "launcher")),
     "a name that begins alike": (asked("UPDATE", "configmaps", MINE[:-1]), labelled(MINE[:-1]), None),
 }  # fmt: skip
 
@@ -247,10 +291,11 @@ def test_the_list_is_found_whatever_happened_to_the_policies() -> None:
 
 
 def test_every_right_of_a_launcher_to_change_something_is_bound() -> None:
-    files = (DEPLOY / "rbac.yaml", DEPLOY / "rbac-deletion-cost.yaml")
+    files = [DEPLOY / f"{name}.yaml" for name in ("rbac", "rbac-deletion-cost", "rbac-grow-memory")]
     documents = [each for file in files for each in yaml.safe_load_all(file.read_text()) if each["kind"] == "Role"]
     roles = {each["metadata"]["name"]: each["rules"] for each in documents}
-    rules = roles[LAUNCHER_ACCOUNT] + roles["elastic-training-deletion-cost"]
+    roles.pop("elastic-training-airflow")
+    rules = [rule for each in roles.values() for rule in each]
     changed = {
         (group, resource)
         for rule in rules

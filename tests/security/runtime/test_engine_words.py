@@ -41,7 +41,7 @@ def scene() -> SimpleNamespace:
     told: list[Any] = []
     record: Any = SimpleNamespace(rank_said=lambda message, _worker: told.append(message))
     platform: Any = SimpleNamespace(came=lambda _worker: None)
-    reports = AgentReports(pool, record, no, platform, lambda: session, lambda: 1, lambda: None, no, no, no, no)  # type: ignore[arg-type, return-value]
+    reports = AgentReports(pool, record, no, platform, lambda: session, lambda: 1, lambda: None, no, no, no, no, no)  # type: ignore[arg-type, return-value]
     sent: list[Any] = []
     connection = SimpleNamespace(hello=Hello("worker-0", "node", 1, 1, "lo"), send=sent.append, sent=sent)
     loop = SimpleNamespace(time=lambda: 0.0)

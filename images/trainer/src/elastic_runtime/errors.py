@@ -45,6 +45,8 @@ class FailureKind(StrEnum):
     """The training stood still at the same step twice, by the same rank's fault or by nobody's."""
     RANKS_DIFFER = "ranks_differ"
     """A rank did not do what the others did, for the second time."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """A worker ran out of memory, and ``recovery.grow_memory`` may give it no more."""
     BUDGET = "budget"
     """The run has cost what it may: ``deadline.budget``."""
     CANCELLED = "cancelled"

@@ -32,6 +32,7 @@ export interface Worker {
   seconds: number;
   cpu_percent: number | null;
   memory_bytes: number | null;
+  memory_limit_bytes?: number | null;
   capacity_type: string | null;
   instance_type: string | null;
   receive_bytes_per_second?: number | null;

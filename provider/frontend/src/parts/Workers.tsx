@@ -55,7 +55,10 @@ function Row({ worker, notice, timed }: { worker: Worker; notice: Props["notice"
       <td>{worker.node}</td>
       <td>{machine || "–"}</td>
       <td>{worker.cpu_percent === null ? "–" : `${figure(worker.cpu_percent)} %`}</td>
-      <td>{bytes(worker.memory_bytes)}</td>
+      <td>
+        {bytes(worker.memory_bytes)}
+        {ofAll(worker.memory_limit_bytes)}
+      </td>
       <td>{network.some((each) => each != null) ? network.map((each) => bytes(each, "/s")).join(" / ") : "–"}</td>
       <td>{worker.gpus?.map(gpu).join("; ") || "–"}</td>
       <td>{duration(worker.seconds)}</td>
@@ -81,6 +84,9 @@ function ownStep(worker: Worker): string {
 function gpu(each: Gpu): string {
   const use = each.percent == null ? "" : ` ${figure(each.percent)} %`;
   const memory = each.memory_bytes == null ? "" : ` ${bytes(each.memory_bytes)}`;
-  const total = each.memory_total_bytes == null ? "" : ` of ${bytes(each.memory_total_bytes)}`;
-  return `${each.index}: ${each.name}${use}${memory}${total}`;
+  return `${each.index}: ${each.name}${use}${memory}${ofAll(each.memory_total_bytes)}`;
+}
+
+function ofAll(most: number | null | undefined): string {
+  return most == null ? "" : ` of ${bytes(most)}`;
 }

@@ -45,7 +45,7 @@ from elastic_training.settings.deadline import Deadline
 from elastic_training.settings.jupyter import jupyter_of
 from elastic_training.settings.observe import Observe
 from elastic_training.settings.pods import Pods, pods_of
-from elastic_training.settings.recovery import Checkpoints, Recovery
+from elastic_training.settings.recovery import Checkpoints, Recovery, check_growth
 from elastic_training.settings.scripts import check_scripts, read_scripts
 from elastic_training.settings.size_plan import SizePlan
 from elastic_training.settings.slurm import Slurm, slurm_of
@@ -126,9 +126,9 @@ class TrainingArguments(ReportsLineage):
             check_environment(self.environment)
         if not is_template(self.workers):
             self.workers = self._workers()
-        self._check_pods()
         if not is_template(self.recovery):
             self.recovery = self._recovery()
+        self._check_pods()
         if not is_template(self.checkpoints):
             self.checkpoints = self._checkpoints()
         self._check_plan()
@@ -158,6 +158,12 @@ class TrainingArguments(ReportsLineage):
 
     def _recovery(self) -> Recovery:
         return settings_of(Recovery, "recovery", self.recovery, 'Recovery(mode="elastic")')
+
+    def _check_growth(self, recovery: Recovery) -> None:
+        shape = None if is_template(self.pods) else self.pods.worker
+        known = not any(map(is_template, (recovery.grow_memory, recovery.up_to)))
+        if known and shape and shape.template is None and not is_template(shape.resources):
+            check_growth(recovery.spec(), shape.resources)
 
     def _checkpoints(self) -> Checkpoints:
         example = 'Checkpoints(every=60, keep=2); where they go is checkpoint_uri="s3://bucket/runs"'
@@ -232,6 +238,8 @@ class TrainingArguments(ReportsLineage):
                 'Write cluster="slurm:/FOLDER"',
             )
             raise InvalidSettings("slurm", problem, remedy)
+        if isinstance(self.recovery, Recovery):
+            self._check_growth(self.recovery)
         self.jupyter = jupyter_of(self.jupyter, pods=is_template(self.cluster) or has_pods(self.cluster))
 
     @all_known()
@@ -392,6 +400,8 @@ class TrainingArguments(ReportsLineage):
             yield "pods"
         if self.hostfile:
             yield "hostfile"
+        if isinstance(self.recovery, Recovery) and self.recovery.grow_memory is not None:
+            yield "recovery.grow_memory"
         if not isinstance(self.workers, Workers):
             return
         if not is_template(self.workers.spot) and parse_bool("workers.spot", self.workers.spot):

@@ -31,7 +31,8 @@ def result_document(status: Status, cost: dict[str, Any] | None = None, report: 
         training, as the script has told; None: it has not);
         ``world_sizes`` (ranks of each generation, repetitions left out); ``history`` and ``events`` (as in the status,
         bounded); ``worker_seconds`` by worker and ``worker_seconds_total``;
-        ``usage`` (seconds by kind of machine, idle ones apart), ``cost``; ``report``;
+        ``memory`` (each time that a worker got more: ``time``, ``worker``, ``before`` and ``after`` in bytes,
+        ``step``); ``usage`` (seconds by kind of machine, idle ones apart), ``cost``; ``report``;
         ``timeline`` (URI, or None) and ``profiles`` (URIs, one a rank) of what was asked to be observed;
         ``started`` (first world), ``finished`` (RFC 3339, UTC) and ``seconds`` between them, None when it never
         trained.
@@ -60,6 +61,7 @@ def result_document(status: Status, cost: dict[str, Any] | None = None, report: 
         "events": list(plain["events"]),
         "worker_seconds": dict(plain["worker_seconds"]),
         "worker_seconds_total": sum(status.worker_seconds.values()),
+        "memory": list(plain.get("memory", ())),
         "usage": plain_usage(usage_of(status)),
         "cost": cost,
         "report": report,

@@ -16,9 +16,10 @@ MAX_FAILURES = 20
 SOON = frozenset({FailureKind.LAUNCHER_LOST, FailureKind.MAX_WAIT_EXCEEDED})
 """The training was well: what it ran on was not. Its next try waits for workers by itself, so there is no use in
 waiting before it."""
-HOPELESS = frozenset({FailureKind.LAUNCHER_ERROR, FailureKind.STANDSTILL, FailureKind.RANKS_DIFFER, FailureKind.BUDGET})
+_REFUSED = frozenset({FailureKind.LAUNCHER_ERROR, FailureKind.BUDGET, FailureKind.OUT_OF_MEMORY})
+HOPELESS = _REFUSED | {FailureKind.STANDSTILL, FailureKind.RANKS_DIFFER}
 """Somebody has to change something first: the same image or interpreter will refuse the same run again, the same script
-stand still at the same step or let ranks differ, or a budget is spent."""
+stand still at the same step, let ranks differ or need more memory than it may have, or a budget is spent."""
 DELAYS = RetryPolicy(first=5, longest=60)
 """Before such a try."""
 

@@ -203,6 +203,7 @@ def _worker(worker: WorkerStatus) -> dict[str, Any]:
         "seconds": _number(worker.seconds),
         "cpu_percent": _number(worker.cpu_percent),
         "memory_bytes": worker.memory_bytes,
+        "memory_limit_bytes": worker.memory_limit_bytes,
         "capacity_type": worker.capacity_type and shortened(worker.capacity_type, _NAME),
         "instance_type": worker.instance_type and shortened(worker.instance_type, _NAME),
         "receive_bytes_per_second": _number(worker.receive_bytes_per_second),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import PurePath
@@ -10,9 +10,12 @@ from typing import Any
 
 from elastic_runtime.agent.command import is_own_interpreter, parse_arguments
 from elastic_runtime.errors import InvalidSettings
+from elastic_runtime.kubernetes.quantities import bytes_of, quantity_of
 from elastic_runtime.run.spec import (
     LEAST_FACTOR,
+    LEAST_GROWTH,
     MOST_FACTOR,
+    MOST_GROWTH,
     CheckpointSpec,
     NoticeService,
     RecoveryMode,
@@ -21,6 +24,7 @@ from elastic_runtime.run.spec import (
     Stragglers,
     Timing,
 )
+from elastic_training.kubernetes_syntax import quantity
 from elastic_training.settings.templating import Settings, all_known, is_template
 from elastic_training.settings.values import (
     BoolOrTemplate,
@@ -72,6 +76,11 @@ class Recovery(Settings):
     """For so long: five seconds to a day."""
     compare: BoolOrTemplate = True
     """Whether a rank is replaced that has not begun the same collectives and steps as the others by a commit."""
+    grow_memory: float | str | Any | None = None
+    """Times its memory limit that a worker comes back with after it ran out of memory: 1.1 to 10. Needs ``up_to``, and
+    a limit in the workers' pods. None: the limit stays. In pods only."""
+    up_to: str | int | None = None
+    """Largest memory limit, such as ``"64Gi"``. If a worker with this limit runs out of memory, the run fails."""
 
     def __post_init__(self) -> None:
         known = self.known()
@@ -81,7 +90,7 @@ class Recovery(Settings):
     @all_known()
     def spec(self) -> RecoverySpec:
         """For the launcher. Raises InvalidSettings."""
-        limit, still = self.reset_limit, self.standstill
+        limit, still, factor, most = self.reset_limit, self.standstill, self.grow_memory, self.up_to
         return RecoverySpec(
             mode=member_of("recovery.mode", self.mode, RecoveryMode),
             max_wait=seconds_of("recovery.max_wait", self.max_wait),
@@ -95,6 +104,10 @@ class Recovery(Settings):
             factor=real_number("recovery.factor", self.factor, least=LEAST_FACTOR, most=MOST_FACTOR),
             window=seconds_of("recovery.window", self.window),
             compare=parse_bool("recovery.compare", self.compare),
+            grow_memory=None
+            if factor is None
+            else real_number("recovery.grow_memory", factor, least=LEAST_GROWTH, most=MOST_GROWTH),
+            up_to=None if most is None else bytes_of(quantity("recovery.up_to", most)),
         )
 
     @all_known()
@@ -104,6 +117,23 @@ class Recovery(Settings):
             lease=seconds_of("recovery.lease", self.lease, zero=True),
             unwatched=seconds_of("recovery.unwatched", self.unwatched),
         )
+
+
+def check_growth(recovery: RecoverySpec, resources: Mapping[str, Mapping[str, Any]] | None) -> None:
+    """Check that workers with these resources of Kubernetes can get more memory, if they are to. A template may.
+
+    Raises:
+        InvalidSettings: they have no limit, or the largest one already.
+    """
+    if recovery.up_to is None:
+        return
+    limit = ((resources or {}).get("limits") or {}).get("memory")
+    if limit is None:
+        remedy = 'Write pods=Pods(worker=PodShape(resources={"limits": {"memory": "8Gi"}})), or leave grow_memory out'
+        raise InvalidSettings("recovery.grow_memory", "the workers' pods have no memory limit that could grow", remedy)
+    if not is_template(limit) and bytes_of(str(limit)) >= recovery.up_to:
+        problem = f"{quantity_of(recovery.up_to)} is not more than the workers' memory limit, which is {limit}"
+        raise InvalidSettings("recovery.up_to", problem, "Write more, or leave grow_memory and up_to out")
 
 
 @dataclass(frozen=True, slots=True)

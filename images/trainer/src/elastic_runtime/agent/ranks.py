@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from elastic_runtime.agent.hardware import is_stopped
+from elastic_runtime.agent.memory import oom_kills
 from elastic_runtime.agent.rank_links import RankLinks
 from elastic_runtime.agent.scripts import new_folder
 from elastic_runtime.agent.zygote import LEFTOVER_GRACE, ZygoteClient
@@ -197,6 +198,8 @@ class _Rank:
     links: RankLinks
     streams: list[_Stream] = field(default_factory=list)
     pid: int | None = None
+    kills: int = 0
+    """:func:`.memory.oom_kills` when it began."""
     asked: bool = False
     """For its stacks, without an answer so far."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -216,6 +219,7 @@ class Ranks:
         drained: returns once the launcher has taken most of what was sent; ranks that write more than it takes wait.
         scratch: where the folder is made in which each rank has its folder of outputs; None: for temporary files.
         hostfile: path at which the hosts of each world are kept; None: in that folder.
+        oom_kills: as :func:`.memory.oom_kills`.
     """
 
     def __init__(
@@ -226,12 +230,13 @@ class Ranks:
         drained: Callable[[], Awaitable[None]] = _at_once,
         scratch: Path | None = None,
         hostfile: str | None = None,
+        oom_kills: Callable[[], int] = oom_kills,
     ) -> None:
         self._send, self._drained = send, drained
         self._limited_log = RateLimitedLog(log)
         self._environment = dict(environment)
         self._preload = preload
-        self._scratch, self._outputs = scratch, Path()
+        self._scratch, self._outputs, self._oom_kills = scratch, Path(), oom_kills
         self._hostfile = Path(hostfile) if hostfile else None
         self._ranks: dict[str, _Rank] = {}
         self._numbers = itertools.count()
@@ -277,7 +282,7 @@ class Ranks:
         """Fork a rank; :class:`RankStarted` and in the end :class:`RankExited` are sent."""
         ours, theirs = socket.socketpair()
         joining = self._outputs.resolve() / f"link-{next(self._numbers)}"
-        rank = self._ranks[rank_id] = _Rank(rank_id, self._links(rank_id, ours, joining))
+        rank = self._ranks[rank_id] = _Rank(rank_id, self._links(rank_id, ours, joining), kills=self._oom_kills())
         self._idle.clear()
         outputs = [os.pipe(), os.pipe()]
         with theirs:
@@ -405,11 +410,11 @@ class Ranks:
         if rank.ended.is_set():
             return
         rank.ended.set()
-        ended = time.monotonic()
+        ended, starved = time.monotonic(), code != 0 and self._oom_kills() > rank.kills
         await self._drain(rank, 0.0 if code < 0 else LEFTOVER_GRACE)
         await rank.links.close()
         del self._ranks[rank.rank_id]
-        self._send(RankExited(rank.rank_id, code, round(time.monotonic() - ended, 3)))
+        self._send(RankExited(rank.rank_id, code, round(time.monotonic() - ended, 3), starved))
         if not self._ranks:
             self._idle.set()
 

@@ -38,7 +38,7 @@ _QUOTA = re.compile(r"exceeded quota|failed quota")
 _USER_IN_URL = re.compile(r"//[^/\s'\"]*@")
 _LATER = frozenset({0, 401, 408, 429})
 _ROLES = {"/openid/v1/jwks": "the ClusterRole system:service-account-issuer-discovery"}
-_RULES = {"nodes": "deploy/rbac-nodes.yaml"}
+_RULES = {"nodes": "deploy/rbac-nodes.yaml", "pods/resize": "deploy/rbac-grow-memory.yaml"}
 """Of the rights that are good to have; all others: deploy/rbac.yaml."""
 
 

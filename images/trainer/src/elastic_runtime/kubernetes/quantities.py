@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import Decimal
+from functools import lru_cache
 
 QUANTITY = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?\d{1,3}))?")
 _SUFFIXES = {
@@ -26,6 +28,18 @@ def amount(text: str) -> Decimal:
     number, suffix, exponent = found.groups()
     factor = _SUFFIXES[suffix] if suffix else Decimal(10) ** int(exponent or 0)
     return Decimal(number) * factor
+
+
+@lru_cache
+def bytes_of(text: str) -> int:
+    """A quantity of memory in bytes, a part of one counting as a whole. Raises ValueError."""
+    return math.ceil(amount(text))
+
+
+def quantity_of(count: int) -> str:
+    """Return bytes as a quantity, exactly: ``12Gi``, ``1536Mi``."""
+    unit = next((each for each in ("Gi", "Mi", "Ki") if count % bytes_of(f"1{each}") == 0), "")
+    return f"{count // bytes_of(f'1{unit}')}{unit}"
 
 
 def exceeds(refusal: str) -> bool:

@@ -15,6 +15,7 @@ from elastic_runtime.launcher.agents import AgentConnection
 from elastic_runtime.launcher.decision.shard_queues import ShardQueues
 from elastic_runtime.launcher.differences import Differences
 from elastic_runtime.launcher.gathering import Gathering
+from elastic_runtime.launcher.memory_watch import MemoryWatch
 from elastic_runtime.launcher.platform import Platform
 from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.launcher.record.run_record import RunRecord
@@ -75,7 +76,7 @@ class AgentReports:
     """Pass messages of agents on to pool, record, log and session.
 
     Args:
-        pool, record, output, platform, gathering, standstills, stragglers, differences: where it goes.
+        pool, record, output, platform, gathering, standstills, stragglers, differences, memory: where it goes.
         session: the present one; None while there is none.
         wanted: workers that are asked for now.
         on_change: called when there may be something to decide.
@@ -94,10 +95,12 @@ class AgentReports:
         standstills: Standstills,
         stragglers: StragglerWatch,
         differences: Differences,
+        memory: MemoryWatch,
     ) -> None:
         self._pool, self._record, self._output, self._platform = pool, record, output, platform
         self._session, self._wanted, self._on_change, self._gathering = session, wanted, on_change, gathering
         self._standstills, self._stragglers, self._differences = standstills, stragglers, differences
+        self._memory = memory
         self._shards = ShardQueues()
         self._tidings: dict[str, Pace] = {}
         self._engine_words: dict[str, Pace] = {}
@@ -133,8 +136,11 @@ class AgentReports:
                 log.debug("%s is ready, %s", worker.name, "warm" if warm else "cold")
             case RankStarted(process, pid):
                 self._pool.rank_started(worker, process, pid)
-            case RankExited(process, ago=ago):
+            case RankExited(process, ago=ago, out_of_memory=starved):
                 self._record.failures.ended(process, ago)
+                if starved:
+                    self._pool.check_running(worker, process)
+                    self._memory.rank_ended(_rank_id(process), worker.name)
                 self._pool.rank_exited(worker, message)
             case RankSaid(process, plain):
                 if not self._rank_said(worker, process, plain):

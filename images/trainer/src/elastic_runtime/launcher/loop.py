@@ -47,6 +47,7 @@ from elastic_runtime.launcher.decision.facts import (
 from elastic_runtime.launcher.decision.sizing import Sizing
 from elastic_runtime.launcher.differences import Differences
 from elastic_runtime.launcher.gathering import Gathering
+from elastic_runtime.launcher.memory_watch import MemoryWatch
 from elastic_runtime.launcher.notebook import check_jupyter
 from elastic_runtime.launcher.observing import scraping
 from elastic_runtime.launcher.platform import Platform
@@ -69,8 +70,8 @@ from elastic_runtime.run.status_failure import LAST_WORDS
 from elastic_runtime.run.waits import LOOK_BEATS
 
 log = logging.getLogger(__name__)
-_NAMED = (FailureKind.STANDSTILL, FailureKind.RANKS_DIFFER)
-"""Failures whose reasons name the ranks."""
+_NAMED = (FailureKind.STANDSTILL, FailureKind.RANKS_DIFFER, FailureKind.OUT_OF_MEMORY)
+"""Failures whose reasons name the ranks, or the worker."""
 
 PUBLISH_INTERVAL = 0.2
 """Seconds between two writings of the status, at least; the final one is written at once."""
@@ -130,6 +131,7 @@ class Launcher:
         self._gathering = Gathering(spec)
         self._standstills, self._differences = Standstills(self._loop.time), Differences()
         self._stragglers = StragglerWatch(self._settings, self._pool, self._record, self._standstills, self._loop.time)
+        self._memory = MemoryWatch(spec.recovery, platform, self._pool, self._record)
         self._scraping = scraping(spec.observe, self._status)
         self._reports = AgentReports(
             self._pool,
@@ -143,6 +145,7 @@ class Launcher:
             self._standstills,
             self._stragglers,
             self._differences,
+            self._memory,
         )
         reports = self._reports
         self._server = AgentServer(
@@ -152,8 +155,7 @@ class Launcher:
         self._disturbed = False
         self._sizing = Sizing(spec, previous.plan_window, previous.pause) if previous else Sizing(spec)
         self._deadline = DeadlineWatch(spec, self._record, self._sizing, utc_now, previous)
-        self._wanted = spec.workers.start
-        self._askers = Askers()
+        self._wanted, self._askers = spec.workers.start, Askers()
         self._last_commit_told: tuple[CommitDeadline, int] = (CommitDeadline(None), 0)
         self._telling_again, self._published = TellingAgain(), 0.0
         self._stacks = StackDumps(platform, self._pool, self._record, self._loop.time)
@@ -240,6 +242,8 @@ class Launcher:
             difference=self._differences.present,
             differences=self._differences.past,
             over_budget=self._deadline.over_budget(len(self._pool.workers)),
+            out_of_memory=self._memory.refused,
+            starved=self._memory.starved,
             is_consequence=self._record.failures.is_consequence,
             pause=self._record.pause_fact(),
             stands=self._pool.stands,
@@ -332,6 +336,7 @@ class Launcher:
         """What the platform knows of them."""
         for words in self._platform.warnings():
             self._record.event(EventKind.WARNING, words)
+        self._memory.look()
         for worker in self._pool.workers.values():
             if not worker.connection.given_up and (stray := self._platform.stray(worker.name)):
                 worker.connection.give_up(stray)
@@ -528,6 +533,7 @@ class Launcher:
         self._standstills.new_world(members)
         self._stragglers.new_world(members)
         self._differences.new_world()
+        self._memory.new_world()
         self._record.world(members)
 
     def _rank_exited(self, rank_id: str, code: int, expected: bool) -> None:
@@ -539,7 +545,8 @@ class Launcher:
         self._record.disturbed()
         worker = self._pool.worker_of(rank_id)
         taken = worker is not None and worker.deadline is not None and code in (-signal.SIGTERM, -signal.SIGKILL)
-        if worker is not None and not taken:  # Its worker is still here, so it ended by itself.
+        explained = self._memory.explains(rank_id)
+        if worker is not None and not (taken or explained):  # Its worker is still here, so it ended by itself.
             rank = self._session.rank_of.get(rank_id) if self._session else None
             self._record.rank_failed(rank_id, code, worker.name, rank)
 

@@ -114,6 +114,25 @@ class WorkerSet(Protocol):
         """
         return "what is left of it stays"
 
+    def memory_limit(self, _worker: str, /) -> int | None:
+        """Bytes that this worker may use at most, now; None: not known, or not limited."""
+        return None
+
+    def out_of_memory(self) -> tuple[str, ...]:
+        """Return workers that have ended because they ran out of memory, since the last call."""
+        return ()
+
+    def can_give_memory(self) -> bool:
+        """Whether :meth:`give_memory` may work."""
+        return False
+
+    def give_memory(self, _worker: str, _limit: int, /) -> None:
+        """Have this worker, or another in its place, and all that start later, have that limit in bytes, soon.
+
+        The other workers stay as they are.
+        """
+        return
+
     def came(self, _worker: str, /) -> None:
         """An agent of this worker is connected."""
         return

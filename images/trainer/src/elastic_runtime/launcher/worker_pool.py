@@ -83,6 +83,8 @@ class Worker:
     """The last one."""
     machine: Machine | None = None
     """Machine of the worker, as far as its platform knows."""
+    memory_limit: int | None = None
+    """Bytes, likewise."""
     hosts: Hosts | None = None
     """That its agent was told last."""
     pace: WorkerPace | None = None

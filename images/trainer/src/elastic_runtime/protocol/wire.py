@@ -69,6 +69,8 @@ class RankExited:
     """Exit status; minus the signal's number when a signal ended it."""
     ago: float = 0.0
     """Seconds since it ended: its output may have taken longer."""
+    out_of_memory: bool = field(default=False, metadata=SPARSE)
+    """It failed, and since it began, the kernel has killed a process of this container for want of memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,6 +184,10 @@ LEAST_WINDOW, LONGEST_WINDOW = 5.0, 86400.0
 """Bounds of :attr:`RecoverySpec.window`."""
 LEAST_FACTOR, MOST_FACTOR = 1.1, 100.0
 """Bounds of :attr:`RecoverySpec.factor`. Less is what ranks differ by chance."""
+LEAST_GROWTH, MOST_GROWTH = 1.1, 10.0
+"""Bounds of :attr:`RecoverySpec.grow_memory`."""
+MOST_MEMORY = 2**50
+"""Bytes."""
 MOST_TOLD = 30
 """Messages of a rank in a window, of how it has spent its time."""
 
@@ -222,8 +226,13 @@ class RecoverySpec:
     window: float = 300.0
     compare: bool = True
     """Whether a rank is replaced that has not begun the same as the others by a commit."""
+    grow_memory: float | None = None
+    """Times its memory limit that a worker gets when it has run out of memory. None: its limit stays."""
+    up_to: int | None = None
+    """Bytes that it gets at most. Set exactly when :attr:`grow_memory` is."""
 
     def __post_init__(self) -> None:
+        self._check_memory()
         if self.standstill is not None and self.standstill < 0:
             remedy = "Write seconds, or 0 for no limit"
             raise InvalidSettings("recovery.standstill", f"{self.standstill:g} s is less than 0", remedy)
@@ -236,6 +245,18 @@ class RecoverySpec:
         if self.stragglers is Stragglers.REPLACE and self.mode is RecoveryMode.FIXED:
             problem = 'with mode="fixed", the others would wait for the worker that takes its place'
             raise InvalidSettings("recovery.stragglers", problem, 'Write "report", or mode="elastic"')
+
+    def _check_memory(self) -> None:
+        if (self.grow_memory is None) != (self.up_to is None):
+            lacking = "grow_memory" if self.grow_memory is None else "up_to"
+            remedy = 'Write both, as in grow_memory=1.5, up_to="64Gi"'
+            raise InvalidSettings(f"recovery.{lacking}", "it is not set, and the other of the two is", remedy)
+        if self.grow_memory is not None and not LEAST_GROWTH <= self.grow_memory <= MOST_GROWTH:
+            remedy = f"Write {LEAST_GROWTH:g} to {MOST_GROWTH:g}, as in grow_memory=1.5"
+            raise InvalidSettings("recovery.grow_memory", f"{self.grow_memory:g} is not within the bounds", remedy)
+        if self.up_to is not None and not 0 < self.up_to <= MOST_MEMORY:
+            problem = f"{self.up_to} bytes are not within the bounds"
+            raise InvalidSettings("recovery.up_to", problem, 'Write an amount of memory, as in "64Gi"')
 
     @property
     def tells_every(self) -> float | None:

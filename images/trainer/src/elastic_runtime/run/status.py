@@ -31,6 +31,8 @@ MAX_USAGE = 50
 MAX_MACHINE_NAME = 63
 """Characters of a capacity or instance type, as of a label's value."""
 MAX_SIZES_ASKED = 100
+MAX_MEMORY = 50
+"""Times that workers got more memory."""
 MAX_PROFILES = 64
 MAX_METRICS = 100
 MAX_METRIC_NAME = 100
@@ -129,6 +131,8 @@ class EventKind(StrEnum):
     """No rank commits any more; then: which rank is at fault, and is replaced."""
     STRAGGLER = "straggler"
     """A worker holds the others back, and is replaced if that is asked for."""
+    MEMORY = "memory"
+    """A worker ran out of memory, and gets more."""
     RANKS_DIFFER = "ranks_differ"
     """A rank does not do what the others do: which, and in what it differs. It is replaced."""
     WARNING = "warning"
@@ -174,6 +178,8 @@ class WorkerStatus:
     """Percent of one core over the last heartbeat, agent and ranks together."""
     memory_bytes: int | None = None
     """Resident, agent and ranks together."""
+    memory_limit_bytes: int | None = field(default=None, metadata=SPARSE)
+    """What it may use at most. None: not known, or not limited."""
     capacity_type: str | None = None
     instance_type: str | None = None
     receive_bytes_per_second: float | None = field(default=None, metadata=SPARSE)
@@ -223,6 +229,19 @@ class SizeAsked:
 
     time: datetime
     workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryGiven:
+    """More memory, for a worker that ran out of it and for all that start later."""
+
+    time: datetime
+    worker: str
+    before: int
+    """Bytes of its limit."""
+    after: int
+    step: int | None = None
+    """Newest global step at that time; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +355,8 @@ class Status:
     """URIs of what torch's profiler has seen, one a rank."""
     pause: Pause | None = field(default=None, metadata=SPARSE)
     """None: nobody has asked for one, or the last one is over."""
+    memory: tuple[MemoryGiven, ...] = field(default=(), metadata=SPARSE)
+    """The newest :data:`MAX_MEMORY` times that workers got more (``recovery.grow_memory``)."""
     plan_window: datetime | None = None
     """When that window of the size plan began that was carried out last, or the time outside of all."""
     deadline: DeadlineStatus | None = None

@@ -169,7 +169,7 @@ def _session_over(facts: Facts) -> Decision | None:
             return _failed(FailureKind.EARLY_EXIT, _early(facts, detail))
         case SessionOutcome.FAILED if facts.is_consequence and facts.ended is not None and not facts.ended.together:
             return _failed(FailureKind.EARLY_EXIT, _early(facts, detail))
-        case SessionOutcome.FAILED:
+        case SessionOutcome.FAILED if not facts.starved:
             return _failed(FailureKind.RANK_FAILED, f"the ranks failed: {detail}")
         case SessionOutcome.REFUSED:
             size, before = facts.session.size, facts.session.before
@@ -177,7 +177,7 @@ def _session_over(facts: Facts) -> Decision | None:
             return Decision((RefuseSize(size, before), CloseSession()), _short_phase(facts), refused)
         case SessionOutcome.SHORT:
             return Decision((CloseSession(),), _short_phase(facts), f"the ranks ended as they were asked to: {detail}")
-        case SessionOutcome.LOST:
+        case SessionOutcome.LOST | SessionOutcome.FAILED:
             return Decision((CloseSession(),), _short_phase(facts), f"the state was lost with its ranks: {detail}")
 
 
@@ -248,6 +248,8 @@ def _unwanted(facts: Facts, settings: DecisionSettings) -> Decision | None:
         return _failed(FailureKind.CANCELLED, f"cancelled: {facts.cancel}")
     if facts.over_budget is not None:
         return _failed(FailureKind.BUDGET, facts.over_budget)
+    if facts.out_of_memory is not None:
+        return _failed(FailureKind.OUT_OF_MEMORY, facts.out_of_memory)
     if not settings.timing.lease or facts.lease_age is None:
         return None
     if facts.lease_age > settings.timing.lease:

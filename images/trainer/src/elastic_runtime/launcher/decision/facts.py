@@ -263,6 +263,10 @@ class Facts:
     """Ranks of a world that is over whose training had ended, or that ended with code 0."""
     over_budget: str | None = None
     """Why the run may cost nothing more: :func:`.deadline.over_budget`."""
+    out_of_memory: str | None = None
+    """Why a worker that ran out of memory gets no more: :class:`.memory.Refused`."""
+    starved: bool = False
+    """A rank has ended for want of memory since the last world was complete, and its worker gets more."""
     is_consequence: bool = False
     """All ranks that have failed since the last world was complete say that a peer is gone."""
     pause: PauseFact | None = None

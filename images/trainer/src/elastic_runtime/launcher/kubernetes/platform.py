@@ -21,6 +21,7 @@ from elastic_runtime.kubernetes.retry import UNTIL_BACK
 from elastic_runtime.launcher.decision.facts import LeadershipState, Refusal
 from elastic_runtime.launcher.kubernetes.deletion_costs import DeletionCosts
 from elastic_runtime.launcher.kubernetes.enrichment import Enrichment
+from elastic_runtime.launcher.kubernetes.growing import MemoryGrowing
 from elastic_runtime.launcher.kubernetes.identities import Expected, Identities
 from elastic_runtime.launcher.kubernetes.leadership import Leadership
 from elastic_runtime.launcher.kubernetes.publishing import Publisher
@@ -79,6 +80,13 @@ class KubernetesPlatform(Platform):
         )
         self._identities = Identities(client, spec, self._expected, self._loop.time)
         self._costs = DeletionCosts(client, self._pods)
+        self._growing = MemoryGrowing(
+            client,
+            self._pods,
+            lambda: self._set.objects.get(self._names.worker),
+            self._nodes_changed,
+            enabled=spec.recovery.grow_memory is not None,
+        )
         self._publisher = Publisher(leadership.write, self._ended)
         self._absent: dict[str, float] = {}
         """By name: since when the pods of connected agents are gone."""
@@ -93,6 +101,7 @@ class KubernetesPlatform(Platform):
         """Learn how things stand. Raises what the API server says."""
         for copy in (self._root, self._set, self._pods):
             await copy.fill()
+        self._growing.look(first=True)
 
     @override
     def open(self, _port: int, on_change: Callable[[], None]) -> None:
@@ -103,7 +112,7 @@ class KubernetesPlatform(Platform):
             log.info("Jupyter is reached by: kubectl port-forward %s", way)
         follow = [copy.run() for copy in (self._root, self._set, self._pods)]
         watch = [self._enrichment.follow(), self._reclaims.follow(), self._await_taken(), self._identities.prepare()]
-        write = [self._publisher.run(), self._replacing.follow(), self._costs.follow()]
+        write = [self._publisher.run(), self._replacing.follow(), self._costs.follow(), self._growing.follow()]
         self._tasks = [asyncio.create_task(each) for each in (*follow, *watch, *write)]
 
     @override
@@ -216,7 +225,23 @@ class KubernetesPlatform(Platform):
 
     @override
     def warnings(self) -> tuple[str, ...]:
-        return self._replacing.warnings()
+        return self._replacing.warnings() + self._growing.warnings()
+
+    @override
+    def memory_limit(self, worker: str, /) -> int | None:
+        return self._growing.limit(WorkerName.parse(worker).pod)
+
+    @override
+    def out_of_memory(self) -> tuple[str, ...]:
+        return self._growing.killed()
+
+    @override
+    def can_give_memory(self) -> bool:
+        return self._growing.possible
+
+    @override
+    def give_memory(self, worker: str, limit: int, /) -> None:
+        self._growing.give(WorkerName.parse(worker).pod, limit)
 
     @override
     def publish(self, status: Status) -> None:
@@ -354,6 +379,7 @@ class KubernetesPlatform(Platform):
                 log.warning("%s", printable(trouble.sentence, LONG))
         self._reclaims.look()
         self._replacing.look()
+        self._growing.look()
         self._moved.set()
         self._on_change()
 

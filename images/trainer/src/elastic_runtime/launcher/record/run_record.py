@@ -11,6 +11,7 @@ from datetime import datetime
 from elastic_runtime.engines.base import HOW_TO_JOIN
 from elastic_runtime.engines.exits import describe
 from elastic_runtime.errors import FailureKind, InvalidDocument
+from elastic_runtime.kubernetes.quantities import quantity_of
 from elastic_runtime.launcher.decision.facts import PauseFact
 from elastic_runtime.launcher.decision.sizing import SizeWish
 from elastic_runtime.launcher.record.failures import Failures
@@ -33,12 +34,14 @@ from elastic_runtime.run.spec import RunSpec
 from elastic_runtime.run.status import (
     MAX_EVENTS,
     MAX_HISTORY,
+    MAX_MEMORY,
     MAX_MESSAGE,
     MAX_REASON,
     MAX_SIZES_ASKED,
     Checkpoint,
     Event,
     EventKind,
+    MemoryGiven,
     Outputs,
     Pause,
     Phase,
@@ -103,6 +106,7 @@ class RunRecord:
         self._asked: deque[SizeAsked] = deque(maxlen=MAX_SIZES_ASKED)
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self._history: deque[World] = deque(maxlen=MAX_HISTORY)
+        self._memory: deque[MemoryGiven] = deque(maxlen=MAX_MEMORY)
         self._workers = WorkersRecord(now, previous)
         self._checkpoint_lines = CheckpointLines(now)
         self.failures = Failures(now)
@@ -138,6 +142,7 @@ class RunRecord:
         self._asked.extend(previous.asked)
         self._events.extend(previous.events)
         self._history.extend(previous.history)
+        self._memory.extend(previous.memory)
         self.rank_failures, self.forced_resets = previous.rank_failures, previous.forced_resets
         self._starts = previous.starts
         self.event(EventKind.RESTARTED, "a new launcher has taken over")
@@ -287,6 +292,20 @@ class RunRecord:
         self.rank_failures += 1
         self.failures.failed(rank_id, code, worker, rank, self._standing.step)
         self.event(EventKind.RANK_FAILED, f"rank {rank_id} ended with {describe(code)}", worker)
+
+    @property
+    def memory_limits(self) -> set[int]:
+        """Limits in bytes that workers were given, other than their first."""
+        return {each.after for each in self._memory}
+
+    def memory_given(self, worker: str, before: int, after: int) -> None:
+        """A worker ran out of memory at its limit of so many bytes, and gets another."""
+        step = self._standing.step
+        self._memory.append(MemoryGiven(self._now(), worker, before, after, step))
+        sizes = f"{quantity_of(before)} -> {quantity_of(after)}"
+        at = "" if step is None else f" at step {step}"
+        words = f"{worker}: {sizes} after it ran out of memory{at}"
+        self.event(EventKind.MEMORY, words, worker, level=logging.WARNING)
 
     def local_rank_read(self) -> None:
         """A script has read a number that is 0 in several ranks of a host."""
@@ -505,6 +524,7 @@ class RunRecord:
             returned=standing.returned,
             outputs=standing.outputs,
             pause=standing.pause,
+            memory=tuple(self._memory),
             history=tuple(self._history),
             asked=tuple(self._asked),
             worker_seconds=self._workers.past_seconds | {worker.name: worker.seconds for worker in present},

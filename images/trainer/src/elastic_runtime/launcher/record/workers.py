@@ -79,6 +79,7 @@ class WorkersRecord:
             pids=pids,
             seconds=(self._now() - worker.since).total_seconds(),
             capacity_type=worker.machine.capacity_type if worker.machine else None,
+            memory_limit_bytes=worker.memory_limit,
             instance_type=worker.machine.instance_type if worker.machine else None,
             step_seconds=round(worker.pace.seconds, 6) if worker.pace else None,
             step_skew=round(worker.pace.skew, 2) if worker.pace else None,

@@ -32,6 +32,7 @@ from elastic_training.clusters.kubernetes.manifests.volumes import (
 from elastic_training.settings.machines import INSTANCE_TYPE, Machine
 from elastic_training.settings.pod_rules import is_model
 from elastic_training.settings.pods import Pods, PodShape
+from elastic_training.settings.recovery import check_growth
 
 LAUNCHER_GRACE = 30
 """Seconds that the launcher has for a hand-over checkpoint when its pod is taken."""
@@ -138,7 +139,9 @@ def worker(spec: RunSpec, pods: Pods, launcher_address: str, store: str | None =
         restartPolicy="Always",  # a ReplicaSet knows no other
         terminationGracePeriodSeconds=math.ceil(spec.timing.leave_grace + spec.timing.stop_grace + MARGIN),
     )
-    return _finished(pod, spec, pods, Part.WORKER)
+    finished = _finished(pod, spec, pods, Part.WORKER)
+    check_growth(spec.recovery, finished["spec"]["containers"][0].get("resources"))
+    return finished
 
 
 def jupyter(spec: RunSpec, asked: JupyterSpec, pods: Pods, store: str | None = None) -> dict[str, Any]:
