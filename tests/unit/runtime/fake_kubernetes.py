@@ -66,6 +66,10 @@ class FakePlace:
         """Whether it does not answer; watches are cut by :meth:`go_away`."""
         self.forbidden: set[tuple[str, Kind[Any]]] = set()
         """Verb and kind."""
+        self.without: set[str] = set()
+        """Rights that are missing beside these: ``patch pods/resize``."""
+        self.resizes = True
+        """Whether it serves the subresource ``resize`` of pods: Kubernetes 1.33."""
         self.calls: Counter[tuple[str, Kind[Any]]] = Counter()
         """Of each verb and kind, those that were refused included."""
         self.issuer = Issuer()
@@ -126,12 +130,15 @@ class FakePlace:
     ) -> Answer:
         if path == "/openid/v1/jwks":
             return await self._key_set()
-        kind, name = parse(path)
+        if path.endswith("/selfsubjectaccessreviews"):
+            assert body is not None
+            return Answer(201, {"status": {"allowed": self._allows(body["spec"]["resourceAttributes"])}}, {})
+        kind, name, part = parse(path)
         query = dict(query_params)
         verb = _VERBS.get(method) or ("get" if name else "watch" if "watch" in query else "list")
         self.calls[verb, kind] += 1
         try:
-            return Answer(200, await self._answer(verb, kind, name, query, copy.deepcopy(body or {})), {})
+            return Answer(200, await self._answer(verb, kind, name, part, query, copy.deepcopy(body or {})), {})
         except Refused as error:
             said = {"kind": "Status", "message": error.message, "code": error.status}
             return Answer(error.status, said, {})
@@ -150,13 +157,19 @@ class FakePlace:
         said = {"kind": "Status", "message": words.get(self.keys_refused, ""), "code": self.keys_refused}
         return Answer(self.keys_refused, said, {})
 
+    def _allows(self, asked: Plain) -> bool:
+        verb, plural, part = asked["verb"], asked["resource"], asked["subresource"]
+        missing = f"{verb} {plural}/{part}".rstrip("/") in self.without
+        return not missing and (verb, _KINDS[plural]) not in self.forbidden
+
     async def _answer(
-        self, verb: str, kind: Kind[Any], name: str, query: dict[str, str], body: Plain
+        self, verb: str, kind: Kind[Any], name: str, part: str, query: dict[str, str], body: Plain
     ) -> Plain | Events:
         if self.away:
             raise aiohttp.ClientConnectionError("the API server is away")
-        if (verb, kind) in self.forbidden:
-            said = f'{kind.plural} is forbidden: User "launcher" cannot {verb} resource "{kind.plural}"'
+        resource = f"{kind.plural}/{part}".rstrip("/")
+        if (verb, kind) in self.forbidden or f"{verb} {resource}" in self.without:
+            said = f'{kind.plural} is forbidden: User "launcher" cannot {verb} resource "{resource}"'
             raise Refused(403, said)
         match verb:
             case "watch":
@@ -168,9 +181,11 @@ class FakePlace:
                 if body["metadata"]["name"] in self._objects[kind]:
                     raise Refused(409, f'{kind.plural} "{body["metadata"]["name"]}" already exists')
                 return dict((await self.create(kind, body)).raw)
-        return copy.deepcopy(await self._change_one(verb, kind, name, body))
+        if part == "resize" and not self.resizes:
+            raise Refused(404, "the server could not find the requested resource")
+        return copy.deepcopy(await self._change_one(verb, kind, name, part, body))
 
-    async def _change_one(self, verb: str, kind: Kind[Any], name: str, body: Plain) -> Plain:
+    async def _change_one(self, verb: str, kind: Kind[Any], name: str, part: str, body: Plain) -> Plain:
         found = self._find(kind, name)
         conditions = body.get("preconditions" if verb == "delete" else "metadata") or {}
         for key in ("uid", "resourceVersion"):
@@ -179,6 +194,8 @@ class FakePlace:
         if verb == "delete":
             await self.remove(kind, name)
         elif verb == "patch" and (merged := merge(found, body)) != found:
+            if kind is resources.PODS:
+                check_pod(found["spec"], merged["spec"], part)
             await self._put(kind, ChangeKind.MODIFIED, merged)
             return merged
         return found
@@ -234,15 +251,35 @@ def event(kind: str, thing: Plain) -> bytes:
     return json.dumps({"type": kind, "object": thing}).encode() + b"\n"
 
 
-def parse(path: str) -> tuple[Kind[Any], str]:
-    """Kind and name, which may be empty; the only part that is asked for, the scale, is kept in the object."""
+def check_pod(old: Plain, new: Plain, part: str) -> None:
+    """Of a pod, containers change by its resize alone, in their resources alone, and not in the quality of service."""
+    resized = part == "resize"
+    if without_resources(old) != without_resources(new) or (not resized and old != new):
+        raise Refused(422, "Pod is invalid: spec: Forbidden: pod updates may not change fields other than these")
+    if guaranteed(old) != guaranteed(new):
+        raise Refused(422, "Pod is invalid: Invalid value: Pod QoS Class may not change as a result of resizing")
+
+
+def without_resources(spec: Plain) -> Plain:
+    containers = [{**each, "resources": {}} for each in spec.get("containers", ())]
+    return {**spec, "containers": containers}
+
+
+def guaranteed(spec: Plain) -> bool:
+    """The quality of service of a pod all of whose containers request their limits."""
+    sides = [each.get("resources") or {} for each in spec.get("containers", ())]
+    return all({"cpu", "memory"} <= {*each.get("limits", ())} and each["limits"] == each["requests"] for each in sides)
+
+
+def parse(path: str) -> tuple[Kind[Any], str, str]:
+    """Kind, name and part, which may be empty; scale and resize, the parts asked for, are kept in the object."""
     words = path.strip("/").split("/")
     words = words[2:] if words[0] == "api" else words[3:]
     if words[0] == "namespaces":
         assert words[1] == NAMESPACE
         words = words[2:]
-    plural, name = (*words, "")[:2]
-    return _KINDS[plural], name
+    plural, name, part = (*words, "", "")[:3]
+    return _KINDS[plural], name, part
 
 
 def merge(target: Plain, changes: Plain) -> Plain:

@@ -10,12 +10,13 @@ from uuid import uuid4
 
 import pytest
 
-from elastic_runtime.errors import Conflict, InvalidDocument, OwnershipLost, RunNotFound, WatchExpired
+from elastic_runtime.errors import Conflict, InvalidDocument, InvalidSettings, OwnershipLost, RunNotFound, WatchExpired
 from elastic_runtime.kubernetes.client import Change, ChangeKind
 from elastic_runtime.kubernetes.objects import Object
 from elastic_runtime.kubernetes.reflector import Reflector
 from elastic_runtime.kubernetes.resources import CONFIG_MAPS, NODES, PODS, REPLICA_SETS, Kind
 from elastic_runtime.kubernetes.tokens import Bound, key_id, read_keys, verify
+from elastic_runtime.launcher.kubernetes.growing import grown, limit_of
 from elastic_runtime.launcher.kubernetes.leadership import read_spec, take_over, term_of
 from elastic_runtime.run.runobjects import SPEC_KEY, ObjectNames, Part, labels, selector
 from elastic_runtime.run.spec import RunSpec
@@ -151,6 +152,47 @@ class TestObjects(Contract):
             await place.api.patch(REPLICA_SETS, name, {"spec": {"replicas": 0}}, "scale")
             with pytest.raises(RunNotFound):
                 await place.api.patch(REPLICA_SETS, "nobody", {"spec": {"replicas": 0}}, "scale")
+
+        self.run(opens, test)
+
+    def test_take_another_template_and_pods_other_resources_in_place_where_that_is_served(self, opens: Opens) -> None:
+        async def test(place: Place) -> None:
+            run = a_run()
+            made = replica_set(run, 0)
+            [container] = made["spec"]["template"]["spec"]["containers"]
+            container["resources"] = {"requests": {"memory": "1Gi"}, "limits": {"memory": "2Gi"}}
+            await place.create(REPLICA_SETS, made)
+            first = await place.api.get(REPLICA_SETS, ObjectNames(run.name).worker)
+            more = grown(first.spec["template"]["spec"]["containers"], 3 * 2**30)
+            changes = {"spec": {"template": {"spec": {"containers": more}}}}
+            changed = await place.api.patch(
+                REPLICA_SETS, first.name, {"metadata": {"resourceVersion": first.version}, **changes}
+            )
+            [now] = changed.spec["template"]["spec"]["containers"]
+            assert now["resources"] == {"requests": {"memory": "1536Mi"}, "limits": {"memory": "3Gi"}}
+            with pytest.raises(Conflict):
+                await place.api.patch(
+                    REPLICA_SETS, first.name, {"metadata": {"resourceVersion": first.version}, **changes}
+                )
+            assert await place.api.may("apps", "replicasets", "patch")
+            # No node: its name is none, so that no kubelet starts it.
+            spec = {"containers": [container], "nodeName": "none"}
+            pod = await place.create(
+                PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"{run.name}-a"}, "spec": spec}
+            )
+            uid = {"metadata": {"uid": pod.uid}}
+            larger = {**uid, "spec": {"containers": grown(pod.spec["containers"], 3 * 2**30)}}
+            with pytest.raises(InvalidSettings):
+                await place.api.patch(PODS, pod.name, larger)
+            try:
+                resized = await place.api.patch(PODS, pod.name, larger, "resize")
+            except RunNotFound:
+                assert await place.api.get(PODS, pod.name), "Kubernetes before 1.33 has no such part of a pod"
+                return
+            assert limit_of(resized) == 3 * 2**30
+            another = {**larger["spec"]["containers"][0], "image": "localhost/other:1"}
+            with pytest.raises(InvalidSettings):
+                await place.api.patch(PODS, pod.name, {**uid, "spec": {"containers": [another]}}, "resize")
 
         self.run(opens, test)
 

@@ -17,6 +17,7 @@ from elastic_runtime.launcher.record.output import OutputLog
 from elastic_runtime.net.certificates import agent_context
 from elastic_runtime.net.framing import decode_line
 from elastic_runtime.protocol.rank_link import CommitDeadline, Handover
+from elastic_runtime.protocol.rank_names import WorkerName
 from elastic_runtime.protocol.wire import Heartbeat, Hello, Welcome, decode, encode
 from elastic_runtime.run.spec import RunSpec, Timing
 from elastic_runtime.run.status import Status
@@ -38,6 +39,9 @@ class Place:
     prove_: Callable[[Hello], Awaitable[str | None]] | None = None
     deadlines: dict[str, datetime] = field(default_factory=dict)
     warned: list[str] = field(default_factory=list)
+    limits: dict[str, int] = field(default_factory=dict)
+    gave: list[tuple[str, int]] = field(default_factory=list)
+    killed: list[str] = field(default_factory=list)
     strays: dict[str, str] = field(default_factory=dict)
     did: list[str] = field(default_factory=list)
     published: list[Status] = field(default_factory=list)
@@ -99,6 +103,19 @@ class Place:
     def end(self, worker: str, /) -> str:
         self.did.append(f"end {worker}")
         return "it is ended"
+
+    def memory_limit(self, worker: str, /) -> int | None:
+        return self.limits.get(WorkerName.parse(worker).pod)
+
+    def out_of_memory(self) -> tuple[str, ...]:
+        killed, self.killed = tuple(self.killed), []
+        return killed
+
+    def can_give_memory(self) -> bool:
+        return True
+
+    def give_memory(self, worker: str, limit: int, /) -> None:
+        self.gave.append((worker, limit))
 
     def came(self, worker: str, /) -> None:
         pass

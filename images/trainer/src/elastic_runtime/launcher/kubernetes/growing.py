@@ -105,11 +105,14 @@ class MemoryGrowing:
         found = self._pods.objects.get(pod)
         return limit_of(found) if found else None
 
-    def look(self, *, first: bool = False) -> None:
-        """Pods have changed; ``first``: what has ended so far was another launcher's to answer."""
+    def begin(self) -> None:
+        """Forget what has ended so far: that was another launcher's to answer."""
+        self._killed = []
+
+    def look(self) -> None:
+        """Pods have changed."""
         ends = self._ends()
-        if not first:
-            self._killed += [name for uid, name in ends.items() if uid not in self._seen]
+        self._killed += [name for end, name in ends.items() if end not in self._seen]
         self._seen = ends
         self._changed.set()
 

@@ -101,7 +101,7 @@ class KubernetesPlatform(Platform):
         """Learn how things stand. Raises what the API server says."""
         for copy in (self._root, self._set, self._pods):
             await copy.fill()
-        self._growing.look(first=True)
+        self._growing.begin()
 
     @override
     def open(self, _port: int, on_change: Callable[[], None]) -> None:
