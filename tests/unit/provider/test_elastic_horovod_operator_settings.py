@@ -24,6 +24,13 @@ from elastic_training.settings.pods import Hardware
 from elastic_training.triggers.training_run import TrainingRunTrigger
 from tests.unit.provider.operator_bench import NAME, deferred, operator, trying
 
+GROWS = Recovery(grow_memory=1.5, up_to="64Gi")
+
+
+def limited(memory: str) -> Pods:
+    """Workers with that memory limit."""
+    return Pods(worker=PodShape(resources={"limits": {"memory": memory}}))
+
 
 class TestAtParse:
     @pytest.mark.parametrize(
@@ -68,6 +75,9 @@ class TestAtParse:
             ({"image": ["trainer:1"]}, "image"),
             ({"working_directory": 3}, "working_directory"),
             ({"environment": ["A"]}, "environment"),
+            ({"recovery": {"grow_memory": 1.5, "up_to": "64Gi"}}, "recovery.grow_memory"),
+            ({"cluster": "moon", "recovery": GROWS}, "recovery.grow_memory"),
+            ({"cluster": "moon", "recovery": GROWS, "pods": limited("64Gi")}, "recovery.up_to"),
             ({"command": ["horovodrun", "-np", "2", "python", "train.py"]}, "command"),
             ({"command": ["/usr/bin/torchrun", "train.py"]}, "command"),
             ({"command": ["mpirun", "python", "train.py"]}, "command"),
@@ -80,6 +90,10 @@ class TestAtParse:
         with pytest.raises(InvalidSettings) as caught:
             operator(**settings)
         assert caught.value.field == field
+
+    @pytest.mark.parametrize("limit", ["8Gi", "{{ params.limit }}"])
+    def test_memory_may_grow_from_a_limit_that_is_given_in_time(self, limit: str) -> None:
+        assert operator(cluster="moon", recovery=GROWS, pods=limited(limit)).recovery is GROWS
 
     @pytest.mark.parametrize("flag", ["false", "False", "0", "no"])
     def test_a_flag_that_is_a_word_is_read(self, flag: str) -> None:

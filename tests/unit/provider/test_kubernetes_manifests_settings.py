@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from elastic_runtime.errors import InvalidSettings
 from elastic_runtime.run import runobjects
+from elastic_runtime.run.spec import RecoverySpec
 from elastic_training.clusters.kubernetes.manifests.pod import SPOT
 from elastic_training.settings import Pods, PodShape, SecretRef, Volume
 from elastic_training.settings.pods import Hardware
@@ -50,6 +52,20 @@ class TestSettings:
         assert "aws" not in str(launcher)
         assert "/data" not in str(launcher)
         assert {"name": "NCCL_DEBUG", "value": "INFO"} in container_of(launcher)["env"]
+
+    def test_memory_that_is_to_grow_needs_a_limit_which_a_template_may_have(self) -> None:
+        grows = replace(SPEC, recovery=RecoverySpec(grow_memory=1.5, up_to=64 * 2**30))
+
+        def worker(limit: str | None) -> Any:
+            limits = {"limits": {"memory": limit}} if limit else {}
+            template = {"spec": {"containers": [{"name": "worker", "resources": limits}]}}
+            return pods_of(objects_of(Pods(image="t:1", worker=PodShape(template=template)), grows))[1]
+
+        assert container_of(worker("8Gi"))["resources"] == {"limits": {"memory": "8Gi"}}
+        for limit, field in ((None, "recovery.grow_memory"), ("65536Mi", "recovery.up_to")):
+            with pytest.raises(InvalidSettings) as refused:
+                worker(limit)
+            assert refused.value.field == field
 
     def test_workers_have_a_place_for_the_hostfile_where_mpi_looks(self) -> None:
         launcher, worker = pods_of(objects_of())

@@ -153,7 +153,8 @@ class TestContents:
         times = (at(1).timestamp(), at(2).timestamp(), at(3).timestamp())
         figures = Hardware(times, {"cpu_percent": (50.0, None, 90.0)})
         gpu = GpuFigures(0, "H100", 71.0, 3 << 30, 80 << 30)
-        worker = replace(WORKER, gpus=(gpu,), cpu_percent=88.0, memory_bytes=5 << 20, step_seconds=0.82, step_skew=1.9)
+        used = {"cpu_percent": 88.0, "memory_bytes": 5 << 20, "memory_limit_bytes": 8 << 30}
+        worker = replace(WORKER, gpus=(gpu,), step_seconds=0.82, step_skew=1.9, **used)
         run = replace(RUN, workers=(worker,), hardware={"worker-0": figures, "nothing": Hardware()})
         status = data_of(render_report(run))["status"]
         assert status["hardware"] == {
@@ -166,7 +167,7 @@ class TestContents:
             "memory_bytes": 3 << 30,
             "memory_total_bytes": 80 << 30,
         }
-        assert (status["workers"][0]["cpu_percent"], status["workers"][0]["memory_bytes"]) == (88.0, 5 << 20)
+        assert {name: status["workers"][0][name] for name in used} == used
         assert (status["workers"][0]["step_seconds"], status["workers"][0]["step_skew"]) == (0.82, 1.9)
         many = {f"worker-{number}": figures for number in range(100)}
         data = data_of(render_report(replace(RUN, hardware=many)))

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from elastic_runtime.errors import FailureKind
-from elastic_runtime.run.status import Checkpoint, Event, EventKind, Outputs, Phase, Status, World
+from elastic_runtime.run.status import Checkpoint, Event, EventKind, MemoryGiven, Outputs, Phase, Status, World
 from elastic_runtime.run.status_progress import Progress
 from elastic_training.outcome.result import result_document, world_sizes
 
@@ -47,6 +47,14 @@ def test_the_document_is_plain_json_and_complete() -> None:
     assert document["events"][0]["kind"] == "started"
     assert (document["usage"][0]["seconds"], document["cost"]) == (100.5, None)
     assert len(document["history"]) == 5
+    assert document["memory"] == []
+
+
+def test_memory_that_workers_were_given_is_told() -> None:
+    given = MemoryGiven(at(30), "worker-1", 8 << 30, 12 << 30, 40)
+    assert result_document(replace(FINAL, memory=(given,)))["memory"] == [
+        {"time": "2026-11-21T08:00:30.000Z", "worker": "worker-1", "before": 8 << 30, "after": 12 << 30, "step": 40}
+    ]
 
 
 def test_the_steps_of_the_whole_training_are_in_it_if_they_were_told() -> None:

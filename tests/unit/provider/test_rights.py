@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from elastic_runtime.kubernetes.resources import kind_of
+from elastic_runtime.launcher.kubernetes.growing import RIGHTS
 from elastic_runtime.run.spec import RunSpec
 from elastic_training.clusters.kubernetes.manifests.objects import run_objects
 from elastic_training.settings import Pods
@@ -57,6 +58,19 @@ def test_launchers_write_configmaps_and_sizes_delete_pods_and_nothing_else() -> 
     assert writing == {
         ("configmaps", "patch"), ("configmaps", "delete"), ("replicasets/scale", "patch"), ("pods", "delete"),
     }  # fmt: skip
+
+
+def test_what_growing_memory_needs_is_granted() -> None:
+    documents = [*DOCUMENTS, *yaml.safe_load_all((FOLDER / "rbac-grow-memory.yaml").read_text())]
+    rules = [rule for each in documents if each["kind"] == "Role" and "airflow" not in each["metadata"]["name"]
+             for rule in each["rules"]]  # fmt: skip
+    assert {*RIGHTS, ("", "pods/resize", "patch")} <= {
+        (group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
 
 
 def test_only_nodes_are_read_beyond_the_namespace() -> None:

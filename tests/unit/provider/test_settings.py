@@ -48,6 +48,11 @@ from elastic_training.settings.values import parse_bool
         (lambda: Recovery(factor=1), "recovery.factor"),
         (lambda: Recovery(factor="twice"), "recovery.factor"),
         (lambda: Recovery(window=1), "recovery.window"),
+        (lambda: Recovery(grow_memory=1.5), "recovery.up_to"),
+        (lambda: Recovery(up_to="64Gi"), "recovery.grow_memory"),
+        (lambda: Recovery(grow_memory="{{ params.factor }}"), "recovery.up_to"),
+        (lambda: Recovery(grow_memory=1, up_to="64Gi"), "recovery.grow_memory"),
+        (lambda: Recovery(grow_memory=1.5, up_to="much"), "recovery.up_to"),
         (lambda: Recovery(window=timedelta(days=2)), "recovery.window"),
         (lambda: Recovery(compare="sometimes"), "recovery.compare"),
         (lambda: Checkpoints(every=0), "checkpoints.every"),
@@ -101,6 +106,13 @@ def test_time_spans_are_seconds_for_the_launcher() -> None:
     assert Recovery(standstill=timedelta(minutes=5)).spec().standstill == 300.0
     spec = Recovery(stragglers="replace", factor="{{ 2 }}", window=60).rendered(lambda text: text.strip("{ }")).spec()
     assert (spec.stragglers, spec.factor, spec.window) == ("replace", 2.0, 60.0)
+
+
+def test_memory_grows_by_a_factor_up_to_an_amount() -> None:
+    given = Recovery(grow_memory="{{ 1.5 }}", up_to="{{ 64Gi }}")
+    spec = given.rendered(lambda text: text.strip("{ }")).spec()
+    assert (spec.grow_memory, spec.up_to) == (1.5, 64 * 2**30)
+    assert Recovery().spec().grow_memory is None
     assert Recovery().spec().stragglers == "report"
     assert Recovery(standstill="{{ 90 }}").rendered(lambda text: text.strip("{ }")).spec().standstill == 90.0
 

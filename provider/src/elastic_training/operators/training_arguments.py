@@ -161,9 +161,8 @@ class TrainingArguments(ReportsLineage):
 
     def _check_growth(self, recovery: Recovery) -> None:
         shape = None if is_template(self.pods) else self.pods.worker
-        known = not any(map(is_template, (recovery.grow_memory, recovery.up_to)))
-        if known and shape and shape.template is None and not is_template(shape.resources):
-            check_growth(recovery.spec(), shape.resources)
+        if shape and shape.template is None and not is_template(shape.resources):
+            check_growth(recovery.known_spec(), shape.resources)
 
     def _checkpoints(self) -> Checkpoints:
         example = 'Checkpoints(every=60, keep=2); where they go is checkpoint_uri="s3://bucket/runs"'

@@ -16,6 +16,7 @@ from elastic_runtime.run.spec import (
     LEAST_GROWTH,
     MOST_FACTOR,
     MOST_GROWTH,
+    MOST_MEMORY,
     CheckpointSpec,
     NoticeService,
     RecoveryMode,
@@ -83,9 +84,12 @@ class Recovery(Settings):
     """Largest memory limit, such as ``"64Gi"``. If a worker with this limit runs out of memory, the run fails."""
 
     def __post_init__(self) -> None:
-        known = self.known()
-        known.spec()
-        known.timing()
+        self.known_spec()
+        self.known().timing()
+
+    def known_spec(self) -> RecoverySpec:
+        """As far as it is known at parse. Raises InvalidSettings."""
+        return self.known(grow_memory=LEAST_GROWTH, up_to=MOST_MEMORY).spec()
 
     @all_known()
     def spec(self) -> RecoverySpec:
@@ -125,9 +129,10 @@ def check_growth(recovery: RecoverySpec, resources: Mapping[str, Mapping[str, An
     Raises:
         InvalidSettings: they have no limit, or the largest one already.
     """
-    if recovery.up_to is None:
+    limits = (resources or {}).get("limits") or {}
+    if recovery.up_to is None or is_template(limits):
         return
-    limit = ((resources or {}).get("limits") or {}).get("memory")
+    limit = limits.get("memory")
     if limit is None:
         remedy = 'Write pods=Pods(worker=PodShape(resources={"limits": {"memory": "8Gi"}})), or leave grow_memory out'
         raise InvalidSettings("recovery.grow_memory", "the workers' pods have no memory limit that could grow", remedy)
