@@ -56,8 +56,8 @@ def start(place: Place) -> Iterator[Start]:
     """Starts runs; nothing of them is left afterwards."""
     runs: list[PodRun] = []
 
-    def begin(script: Script, *arguments: Any, fresh: bool = False, **spec: Any) -> PodRun:
-        run = PodRun(place, script, *arguments, **spec)
+    def begin(script: Script, *arguments: Any, fresh: bool = False, at: Place = place, **spec: Any) -> PodRun:
+        run = PodRun(at, script, *arguments, **spec)
         run.start(fresh=fresh)
         runs.append(run)
         return run

@@ -34,6 +34,8 @@ class Place:
     folder: Path
     """That the pods see under the same path; the scripts are in it."""
     image: str = IMAGE
+    memory: str | None = None
+    """Limit of each worker. None: there is none."""
 
     @property
     def cluster(self) -> KubernetesCluster:
@@ -41,7 +43,8 @@ class Place:
         volume = Volume(mount=str(self.folder), claim=CLAIM)
         others = {"labelSelector": {"matchLabels": {PART_LABEL: Part.WORKER}}, "topologyKey": "kubernetes.io/hostname"}
         alone = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [others]}}
-        worker = PodShape(node_selector={POOL: "yes"}, affinity=alone)
+        resources = {"limits": {"memory": self.memory}} if self.memory else None
+        worker = PodShape(resources=resources, node_selector={POOL: "yes"}, affinity=alone)
         pods = Pods(image=self.image, image_pull_policy="IfNotPresent", volumes=[volume], worker=worker)
         return KubernetesCluster(CONNECTION, self.namespace.name, pods)
 
