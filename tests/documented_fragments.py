@@ -49,6 +49,7 @@ FRAGMENTS = [
     Fragment("docs/tries.md", "retry_policy=TrainingRetryPolicy()"),
     Fragment("docs/airflow.md", "FakeCluster()", reason="needs a context: tests/unit/provider/operator_bench.py"),
     Fragment("docs/cost.md", "price_book="),
+    Fragment("docs/failures.md", "grow_memory=1.5", after="assert train.recovery.up_to == '64Gi'"),
     Fragment("docs/slurm.md", "launcher_partition", after="assert train.slurm.qos == 'preemptible'"),
     Fragment("docs/cost.md", "Deadline(by=", "", "assert train.deadline.budget == 40"),
     Fragment(

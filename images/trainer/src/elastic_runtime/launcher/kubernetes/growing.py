@@ -73,7 +73,7 @@ def _worker(spec: Json) -> Json | None:
 
 
 class MemoryGrowing:
-    """Give it, one pod after the other, and notice which pods need it.
+    """Give it, and notice which pods need it.
 
     Args:
         client: to change ReplicaSet and pods with.
@@ -96,14 +96,14 @@ class MemoryGrowing:
         self.possible = enabled
         self._wanted: asyncio.Queue[tuple[Pod, int]] = asyncio.Queue()
         self._seen = self._ends()
+        self._limits: Mapping[str, int | None] = {}
         self._killed: list[str] = []
         self._warnings: list[str] = []
         self._changed = asyncio.Event()
 
     def limit(self, pod: str) -> int | None:
         """Return the limit of the pod of that name, in bytes; None: not known."""
-        found = self._pods.objects.get(pod)
-        return limit_of(found) if found else None
+        return self._limits.get(pod)
 
     def begin(self) -> None:
         """Forget what has ended so far: that was another launcher's to answer."""
@@ -114,6 +114,7 @@ class MemoryGrowing:
         ends = self._ends()
         self._killed += [name for end, name in ends.items() if end not in self._seen]
         self._seen = ends
+        self._limits = {name: limit_of(pod) for name, pod in self._pods.objects.items()}
         self._changed.set()
 
     def killed(self) -> tuple[str, ...]:
