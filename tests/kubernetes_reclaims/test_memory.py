@@ -20,6 +20,7 @@ LIMIT, GROWN = MEGABYTES << 20, MEGABYTES * 3 << 19
 GROWS = RecoverySpec(backoff=0.1, grow_memory=1.5, up_to=4 << 30)
 
 
+@pytest.mark.long
 def test_a_script_that_needs_more_memory_than_its_workers_have_ends_right(
     start: Start, place: Place, undisturbed: Undisturbed
 ) -> None:
